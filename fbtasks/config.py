@@ -1,0 +1,188 @@
+"""The settings of an app, in one frozen and validated object, and the URL that names its database."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta, tzinfo
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from fbtasks.errors import ConfigurationError
+
+URL_VARIABLE: Final = "FBTASKS_URL"
+DEFAULT_FILE: Final = "fbtasks.fdb"
+URL_OPTIONS: Final = frozenset({"charset", "role", "auth_plugins"})
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
+_FORMS: Final = (
+    "firebird:///absolute/path/queue.fdb for the embedded engine, or "
+    "firebird://user:password@host:3050//path/on/server.fdb (or .../alias) for a server"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseURL:
+    """Where the database is: a file for the embedded engine, or a path or alias on a server.
+
+    ``str()`` gives the URL with the password as ``***``; the password itself is in no representation.
+    """
+
+    database: str
+    """Absolute path of the file, or the path or alias as the server knows it."""
+    host: str | None = None
+    """The server, or None for the embedded engine."""
+    port: int = 3050
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the engine runs inside this process."""
+        return self.host is None
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the client library."""
+        if self.host is None:
+            return self.database
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"inet://{host}:{self.port}/{self.database}"
+
+    def __str__(self) -> str:
+        query = "&".join(f"{k}={quote(v)}" for k, v in self.options.items())
+        suffix = f"?{query}" if query else ""
+        if self.host is None:
+            return f"firebird://{quote(self.database)}{suffix}"
+        login = ""
+        if self.user is not None:
+            login = quote(self.user, safe="") + (":***" if self.password is not None else "") + "@"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"firebird://{login}{host}:{self.port}/{quote(self.database)}{suffix}"
+
+    @classmethod
+    def parse(cls, text: str) -> DatabaseURL:
+        """The database that the URL *text* names.
+
+        Raises :class:`ConfigurationError` when it is not a URL of one of the two forms. The message never
+        holds the password.
+        """
+        shown = re.sub(r"(//[^/@:]*):[^@]*@", r"\1:***@", text)
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigurationError(f"{shown!r} is not a database URL ({error}). Use {_FORMS}.") from None
+        if parts.scheme != "firebird":
+            raise ConfigurationError(f"{shown!r} does not begin with 'firebird://'. Use {_FORMS}.")
+        if parts.fragment:
+            raise ConfigurationError(f"{shown!r} has a '#': write it as %23.")
+        options = cls._options(parts.query, shown)
+        path = unquote(parts.path)
+        if not parts.hostname:
+            return cls(database=cls._file(path, shown), options=options)
+        database = path.removeprefix("/")
+        if not database:
+            raise ConfigurationError(f"{shown!r} names a server and no database on it. Use {_FORMS}.")
+        return cls(
+            database=database,
+            host=parts.hostname,
+            port=port or 3050,
+            user=None if parts.username is None else unquote(parts.username),
+            password=None if parts.password is None else unquote(parts.password),
+            options=options,
+        )
+
+    @staticmethod
+    def _options(query: str, shown: str) -> dict[str, str]:
+        try:
+            options = dict(parse_qsl(query, strict_parsing=bool(query)))
+        except ValueError:
+            raise ConfigurationError(f"{shown!r}: the part after '?' is not of the form name=value.") from None
+        for name in options.keys() - URL_OPTIONS:
+            known = ", ".join(sorted(URL_OPTIONS))
+            raise ConfigurationError(f"{shown!r}: unknown option {name!r}. Known options: {known}.")
+        return options
+
+    @staticmethod
+    def _file(path: str, shown: str) -> str:
+        if re.match(r"/[A-Za-z]:[/\\]", path):  # a Windows path behind the URL's own slash
+            return path[1:]
+        if not path.startswith("/") or path.endswith("/"):
+            raise ConfigurationError(f"{shown!r} names no absolute path of a file. Use {_FORMS}.")
+        return path
+
+
+def resolve_url(url: str | None) -> DatabaseURL:
+    """The database of *url*, else of the environment's FBTASKS_URL, else ``fbtasks.fdb`` in this folder."""
+    text = url or os.environ.get(URL_VARIABLE)
+    if text:
+        return DatabaseURL.parse(text)
+    return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE))
+
+
+def check_queue_name(name: str) -> str:
+    """*name* itself, when a queue may be called so.
+
+    Raises :class:`ConfigurationError` otherwise: a name has 1 to 63 ASCII letters, digits and ``_ . : -``.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} is not a queue name: use 1 to 63 letters, digits and '_', '.', ':', '-' (ASCII), "
+            "beginning with a letter, a digit or '_'."
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The validated settings of an app. Raises :class:`ConfigurationError` for a value that cannot be used."""
+
+    url: DatabaseURL
+    default_queue: str = "default"
+    queues: frozenset[str] | None = None
+    """The queues that exist, or None when any name will do."""
+    serializer: str = "json"
+    accept_content: frozenset[str] = frozenset({"json"})
+    signing_key: bytes | None = field(default=None, repr=False)
+    payload_limit: int = 64 * 1024 * 1024
+    """Bytes that the arguments or the result of a task may take when serialised."""
+    result_expires: timedelta = timedelta(days=1)
+    failed_expires: timedelta = timedelta(days=30)
+    unknown_task_timeout: timedelta = timedelta(days=1)
+    """How long a task of a name that no worker knows stays parked before it fails."""
+    timezone: tzinfo | None = None
+    """What a naive eta or expires is in; None: the local time of the machine."""
+    auto_migrate: bool | None = None
+    """Whether the schema is brought up to date on first use; None: only for the embedded engine."""
+    pool_size: int = 5
+    """Connections that the app keeps at most."""
+    pool_timeout: float = 10.0
+    """Seconds to wait for one of them."""
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.default_queue)
+        for name in self.queues or ():
+            check_queue_name(name)
+        if self.queues is not None and self.default_queue not in self.queues:
+            raise ConfigurationError(
+                f"default_queue {self.default_queue!r} is not among the declared queues "
+                f"({', '.join(sorted(self.queues))}): add it, or set default_queue to one of them."
+            )
+        if self.payload_limit < 1:
+            raise ConfigurationError(f"payload_limit {self.payload_limit!r} must be at least 1 byte.")
+        if self.pool_size < 1:
+            raise ConfigurationError(f"pool_size {self.pool_size!r} must be at least 1.")
+        if self.pool_timeout <= 0:
+            raise ConfigurationError(f"pool_timeout {self.pool_timeout!r} must be more than 0 seconds.")
+        for what in ("result_expires", "failed_expires", "unknown_task_timeout"):
+            if getattr(self, what) <= timedelta(0):
+                raise ConfigurationError(f"{what} {getattr(self, what)!r} must be longer than nothing.")
+
+    @property
+    def migrates(self) -> bool:
+        """Whether this app brings the schema up to date by itself."""
+        return self.url.embedded if self.auto_migrate is None else self.auto_migrate

@@ -1,0 +1,106 @@
+"""The errors of fbtasks: each says what was wrong, with which value, and what to do next.
+
+Everything raised on purpose derives from :class:`FBTasksError`. Errors of the database driver never reach
+a caller as they are: the store translates them in one place and keeps the original as ``__cause__``.
+An error raised without a message uses its class docstring's first line as the message.
+"""
+
+from __future__ import annotations
+
+
+class FBTasksError(Exception):
+    """Something went wrong in fbtasks."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+
+class ConfigurationError(FBTasksError):
+    """A setting, an option or a URL cannot be used as given."""
+
+
+class TaskDefinitionError(FBTasksError):
+    """A task cannot be defined this way."""
+
+
+class UnknownTaskError(FBTasksError):
+    """No task of that name is known."""
+
+
+class UnknownQueueError(FBTasksError):
+    """The queue is not one of those that the app declares."""
+
+
+class EnqueueError(FBTasksError):
+    """The call cannot be enqueued; nothing was written."""
+
+
+class SerializationError(FBTasksError):
+    """A value cannot be turned into a payload, or a payload cannot be read."""
+
+
+class ContentDisallowed(SerializationError):
+    """The payload's content type is not accepted here, or its signature does not hold."""
+
+
+class PayloadTooLarge(EnqueueError):
+    """The payload is larger than the configured limit."""
+
+
+class DatabaseError(FBTasksError):
+    """The database refused a statement."""
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database cannot be reached, or the connection to it was lost."""
+
+
+class AuthenticationError(DatabaseError):
+    """The server does not accept the user or the password, or grants it too little."""
+
+
+class ConflictError(DatabaseError):
+    """Another transaction has the record; the statement can be tried again."""
+
+
+class DuplicateKey(DatabaseError):
+    """A unique key already exists."""
+
+
+class EngineError(DatabaseError):
+    """The Firebird client library or engine cannot be used as it is on this machine."""
+
+
+class SchemaError(DatabaseError):
+    """The database's schema is not the one this version needs."""
+
+
+class ForeignDatabaseError(SchemaError):
+    """The database is a copy: it was restored or moved, and nobody has adopted it yet."""
+
+
+class PoolTimeout(DatabaseUnavailable):
+    """No connection became free in time."""
+
+
+class ForkError(DatabaseError):
+    """This process was forked while a connection was open, and must not use the database."""
+
+
+class TaskNotFound(FBTasksError):
+    """The database knows no task with this id."""
+
+
+class ResultTimeout(FBTasksError, TimeoutError):
+    """The result was not there in time; the task goes on."""
+
+
+class TaskFailure(FBTasksError):
+    """The task failed with an exception that cannot be rebuilt in this process.
+
+    Its message is the remote exception's type and message; the remote traceback is in its notes.
+    """
+
+
+class TaskRevoked(FBTasksError):
+    """The task was cancelled, or expired before it began."""
