@@ -1,1 +1,52 @@
-"""."""
+"""The SQL of fbtasks, in files: numbered migrations and named queries. Nothing but SQL lives here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+
+class Migration(NamedTuple):
+    """One numbered change of the schema."""
+
+    version: int
+    name: str
+    script: str
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """All migrations, in the order in which they are applied."""
+    found = []
+    for entry in (files(__package__) / "migrations").iterdir():
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
+        if match:
+            found.append(Migration(int(match[1]), match[2], entry.read_text("utf-8")))
+    return tuple(sorted(found))
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script, split where isql would split them (``SET TERM`` is obeyed)."""
+    terminator = ";"
+    lines: list[str] = []
+    for line in script.splitlines():
+        change = re.fullmatch(r"\s*SET\s+TERM\s+(\S+)\s+(\S+)\s*", line, re.IGNORECASE)
+        if change:
+            terminator = change[1]
+        elif line.rstrip().endswith(terminator):
+            lines.append(line.rstrip()[: -len(terminator)])
+            yield "\n".join(lines).strip()
+            lines = []
+        elif lines or (line.strip() and not line.lstrip().startswith("--")):
+            lines.append(line)
+
+
+@cache
+def queries() -> dict[str, str]:
+    """The named queries of ``queries.sql``: each begins with a line ``-- name: NAME``."""
+    text = (files(__package__) / "queries.sql").read_text("utf-8")
+    parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
+    return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}

@@ -1,0 +1,173 @@
+"""The records that travel: a call on its way in, a claim on its way to an executor, an outcome on its way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from fbtasks.states import State
+
+When = datetime | timedelta | None
+"""A moment in UTC, a span from the database's now, or neither."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What is asked: one task with its serialised arguments, ready for the queue."""
+
+    name: str
+    queue: str
+    content_type: str
+    payload: bytes
+    priority: int = 0
+    start: When = None
+    expires: When = None
+    max_tries: int | None = None
+    """Tries allowed; 0: without limit; None: as the task's own policy says."""
+    task_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of a call: its id in the database, and whether it was there before."""
+
+    id: int
+    """0 when a task of this ``task_id`` exists that the caller's transaction cannot see."""
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A task in a worker's hands, and the token (``claim_id``) that lets it record an outcome."""
+
+    id: int
+    claim_id: int
+    name: str
+    queue: str
+    priority: int
+    try_count: int
+    crash_count: int
+    max_tries: int | None
+    raised_at: datetime
+    start_at: datetime
+    expires_at: datetime | None
+    content_type: str
+    payload: bytes | None
+    """None while a large payload is still in its own table."""
+    task_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The task returned. With ``keep`` false nothing of it stays but the count."""
+
+    content_type: str = ""
+    result: bytes = b""
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The task raised and no retry is left."""
+
+    error_type: str
+    message: str
+    traceback: str = ""
+    args_payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The task is to be tried again after ``delay`` seconds."""
+
+    delay: float
+    message: str
+    error_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The task was cancelled while it ran, or gave up by itself."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The task goes back to its queue as if it had not been claimed; no try is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The worker does not know a task of this name; it waits for one that does."""
+
+
+Outcome = Succeeded | Failed | Retry | Cancelled | Released | Parked
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An outcome with the claim it belongs to and the time it took, in seconds."""
+
+    claim: Claim
+    outcome: Outcome
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task as the database has it, live or finished."""
+
+    id: int
+    task_id: str | None
+    name: str
+    queue: str
+    state: State
+    priority: int
+    raise_time: datetime
+    start_time: datetime
+    claim_time: datetime | None = None
+    finish_time: datetime | None = None
+    elapsed_ms: int | None = None
+    try_count: int = 0
+    max_tries: int | None = None
+    crash_count: int = 0
+    worker: str | None = None
+    enqueued_by: str | None = None
+    error_type: str | None = None
+    error_msg: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """The outcome of a finished task as the database keeps it."""
+
+    state: State
+    try_count: int
+    error_type: str | None = None
+    error_msg: str | None = None
+    traceback: str | None = None
+    content_type: str | None = None
+    result: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """A worker as it registered itself."""
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    pool: str
+    concurrency: int
+    queues: tuple[str, ...]
+    started: datetime
+    heartbeat_age: float
+    """Seconds since its last heartbeat, by the database's clock."""
+    lease_left: float
+    """Seconds left of its lease; negative when it is overdue."""
+    draining: bool
+    version: str
+    running: int
+    pid_start: int

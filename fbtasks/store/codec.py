@@ -1,0 +1,181 @@
+"""Packed records: many calls, claims or outcomes in one string.
+
+A row or a bound parameter costs the driver some 25 to 50 microseconds in Python, whatever it holds; so records
+cross the line as one string, with a header of fixed widths where the database reads and of text where Python
+does. The other half of each format is in the procedure named beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from fbtasks.call import (
+    Call,
+    Cancelled,
+    Claim,
+    Enqueued,
+    Failed,
+    Finished,
+    Parked,
+    Released,
+    Retry,
+    Succeeded,
+    When,
+)
+
+CHUNK: Final = 32_765
+"""The longest string that a procedure takes or returns, in bytes."""
+INLINE: Final = 4_000
+"""The longest payload or result that stays in its row, in bytes."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def _when(value: When) -> bytes:
+    if value is None:
+        return b"-" + b"0" * 15
+    if isinstance(value, timedelta):
+        return b"R%015d" % (value // _MILLISECOND)
+    return b"A%015d" % ((value - _EPOCH) // _MILLISECOND)
+
+
+def pack_call(call: Call) -> bytes:
+    """One record for QUEUE_ENQUEUE_PACKED_V1. A payload longer than INLINE is left out: it goes separately."""
+    queue, name = call.queue.encode("ascii"), call.name.encode()
+    task_id = (call.task_id or "").encode()
+    content_type = call.content_type.encode("ascii")
+    payload = call.payload if len(call.payload) <= INLINE else b""
+    return b"".join(
+        (
+            _when(call.start),
+            _when(call.expires),
+            b"%+06d%010d" % (call.priority, -1 if call.max_tries is None else call.max_tries),
+            b"%03d%04d%04d%03d%05d" % (len(queue), len(name), len(task_id), len(content_type), len(payload)),
+            queue,
+            name,
+            task_id,
+            content_type,
+            payload,
+        )
+    )
+
+
+def unpack_enqueued(packed: str) -> Iterator[Enqueued]:
+    """The answers of QUEUE_ENQUEUE_PACKED_V1, in the order of the calls."""
+    for at in range(0, len(packed), 20):
+        yield Enqueued(int(packed[at : at + 19]), packed[at + 19] == "1")
+
+
+def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
+    """The records of one row of QUEUE_CLAIM_V1."""
+    at = 0
+    while at < len(packed):
+        colon = packed.index(b":", at)
+        head = packed[at:colon].split(b";")
+        at = colon + 1
+        texts = []
+        for length in map(int, head[9:]):
+            texts.append(packed[at : at + length])
+            at += length
+        task_id, name, content_type, payload = texts
+        yield Claim(
+            id=int(head[0]),
+            claim_id=claim_id,
+            name=name.decode(),
+            queue=queue,
+            priority=int(head[1]),
+            try_count=int(head[2]),
+            crash_count=int(head[3]),
+            max_tries=int(head[4]) if head[4] else None,
+            raised_at=_moment(head[5]),
+            start_at=_moment(head[6]),
+            expires_at=_moment(head[7]) if head[7] else None,
+            content_type=content_type.decode("ascii"),
+            payload=None if head[8] == b"1" else payload,
+            task_id=task_id.decode() or None,
+        )
+
+
+def _moment(milliseconds: bytes) -> datetime:
+    return _EPOCH + timedelta(milliseconds=int(milliseconds))
+
+
+def large_result(outcome: object) -> bytes | None:
+    """The result of *outcome* when it is too large for its row."""
+    if isinstance(outcome, Succeeded) and outcome.keep and len(outcome.result) > INLINE:
+        return outcome.result
+    return None
+
+
+def pack_finished(item: Finished) -> bytes:
+    """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately."""
+    kind, delay = b"L", 0.0
+    error_type = message = trace = content_type = ""
+    result = b""
+    match item.outcome:
+        case Succeeded(content_type, result, keep):
+            kind = b"S" if keep else b"D"
+            result = result if keep and len(result) <= INLINE else b""
+        case Failed(error_type, message, trace, args):
+            kind = b"F"
+            if args is not None and len(args) <= INLINE:
+                content_type, result = "application/json", args
+        case Retry(delay, message, error_type):
+            kind = b"R"
+        case Cancelled(message):
+            kind = b"C"
+        case Parked():
+            kind = b"P"
+        case Released():
+            pass
+    return _outcome_record(item, kind, delay, (error_type, message, trace), content_type, result)
+
+
+def _outcome_record(
+    item: Finished, kind: bytes, delay: float, error: tuple[str, str, str], content_type: str, result: bytes
+) -> bytes:
+    error_type = _clip(error[0], 255, 1020)
+    message = _clip(error[1], 1000, 4000)
+    trace = _clip(error[2], 24_000, 24_000)
+    kind_of = content_type.encode("ascii")
+    return b"".join(
+        (
+            kind,
+            b"%019d%019d%015d%015d"
+            % (item.claim.id, item.claim.claim_id, int(item.elapsed * 1000), max(0, int(delay * 1000))),
+            b"%04d%04d%05d%03d%05d" % (len(error_type), len(message), len(trace), len(kind_of), len(result)),
+            error_type,
+            message,
+            trace,
+            kind_of,
+            result,
+        )
+    )
+
+
+def _clip(text: str, characters: int, limit: int) -> bytes:
+    """*text* in UTF-8 that fits a column: no NUL, no lone surrogate, and cut in the middle where it is long."""
+    if len(text) > characters:
+        half = characters // 2 - 3
+        text = f"{text[:half]} ... {text[-half:]}"
+    data = text.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace")
+    while len(data) > limit:
+        text = text[: len(text) * limit // len(data) - 1]
+        data = text.encode("utf-8", "replace")
+    return data
+
+
+def chunks(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Groups of records that fit one string each."""
+    group: list[bytes] = []
+    size = 0
+    for record in records:
+        if group and size + len(record) > CHUNK:
+            yield group
+            group, size = [], 0
+        group.append(record)
+        size += len(record)
+    if group:
+        yield group

@@ -1,0 +1,95 @@
+"""The database of an app: connections with their statements, and the schema made ready on first use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fbtasks.config import Settings
+from fbtasks.store import engine, migrate
+from fbtasks.store.pool import ConnectionPool
+from fbtasks.store.session import Session
+
+
+class Database:
+    """Lends sessions from a small pool, and opens private ones for those that keep theirs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.url = settings.url
+        self._pool: ConnectionPool | None = None
+        self._sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
+        self._ready = False
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session for a short while; others wait for it when all are lent."""
+        self.make_ready()
+        pool = self._pool
+        if pool is None:
+            with self._lock:
+                pool = self._pool = self._pool or ConnectionPool(
+                    self.url, size=self.settings.pool_size, timeout=self.settings.pool_timeout
+                )
+        with pool.connection() as connection:
+            session = self._sessions.get(connection)
+            if session is None:
+                session = self._sessions[connection] = Session(connection, self.url)
+            yield session
+
+    def open(self) -> Session:
+        """A session of one's own; close it."""
+        self.make_ready()
+        return self._open()
+
+    def _open(self) -> Session:
+        return Session(engine.connect(self.url), self.url)
+
+    def make_ready(self) -> None:
+        """Creates and migrates the database where the settings say so, else checks its schema. Once."""
+        if self._ready:
+            return
+        with self._lock:
+            if self._ready:
+                return
+            session = self._create() if self._missing() else self._open()
+            try:
+                if self.settings.migrates and self._outdated(session):
+                    migrate.migrate(session)
+                else:
+                    migrate.check(session)
+            finally:
+                session.close()
+            self._ready = True
+
+    def migrate(self) -> list[int]:
+        """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
+        session = self._create() if self._missing() else self._open()
+        try:
+            return migrate.migrate(session)
+        finally:
+            session.close()
+
+    def _outdated(self, session: Session) -> bool:
+        found = migrate.current_version(session)
+        return found is None or found < migrate.latest_version()
+
+    def _missing(self) -> bool:
+        return self.url.embedded and not engine.database_exists(self.url)
+
+    def _create(self) -> Session:
+        return Session(engine.connect(self.url, create=True), self.url)
+
+    def close(self) -> None:
+        """Closes the pooled connections; the next use opens new ones."""
+        with self._lock:
+            for session in list(self._sessions.values()):
+                session.close()
+            self._sessions.clear()
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None

@@ -1,0 +1,134 @@
+"""The schema: brought up to date one migration at a time, under a lock, and checked before it is used."""
+
+from __future__ import annotations
+
+import time
+
+from fbtasks.errors import ConflictError, DatabaseError, ForeignDatabaseError, SchemaError
+from fbtasks.sql import migrations, statements
+from fbtasks.store.session import READ, WAIT, Session
+
+
+def current_version(session: Session) -> int | None:
+    """The version of the schema, 0 when it is being made, None when there is none."""
+    with session.transaction(READ) as transaction:
+        tables = {row[0] for row in transaction.rows("schema_tables")}
+        if "QUEUE_SCHEMA" in tables:
+            return int(transaction.value("schema_version") or 0)
+    foreign = sorted(tables)
+    if foreign:
+        raise SchemaError(
+            f"{session.url} has a table {foreign[0]} that fbtasks did not make, and needs that name itself. "
+            "Rename yours, or give the queue a database of its own."
+        )
+    return None
+
+
+def latest_version() -> int:
+    """The version that this release works with."""
+    return migrations()[-1].version
+
+
+def check(session: Session) -> None:
+    """Raises :class:`SchemaError` unless the schema is the one that this release works with."""
+    found = current_version(session)
+    if found is not None and found == latest_version():
+        return
+    url = session.url
+    if found is not None and found > latest_version():
+        raise SchemaError(
+            f"The schema of {url} has version {found}, and this fbtasks knows versions up to {latest_version()}. "
+            "Upgrade fbtasks here."
+        )
+    what = "has no queue yet" if not found else f"has schema version {found}, not {latest_version()}"
+    raise SchemaError(f"{url} {what}. Run: fbtasks migrate --url URL")
+
+
+def migrate(session: Session) -> list[int]:
+    """Brings the schema up to date. Gives the versions that this call applied.
+
+    Safe when many processes start at once: the first row of QUEUE_SCHEMA is the lock that lets one work while
+    the others wait. Raises :class:`SchemaError` when the database cannot hold the queue.
+    """
+    if current_version(session) is None:
+        _check_database(session)
+        _create_ledger(session)
+    applied: list[int] = []
+    lock = Session(session.connection, session.url)
+    # The lock is held by one transaction of this connection while others of it change the schema.
+    manager = lock.connection.transaction_manager(WAIT)
+    try:
+        _take_lock(lock, manager)
+        done = current_version(session) or 0
+        for migration in migrations():
+            if migration.version > done:
+                _apply(session, migration.script)
+                session.run(lambda t, m=migration: t.execute("schema_applied", m.version, m.name))  # type: ignore[misc]
+                applied.append(migration.version)
+        if 1 in applied:
+            adopt(session)
+    finally:
+        manager.close()
+    check(session)
+    return applied
+
+
+def _apply(session: Session, script: str) -> None:
+    for statement in statements(script):
+        session.run(lambda t, s=statement: t.script(s))  # type: ignore[misc]
+
+
+def _take_lock(lock: Session, manager: object) -> None:
+    from fbtasks.store.session import Transaction
+
+    manager.begin()  # type: ignore[attr-defined]  # the driver has no types
+    Transaction(lock, manager, lock.url).rows("schema_lock", more=" ")
+
+
+def _check_database(session: Session) -> None:
+    dialect, page_size, _, _ = session.read("database_facts")[0]
+    if dialect != 3:
+        raise SchemaError(
+            f"{session.url} has SQL dialect {dialect}; fbtasks needs dialect 3. Use another database for the "
+            "queue, or change the dialect with gfix."
+        )
+    if page_size < 4096:
+        raise SchemaError(f"{session.url} has pages of {page_size} bytes; fbtasks needs 4096 or more.")
+
+
+def _create_ledger(session: Session) -> None:
+    """Makes QUEUE_SCHEMA with its lock row. Of several at once one wins, and the others wait until it is there."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            session.run(lambda t: t.execute("schema_create"))
+            session.run(lambda t: t.execute("schema_applied", 0, "ledger"))
+            return
+        except DatabaseError:
+            if time.monotonic() > deadline:
+                raise
+        try:
+            if current_version(session) is not None and session.read("schema_lock_row"):
+                return
+        except ConflictError:
+            pass
+        time.sleep(0.05)
+
+
+def adopt(session: Session) -> None:
+    """Declares that this database, as it is and where it is, runs its tasks."""
+    session.run(lambda t: t.execute("adopt"))
+
+
+def check_identity(session: Session) -> None:
+    """Raises :class:`ForeignDatabaseError` when the database is a restored or moved copy that nobody adopted."""
+    facts = session.read("database_facts")[0]
+    known = session.read("identity")
+    guid, path = facts[2].strip(), facts[3]
+    if known and (known[0][0].strip(), known[0][1]) == (guid, path):
+        return
+    before = f"it was {known[0][1]} before" if known else "it has no identity"
+    raise ForeignDatabaseError(
+        f"{session.url} is a copy that was restored or moved ({before}). Its tasks may be those of another, "
+        "living system, so no worker runs them. If this database is the one that should: fbtasks adopt"
+    )

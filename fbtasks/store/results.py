@@ -1,0 +1,175 @@
+"""What the database tells of tasks: states, outcomes, and the lists that operators look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fbtasks.call import Stored, TaskRow
+from fbtasks.states import State
+from fbtasks.store.session import READ, Session
+from fbtasks.store.values import as_utc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which tasks a list holds. Times are UTC; ``limit`` is the most rows."""
+
+    queue: str | None = None
+    name: str | None = None
+    since: datetime | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """How much waits and runs in a queue."""
+
+    queue: str
+    ready: int = 0
+    scheduled: int = 0
+    running: int = 0
+    parked: int = 0
+    waiting_since: datetime | None = None
+    """The START_TIME of the oldest ready task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatRow:
+    """Counters of a queue. ``queue`` is empty for what belongs to none."""
+
+    queue: str
+    succeeded: int
+    failed: int
+    cancelled: int
+    retried: int
+    released: int
+    elapsed_ms: int
+    conflicts: int
+
+
+def find_id(session: Session, task: str) -> int | None:
+    """The database's id for an id as callers write it: the number, or the ``task_id`` given at enqueue."""
+    if task.isascii() and task.isdigit():
+        return int(task) if len(task) < 19 else None
+    if len(task) > 255:
+        return None
+    rows = session.read("named", task)
+    return rows[0][0] if rows else None
+
+
+def live_state(session: Session, task: int) -> tuple[State, int] | None:
+    """State and ended tries of a live task."""
+    rows = session.read("live_state", task)
+    return (State(rows[0][0]), rows[0][1]) if rows else None
+
+
+def outcome(session: Session, task: int) -> Stored | None:
+    """The outcome of a finished task."""
+    rows = session.read("outcome", task)
+    if not rows:
+        return None
+    state, tries, error_type, message, trace, content_type, inline, large = rows[0]
+    return Stored(
+        state=State(state),
+        try_count=tries,
+        error_type=error_type,
+        error_msg=message,
+        traceback=trace,
+        content_type=content_type,
+        result=inline if large is None else bytes(large),
+    )
+
+
+def find(session: Session, task: int) -> TaskRow | None:
+    """A task, live or finished."""
+    # Finished first: a task goes from live to finished, and one that an operator puts back is found by the second.
+    for query in ("finished", "live", "finished"):
+        rows = session.read(query, task, more=" T.ID = ?")
+        if rows:
+            return _task(rows[0])
+    return None
+
+
+def call_of(session: Session, task: int) -> tuple[str, bytes | None] | None:
+    """Content type and payload of a task; the payload is None when it is no longer kept."""
+    for query in ("live_call", "finished_call"):
+        rows = session.read(query, task)
+        if rows:
+            content_type, inline, large = rows[0]
+            return content_type, inline if large is None else bytes(large)
+    return None
+
+
+def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
+    """Tasks in one state: finished ones newest first, live ones in the order in which they are due."""
+    clauses, params = ["T.STATE = ?"], [int(state)]
+    values: list[object] = list(params)
+    column = "T.START_TIME" if state.live else "T.FINISH_TIME"
+    for clause, value in (
+        ("T.QUEUE = ?", wanted.queue),
+        ("T.NAME = ?", wanted.name),
+        (f"{column} >= ?", None if wanted.since is None else wanted.since.replace(tzinfo=None)),
+    ):
+        if value is not None:
+            clauses.append(clause)
+            values.append(value)
+    order = "T.STATE, T.START_TIME, T.ID" if state.live else "T.STATE DESC, T.FINISH_TIME DESC"
+    more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {int(wanted.limit)}"
+    rows = session.read("live" if state.live else "finished", *values, more=more)
+    return [_task(row) for row in rows]
+
+
+def queues(session: Session) -> list[QueueRow]:
+    """All queues that hold live tasks."""
+    counts: dict[str, dict[str, int]] = {}
+    with session.transaction(READ) as transaction:
+        for queue, state, count in transaction.rows("queues"):
+            counts.setdefault(queue, {})[State(state).name.lower()] = count
+        oldest = {queue: as_utc(start) for queue, start in transaction.rows("queue_age")}
+    return [
+        QueueRow(queue=queue, waiting_since=oldest.get(queue), **found) for queue, found in sorted(counts.items())
+    ]
+
+
+def stats(session: Session, window: timedelta) -> list[StatRow]:
+    """Counters per queue over the last *window*, in whole hours."""
+    with session.transaction(READ) as transaction:
+        since = transaction.value("now") - window
+        since = since.replace(minute=0, second=0, microsecond=0)
+        return [
+            StatRow(
+                queue=row[0],
+                succeeded=row[1],
+                failed=row[2],
+                cancelled=row[3],
+                retried=row[4],
+                released=row[5],
+                elapsed_ms=row[6],
+                conflicts=row[7],
+            )
+            for row in transaction.rows("stats", since)
+        ]
+
+
+def _task(row: tuple) -> TaskRow:  # type: ignore[type-arg]  # a row of the driver has no type
+    return TaskRow(
+        id=row[0],
+        task_id=row[1],
+        name=row[2],
+        queue=row[3],
+        state=State(row[4]),
+        priority=row[5],
+        raise_time=as_utc(row[6]),
+        start_time=as_utc(row[7]),
+        claim_time=as_utc(row[8]),
+        finish_time=as_utc(row[9]),
+        elapsed_ms=row[10],
+        try_count=row[11],
+        max_tries=row[12],
+        crash_count=row[13],
+        worker=row[14],
+        enqueued_by=row[15],
+        error_type=row[16],
+        error_msg=row[17],
+    )

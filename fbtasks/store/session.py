@@ -1,0 +1,151 @@
+"""A connection with its prepared statements, and the transactions that run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+from fbtasks.config import DatabaseURL
+from fbtasks.errors import ConflictError, DatabaseUnavailable
+from fbtasks.sql import queries
+from fbtasks.store.translate import translate
+
+T = TypeVar("T")
+
+# isc_tpb_version3, then the parameters by their numbers in the client's ibase.h. The driver's own helper leaves
+# out read_committed beside read_consistency, which a server before 5.0.4 takes for something else.
+WRITE: Final = bytes((3, 9, 15, 22, 7))
+"""READ COMMITTED READ CONSISTENCY, NO WAIT: for what claims, moves and finishes."""
+WAIT: Final = bytes((3, 9, 15, 22, 6))
+"""The same, waiting for other transactions: for an insert whose unique key another one holds."""
+READ: Final = bytes((3, 8, 15, 17, 7))
+"""READ COMMITTED, read only: never recorded, costs no page write and holds back no garbage collection."""
+MOST_ATTEMPTS: Final = 50
+
+
+class Transaction:
+    """Runs named queries in one transaction of the driver's, its own or the caller's."""
+
+    def __init__(self, session: Session | None, transaction: Any, url: DatabaseURL | None = None) -> None:
+        self._session = session
+        self.driver = transaction
+        self._url = session.url if session else url
+
+    def rows(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
+        """All rows of the query *name* (with *more* SQL behind it)."""
+        try:
+            cursor = self.driver.cursor()
+            cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
+            try:
+                sql = queries()[name] + more
+                if self._session is None or more:
+                    cursor.execute(sql, params)
+                else:
+                    cursor.execute(self._session.prepared(cursor, name), params)
+                return list(cursor.fetchall()) if cursor.description else []
+            finally:
+                cursor.close()
+        except Exception as error:
+            raise translate(error, self._url) from error
+
+    def execute(self, name: str, *params: object) -> None:
+        """Runs a query that returns nothing."""
+        self.rows(name, *params)
+
+    def value(self, name: str, *params: object) -> Any:
+        """The first column of the first row, or None."""
+        rows = self.rows(name, *params)
+        return rows[0][0] if rows else None
+
+    def script(self, statement: str) -> None:
+        """Runs one statement of a migration."""
+        try:
+            self.driver.execute_immediate(statement)
+        except Exception as error:
+            raise translate(error, self._url) from error
+
+
+class Session:
+    """One connection of the driver's with the statements prepared on it. Used by one thread at a time."""
+
+    def __init__(self, connection: Any, url: DatabaseURL) -> None:
+        self.connection = connection
+        self.url = url
+        self.conflicts = 0
+        """Conflicts met and retried since somebody last took the count."""
+        self._prepared: dict[str, Any] = {}
+        self._managers: dict[bytes, Any] = {}
+
+    def prepared(self, cursor: Any, name: str) -> Any:
+        """The prepared statement of a named query; it outlives commit and rollback."""
+        statement = self._prepared.get(name)
+        if statement is None:
+            statement = self._prepared[name] = cursor.prepare(queries()[name])
+        return statement
+
+    @contextmanager
+    def transaction(self, kind: bytes = WRITE) -> Iterator[Transaction]:
+        """A transaction: committed at the end of the block, rolled back when it raises."""
+        manager = self._managers.get(kind)
+        if manager is None:
+            manager = self._managers[kind] = self.connection.transaction_manager(kind)
+        try:
+            manager.begin()
+        except Exception as error:
+            raise translate(error, self.url) from error
+        try:
+            yield Transaction(self, manager)
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to tell; a lost connection cannot roll back
+                manager.rollback()
+            raise
+        try:
+            manager.commit()
+        except Exception as error:
+            with suppress(Exception):
+                manager.rollback()
+            raise translate(error, self.url) from error
+
+    def run(self, work: Callable[[Transaction], T], kind: bytes = WRITE) -> T:
+        """*work* in a transaction of its own, tried again (and counted) when another one is in its way."""
+        for attempt in range(MOST_ATTEMPTS):
+            try:
+                with self.transaction(kind) as transaction:
+                    return work(transaction)
+            except ConflictError:
+                self.conflicts += 1
+                if attempt == MOST_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("not reached")
+
+    def read(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
+        """All rows of a query, in a read-only transaction."""
+        with self.transaction(READ) as transaction:
+            return transaction.rows(name, *params, more=more)
+
+    def take_conflicts(self) -> int:
+        """The number of conflicts since the last call."""
+        taken, self.conflicts = self.conflicts, 0
+        return taken
+
+    def alive(self) -> bool:
+        """Whether the database still answers on this connection."""
+        try:
+            self.read("now")
+        except DatabaseUnavailable:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Frees the statements, then the transactions, then the connection; never raises."""
+        for statement in self._prepared.values():
+            with suppress(Exception):
+                statement.free()
+        self._prepared.clear()
+        for manager in self._managers.values():
+            with suppress(Exception):
+                manager.close()
+        self._managers.clear()
+        with suppress(Exception):
+            self.connection.close()

@@ -1,0 +1,103 @@
+"""The life of a task in the database: enqueued, claimed, finished, cancelled, put back, forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from fbtasks.call import Call, Claim, Enqueued, Finished
+from fbtasks.states import State
+from fbtasks.store import codec
+from fbtasks.store.session import Transaction
+
+BATCH: Final = 200
+"""Rows that maintenance moves in one transaction."""
+
+
+def enqueue(transaction: Transaction, calls: Sequence[Call]) -> list[Enqueued]:
+    """Writes *calls* and gives their ids in the same order. Nobody sees them before the commit."""
+    found: list[Enqueued] = []
+    for group in codec.chunks(map(codec.pack_call, calls)):
+        found.extend(codec.unpack_enqueued(transaction.value("enqueue", b"".join(group))))
+    for call, enqueued in zip(calls, found, strict=True):
+        if len(call.payload) > codec.INLINE and not enqueued.duplicate:
+            transaction.execute("put_payload", enqueued.id, call.payload)
+    return found
+
+
+def claim(
+    transaction: Transaction, worker_id: int, queue: str, most: int, parked_name: str | None = None
+) -> list[Claim]:
+    """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name."""
+    claims: list[Claim] = []
+    for claim_id, packed in transaction.rows("claim", worker_id, queue, most, parked_name):
+        claims.extend(codec.unpack_claims(claim_id, queue, packed))
+    return claims
+
+
+def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | None]:
+    """Makes due tasks ready. Gives how many, and the seconds until the next is due (None: none is scheduled)."""
+    promoted, next_ms = transaction.rows("promote", most)[0]
+    return promoted, None if next_ms is None else next_ms / 1000
+
+
+def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[int]:
+    """Records outcomes. Gives the ids of those whose claim was stale: for them nothing was changed."""
+    items = list(items)
+    for item in items:
+        large = codec.large_result(item.outcome)
+        if large is not None:
+            transaction.execute("put_result", item.claim.id, item.claim.claim_id, large)
+    stale: list[int] = []
+    for group in codec.chunks(map(codec.pack_finished, items)):
+        packed = transaction.value("finish", worker_id, slot, b"".join(group))
+        stale.extend(int(packed[at : at + 19]) for at in range(0, len(packed), 19))
+    return stale
+
+
+def payload(transaction: Transaction, task: int) -> bytes | None:
+    """A large payload from its own table."""
+    value = transaction.value("payload", task)
+    return None if value is None else bytes(value)
+
+
+def release_worker(transaction: Transaction, worker_id: int, *, crashed: bool, crash_limit: int = 3) -> int:
+    """Gives back all that a worker holds; a crash is counted on each when it *crashed*. Gives how many."""
+    return int(transaction.value("release", worker_id, int(crashed), crash_limit))
+
+
+def cancel(transaction: Transaction, task: int) -> str | None:
+    """Cancels a waiting task ('cancelled'), asks the worker of a running one ('requested'), else None."""
+    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("cancel", task)]
+
+
+def retry(transaction: Transaction, task: int) -> bool:
+    """Puts a failed or cancelled task back into its queue. False when there is none."""
+    return bool(transaction.value("retry", task))
+
+
+def forget(transaction: Transaction, task: int) -> bool:
+    """Deletes a finished task. False when there is none."""
+    return bool(transaction.value("forget", task))
+
+
+def prune(transaction: Transaction, state: State, age: timedelta, most: int = BATCH) -> int:
+    """Deletes up to *most* tasks that ended in *state* longer than *age* ago. Gives how many."""
+    return int(transaction.value("prune", int(state), age // timedelta(milliseconds=1), most))
+
+
+def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int:
+    """Deletes up to *most* waiting tasks of *queue*. Gives how many."""
+    return int(transaction.value("purge", queue, most))
+
+
+def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> int:
+    """Fails up to *most* tasks that were parked longer than *age* ago. Gives how many."""
+    return int(transaction.value("fail_parked", age // timedelta(milliseconds=1), most))
+
+
+def database_time(transaction: Transaction) -> datetime:
+    """The database's clock, in UTC, without a time zone."""
+    moment: datetime = transaction.value("now")
+    return moment

@@ -1,0 +1,15 @@
+"""Values as the columns hold them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import overload
+
+
+@overload
+def as_utc(value: datetime) -> datetime: ...
+@overload
+def as_utc(value: None) -> None: ...
+def as_utc(value: datetime | None) -> datetime | None:
+    """A TIMESTAMP column, which holds UTC, as an aware datetime."""
+    return None if value is None else value.replace(tzinfo=UTC)

@@ -1,0 +1,368 @@
+"""Tasks: a function, its options, and the ways to call it now or later."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+
+from fbtasks import clock
+from fbtasks.call import Call, When
+from fbtasks.config import check_queue_name
+from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
+from fbtasks.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+    from fbtasks.result import AsyncResult
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+Hook = Callable[["Request", Any], None]
+"""Called with the request and the result (``on_success``) or the exception (``on_failure``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The call that is being run."""
+
+    id: str
+    task: str
+    queue: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    retries: int = 0
+    """Tries that ended before this one."""
+    max_retries: int | None = None
+    """None: without limit."""
+    eta: datetime | None = None
+    expires: datetime | None = None
+    connection: Any = None
+    """For a transactional task: the connection whose transaction also records the outcome."""
+    eager: bool = False
+
+
+class RetryRequested(FBTasksError):
+    """The task asked to be tried again. Let it pass: it is how ``self.retry()`` leaves the function."""
+
+    def __init__(self, exc: BaseException | None, countdown: float | None, max_retries: int | None) -> None:
+        super().__init__(f"retry requested: {exc!r}" if exc else "retry requested")
+        self.exc = exc
+        self.countdown = countdown
+        self.max_retries = max_retries
+
+
+_current: ContextVar[Request | None] = ContextVar("fbtasks_request", default=None)
+
+
+def current_request() -> Request | None:
+    """The request of the task that runs in this context, or None outside of one."""
+    return _current.get()
+
+
+@contextmanager
+def running(request: Request) -> Iterator[None]:
+    """Makes *request* the current one for the block."""
+    token = _current.set(request)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """The options of ``@app.task``; docs/reference/options.md describes them one by one."""
+
+    name: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    bind: bool = False
+    ignore_result: bool = False
+    transactional: bool = False
+    expires: float | timedelta | None = None
+    serializer: str | None = None
+    soft_time_limit: float | None = None
+    time_limit: float | None = None
+    max_retries: int | None = 3
+    autoretry_for: Any = ()
+    dont_autoretry_for: tuple[type[BaseException], ...] = ()
+    retry_backoff: bool | float = False
+    retry_backoff_max: float = 600
+    retry_jitter: bool = True
+    default_retry_delay: float = 180
+    on_success: Hook | None = None
+    on_failure: Hook | None = None
+
+    def __post_init__(self) -> None:
+        if self.queue is not None:
+            check_queue_name(self.queue)
+        check_priority(self.priority)
+        for what in ("soft_time_limit", "time_limit"):
+            value = getattr(self, what)
+            if value is not None and value <= 0:
+                raise ConfigurationError(f"{what} {value!r} must be more than 0 seconds.")
+
+    def retry_policy(self) -> RetryPolicy:
+        """The retry options as the policy that decides."""
+        return RetryPolicy(
+            max_retries=self.max_retries,
+            autoretry_for=self.autoretry_for,
+            dont_autoretry_for=tuple(self.dont_autoretry_for),
+            retry_backoff=self.retry_backoff,
+            retry_backoff_max=self.retry_backoff_max,
+            retry_jitter=self.retry_jitter,
+            default_retry_delay=self.default_retry_delay,
+        )
+
+
+def check_priority(value: int) -> int:
+    """*value* itself. Raises :class:`ConfigurationError` unless it is an int from -9999 to 9999."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -9999 <= value <= 9999:
+        raise ConfigurationError(f"priority {value!r} must be a whole number from -9999 to 9999; higher runs first.")
+    return value
+
+
+class Task(Generic[P, R]):
+    """A function that can be called now, or enqueued to be called by a worker.
+
+    Calling the task runs the function here and now. :meth:`delay` and :meth:`apply_async` enqueue the call.
+    """
+
+    def __init__(self, function: Callable[P, R], options: TaskOptions, app: FBTasks | None) -> None:
+        if not callable(function):
+            raise TaskDefinitionError(f"{function!r} is not a function.")
+        self.function = function
+        self.options = options
+        self.name = options.name or f"{function.__module__}.{function.__qualname__}"
+        if len(self.name) > 255 or not self.name.isprintable() or not self.name.strip():
+            raise TaskDefinitionError(f"the task name {self.name[:80]!r} must have 1 to 255 printable characters.")
+        self.policy = options.retry_policy()
+        self._app = app
+        update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+    @property
+    def app(self) -> FBTasks:
+        """The app that the task belongs to. Raises :class:`TaskDefinitionError` while there is none."""
+        if self._app is None:
+            raise TaskDefinitionError(
+                f"the task {self.name!r} belongs to no app yet: give its module to FBTasks(include=[...]), "
+                "or call app.register(task)."
+            )
+        return self._app
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def bound_to(self, app: FBTasks) -> Task[P, R]:
+        """Makes *app* the task's own. A task has one app."""
+        if self._app is not None and self._app is not app:
+            raise TaskDefinitionError(f"the task {self.name!r} already belongs to the app {self._app.name!r}.")
+        self._app = app
+        return self
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs the function here and now, without the queue."""
+        if self.options.bind:
+            return self.function(self, *args, **kwargs)  # type: ignore[arg-type]  # bind adds the first parameter
+        return self.function(*args, **kwargs)
+
+    @property
+    def request(self) -> Request:
+        """The call that is being run in this context; outside of one, a request with nothing in it."""
+        return current_request() or Request(id="", task=self.name, queue="")
+
+    @property
+    def connection(self) -> Any:
+        """In a transactional task: the connection whose transaction also records the outcome."""
+        connection = self.request.connection
+        if connection is None:
+            raise TaskDefinitionError(f"{self.name!r} has no connection: define it with transactional=True.")
+        return connection
+
+    def retry(
+        self,
+        *,
+        exc: BaseException | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+    ) -> NoReturn:
+        """Leaves the function and has it tried again after *countdown* seconds (default: as its policy says).
+
+        Once the retries are spent the task fails with *exc*, or with the exception being handled.
+        """
+        if countdown is not None and countdown < 0:
+            raise ConfigurationError(f"countdown {countdown!r} must not be negative.")
+        import sys
+
+        cause = exc or sys.exc_info()[1]
+        raise RetryRequested(cause, countdown, max_retries) from cause
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+        """Enqueues the call in a transaction of its own."""
+        return self.app.enqueue(self.call(args, kwargs), self)
+
+    def apply_async(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        countdown: float | None = None,
+        eta: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        expires: float | timedelta | datetime | None = None,
+        max_retries: int | None = None,
+        task_id: str | None = None,
+        serializer: str | None = None,
+    ) -> AsyncResult[R]:
+        """Enqueues the call with options of its own; see docs/reference/options.md."""
+        return self.app.enqueue(
+            self.call(
+                args,
+                kwargs or {},
+                countdown=countdown,
+                eta=eta,
+                priority=priority,
+                queue=queue,
+                expires=expires,
+                max_retries=max_retries,
+                task_id=task_id,
+                serializer=serializer,
+            ),
+            self,
+        )
+
+    def using(self, connection: Any) -> BoundTask[P, R]:
+        """The task, enqueued inside the open transaction of *connection*.
+
+        *connection* is a connection of firebird-driver (its main transaction) or one of its transaction managers.
+        Rolled back means never enqueued; no worker sees the call before the commit.
+        """
+        return BoundTask(self, connection)
+
+    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Any) -> list[AsyncResult[R]]:
+        """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
+        return self.app.enqueue_many([self.call(args, {}, **options) for args in calls], self)
+
+    def call(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        countdown: float | None = None,
+        eta: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        expires: float | timedelta | datetime | None = None,
+        max_retries: int | None = None,
+        task_id: str | None = None,
+        serializer: str | None = None,
+    ) -> Call:
+        """The call as a record for the queue. Raises before anything is written when it cannot be one."""
+        self._check_arguments(args, kwargs)
+        return self.app.make_call(
+            self.name,
+            args,
+            kwargs,
+            countdown=countdown,
+            eta=eta,
+            priority=self.options.priority if priority is None else priority,
+            queue=queue or self.options.queue,
+            expires=self.options.expires if expires is None else expires,
+            max_retries=max_retries,
+            task_id=task_id,
+            serializer=serializer or self.options.serializer,
+        )
+
+    def _check_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        first = (self,) if self.options.bind else ()
+        try:
+            inspect.signature(self.function).bind(*first, *args, **kwargs)
+        except TypeError as error:
+            raise EnqueueError(f"{self.name!r} cannot be called like that: {error}.") from None
+
+
+class BoundTask(Generic[P, R]):
+    """A task whose calls are enqueued inside somebody's open transaction."""
+
+    def __init__(self, task: Task[P, R], connection: Any) -> None:
+        self._task = task
+        self._connection = connection
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+        """Enqueues the call in the caller's transaction."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> AsyncResult[R]:
+        """Enqueues the call, with options, in the caller's transaction."""
+        call = self._task.call(args, kwargs or {}, **options)
+        return self._task.app.enqueue_many([call], self._task, using=self._connection)[0]
+
+    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Any) -> list[AsyncResult[R]]:
+        """Enqueues one call for each sequence of arguments in the caller's transaction."""
+        records = [self._task.call(args, {}, **options) for args in calls]
+        return self._task.app.enqueue_many(records, self._task, using=self._connection)
+
+
+_unbound: list[Task[..., Any]] = []
+_unbound_lock = threading.Lock()
+
+
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(**options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+def task(function: Any = None, /, **options: Any) -> Any:
+    """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
+
+    def define(target: Callable[..., Any]) -> Task[..., Any]:
+        made: Task[..., Any] = Task(target, make_options(options), None)
+        with _unbound_lock:
+            _unbound.append(made)
+        return made
+
+    return define if function is None else define(function)
+
+
+def make_options(options: Mapping[str, Any]) -> TaskOptions:
+    """The options as a checked record. Raises :class:`TaskDefinitionError` for a name that does not exist."""
+    unknown = options.keys() - TaskOptions.__dataclass_fields__.keys()
+    if unknown:
+        known = ", ".join(sorted(TaskOptions.__dataclass_fields__))
+        raise TaskDefinitionError(f"unknown task option {sorted(unknown)[0]!r}. Known options: {known}.")
+    return TaskOptions(**options)
+
+
+def unbound_tasks() -> list[Task[..., Any]]:
+    """All free-standing tasks defined so far."""
+    with _unbound_lock:
+        return list(_unbound)
+
+
+def start_of(countdown: float | None, eta: datetime | None, app: FBTasks) -> When:
+    """When a call may start: a span from the database's now, or a moment in UTC."""
+    if countdown is not None and eta is not None:
+        raise EnqueueError("give countdown or eta, not both.")
+    if countdown is not None:
+        if countdown < 0:
+            raise EnqueueError(f"countdown {countdown!r} must not be negative; 0 means at once.")
+        return timedelta(seconds=countdown)
+    if eta is not None:
+        return clock.as_utc(eta, app.settings.timezone)
+    return None
