@@ -1,1 +1,62 @@
 """Background tasks for applications whose data lives in Firebird: the queue is a table of your database."""
+
+from fbtasks.app import FBTasks
+from fbtasks.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConflictError,
+    ContentDisallowed,
+    DatabaseError,
+    DatabaseUnavailable,
+    EngineError,
+    EnqueueError,
+    FBTasksError,
+    ForeignDatabaseError,
+    ForkError,
+    PayloadTooLarge,
+    PoolTimeout,
+    ResultTimeout,
+    SchemaError,
+    SerializationError,
+    TaskDefinitionError,
+    TaskFailure,
+    TaskNotFound,
+    TaskRevoked,
+    UnknownQueueError,
+    UnknownTaskError,
+)
+from fbtasks.result import AsyncResult
+from fbtasks.retry import RetryPolicy
+from fbtasks.task import Request, Task, current_request, task
+
+__all__ = [
+    "AsyncResult",
+    "AuthenticationError",
+    "ConfigurationError",
+    "ConflictError",
+    "ContentDisallowed",
+    "DatabaseError",
+    "DatabaseUnavailable",
+    "EngineError",
+    "EnqueueError",
+    "FBTasks",
+    "FBTasksError",
+    "ForeignDatabaseError",
+    "ForkError",
+    "PayloadTooLarge",
+    "PoolTimeout",
+    "Request",
+    "ResultTimeout",
+    "RetryPolicy",
+    "SchemaError",
+    "SerializationError",
+    "Task",
+    "TaskDefinitionError",
+    "TaskFailure",
+    "TaskNotFound",
+    "TaskRevoked",
+    "UnknownQueueError",
+    "UnknownTaskError",
+    "current_request",
+    "task",
+]

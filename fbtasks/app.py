@@ -1,0 +1,281 @@
+"""The app: settings, tasks and database put together."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, ParamSpec, TypeVar, overload
+
+from fbtasks import clock
+from fbtasks.call import Call, Enqueued
+from fbtasks.config import Settings, check_queue_name, resolve_url
+from fbtasks.errors import EnqueueError, TaskDefinitionError, UnknownQueueError, UnknownTaskError
+from fbtasks.notify.results import ResultListener, Waiter
+from fbtasks.result import AsyncResult
+from fbtasks.serialize import Serializer
+from fbtasks.store import engine, tasks
+from fbtasks.store.database import Database
+from fbtasks.store.session import WAIT, Transaction
+from fbtasks.task import Hook, Task, check_priority, make_options, start_of, unbound_tasks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class FBTasks:
+    """An application's tasks and the database that holds their queue.
+
+    *url* names the database (default: the environment's FBTASKS_URL, else ``fbtasks.fdb`` in the working
+    folder); *include* lists modules with free-standing tasks. The other arguments are described in
+    docs/reference/options.md. Nothing is opened before the first use.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        include: Iterable[str] = (),
+        default_queue: str = "default",
+        queues: Iterable[str] | None = None,
+        serializer: str = "json",
+        accept_content: Iterable[str] | None = None,
+        signing_key: bytes | str | None = None,
+        payload_limit: int = 64 * 1024 * 1024,
+        result_expires: timedelta = timedelta(days=1),
+        failed_expires: timedelta = timedelta(days=30),
+        unknown_task_timeout: timedelta = timedelta(days=1),
+        timezone: tzinfo | None = None,
+        auto_migrate: bool | None = None,
+        pool_size: int = 5,
+        pool_timeout: float = 10.0,
+        always_eager: bool = False,
+        on_success: Hook | None = None,
+        on_failure: Hook | None = None,
+    ) -> None:
+        self.name = name
+        self.settings = Settings(
+            url=resolve_url(url),
+            default_queue=default_queue,
+            queues=None if queues is None else frozenset(queues),
+            serializer=serializer,
+            accept_content=frozenset(accept_content if accept_content is not None else {"json", serializer}),
+            signing_key=signing_key.encode() if isinstance(signing_key, str) else signing_key,
+            payload_limit=payload_limit,
+            result_expires=result_expires,
+            failed_expires=failed_expires,
+            unknown_task_timeout=unknown_task_timeout,
+            timezone=timezone,
+            auto_migrate=auto_migrate,
+            pool_size=pool_size,
+            pool_timeout=pool_timeout,
+        )
+        self.serializer = Serializer(
+            default=serializer,
+            accept=self.settings.accept_content,
+            signing_key=self.settings.signing_key,
+            limit=payload_limit,
+        )
+        self.database = Database(self.settings)
+        self.always_eager = always_eager
+        self.on_success = on_success
+        self.on_failure = on_failure
+        self._include = tuple(include)
+        self._included = False
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._listener = ResultListener(self.database)
+
+    def __repr__(self) -> str:
+        return f"<FBTasks {self.name!r} at {self.settings.url}>"
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: Any = None, /, **options: Any) -> Any:
+        """Defines a task: ``@app.task`` or ``@app.task(queue="mail", max_retries=5)``.
+
+        Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
+        """
+
+        def define(target: Callable[..., Any]) -> Task[..., Any]:
+            return self.register(Task(target, make_options(options), None))
+
+        return define if function is None else define(function)
+
+    def register(self, task: Task[..., Any]) -> Task[..., Any]:
+        """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
+        other = self._tasks.get(task.name)
+        if other is task:
+            return task
+        if other is not None and not _same_code(other, task):
+            raise TaskDefinitionError(
+                f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
+                f"{task.function.__module__}. Give one of them another name=."
+            )
+        self._check_queue(task.options.queue)
+        self._tasks[task.name] = task.bound_to(self)
+        return task
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """The app's tasks by name, with those of the included modules."""
+        self.load()
+        return self._tasks
+
+    def load(self) -> None:
+        """Imports the included modules and binds their free-standing tasks. Once."""
+        if self._included:
+            return
+        self._included = True
+        for module in self._include:
+            importlib.import_module(module)
+        for task in unbound_tasks():
+            home = task.function.__module__
+            if any(home == module or home.startswith(f"{module}.") for module in self._include):
+                self.register(task)
+
+    def send_task(
+        self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> AsyncResult[Any]:
+        """Enqueues a task by its name, which this process need not know."""
+        task = self.tasks.get(name)
+        if task is not None:
+            return task.apply_async(args, kwargs, **options)
+        return self.enqueue(self.make_call(name, args, kwargs or {}, **options), None)
+
+    def make_call(
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        countdown: float | None = None,
+        eta: datetime | None = None,
+        priority: int = 0,
+        queue: str | None = None,
+        expires: float | timedelta | datetime | None = None,
+        max_retries: int | None = None,
+        task_id: str | None = None,
+        serializer: str | None = None,
+    ) -> Call:
+        """A call as the record that is enqueued. Raises when it cannot be one; nothing is written here."""
+        payload = self.serializer.dump_call(args, kwargs, task=name, serializer=serializer)
+        return Call(
+            name=name,
+            queue=self._check_queue(queue) or self.settings.default_queue,
+            content_type=payload.content_type,
+            payload=payload.data,
+            priority=check_priority(priority),
+            start=start_of(countdown, eta, self),
+            expires=self._expiry(expires),
+            max_tries=None if max_retries is None else _max_tries(max_retries),
+            task_id=None if task_id is None else check_task_id(task_id),
+        )
+
+    def enqueue(self, call: Call, task: Task[..., Any] | None) -> AsyncResult[Any]:
+        """Writes one call in a transaction of its own."""
+        return self.enqueue_many([call], task)[0]
+
+    def enqueue_many(
+        self, calls: Sequence[Call], task: Task[..., Any] | None, using: Any = None
+    ) -> list[AsyncResult[Any]]:
+        """Writes calls in one transaction: a new one, or with *using* the caller's."""
+        if self.always_eager:
+            from fbtasks.eager import run_eagerly
+
+            return [run_eagerly(self, call, task) for call in calls]
+        if using is not None:
+            transaction = Transaction(None, getattr(using, "main_transaction", using), self.settings.url)
+            found = tasks.enqueue(transaction, calls)
+        else:
+            with self.database.session() as session:
+                found = session.run(lambda t: tasks.enqueue(t, calls), WAIT)
+        ignored = task is not None and task.options.ignore_result
+        return [self._result(call, enqueued, ignored) for call, enqueued in zip(calls, found, strict=True)]
+
+    def _result(self, call: Call, enqueued: Enqueued, ignored: bool) -> AsyncResult[Any]:
+        return AsyncResult(
+            self, call.task_id or str(enqueued.id), duplicate=enqueued.duplicate, ignored=ignored
+        )
+
+    def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
+        """The result of an earlier call by its id."""
+        return AsyncResult(self, str(id))
+
+    def connect(self, **options: Any) -> Any:
+        """A connection of firebird-driver to the app's database, for the application's own data.
+
+        It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. Close it.
+        """
+        self.database.make_ready()
+        return engine.connect(self.settings.url, **options)
+
+    def migrate(self) -> list[int]:
+        """Brings the database's schema up to date. Gives the versions applied now."""
+        return self.database.migrate()
+
+    @contextmanager
+    def waiting(self) -> Iterator[Waiter]:
+        """A wait that ends early when some task finishes."""
+        with self._listener.waiter() as waiter:
+            yield waiter
+
+    def close(self) -> None:
+        """Closes all connections; the next use opens new ones."""
+        self._listener.close()
+        self.database.close()
+
+    def find_task(self, name: str) -> Task[..., Any]:
+        """The task of that name. Raises :class:`UnknownTaskError`."""
+        task = self.tasks.get(name)
+        if task is None:
+            raise UnknownTaskError(f"the app {self.name!r} has no task named {name!r}.")
+        return task
+
+    def queues_served(self) -> list[str]:
+        """The queues of a worker that was not told any: the default one and those that tasks name."""
+        declared = {task.options.queue for task in self.tasks.values() if task.options.queue}
+        return sorted({self.settings.default_queue, *declared, *(self.settings.queues or ())})
+
+    def _check_queue(self, queue: str | None) -> str | None:
+        if queue is None:
+            return None
+        check_queue_name(queue)
+        if self.settings.queues is not None and queue not in self.settings.queues:
+            known = ", ".join(sorted(self.settings.queues))
+            raise UnknownQueueError(f"the app {self.name!r} declares no queue {queue!r}. Declared: {known}.")
+        return queue
+
+    def _expiry(self, expires: float | timedelta | datetime | None) -> datetime | timedelta | None:
+        if isinstance(expires, datetime):
+            return clock.as_utc(expires, self.settings.timezone)
+        span = timedelta(seconds=expires) if isinstance(expires, int | float) else expires
+        if span is not None and span <= timedelta(0):
+            raise EnqueueError(f"expires {expires!r} must be later than now.")
+        return span
+
+
+def _same_code(one: Task[..., Any], other: Task[..., Any]) -> bool:
+    """Whether both come from one line: a module that was run as a script and is imported again."""
+    first, second = one.function.__code__, other.function.__code__
+    return (first.co_filename, first.co_firstlineno) == (second.co_filename, second.co_firstlineno)
+
+
+def _max_tries(max_retries: int) -> int:
+    if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+        raise EnqueueError(f"max_retries {max_retries!r} must be a whole number from 0.")
+    return max_retries + 1
+
+
+def check_task_id(task_id: str) -> str:
+    """*task_id* itself. Raises :class:`EnqueueError` unless it has 1 to 255 printable characters, not only digits."""
+    if not isinstance(task_id, str) or not 0 < len(task_id) <= 255 or not task_id.isprintable():
+        raise EnqueueError(f"task_id {task_id!r:.100} must be a string of 1 to 255 printable characters.")
+    if task_id.isascii() and task_id.isdigit():
+        raise EnqueueError(
+            f"task_id {task_id!r} is a number, and numbers are given by the database. Prefix it: 'order-{task_id}'."
+        )
+    return task_id

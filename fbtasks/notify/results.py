@@ -1,0 +1,68 @@
+"""Waking those who wait for results in this process: one listener for all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from fbtasks.notify.listener import Listener
+from fbtasks.store.database import Database
+
+BUCKETS: Final = 15
+"""Result events are posted per id modulo this number: as many names as one event block holds."""
+
+
+class Waiter:
+    """One wait; wakes early when any task finished."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        """Ends the wait."""
+        self._event.set()
+
+    def wait(self, seconds: float) -> None:
+        """Waits for a wake or for *seconds*."""
+        if self._event.wait(max(0.0, seconds)):
+            self._event.clear()
+
+
+class ResultListener:
+    """Shares one listener among all waits of a process; it is started by the first."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._waiters: set[Waiter] = set()
+        self._listener: Listener | None = None
+
+    @contextmanager
+    def waiter(self) -> Iterator[Waiter]:
+        """A wait for the block."""
+        waiter = Waiter()
+        with self._lock:
+            self._waiters.add(waiter)
+            if self._listener is None:
+                events = [f"fbtasks:result:{bucket}" for bucket in range(BUCKETS)]
+                self._listener = Listener(self._database, events, self._wake_all)
+                self._listener.start()
+        try:
+            yield waiter
+        finally:
+            with self._lock:
+                self._waiters.discard(waiter)
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            for waiter in self._waiters:
+                waiter.wake()
+
+    def close(self) -> None:
+        """Stops listening."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.stop()

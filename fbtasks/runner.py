@@ -1,0 +1,206 @@
+"""The life of one claimed task in the process that runs it: read, called, and its end turned into an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fbtasks import clock
+from fbtasks.call import Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded
+from fbtasks.errors import ConflictError, FBTasksError
+from fbtasks.serialize import Payload, describe_exception
+from fbtasks.task import Request, RetryRequested, Task, running
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A claim with what it needs to run."""
+
+    claim: Claim
+    task: Task[..., Any]
+    request: Request
+
+
+class Runner:
+    """Runs tasks of one app and decides what becomes of them. It does not speak to the database."""
+
+    def __init__(self, app: FBTasks, rng: random.Random | None = None) -> None:
+        self.app = app
+        self._rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
+
+    def run(self, claim: Claim, connection: Any = None) -> Finished:
+        """Runs the task to its end. A coroutine function gets an event loop of its own."""
+        started = clock.monotonic()
+        prepared = self.prepare(claim, connection)
+        if not isinstance(prepared, Prepared):
+            return Finished(claim, prepared, clock.monotonic() - started)
+        with running(prepared.request):
+            try:
+                value = self._call(prepared)
+                if asyncio.iscoroutine(value):
+                    value = asyncio.run(value)
+            except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
+                outcome = self.raised(prepared, error)
+            else:
+                outcome = self.returned(prepared, value)
+        return Finished(claim, outcome, clock.monotonic() - started)
+
+    async def run_async(self, claim: Claim) -> Finished:
+        """The same inside a running event loop; a plain function goes to a thread."""
+        started = clock.monotonic()
+        prepared = self.prepare(claim, None)
+        if not isinstance(prepared, Prepared):
+            return Finished(claim, prepared, clock.monotonic() - started)
+        with running(prepared.request):
+            try:
+                if prepared.task.is_async:
+                    value = await self._call(prepared)
+                else:
+                    value = await asyncio.to_thread(self._call, prepared)
+            except BaseException as error:  # noqa: BLE001
+                outcome = self.raised(prepared, error)
+            else:
+                outcome = self.returned(prepared, value)
+        return Finished(claim, outcome, clock.monotonic() - started)
+
+    def prepare(self, claim: Claim, connection: Any) -> Prepared | Outcome:
+        """The task and its arguments, or the outcome when they cannot be had."""
+        task = self.app.tasks.get(claim.name)
+        if task is None:
+            return Parked()
+        try:
+            args, kwargs = self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""))
+        except FBTasksError as error:
+            return _failed(error)
+        limit = task.policy.max_retries if claim.max_tries is None else claim.max_tries - 1
+        request = Request(
+            id=claim.task_id or str(claim.id),
+            task=claim.name,
+            queue=claim.queue,
+            args=tuple(args),
+            kwargs=kwargs,
+            priority=claim.priority,
+            retries=claim.try_count,
+            max_retries=None if claim.max_tries == 0 else limit,
+            eta=claim.start_at,
+            expires=claim.expires_at,
+            connection=connection,
+        )
+        return Prepared(claim, task, request)
+
+    @staticmethod
+    def _call(prepared: Prepared) -> Any:
+        return prepared.task(*prepared.request.args, **prepared.request.kwargs)
+
+    def returned(self, prepared: Prepared, value: Any) -> Outcome:
+        """The outcome of a task that returned *value*."""
+        task, outcome = prepared.task, Succeeded(keep=False)
+        if not task.options.ignore_result:
+            try:
+                payload = self.app.serializer.dump_result(value, task=task.name, serializer=task.options.serializer)
+            except FBTasksError as error:
+                return self._give_up(prepared, error)
+            outcome = Succeeded(payload.content_type, payload.data)
+        self._hooks("on_success", prepared, value)
+        return outcome
+
+    def raised(self, prepared: Prepared, error: BaseException) -> Outcome:
+        """The outcome of a task that raised *error*: another try, or the end."""
+        claim, policy = prepared.claim, prepared.task.policy
+        if isinstance(error, RetryRequested):
+            cause = error.exc or error
+            allowed = prepared.request.max_retries if error.max_retries is None else error.max_retries
+            if allowed is not None and claim.try_count >= allowed:
+                return self._give_up(prepared, cause)
+            delay = error.countdown
+            if delay is None:
+                delay = policy.delay(claim.try_count, cause, self._rng)
+        else:
+            cause = error
+            wanted = policy.decide(error, claim.try_count + 1, claim.max_tries, self._rng)
+            if wanted is None:
+                return self._give_up(prepared, error)
+            delay = wanted
+        remote = describe_exception(cause)
+        return Retry(delay, f"{remote.type_name}: {remote.message}", remote.type_name)
+
+    def _give_up(self, prepared: Prepared, error: BaseException) -> Outcome:
+        self._hooks("on_failure", prepared, error)
+        return _failed(error)
+
+    def _hooks(self, which: str, prepared: Prepared, value: Any) -> None:
+        for hook in (getattr(prepared.task.options, which), getattr(self.app, which)):
+            if hook is not None:
+                try:
+                    hook(prepared.request, value)
+                except Exception:
+                    logger.exception("The %s hook of %s raised; the outcome stands.", which, prepared.task.name)
+
+
+def _failed(error: BaseException) -> Failed:
+    remote = describe_exception(error)
+    return Failed(remote.type_name, remote.message, remote.traceback, remote.args_payload)
+
+
+class TransactionalRunner:
+    """Runs transactional tasks: their effects and their outcome are one transaction of one connection."""
+
+    def __init__(self, runner: Runner, worker_id: int, slot: int) -> None:
+        self._runner = runner
+        self._worker_id = worker_id
+        self._slot = slot
+        self._session: Any = None
+        self._turn: Any = None
+
+    def run(self, claim: Claim) -> tuple[Finished, bool]:
+        """Runs the task. The flag tells whether the outcome is recorded already."""
+        from fbtasks.store import tasks
+        from fbtasks.store.session import WAIT, Transaction
+
+        with self._connection() as connection:
+            connection.begin(WAIT)
+            done = self._runner.run(claim, connection)
+            if not isinstance(done.outcome, Succeeded):
+                connection.rollback()
+                return done, False
+            transaction = Transaction(None, connection.main_transaction, self._runner.app.settings.url)
+            try:
+                with self._turn.held():
+                    if tasks.finish(transaction, self._worker_id, self._slot, [done]):
+                        connection.rollback()  # the claim is stale: the effects belong to whoever has it now
+                    else:
+                        connection.commit()
+            except ConflictError as error:
+                connection.rollback()
+                return Finished(claim, Retry(0.0, str(error)), done.elapsed), False
+            return done, True
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        from fbtasks.store.hostlock import HostLock
+
+        if self._session is None:
+            self._session = self._runner.app.database.open()
+            self._turn = HostLock(self._runner.app.settings.url)
+        try:
+            yield self._session.connection
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._session is not None:
+            self._session.close()
+            self._turn.close()
+            self._session = self._turn = None

@@ -1,0 +1,19 @@
+"""Where tasks run: in child processes (one task each, threads, or an event loop), or in the worker itself."""
+
+from __future__ import annotations
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.executors.children import ChildExecutor
+from fbtasks.worker.executors.solo import SoloExecutor
+
+POOLS = ("processes", "threads", "asyncio", "solo")
+
+
+def make_executor(pool: str, app_path: str, app: object, concurrency: int, level: str) -> Executor:
+    """The executor of that name. Raises :class:`ConfigurationError` for an unknown one."""
+    if pool not in POOLS:
+        raise ConfigurationError(f"unknown pool {pool!r}. Pools: {', '.join(POOLS)}.")
+    if pool == "solo":
+        return SoloExecutor(app)  # type: ignore[arg-type]  # the app, typed loosely to keep imports one way
+    return ChildExecutor(pool, app_path, concurrency, level)

@@ -1,0 +1,32 @@
+"""What the consumer asks of an executor."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fbtasks.call import Claim, Finished
+
+
+class Executor(Protocol):
+    """Runs claims; used by one thread."""
+
+    def start(self, worker_id: int) -> None:
+        """Makes the executor ready; *worker_id* is for tasks that record their own outcome."""
+
+    def free(self) -> int:
+        """How many more claims can begin at once."""
+
+    def busy(self) -> list[Claim]:
+        """The claims that run now."""
+
+    def submit(self, claim: Claim) -> None:
+        """Begins to run *claim*; there is a free place."""
+
+    def filenos(self) -> list[int]:
+        """File descriptors that become readable when something has ended."""
+
+    def collect(self) -> list[tuple[Finished, bool]]:
+        """What has ended since the last call; the flag tells whether it is recorded already."""
+
+    def stop(self, *, kill: bool) -> None:
+        """Ends the executor; with *kill*, whatever runs is stopped at once."""

@@ -1,0 +1,50 @@
+"""The solo pool: tasks run in the worker's own thread, one at a time, for debugging."""
+
+from __future__ import annotations
+
+from fbtasks.app import FBTasks
+from fbtasks.call import Claim, Finished
+from fbtasks.runner import Runner, TransactionalRunner
+
+
+class SoloExecutor:
+    """Runs each claim inside ``submit``; there is no isolation and no time limit."""
+
+    def __init__(self, app: FBTasks) -> None:
+        self._runner = Runner(app)
+        self._transactional: TransactionalRunner | None = None
+        self._done: list[tuple[Finished, bool]] = []
+
+    def start(self, worker_id: int) -> None:
+        """Nothing to start but the place of transactional tasks."""
+        self._transactional = TransactionalRunner(self._runner, worker_id, 1)
+
+    def free(self) -> int:
+        """One, until what it ran has been collected."""
+        return 0 if self._done else 1
+
+    def busy(self) -> list[Claim]:
+        """Nothing ever runs between two calls."""
+        return []
+
+    def submit(self, claim: Claim) -> None:
+        """Runs the claim to its end."""
+        task = self._runner.app.tasks.get(claim.name)
+        if task is not None and task.options.transactional and self._transactional is not None:
+            self._done.append(self._transactional.run(claim))
+        else:
+            self._done.append((self._runner.run(claim), False))
+
+    def filenos(self) -> list[int]:
+        """Nothing to wait for."""
+        return []
+
+    def collect(self) -> list[tuple[Finished, bool]]:
+        """What ``submit`` ran."""
+        done, self._done = self._done, []
+        return done
+
+    def stop(self, *, kill: bool) -> None:  # noqa: ARG002
+        """Closes the transactional connection."""
+        if self._transactional is not None:
+            self._transactional.close()
