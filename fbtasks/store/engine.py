@@ -1,0 +1,241 @@
+"""The client library and the embedded engine: loaded once, with a private root; and connections.
+
+The wheel's own configuration lets one process open a database. Ours (SuperClassic) lets several, so the library is
+given a root of its own: links to the wheel's files, and our firebird.conf.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakSet
+
+from fbtasks.config import DatabaseURL
+from fbtasks.errors import EngineError, ForkError, SchemaError
+from fbtasks.store.lockdir import Guard, folder_of
+from fbtasks.store.signals import preserved_signals
+from fbtasks.store.translate import translate
+
+_CONFIGURATION: Final = """\
+# Several processes open one database; each has an engine of its own.
+ServerMode = SuperClassic
+DefaultDbCachePages = 4096
+# Seconds after which a process that waits for a lock looks whether its owner has died.
+DeadlockTimeout = 1
+# Only what runs in this process is configured here.
+RemoteServicePort = 0
+"""
+_PAGE_SIZE: Final = 8192
+
+_lock = threading.RLock()
+_provider: Any = None
+_lock_directory: Path | None = None
+_guards: dict[str, Guard] = {}
+_open: WeakSet[Any] = WeakSet()
+_forked_open = False
+
+
+def connect(
+    url: DatabaseURL, *, create: bool = False, charset: str | None = None, page_size: int = _PAGE_SIZE
+) -> Any:
+    """A connection of firebird-driver to *url*; with *create*, the embedded file is made when it is missing.
+
+    Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
+    as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`.
+    """
+    if _forked_open:
+        raise ForkError(
+            "this process was forked while a connection to Firebird was open, and using the database here would "
+            "lose commits. Start processes with 'spawn', or fork before the first use (or after app.close())."
+        )
+    _load(url)
+    try:
+        with preserved_signals():
+            connection = _create(url, page_size) if create else _attach(url, charset)
+    except Exception as error:
+        raise translate(error, url) from error
+    _check_version(connection, url)
+    _open.add(connection)
+    return connection
+
+
+def database_exists(url: DatabaseURL) -> bool:
+    """Whether the embedded file is there; for a server, True: only a connection can tell."""
+    return not url.embedded or os.path.exists(url.database)
+
+
+def _attach(url: DatabaseURL, charset: str | None) -> Any:
+    from firebird.driver import connect as attach
+
+    return attach(
+        url.dsn,
+        user=url.user or ("SYSDBA" if url.embedded else None),
+        password=url.password,
+        charset=charset or url.options.get("charset", "UTF8"),
+        role=url.options.get("role"),
+        auth_plugin_list=url.options.get("auth_plugins"),
+    )
+
+
+def _create(url: DatabaseURL, page_size: int) -> Any:
+    from firebird.driver import create_database, driver_config
+
+    folder = folder_of(url.database)
+    mutex = os.open(folder / "create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+    try:
+        fcntl.flock(mutex, fcntl.LOCK_EX)  # of twenty that start at once, one creates and the others attach
+        if os.path.exists(url.database):
+            return _attach(url, None)
+        driver_config.db_defaults.page_size.value = page_size
+        try:
+            return create_database(url.dsn, user="SYSDBA", charset="UTF8")
+        finally:
+            driver_config.db_defaults.page_size.value = None
+    finally:
+        os.close(mutex)
+
+
+def _check_version(connection: Any, url: DatabaseURL) -> None:
+    version = float(connection.info.engine_version)
+    if version < 5.0:
+        connection.close()
+        raise SchemaError(f"{url} is served by Firebird {version}; fbtasks needs Firebird 5 or newer.")
+
+
+def _load(url: DatabaseURL) -> None:
+    """Loads the client library once, and joins the guard of an embedded database."""
+    global _provider, _lock_directory
+    with _lock:
+        from firebird.driver import fbapi
+
+        provider = _make_provider()
+        if url.embedded and provider is None:
+            raise EngineError(
+                f"{url} needs the embedded engine, and the firebird-embedded package is not installed (it has wheels "
+                "for x86-64 Linux and Windows). Install it, or use the URL of a server."
+            )
+        if fbapi.has_api() and _provider is None and url.embedded:
+            raise EngineError(
+                f"another Firebird client library is loaded in this process, so {url} would be opened by an engine "
+                "that fbtasks did not configure. Use fbtasks first, for example app.connect() instead of "
+                "firebird.driver.connect(), or use the URL of a server."
+            )
+        if url.embedded:
+            real = os.path.realpath(url.database)
+            if not os.path.isdir(os.path.dirname(real)):
+                raise EngineError(f"{url}: there is no folder {os.path.dirname(real)}. Create it.")
+            if real not in _guards:
+                _guards[real] = Guard(url.database, _lock_directory)
+                _lock_directory = _guards[real].directory
+        if not fbapi.has_api():
+            if _lock_directory is None:
+                _lock_directory = Path(tempfile.mkdtemp(prefix="fbtasks-lock-"))
+            _load_library(fbapi, provider)
+            _provider = provider
+
+
+def _load_library(fbapi: Any, provider: Any) -> None:
+    before = {name: os.environ.get(name) for name in ("FIREBIRD", "FIREBIRD_LOCK")}
+    os.environ["FIREBIRD_LOCK"] = str(_lock_directory)
+    try:
+        with preserved_signals():
+            fbapi.load_api(provider)
+    except OSError as error:
+        if "tommath" in str(error):
+            raise EngineError(
+                "the Firebird library needs libtommath.so.1, which is not installed. On Debian and Ubuntu: "
+                "apt install libtommath1"
+            ) from error
+        raise EngineError(f"the Firebird client library cannot be loaded: {error}") from error
+    except Exception as error:
+        raise EngineError(f"the Firebird client library cannot be loaded: {error}") from error
+    finally:
+        for name, value in before.items():  # subprocesses follow paths of their own databases
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _make_provider() -> Any:
+    try:
+        from firebird.embedded.provider import FirebirdProvider
+    except ImportError:
+        return None
+
+    class PrivateRoot(FirebirdProvider):  # type: ignore[misc]  # the package has no types
+        """The wheel's runtime with a root of ours."""
+
+        @property
+        def root(self) -> Path:
+            return _private_root(Path(super().root))
+
+        @property
+        def client_library(self) -> Path:
+            return Path(super().root) / Path(FirebirdProvider().client_library).name
+
+    return PrivateRoot()
+
+
+def _private_root(runtime: Path) -> Path:
+    key = hashlib.sha256(f"{runtime}\0{_CONFIGURATION}".encode()).hexdigest()[:16]
+    root = _cache_folder() / f"engine-{key}"
+    if (root / "firebird.conf").exists():
+        return root
+    root.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix="engine-", dir=root.parent))
+    for entry in runtime.iterdir():
+        if entry.name not in ("firebird.conf", "firebird.log"):
+            (draft / entry.name).symlink_to(entry)
+    (draft / "firebird.log").touch()
+    (draft / "firebird.conf").write_text(_CONFIGURATION)
+    with suppress(OSError):  # another process was first: its root is the same
+        draft.rename(root)
+    return root
+
+
+def _cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(home) / "fbtasks"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+            return folder
+    folder = Path(tempfile.gettempdir()) / f"fbtasks-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise EngineError(f"{folder} belongs to somebody else; set XDG_CACHE_HOME to a folder of yours.")
+    return folder
+
+
+def _forked() -> None:
+    """In a child: whatever the parent had loaded is not to be used, and its connections not even to be closed."""
+    global _forked_open
+    if _provider is not None:
+        _forked_open = True
+        for connection in list(_open):
+            _abandoned.append(connection)  # kept from the garbage collector, which would detach the parent's
+
+
+_abandoned: list[Any] = []
+
+
+def _close_all() -> None:
+    if _forked_open:
+        return
+    for connection in list(_open):
+        with suppress(Exception):
+            connection.close()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forked)
+atexit.register(_close_all)

@@ -1,0 +1,64 @@
+"""Errors of the driver as errors of fbtasks: the one place that knows the engine's codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from fbtasks.config import DatabaseURL
+from fbtasks.errors import (
+    AuthenticationError,
+    ConflictError,
+    DatabaseError,
+    DatabaseUnavailable,
+    DuplicateKey,
+    EngineError,
+    FBTasksError,
+)
+
+# Numbers of the engine's messages, from its ibase.h.
+_CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 335544348}
+_DUPLICATE: Final = {335544665, 335544349}
+_LOGIN: Final = {335544472}
+_PERMISSION: Final = {335544352}
+_NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
+_INSTANCE: Final = {335545068, 335544453}
+_FILE: Final = {335544344, 335544375}
+
+
+def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksError:
+    """The error of fbtasks that *error* stands for; its message names the database, never the password."""
+    if isinstance(error, FBTasksError):
+        return error
+    codes = set(getattr(error, "gds_codes", None) or ())
+    text = " ".join(str(error).split())
+    where = str(url) if url else "the database"
+    if codes & _LOGIN:
+        return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
+    if codes & _PERMISSION:
+        return AuthenticationError(f"{where}: the user may not do this: {text}")
+    if codes & _NETWORK or "closed" in text and not codes:
+        return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
+    if codes & _DUPLICATE:
+        return DuplicateKey(text)
+    if codes & _INSTANCE:
+        return EngineError(
+            f"{where} is open in another engine. Connect with app.connect(), or close the other program. ({text})"
+        )
+    if codes & _FILE:
+        return DatabaseUnavailable(f"{where} cannot be opened ({text}). Check the path and its permissions.")
+    if codes & _CONFLICT:
+        return ConflictError(text)
+    return DatabaseError(f"{where}: {text}")
+
+
+@contextmanager
+def translated(url: DatabaseURL | None = None) -> Iterator[None]:
+    """Translates what the block raises."""
+    try:
+        yield
+    except FBTasksError:
+        raise
+    except Exception as error:
+        raise translate(error, url) from error
