@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import update_wrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from fbtasks import clock
@@ -142,7 +144,7 @@ class Task(Generic[P, R]):
             raise TaskDefinitionError(f"{function!r} is not a function.")
         self.function = function
         self.options = options
-        self.name = options.name or f"{function.__module__}.{function.__qualname__}"
+        self.name = options.name or f"{home_module(function)}.{function.__qualname__}"
         if len(self.name) > 255 or not self.name.isprintable() or not self.name.strip():
             raise TaskDefinitionError(f"the task name {self.name[:80]!r} must have 1 to 255 printable characters.")
         self.policy = options.retry_policy()
@@ -206,8 +208,6 @@ class Task(Generic[P, R]):
         """
         if countdown is not None and countdown < 0:
             raise ConfigurationError(f"countdown {countdown!r} must not be negative.")
-        import sys
-
         cause = exc or sys.exc_info()[1]
         raise RetryRequested(cause, countdown, max_retries) from cause
 
@@ -294,6 +294,17 @@ class Task(Generic[P, R]):
             inspect.signature(self.function).bind(*first, *args, **kwargs)
         except TypeError as error:
             raise EnqueueError(f"{self.name!r} cannot be called like that: {error}.") from None
+
+
+def home_module(function: Callable[..., Any]) -> str:
+    """The module of *function* as a worker would import it; a script is known there by its file's name."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    return Path(getattr(main, "__file__", None) or "__main__").stem
 
 
 class BoundTask(Generic[P, R]):

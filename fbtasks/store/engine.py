@@ -143,7 +143,8 @@ def _load(url: DatabaseURL) -> None:
 
 
 def _load_library(fbapi: Any, provider: Any) -> None:
-    before = {name: os.environ.get(name) for name in ("FIREBIRD", "FIREBIRD_LOCK")}
+    # The library reads both when it first attaches, so they stay in the environment; a subprocess that uses fbtasks
+    # sets its own before it loads the library.
     os.environ["FIREBIRD_LOCK"] = str(_lock_directory)
     try:
         with preserved_signals():
@@ -157,12 +158,6 @@ def _load_library(fbapi: Any, provider: Any) -> None:
         raise EngineError(f"the Firebird client library cannot be loaded: {error}") from error
     except Exception as error:
         raise EngineError(f"the Firebird client library cannot be loaded: {error}") from error
-    finally:
-        for name, value in before.items():  # subprocesses follow paths of their own databases
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _make_provider() -> Any:
