@@ -115,7 +115,7 @@ class FBTasks:
                 f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
                 f"{task.function.__module__}. Give one of them another name=."
             )
-        self._check_queue(task.options.queue)
+        self.check_queue(task.options.queue)
         self._tasks[task.name] = task.bound_to(self)
         return task
 
@@ -165,7 +165,7 @@ class FBTasks:
         payload = self.serializer.dump_call(args, kwargs, task=name, serializer=serializer)
         return Call(
             name=name,
-            queue=self._check_queue(queue) or self.settings.default_queue,
+            queue=self.check_queue(queue) or self.settings.default_queue,
             content_type=payload.content_type,
             payload=payload.data,
             priority=check_priority(priority),
@@ -240,7 +240,8 @@ class FBTasks:
         declared = {task.options.queue for task in self.tasks.values() if task.options.queue}
         return sorted({self.settings.default_queue, *declared, *(self.settings.queues or ())})
 
-    def _check_queue(self, queue: str | None) -> str | None:
+    def check_queue(self, queue: str | None) -> str | None:
+        """*queue* itself, when the app may use it. Raises :class:`UnknownQueueError` or :class:`ConfigurationError`."""
         if queue is None:
             return None
         check_queue_name(queue)

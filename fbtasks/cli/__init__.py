@@ -1,1 +1,5 @@
-"""The command line."""
+"""The command line: ``fbtasks``."""
+
+from fbtasks.cli.main import main
+
+__all__ = ["main"]

@@ -34,7 +34,7 @@ class QueueRow:
     """The START_TIME of the oldest ready task."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StatRow:
     """Counters of a queue. ``queue`` is empty for what belongs to none."""
 
@@ -138,16 +138,7 @@ def stats(session: Session, window: timedelta) -> list[StatRow]:
         since = transaction.value("now") - window
         since = since.replace(minute=0, second=0, microsecond=0)
         return [
-            StatRow(
-                queue=row[0],
-                succeeded=row[1],
-                failed=row[2],
-                cancelled=row[3],
-                retried=row[4],
-                released=row[5],
-                elapsed_ms=row[6],
-                conflicts=row[7],
-            )
+            StatRow(row[0], *map(int, row[1:]))  # sums of BIGINT arrive as Decimal
             for row in transaction.rows("stats", since)
         ]
 

@@ -143,6 +143,8 @@ class Consumer:
             self._give_back(self._buffer)
             self._buffer.clear()
         self._submit()
+        if not self._executor.filenos():  # the solo pool has run it already
+            self._collect()
         self._record()
 
     def _finished(self) -> bool:

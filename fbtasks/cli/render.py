@@ -1,0 +1,191 @@
+"""All that the command line prints: tables for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fbtasks.call import TaskRow, WorkerRow
+from fbtasks.states import State
+from fbtasks.store.results import QueueRow, StatRow
+
+
+def console() -> Console:
+    """A console for tables: as wide as the terminal, and 80 columns into a pipe."""
+    return Console(width=None if sys.stdout.isatty() else 80, highlight=False, soft_wrap=False)
+
+
+def as_json(value: Any) -> None:
+    """Prints records as JSON."""
+    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, State):
+        return value.name.lower()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title, kind in columns:
+        table.add_column(
+            title,
+            justify="right" if kind == "number" else "left",
+            no_wrap=kind in ("number", "word"),
+            overflow="fold" if kind == "text" else "ellipsis",
+        )
+    for row in rows:
+        table.add_row(*("" if cell is None else _escape(str(cell)) for cell in row))
+    console().print(table)
+
+
+def _escape(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text).replace("[", r"\[")
+
+
+def ago(moment: datetime | None) -> str:
+    """How long ago, or in how long, in one short word."""
+    if moment is None:
+        return ""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    return f"in {span(-seconds)}" if seconds < 0 else f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """A duration in one short word."""
+    for limit, unit, size in ((1, "ms", 0.001), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
+    """A list of tasks in one state."""
+    if not rows:
+        print(nothing)
+        return
+    common = [("ID", "number"), ("NAME", "text"), ("QUEUE", "word"), ("TRIES", "number")]
+    if state is State.FAILED:
+        columns = [*common, ("FAILED", "word"), ("ERROR", "text")]
+        _table(columns, ([*_common(r), ago(r.finish_time), _error(r)] for r in rows))
+    elif state is State.RUNNING:
+        columns = [*common, ("SINCE", "word"), ("WORKER", "text")]
+        _table(columns, ([*_common(r), ago(r.claim_time), r.worker] for r in rows))
+    else:
+        columns = [*common, ("PRIORITY", "number"), ("START", "word"), ("LAST ERROR", "text")]
+        _table(columns, ([*_common(r), r.priority, ago(r.start_time), r.error_msg] for r in rows))
+
+
+def _common(row: TaskRow) -> list[object]:
+    return [row.id, row.name, row.queue, row.try_count]
+
+
+def _error(row: TaskRow) -> str:
+    kind = (row.error_type or "").removeprefix("builtins.")
+    return f"{kind}: {row.error_msg}" if kind else row.error_msg or ""
+
+
+def task(row: TaskRow, arguments: str, trace: str | None) -> None:
+    """One task, whole."""
+    facts = {
+        "ID": row.id,
+        "TASK ID": row.task_id,
+        "NAME": row.name,
+        "STATE": row.state.name.lower(),
+        "QUEUE": row.queue,
+        "PRIORITY": row.priority,
+        "ARGUMENTS": arguments,
+        "ENQUEUED": _stamp(row.raise_time),
+        "BY": row.enqueued_by,
+        "START": _stamp(row.start_time),
+        "CLAIMED": _stamp(row.claim_time),
+        "FINISHED": _stamp(row.finish_time),
+        "ELAPSED": None if row.elapsed_ms is None else span(row.elapsed_ms / 1000),
+        "TRIES": row.try_count,
+        "CRASHES": row.crash_count or None,
+        "WORKER": row.worker,
+        "ERROR": _error(row) or None,
+    }
+    _table([("", "word"), ("", "text")], ((k, v) for k, v in facts.items() if v is not None))
+    if trace:
+        print(f"\n{trace.rstrip()}")
+
+
+def _stamp(moment: datetime | None) -> str | None:
+    return None if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S %z} ({ago(moment)})"
+
+
+def queues(rows: list[QueueRow], served: set[str]) -> None:
+    """Queues with what is in them."""
+    if not rows:
+        print("No queue holds a task.")
+        return
+    columns = [("QUEUE", "text"), *((t, "number") for t in ("READY", "SCHEDULED", "RUNNING", "PARKED"))]
+    columns += [("OLDEST", "word"), ("WORKERS", "word")]
+    _table(
+        columns,
+        (
+            [r.queue, r.ready, r.scheduled, r.running, r.parked, ago(r.waiting_since), "yes" if r.queue in served else "none"]
+            for r in rows
+        ),
+    )
+
+
+def workers(rows: list[WorkerRow]) -> None:
+    """Workers that are registered."""
+    if not rows:
+        print("No worker is registered.")
+        return
+    columns = [("ID", "number"), ("NAME", "text"), ("PID", "number"), ("POOL", "word"), ("RUNNING", "number")]
+    columns += [("QUEUES", "text"), ("HEARTBEAT", "word")]
+    _table(
+        columns,
+        (
+            [r.id, r.name, r.pid, f"{r.pool} {r.concurrency}", r.running, " ".join(r.queues), _health(r)]
+            for r in rows
+        ),
+    )
+
+
+def _health(row: WorkerRow) -> str:
+    age = f"{span(row.heartbeat_age)} ago"
+    if row.lease_left < 0:
+        return f"{age} (dead)"
+    return f"{age} (draining)" if row.draining else age
+
+
+def stats(rows: list[StatRow], live: list[QueueRow]) -> None:
+    """The statistics, with the names that queue tables have for them."""
+    active = sum(r.running for r in live)
+    waiting = sum(r.ready + r.scheduled + r.parked for r in live)
+    success, error = sum(r.succeeded for r in rows), sum(r.failed for r in rows)
+    elapsed = sum(r.elapsed_ms for r in rows) / 1000
+    finished = success + error + sum(r.cancelled for r in rows)
+    facts: dict[str, object] = {
+        "TASKS": finished + active + waiting,
+        "ACTIVE_TASKS": active,
+        "WAITING_TASKS": waiting,
+        "FINISHED_TASKS": finished,
+        "SUCCESS": success,
+        "ERROR": error,
+        "CANCELLED": sum(r.cancelled for r in rows),
+        "RETRIED": sum(r.retried for r in rows),
+        "AVG_ELAPSED_TIME": f"{elapsed / finished if finished else 0:.3f} s",
+        "SUM_ELAPSED_TIME": f"{elapsed:.3f} s",
+        "CONFLICTS": sum(r.conflicts for r in rows),
+    }
+    _table([("", "word"), ("", "number")], facts.items())
