@@ -17,7 +17,8 @@ from fbtasks.store.database import Database
 from fbtasks.store.session import Session
 
 logger = logging.getLogger(__name__)
-_WAKE_TO_LOOK: Final = 1.0
+_WAKE_TO_LOOK: Final = 0.2
+"""Seconds after which the thread looks whether it is to end; no query is made."""
 
 
 class Listener:
@@ -62,7 +63,7 @@ class Listener:
         """Ends the thread and closes the connection."""
         self._stopping.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(2 * _WAKE_TO_LOOK)
+            self._thread.join(10 * _WAKE_TO_LOOK)
             self._thread = None
         if self._collector is not None:
             with suppress(Exception):

@@ -88,6 +88,8 @@ def _attach(url: DatabaseURL, charset: str | None) -> Any:
 def _create(url: DatabaseURL, page_size: int) -> Any:
     from firebird.driver import create_database, driver_config
 
+    if not url.embedded:
+        return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8")
     folder = folder_of(url.database)
     mutex = os.open(folder / "create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
     try:

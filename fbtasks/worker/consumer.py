@@ -12,6 +12,7 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,9 +23,10 @@ from fbtasks.errors import DatabaseUnavailable
 from fbtasks.maintenance.prune import give_up_parked, prune
 from fbtasks.maintenance.rescue import rescue
 from fbtasks.notify.listener import Listener
-from fbtasks.store import results, tasks, workers
+from fbtasks.store import tasks, workers
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.session import Session, Transaction
+from fbtasks.version import VERSION
 from fbtasks.worker import hosts
 from fbtasks.worker.executors.base import Executor
 
@@ -89,10 +91,8 @@ class Consumer:
         """Wakes the loop because there may be something to claim; from any thread."""
         self._hungry = True
         self._next_due = 0.0
-        try:
+        with suppress(BlockingIOError):  # the pipe is full of wakes already
             os.write(self._wake_write, b"!")
-        except BlockingIOError:
-            pass  # the pipe is full of wakes already
 
     def drain(self) -> None:
         """Asks the loop to stop claiming and to end; the second time, at once. For signal handlers."""
@@ -110,9 +110,9 @@ class Consumer:
         """Starts the executor."""
         self._executor.start(self.worker_id)
 
-    def run(self) -> None:
-        """Works until told to stop (or, in a burst, until nothing is due)."""
-        listener = self._listen()
+    def run(self, *, listen: bool = True) -> None:
+        """Works until told to stop (or, in a burst, until nothing is due); with events unless *listen* is false."""
+        listener = self._listen() if listen else None
         try:
             while not self._finished():
                 try:
@@ -295,8 +295,6 @@ class Consumer:
         pid = os.getpid()
 
         def announce(transaction: Transaction) -> int:
-            from fbtasks.version import VERSION
-
             return workers.register(
                 transaction,
                 name=options.name,
@@ -402,10 +400,8 @@ class Consumer:
             for fileno in self._executor.filenos():
                 selector.register(fileno, selectors.EVENT_READ)
             selector.select(timeout)
-        try:
+        with suppress(BlockingIOError):
             os.read(self._wake_read, 65536)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         """Stops the executor, gives back whatever has not ended, and leaves the register."""
@@ -427,12 +423,8 @@ class Consumer:
                 self._session.close()
                 self._session = None
             self._turn.close()
-
-    def queue_is_known(self, queue: str) -> bool:
-        """Whether a task of the app or a row of the database is in that queue."""
-        return queue in self._app.queues_served() or any(
-            row.queue == queue for row in results.queues(self._db)
-        )
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
 
 def _bare_claim(task: int, claim_id: int) -> Claim:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from types import FrameType
+from typing import Any
 
 from fbtasks.app import FBTasks
 from fbtasks.store.migrate import check_identity
@@ -30,13 +31,14 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str) -> Non
         logger.info("Worker %s is ready.", options.name)
         consumer.run()
     finally:
+        signal.set_wakeup_fd(-1)
         consumer.close()
         for number, handler in previous.items():
             signal.signal(number, handler)
         app.close()
 
 
-def _install(consumer: Consumer) -> dict[int, object]:
+def _install(consumer: Consumer) -> dict[signal.Signals, Any]:
     def stop(number: int, _frame: FrameType | None) -> None:
         logger.info("Signal %s: stopping.", signal.Signals(number).name)
         consumer.drain()

@@ -1,0 +1,42 @@
+"""Running tasks in the test's own process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from fbtasks.app import FBTasks
+from fbtasks.worker.consumer import Consumer, WorkerOptions
+from fbtasks.worker.executors.solo import SoloExecutor
+
+
+@contextmanager
+def eager(app: FBTasks) -> Iterator[None]:
+    """For the block, calls run at once where they are made; retries follow without their delays."""
+    before, app.always_eager = app.always_eager, True
+    try:
+        yield
+    finally:
+        app.always_eager = before
+
+
+def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
+    """Runs all that is due in *queues* (default: the app's), in this process and thread, and records it.
+
+    What is scheduled for later stays. Outcomes are found as after any worker, with ``AsyncResult``.
+    """
+    options = WorkerOptions(
+        name=f"drain-{os.getpid()}",
+        queues=tuple(queues if queues is not None else app.queues_served()),
+        pool="solo",
+        concurrency=1,
+        burst=True,
+    )
+    consumer = Consumer(app, SoloExecutor(app), options)
+    try:
+        consumer.open()
+        consumer.start()
+        consumer.run(listen=False)
+    finally:
+        consumer.close()

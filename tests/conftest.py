@@ -1,0 +1,118 @@
+"""Fixtures: a fresh database on the real engine for every test, and workers as real processes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+
+import pytest
+
+from fbtasks import FBTasks
+from fbtasks.config import DatabaseURL
+from fbtasks.store import engine
+
+SERVER = os.environ.get("FBTASKS_TEST_URL")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SERVER and item.get_closest_marker("embedded"):
+            item.add_marker(pytest.mark.skip(reason="FBTASKS_TEST_URL names a server"))
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A fresh database: an embedded file, or one beside that of FBTASKS_TEST_URL on its server."""
+    if SERVER is None:
+        yield f"firebird://{tmp_path}/queue.fdb"
+        return
+    base, _, query = SERVER.partition("?")
+    text = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")
+    engine.connect(DatabaseURL.parse(text), create=True).close()
+    FBTasks("maker", text).migrate()
+    yield text
+    engine.connect(DatabaseURL.parse(text)).drop_database()
+
+
+@pytest.fixture
+def app(url):
+    app = FBTasks("test", url)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def wait_for():
+    def wait(condition, seconds=30.0):
+        limit = time.monotonic() + seconds
+        while not (value := condition()):
+            assert time.monotonic() < limit, "the condition did not come true"
+            time.sleep(0.01)
+        return value
+
+    return wait
+
+
+class Project:
+    """A folder with an app module, and the command line in it."""
+
+    def __init__(self, folder, url):
+        self.folder = folder
+        self.url = url
+        self.env = {**os.environ, "FBTASKS_URL": url, "PYTHONPATH": str(folder)}
+        self.workers = []
+
+    def write(self, source, name="proj"):
+        head = "from fbtasks import FBTasks, task, current_request\napp = FBTasks('proj')\n"
+        (self.folder / f"{name}.py").write_text(head + textwrap.dedent(source))
+
+    def run(self, *arguments, check=True, input=None):
+        done = subprocess.run(
+            [sys.executable, "-m", "fbtasks", *arguments],
+            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120, input=input,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    def python(self, source):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
+            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        return done.stdout
+
+    def worker(self, *arguments):
+        log = (self.folder / f"worker{len(self.workers)}.log").open("w+")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments],
+            cwd=self.folder, env=self.env, stderr=log,
+        )
+        self.workers.append((process, log))
+        return process
+
+    def logs(self):
+        texts = []
+        for _, log in self.workers:
+            log.seek(0)
+            texts.append(log.read())
+        return "".join(texts)
+
+    def close(self):
+        for process, log in self.workers:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            log.close()
+
+
+@pytest.fixture
+def project(tmp_path, url):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    project = Project(folder, url)
+    yield project
+    project.close()
