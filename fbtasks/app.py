@@ -100,8 +100,10 @@ class FBTasks:
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
 
+        checked = make_options(options)
+
         def define(target: Callable[..., Any]) -> Task[..., Any]:
-            return self.register(Task(target, make_options(options), None))
+            return self.register(Task(target, checked, None))
 
         return define if function is None else define(function)
 

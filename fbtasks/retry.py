@@ -2,75 +2,170 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fbtasks.errors import ConfigurationError
 
 Exceptions = tuple[type[BaseException], ...]
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRule:
+    """What differs from the task's policy after one type of exception. None: as the policy says.
+
+    Raises :class:`ConfigurationError` for a value that cannot be used.
+    """
+
+    max_retries: int | None = None
+    delay: float | None = None
+    """Always so many seconds."""
+    backoff: bool | float | None = None
+    """As ``retry_backoff`` of the policy."""
+
+    def __post_init__(self) -> None:
+        _check_count("RetryRule.max_retries", self.max_retries)
+        if self.delay is not None:
+            _check_seconds("RetryRule.delay", self.delay)
+        if self.backoff is not None:
+            _check_seconds("RetryRule.backoff", self.backoff, flag=True)
+        if self.delay is not None and self.backoff:
+            raise ConfigurationError(
+                f"RetryRule has delay {self.delay!r} and backoff {self.backoff!r}: give one of them."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often a task is tried again, after which exceptions, and after how long. Times are in seconds.
 
-    ``autoretry_for`` is a tuple of exception types, or a mapping from a type to the delay after it; of several that
-    fit, the most specific decides. The back-off doubles with each retry up to ``retry_backoff_max``; with jitter
-    the delay is drawn evenly between 0 and that ("full jitter", from the AWS architecture blog, as in Celery).
+    ``autoretry_for`` is a tuple of exception types, or a mapping from a type to the delay after it or to a
+    :class:`RetryRule`; of several that fit, the most specific class decides. What is in ``dont_autoretry_for``, or
+    derives from it, is never retried by itself.
+
+    Raises :class:`ConfigurationError` for a value that cannot be used.
     """
 
     max_retries: int | None = 3
-    """None: without limit."""
-    autoretry_for: Exceptions | Mapping[type[BaseException], float] = ()
+    """Tries after the first; None: without limit."""
+    autoretry_for: Exceptions | Mapping[type[BaseException], float | RetryRule] = ()
     dont_autoretry_for: Exceptions = ()
     retry_backoff: bool | float = False
-    """True: from one second; a number: from so many seconds; False: always ``default_retry_delay``."""
+    """Seconds before the first retry, doubled with each further one; True: 1; False or 0: ``default_retry_delay``."""
     retry_backoff_max: float = 600
+    """The most that the back-off grows to."""
     retry_jitter: bool = True
+    """Whether a back-off is drawn evenly between 0 and what it has grown to."""
     default_retry_delay: float = 180
+    """The delay, always the same and without jitter, where there is no back-off."""
 
     def __post_init__(self) -> None:
-        limit = self.max_retries
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise ConfigurationError(f"max_retries {limit!r} must be a whole number from 0, or None for no limit.")
-        for option in ("retry_backoff", "retry_backoff_max", "default_retry_delay"):
-            value = getattr(self, option)
-            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-                raise ConfigurationError(f"{option} {value!r} must be a number of seconds from 0.")
-        for option in ("autoretry_for", "dont_autoretry_for"):
-            for kind in getattr(self, option):
-                if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                    raise ConfigurationError(f"{option} holds {kind!r}, which is not an exception type.")
-        if isinstance(self.autoretry_for, Mapping):
-            for kind, delay in self.autoretry_for.items():
-                if not isinstance(delay, int | float) or delay < 0:
-                    raise ConfigurationError(f"autoretry_for[{kind.__name__}] {delay!r} must be seconds from 0.")
+        _check_count("max_retries", self.max_retries)
+        _check_seconds("retry_backoff", self.retry_backoff, flag=True)
+        _check_seconds("retry_backoff_max", self.retry_backoff_max)
+        _check_seconds("default_retry_delay", self.default_retry_delay)
+        if not isinstance(self.retry_jitter, bool):
+            raise ConfigurationError(f"retry_jitter {self.retry_jitter!r} must be True or False.")
+        given = self.autoretry_for
+        kinds = _exceptions("autoretry_for", given)
+        if isinstance(given, Mapping):
+            for kind, rule in given.items():
+                if not isinstance(rule, RetryRule):
+                    _check_seconds(f"autoretry_for[{kind.__name__}]", rule, also=" or a RetryRule")
+        # Copies: the policy does not change when the caller's list or dict does.
+        object.__setattr__(self, "autoretry_for", dict(given) if isinstance(given, Mapping) else kinds)
+        object.__setattr__(self, "dont_autoretry_for", _exceptions("dont_autoretry_for", self.dont_autoretry_for))
 
     def delay(self, retries: int, exc: BaseException | None, rng: random.Random) -> float:
-        """Seconds to wait before the retry that follows *retries* earlier ones."""
-        if isinstance(self.autoretry_for, Mapping) and exc is not None:
-            kind = self._most_specific(exc)
-            if kind is not None:
-                return float(self.autoretry_for[kind])
-        if self.retry_backoff is False:
+        """Seconds to wait before the retry that follows *retries* earlier ones.
+
+        The back-off is ``retry_backoff * 2 ** retries``, at most ``retry_backoff_max``. With jitter it is drawn
+        evenly between 0 and that: "full jitter" of the AWS architecture blog's "Exponential Backoff And Jitter",
+        as in Celery, so that tasks that failed together do not come back together.
+        """
+        rule = self._rule(exc)
+        if rule.delay is not None:
+            return float(rule.delay)
+        backoff = self.retry_backoff if rule.backoff is None else rule.backoff
+        if not backoff:
             return float(self.default_retry_delay)
-        top = min(float(self.retry_backoff) * 2.0 ** min(retries, 1000), float(self.retry_backoff_max))
+        top = min(_doubled(float(backoff), max(0, retries)), float(self.retry_backoff_max))
         return rng.uniform(0.0, top) if self.retry_jitter else top
 
-    def decide(self, exc: BaseException, tries: int, max_tries: int | None, rng: random.Random) -> float | None:
-        """Seconds until the next try after *tries* have ended, or None: it has failed for good.
+    def decide(
+        self, exc: BaseException, tries_ended: int, max_tries: int | None, rng: random.Random
+    ) -> float | None:
+        """Seconds until the next try when the last of *tries_ended* ended with *exc*; None: it has failed for good.
 
-        *max_tries* is the call's own limit (0: none); None leaves it to the policy.
+        *max_tries* is the call's own limit of tries (0: without limit). Without one (None), the limit is that of the
+        rule for *exc*, or else the policy's.
         """
-        if self._most_specific(exc) is None or isinstance(exc, tuple(self.dont_autoretry_for)):
+        kinds = type(exc).__mro__
+        if not any(kind in self.autoretry_for for kind in kinds):
+            return None
+        if any(kind in self.dont_autoretry_for for kind in kinds):
             return None
         if max_tries is None:
-            max_tries = 0 if self.max_retries is None else self.max_retries + 1
-        if max_tries and tries >= max_tries:
+            rule = self._rule(exc)
+            retries = self.max_retries if rule.max_retries is None else rule.max_retries
+            max_tries = 0 if retries is None else retries + 1
+        if max_tries and tries_ended >= max_tries:
             return None
-        return self.delay(tries - 1, exc, rng)
+        return self.delay(tries_ended - 1, exc, rng)
 
-    def _most_specific(self, exc: BaseException) -> type[BaseException] | None:
-        wanted = set(self.autoretry_for)
-        return next((kind for kind in type(exc).__mro__ if kind in wanted), None)
+    def _rule(self, exc: BaseException | None) -> RetryRule:
+        if exc is None or not isinstance(self.autoretry_for, Mapping):
+            return RetryRule()
+        rule = most_specific(exc, self.autoretry_for)
+        if rule is None:
+            return RetryRule()
+        return rule if isinstance(rule, RetryRule) else RetryRule(delay=rule)
+
+
+def most_specific(exc: BaseException, choices: Mapping[type[BaseException], V]) -> V | None:
+    """The choice for the class of *exc*, or for the nearest of its bases that has one (in the MRO's order)."""
+    return next((choices[kind] for kind in type(exc).__mro__ if kind in choices), None)
+
+
+def _doubled(base: float, times: int) -> float:
+    try:
+        return math.ldexp(base, times)
+    except OverflowError:
+        return math.inf
+
+
+def _check_count(option: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigurationError(f"{option} {value!r} must be a whole number from 0, or None.")
+
+
+def _check_seconds(option: str, value: object, *, flag: bool = False, also: str = "") -> None:
+    """A finite number from 0; with *flag*, a bool as well."""
+    number = isinstance(value, int | float) and (flag or not isinstance(value, bool))
+    if not number or not _finite_from_0(value):
+        also = ", or True or False" if flag else also
+        raise ConfigurationError(f"{option} {value!r} must be a number of seconds from 0{also}.")
+
+
+def _finite_from_0(value: object) -> bool:
+    try:
+        seconds = float(value)  # type: ignore[arg-type]  # the caller has seen that it is a number
+    except OverflowError:  # an int larger than any float
+        return False
+    return 0 <= seconds < math.inf
+
+
+def _exceptions(option: str, value: object) -> Exceptions:
+    if isinstance(value, type) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"{option} {value!r} must be a tuple of exception types, such as (OSError,).")
+    kinds = tuple(value)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise ConfigurationError(f"{option} holds {kind!r}, which is not an exception type.")
+    return kinds

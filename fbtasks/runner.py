@@ -119,6 +119,8 @@ class Runner:
         claim, policy = prepared.claim, prepared.task.policy
         if isinstance(error, RetryRequested):
             cause = error.exc or error
+            if cause.__traceback__ is None:  # given to retry() without having been raised
+                cause = cause.with_traceback(error.__traceback__)
             allowed = prepared.request.max_retries if error.max_retries is None else error.max_retries
             if allowed is not None and claim.try_count >= allowed:
                 return self._give_up(prepared, cause)

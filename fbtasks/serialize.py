@@ -1,28 +1,49 @@
 """Values and exceptions to bytes, and back.
 
-JSON by default, through kombu's serialisation registry, so that datetimes, dates, times, Decimal, UUID and bytes come
-back as they were. cloudpickle is signed with HMAC-SHA256, and verified before anything of it is unpickled.
+JSON is the default, written and read through kombu's serialisation registry; a call is the array ``[args, kwargs]``,
+which a plain SQL producer can write as well. What comes back from JSON:
+
+* None, bool, int, finite float, str, list, dict with string keys, bytes, date, time, Decimal and UUID: as they were.
+  A datetime too: a naive one stays naive (its ``fold`` is lost), an aware one becomes the same instant at a fixed
+  offset from UTC.
+* tuples, named tuples and other subclasses of list: as lists. Subclasses of dict: as dicts. Subclasses of the scalar
+  types, IntEnum and StrEnum members among them: as their plain values.
+* an object with a ``__json__`` method, or of a type registered with ``kombu.utils.json.register_type``: as the author
+  of that type decided.
+
+Anything else is refused when the call is made, with the place in the arguments: other objects, dict keys that are not
+strings, NaN and the infinities, lone surrogates, dicts that look like kombu's own type marks, and anything nested
+deeper than :data:`MAX_DEPTH`.
+
+cloudpickle is signed with HMAC-SHA256, and verified before a byte of it is unpickled. Nothing is registered or
+enabled in kombu, whose registry belongs to the host program.
 """
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import concurrent.futures
 import contextlib
 import hashlib
 import hmac
 import json
 import math
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
 import cloudpickle
 from kombu import serialization
+from kombu.exceptions import SerializerNotInstalled
+from kombu.utils import json as kombu_json
 
 from fbtasks.errors import (
     ConfigurationError,
@@ -33,11 +54,21 @@ from fbtasks.errors import (
     TaskFailure,
 )
 
-PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"
 JSON_TYPE: Final = "application/json"
-_SIGNATURE: Final = 32
-_SIMPLE: Final = (str, int, bool, type(None), datetime, date, time, Decimal, UUID, bytes)
-_REFUSED: Final = frozenset({"pickle", "application/x-python-serialize"})
+PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"
+MAX_DEPTH: Final = 200
+"""Levels of lists and dicts that a JSON payload may have: far from the recursion limit of any reader."""
+
+_UNSIGNED_PICKLE: Final = "application/x-python-serialize"
+_SIGNATURE_SIZE: Final = 32
+_TYPE_MARK: Final = {"__type__", "__value__"}
+_MARKED: Final = (bytes, date, Decimal, UUID)
+_REMEDY: Final = "Pass simple values, or use serializer='cloudpickle' with a signing_key."
+_CUT: Final = " ... "
+_MACHINERY: Final = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep
+    for file in (__file__, asyncio.__file__, concurrent.futures.__file__)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,43 +79,47 @@ class Payload:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteError:
-    """An exception as it travels: its type's name, its message, its arguments in JSON, its traceback."""
-
-    type_name: str
-    message: str
-    args_payload: bytes | None
-    traceback: str
-
-
 class Serializer:
-    """Writes and reads payloads for one app.
+    """Writes and reads the payloads of one app.
 
-    *default* names the serialiser of calls and results; *accept* those that may be read; *limit* is the most bytes.
+    *default* names the serializer of calls and results; *accept* those that may be read: ``json``, ``cloudpickle``,
+    or one that kombu knows and whose library is installed, such as ``yaml`` or ``msgpack``. *signing_key* is needed
+    for cloudpickle. *limit* is the most bytes that a payload may have.
+
+    Raises :class:`ConfigurationError` for a name or a key that cannot be used.
     """
 
     def __init__(self, *, default: str, accept: Iterable[str], signing_key: bytes | None, limit: int) -> None:
-        self._default = default
+        if signing_key is not None and not (isinstance(signing_key, bytes) and signing_key):
+            raise ConfigurationError("signing_key must be bytes, and not empty.")
         self._key = signing_key
         self._limit = limit
-        for name in {default, *accept}:
-            self._check_name(name)
-        self._accept = frozenset(accept)
-        self._accepted_types = {_content_type(name) for name in self._accept}
+        self._default = default
+        self._types: dict[str, str] = {}
+        self._accepted = {self._content_type(name): name for name in accept}
+        self._content_type(default)
 
     def dump_call(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, task: str, serializer: str | None = None
     ) -> Payload:
-        """The arguments of a call. Raises :class:`SerializationError` or :class:`PayloadTooLarge`."""
-        return self._dump([list(args), dict(kwargs)], f"the arguments of task {task!r}", serializer)
+        """The arguments of a call of *task*, written with *serializer*, or with the default one.
 
-    def dump_result(self, value: Any, *, task: str, serializer: str | None = None) -> Payload:
-        """The result of a task. Raises :class:`SerializationError` or :class:`PayloadTooLarge`."""
-        return self._dump(value, f"the result of task {task!r}", serializer)
+        Raises :class:`SerializationError` for a value that would not come back, :class:`PayloadTooLarge`, and
+        :class:`ConfigurationError` for a serializer that cannot be used.
+        """
+        if isinstance(args, str | bytes | Mapping) or not isinstance(kwargs, Mapping):
+            raise SerializationError(
+                f"task {task!r}: args must be a list or a tuple and kwargs a dict, "
+                f"not {type(args).__name__} and {type(kwargs).__name__}."
+            )
+        return self._dump([list(args), dict(kwargs)], ("args", "kwargs"), task, serializer)
 
     def load_call(self, payload: Payload) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments. Raises :class:`SerializationError` for anything else."""
+        """The positional and keyword arguments.
+
+        Raises :class:`ContentDisallowed` for a content type that is not accepted or a signature that does not hold,
+        and :class:`SerializationError` for anything else that is not a call.
+        """
         body = self._load(payload)
         if not (
             isinstance(body, list | tuple)
@@ -93,181 +128,374 @@ class Serializer:
             and isinstance(body[1], dict)
             and all(isinstance(key, str) for key in body[1])
         ):
-            raise SerializationError("the payload is not a call: expected [[arguments], {keyword arguments}].")
+            raise SerializationError(
+                "the payload is not a call: it must be [[positional arguments], {keyword arguments}], such as [[2, 3], {}]."
+            )
         return list(body[0]), body[1]
 
+    def dump_result(self, value: Any, *, task: str, serializer: str | None = None) -> Payload:
+        """The result of *task*. Raises what :meth:`dump_call` raises."""
+        return self._dump([value], ("result",), task, serializer)
+
     def load_result(self, payload: Payload) -> Any:
-        """The value. Raises :class:`SerializationError`."""
+        """The value. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
         return self._load(payload)
 
-    def _check_name(self, name: str) -> None:
-        if name in _REFUSED:
-            raise ConfigurationError(
-                f"serializer {name!r} runs whatever it is sent. Use 'cloudpickle' with a signing_key."
-            )
-        if name == "cloudpickle":
-            if not self._key:
-                raise ConfigurationError("serializer 'cloudpickle' needs a signing_key: FBTasks(signing_key=...).")
-        elif name not in serialization.registry.name_to_type:
-            known = ", ".join(sorted({"cloudpickle", *serialization.registry.name_to_type} - _REFUSED))
-            raise ConfigurationError(f"unknown serializer {name!r}. Known: {known}.")
+    def _content_type(self, name: str) -> str:
+        """The content type of the serializer *name*, which can be used."""
+        if name not in self._types:
+            self._types[name] = self._resolve(name)
+        return self._types[name]
 
-    def _dump(self, body: Any, what: str, serializer: str | None) -> Payload:
-        name = serializer or self._default
-        self._check_name(name)
-        try:
-            if name == "cloudpickle":
-                pickled = cloudpickle.dumps(body)
-                payload = Payload(PICKLE_TYPE, self._sign(pickled) + pickled)
-            else:
-                if name == "json":
-                    check_json(body, what)
-                content_type, _, data = serialization.dumps(body, serializer=name)
-                payload = Payload(content_type, data.encode("utf-8") if isinstance(data, str) else data)
-        except FBTasksError:
-            raise
-        except RecursionError:
-            raise SerializationError(f"{what} are nested too deeply to be serialised.") from None
-        except Exception as error:
-            raise SerializationError(f"{what} cannot be serialised with {name!r}: {error}.") from error
-        if len(payload.data) > self._limit:
-            raise PayloadTooLarge(
-                f"{what} take {len(payload.data):,} bytes; the limit is {self._limit:,} (payload_limit). "
-                "Store the data elsewhere and pass its key, or raise the limit."
+    def _resolve(self, name: str) -> str:
+        registry = serialization.registry
+        if name in ("cloudpickle", PICKLE_TYPE):
+            if self._key is None:
+                raise ConfigurationError(
+                    "serializer 'cloudpickle' needs a signing_key: pass FBTasks(signing_key=...) the same secret "
+                    "bytes in every process that enqueues or works."
+                )
+            return PICKLE_TYPE
+        content_type = str(name if name in registry.type_to_name else registry.name_to_type.get(name, ""))
+        if content_type == _UNSIGNED_PICKLE:
+            raise ConfigurationError(
+                f"serializer {name!r} would let whoever can write to the database run code here. "
+                "Use 'cloudpickle' with a signing_key."
             )
-        return payload
+        if not content_type:
+            known = {n for n, kind in registry.name_to_type.items() if kind != _UNSIGNED_PICKLE}
+            raise ConfigurationError(
+                f"unknown serializer {name!r}. Known serializers: {', '.join(sorted({'cloudpickle', *known}))}."
+            )
+        try:
+            with contextlib.suppress(serialization.EncodeError):  # it is there, and only dislikes None
+                serialization.dumps(None, serializer=registry.type_to_name[content_type])
+        except SerializerNotInstalled as error:
+            raise ConfigurationError(
+                f"serializer {name!r} cannot be used here: {error}. Install its library, or use 'json'."
+            ) from error
+        return content_type
+
+    def _dump(self, values: list[Any], places: tuple[str, ...], task: str, serializer: str | None) -> Payload:
+        """The payload of a call, ``[args, kwargs]``, or of a result, the one value."""
+        name = serializer or self._default
+        content_type = self._content_type(name)
+        if content_type == JSON_TYPE:
+            for value, place in zip(values, places, strict=True):
+                check_json(value, f"task {task!r}", place)
+        try:
+            data = self._encode(values if len(values) > 1 else values[0], content_type)
+        except Exception as error:
+            raise SerializationError(
+                f"task {task!r}: {' and '.join(places)} cannot be serialised with {name!r}: {show(error)}."
+            ) from error
+        if len(data) > self._limit:
+            raise PayloadTooLarge(
+                f"task {task!r}: {' and '.join(places)} take {len(data):,} bytes; payload_limit is {self._limit:,}. "
+                "Store the data elsewhere and pass its key, or raise payload_limit."
+            )
+        return Payload(content_type, data)
+
+    def _encode(self, body: Any, content_type: str) -> bytes:
+        if content_type == PICKLE_TYPE:
+            pickled: bytes = cloudpickle.dumps(body)
+            return self._sign(pickled) + pickled
+        data = serialization.dumps(body, serializer=serialization.registry.type_to_name[content_type])[2]
+        return data.encode("utf-8") if isinstance(data, str) else bytes(data)
 
     def _load(self, payload: Payload) -> Any:
-        if payload.content_type not in self._accepted_types:
-            names = ", ".join(sorted(self._accept))
-            raise ContentDisallowed(
-                f"content type {payload.content_type!r} is not accepted here (accept_content: {names})."
-            )
+        if payload.content_type not in self._accepted:
+            raise ContentDisallowed(self._disallowed(payload.content_type))
+        if not payload.data:
+            raise SerializationError(f"the payload is empty, which is not {payload.content_type}.")
         try:
             if payload.content_type == PICKLE_TYPE:
                 return self._unpickle(payload.data)
-            return serialization.loads(payload.data, payload.content_type, "utf-8", accept=self._accepted_types)
+            # accept= overrides what the host program disabled in kombu: the app's own list decides here.
+            return serialization.loads(payload.data, payload.content_type, "utf-8", accept={payload.content_type})
         except FBTasksError:
             raise
         except Exception as error:
-            cause = error.__cause__ or error
-            raise SerializationError(f"the payload cannot be read as {payload.content_type}: {cause}.") from error
+            raise SerializationError(
+                f"the payload of {len(payload.data):,} bytes cannot be read as {payload.content_type}: {show(error)}."
+            ) from error
+
+    def _disallowed(self, content_type: str) -> str:
+        accepted = ", ".join(sorted(self._accepted.values())) or "nothing"
+        if content_type == _UNSIGNED_PICKLE:
+            remedy = "Pickle is never read, for it can run anything: send it with serializer='cloudpickle', signed."
+        else:
+            remedy = "If you trust whoever writes such payloads, add its serializer to accept_content."
+        return f"content type {content_type!r} is not accepted here; accepted: {accepted}. {remedy}"
 
     def _sign(self, body: bytes) -> bytes:
-        return hmac.new(self._key or b"", PICKLE_TYPE.encode() + b"\0" + body, hashlib.sha256).digest()
+        return hmac.digest(self._key or b"", PICKLE_TYPE.encode() + b"\0" + body, hashlib.sha256)
 
     def _unpickle(self, data: bytes) -> Any:
-        signature, body = data[:_SIGNATURE], data[_SIGNATURE:]
-        if not hmac.compare_digest(signature, self._sign(body)):
-            raise ContentDisallowed("the payload's signature does not hold: another signing_key, or a forgery.")
-        return cloudpickle.loads(body)  # signed by somebody who has the key
+        signature, body = data[:_SIGNATURE_SIZE], data[_SIGNATURE_SIZE:]
+        if self._key is None or not hmac.compare_digest(signature, self._sign(body)):
+            raise ContentDisallowed(
+                "the payload's signature does not hold: it was written with another signing_key, or tampered with. "
+                "Nothing of it was unpickled."
+            )
+        return cloudpickle.loads(body)
 
 
-def _content_type(name: str) -> str:
-    return PICKLE_TYPE if name == "cloudpickle" else str(serialization.registry.name_to_type[name])
+class _Refused(Exception):
+    """A value that JSON would lose or change; the place is collected on the way out, innermost first."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.place: list[str] = []
 
 
-def check_json(value: Any, what: str, place: str = "") -> None:
+def check_json(value: Any, what: str, place: str = "value") -> None:
     """Raises :class:`SerializationError` for what JSON would lose or change without a word.
 
-    Tuples are let through: they come back as lists, which docs/reference/payloads.md says.
+    The message begins with *what* and names the place below *place*, as in ``args[0]['a'][3]``. The module's own
+    docstring lists what is let through.
     """
-    where = place or "the value"
-    if isinstance(value, float):
+    try:
+        _check(value, 0)
+    except _Refused as refused:
+        at = place + "".join(reversed(refused.place[-20:])) + ("..." if len(refused.place) > 20 else "")
+        raise SerializationError(f"{what}: {at} {refused.reason}") from None
+    except RecursionError:
+        raise SerializationError(f"{what}: {place} is nested too deeply for JSON.") from None
+
+
+def _check(value: Any, depth: int) -> None:
+    if value is None or isinstance(value, int):
+        return
+    if isinstance(value, str):
+        _check_text(value, "is a string that")
+    elif isinstance(value, float):
         if not math.isfinite(value):
-            raise SerializationError(f"{what}: {where} is {value!r}, which JSON does not have.")
-    elif isinstance(value, str) and type(value) is str:
-        if any("\ud800" <= character <= "\udfff" for character in value):
-            raise SerializationError(f"{what}: {where} holds half a surrogate pair, which UTF-8 does not have.")
-    elif type(value) in _SIMPLE:
-        pass
-    elif type(value) in (list, tuple):
-        for index, item in enumerate(value):
-            check_json(item, what, f"{place}[{index}]")
-    elif type(value) is dict:
-        if "__type__" in value:
-            raise SerializationError(
-                f"{what}: {where} has a key '__type__', which marks types in the payload. Rename the key."
+            raise _Refused(f"is {float(value)!r}, which JSON does not have. Pass None or a string instead.")
+    elif isinstance(value, list | tuple | dict):
+        if depth >= MAX_DEPTH:
+            raise _Refused(f"is nested deeper than {MAX_DEPTH} levels, or contains itself. Pass a flatter value.")
+        if isinstance(value, dict):
+            _check_dict(value, depth)
+        else:
+            _check_items(enumerate(value), depth)
+    elif isinstance(value, datetime | time) and value.tzinfo is not None and value.utcoffset() is None:
+        raise _Refused("has a time zone without an offset, which JSON would drop. Pass a full datetime.")
+    elif not isinstance(value, _MARKED):
+        _check_object(value)
+
+
+def _check_items(items: Iterable[tuple[object, Any]], depth: int) -> None:
+    for key, item in items:
+        try:
+            _check(item, depth + 1)
+        except _Refused as refused:
+            refused.place.append(f"[{key if isinstance(key, int) else str(key)!r:.80}]")
+            raise
+
+
+def _check_dict(value: dict[Any, Any], depth: int) -> None:
+    for key in value:
+        if not isinstance(key, str):
+            raise _Refused(
+                f"has the key {show_value(key)} of type {type(key).__name__}; JSON has only strings for keys. "
+                "Use str keys and convert them in the task, or use serializer='cloudpickle' with a signing_key."
             )
-        for key, item in value.items():
-            if type(key) is not str:
-                raise SerializationError(
-                    f"{what}: {where} has the key {key!r}, which JSON would turn into a string. Use string keys, "
-                    "or serializer='cloudpickle'."
-                )
-            check_json(item, what, f"{place}[{key!r}]")
-    else:
-        raise SerializationError(
-            f"{what}: {where} is a {type(value).__qualname__}, which would not come back from JSON as it is. "
-            "Pass simple values, or use serializer='cloudpickle'."
+        _check_text(key, f"has the key {key!r:.80}, which")
+    if value.keys() == _TYPE_MARK:
+        raise _Refused(
+            "is a dict with just the keys '__type__' and '__value__', which mark types inside the payload. "
+            "Rename a key, or use serializer='cloudpickle' with a signing_key."
         )
+    _check_items(value.items(), depth)
 
 
-def describe_exception(error: BaseException, *, limit: int = 20_000) -> RemoteError:
-    """*error* as it travels. Survives exceptions that cannot be shown."""
-    kind = type(error)
+def _check_text(text: str, what: str) -> None:
+    if text.isascii():
+        return
     try:
-        message = str(error)
-    except Exception:  # noqa: BLE001  # anything can be in somebody's __str__
-        message = "(its message cannot be shown)"
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _Refused(
+            f"{what} holds a lone surrogate (U+{ord(text[error.start]):04X}), which UTF-8 does not have. "
+            "Pass it as bytes, or use text.encode('utf-8', 'replace').decode()."
+        ) from None
+
+
+def _check_object(value: object) -> None:
     try:
-        trace = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001
-        trace = "(its traceback cannot be shown)"
-    if len(trace) > limit:
-        trace = f"{trace[: limit // 2]}\n...\n{trace[-limit // 2 :]}"
-    args: bytes | None = None
-    with contextlib.suppress(Exception):
-        values = list(error.args)
-        check_json(values, "the exception")
-        args = serialization.dumps(values, serializer="json")[2].encode()
+        kombu_json.dumps(value, allow_nan=False)  # kombu may know the type, or the type itself its JSON
+    except Exception as error:
+        raise _Refused(f"is of type {_name_of(type(value))}, which JSON does not have. {_REMEDY}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteError:
+    """An exception as it travels from the worker to whoever asks for the result."""
+
+    type_name: str
+    """Module and qualified name of its class, such as ``builtins.ValueError``."""
+    message: str
+    args_payload: bytes | None
+    """What its class is to be called with, in JSON; None when JSON cannot hold it."""
+    traceback: str
+
+    def to_bytes(self) -> bytes:
+        """This error in JSON."""
+        args = None if self.args_payload is None else self.args_payload.decode("utf-8", "surrogateescape")
+        record = {"type": self.type_name, "message": self.message, "args": args, "traceback": self.traceback}
+        return json.dumps(record).encode("ascii")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RemoteError:
+        """The error that :meth:`to_bytes` wrote. Raises :class:`SerializationError` for anything else."""
+        try:
+            record = json.loads(data)
+            name, message, args, trace = (record[key] for key in ("type", "message", "args", "traceback"))
+            if not all(isinstance(text, str) for text in (name, message, trace, "" if args is None else args)):
+                raise TypeError("a field is not a string")
+            args_payload = None if args is None else args.encode("utf-8", "surrogateescape")
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise SerializationError(f"not the description of an exception: {show(error)}.") from error
+        return cls(name, message, args_payload, trace)
+
+
+def describe_exception(error: BaseException, *, limit: int = 30_000) -> RemoteError:
+    """*error* as it travels, its message and its traceback cut in the middle to *limit* characters each.
+
+    The traceback begins where the task's own code does. Survives exceptions that cannot be shown.
+    """
+    message = show(error)
+    try:
+        lines = traceback.format_exception(type(error), error, _from_the_task(error))
+        trace = _sendable("".join(lines))
+    except Exception:  # noqa: BLE001  # somebody's exception, or what is chained to it, cannot be shown
+        trace = f"{_name_of(type(error))}: {message}\n(its traceback cannot be shown)\n"
+    args = _args_payload(error)
     return RemoteError(
-        type_name=f"{kind.__module__}.{kind.__qualname__}", message=message, args_payload=args, traceback=trace
+        type_name=_name_of(type(error)),
+        message=_shorten(message, limit, _CUT),
+        args_payload=args if args is None or len(args) <= limit else None,
+        traceback=_shorten(trace, limit, "\n  ... (cut here) ...\n"),
     )
 
 
 def rebuild_exception(remote: RemoteError) -> Exception:
     """The exception that *remote* describes, or a :class:`TaskFailure` that tells of it.
 
-    Nothing is imported for it: the type must be there already, and be an ordinary exception.
+    Nothing is imported for it: the class must be loaded already, be an ordinary exception (SystemExit and
+    KeyboardInterrupt are not), and give the same arguments and message again. The remote traceback is in its notes.
+    Attributes other than the arguments are lost.
     """
-    error = _construct(remote) or TaskFailure(f"{remote.type_name}: {remote.message}")
+    error = _construct(remote)
+    if error is None:
+        error = TaskFailure(f"{remote.type_name.removeprefix('builtins.')}: {remote.message}")
     if remote.traceback:
-        error.add_note(f"Remote traceback:\n{remote.traceback}")
+        with contextlib.suppress(Exception):
+            BaseException.add_note(error, f"Remote traceback:\n{remote.traceback}")
     return error
 
 
-def _construct(remote: RemoteError) -> Exception | None:
-    kind = _find_type(remote.type_name)
-    if kind is None or remote.args_payload is None:
-        return None
+def show(error: BaseException) -> str:
+    """The message of *error*, whatever its class does when asked for it."""
     try:
-        args = serialization.loads(remote.args_payload, JSON_TYPE, "utf-8", accept={JSON_TYPE})
-        made = kind(*args)
-        return made if str(made) == remote.message else None
-    except Exception:  # noqa: BLE001  # a constructor that wants other arguments: tell of it instead
-        return None
+        return _sendable(str(error))
+    except Exception:  # noqa: BLE001
+        return "(its message cannot be shown)"
 
 
-def _find_type(name: str) -> type[Exception] | None:
-    parts = name.split(".")
-    for split in range(len(parts) - 1, 0, -1):
-        module = sys.modules.get(".".join(parts[:split]))
-        if module is None:
-            continue
-        found: Any = module
-        for part in parts[split:]:
-            found = getattr(found, part, None)
-        if isinstance(found, type) and issubclass(found, Exception):
-            return found
-        return None
-    found = getattr(builtins, name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
+def show_value(value: object) -> str:
+    """A short representation of *value*, whatever its class does when asked for it."""
+    try:
+        return _shorten(_sendable(repr(value)), 80, _CUT)
+    except Exception:  # noqa: BLE001
+        return "(it cannot be shown)"
 
 
 def show_json(payload: Payload) -> str:
     """A payload for people: JSON as it is, anything else by its size. Never unpickles."""
     if payload.content_type == JSON_TYPE:
-        with contextlib.suppress(ValueError):
-            return json.dumps(json.loads(payload.data), ensure_ascii=False)
+        with contextlib.suppress(ValueError, RecursionError):
+            return _sendable(json.dumps(json.loads(payload.data), ensure_ascii=False))
     return f"({len(payload.data):,} bytes of {payload.content_type})"
+
+
+def _sendable(text: str) -> str:
+    """*text* without lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _shorten(text: str, limit: int, mark: str) -> str:
+    """*text* with *mark* instead of its middle where it has more than *limit* characters."""
+    if len(text) <= limit:
+        return text
+    room = max(0, limit - len(mark))
+    head = room // 2
+    return (text[:head] + mark + text[len(text) - (room - head) :])[: max(0, limit)]
+
+
+def _name_of(kind: type) -> str:
+    return _sendable(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _from_the_task(error: BaseException) -> TracebackType | None:
+    """The traceback without the leading frames of the worker and of the executors that it uses."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+        trace = trace.tb_next
+    return trace or error.__traceback__
+
+
+def _args_payload(error: BaseException) -> bytes | None:
+    """What the class of *error* is to be called with, as pickle would call it, in JSON."""
+    try:
+        reduced = error.__reduce__()  # OSError has its file name only here, not in args
+        args = list(reduced[1] if reduced[0] is type(error) and isinstance(reduced[1], tuple) else error.args)
+        check_json(args, "the exception")
+        text: str = serialization.dumps(args, serializer="json")[2]
+        return text.encode("ascii")
+    except Exception:  # noqa: BLE001  # then it travels without
+        return None
+
+
+def _construct(remote: RemoteError) -> Exception | None:
+    kind = _find_type(remote.type_name)
+    if kind is None or not remote.args_payload:
+        return None
+    try:
+        args = serialization.loads(remote.args_payload, JSON_TYPE, "utf-8", accept={JSON_TYPE})
+        if not isinstance(args, list):
+            return None
+        made = kind(*args)
+    except Exception:  # noqa: BLE001  # a constructor that wants other arguments
+        return None
+    same = type(made) is kind and _args_payload(made) == _canonical(args) and _agrees(show(made), remote.message)
+    return made if same else None
+
+
+def _canonical(args: list[Any]) -> bytes | None:
+    """*args* written again, so that white space and the like of another writer make no difference."""
+    return _args_payload(Exception(*args))
+
+
+def _agrees(message: str, kept: str) -> bool:
+    """Whether *kept* is *message*, or what is left of it after a cut in the middle."""
+    head, cut, tail = kept.partition(_CUT)
+    return message == kept or (bool(cut) and message.startswith(head) and message.endswith(tail))
+
+
+def _find_type(name: str) -> type[Exception] | None:
+    """The exception class of that name among what is loaded: looks into classes only, and imports nothing."""
+    parts = name.split(".")
+    for split in range(len(parts) - 1, -1, -1):
+        module = sys.modules.get(".".join(parts[:split])) if split else builtins
+        if module is None:
+            continue
+        found: Any = module
+        for part in parts[split:]:
+            found = getattr(found, "__dict__", {}).get(part)
+            if not isinstance(found, type):
+                return None
+        return found if issubclass(found, Exception) else None
+    return None

@@ -342,8 +342,10 @@ def task(**options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 def task(function: Any = None, /, **options: Any) -> Any:
     """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
 
+    checked = make_options(options)
+
     def define(target: Callable[..., Any]) -> Task[..., Any]:
-        made: Task[..., Any] = Task(target, make_options(options), None)
+        made: Task[..., Any] = Task(target, checked, None)
         with _unbound_lock:
             _unbound.append(made)
         return made

@@ -6,6 +6,7 @@ a wake and the next registration are lost. Whoever waits polls as well.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -49,6 +50,7 @@ class Listener:
             return False
         self._thread = threading.Thread(target=self._listen, name="fbtasks-events", daemon=True)
         self._thread.start()
+        atexit.register(self.stop)
         return True
 
     def _listen(self) -> None:
@@ -62,6 +64,7 @@ class Listener:
     def stop(self) -> None:
         """Ends the thread and closes the connection."""
         self._stopping.set()
+        atexit.unregister(self.stop)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(10 * _WAKE_TO_LOOK)
             self._thread = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ class Database:
                 pool = self._pool = self._pool or ConnectionPool(
                     self.url, size=self.settings.pool_size, timeout=self.settings.pool_timeout
                 )
+                _databases.add(self)
         with pool.connection() as connection:
             session = self._sessions.get(connection)
             if session is None:
@@ -87,9 +89,24 @@ class Database:
     def close(self) -> None:
         """Closes the pooled connections; the next use opens new ones."""
         with self._lock:
+            _databases.discard(self)
             for session in list(self._sessions.values()):
                 session.close()
             self._sessions.clear()
             if self._pool is not None:
                 self._pool.close()
                 self._pool = None
+
+
+_databases: set[Database] = set()
+"""Those with a pool: kept until they are closed, for an app that nobody holds any more must be closed all the same."""
+
+
+def _close_all() -> None:
+    """At exit: statements before connections, or the driver prints what it cannot free."""
+    if not engine.was_forked():
+        for database in list(_databases):
+            database.close()
+
+
+atexit.register(_close_all)

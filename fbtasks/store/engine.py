@@ -225,6 +225,11 @@ def _forked() -> None:
 _abandoned: list[Any] = []
 
 
+def was_forked() -> bool:
+    """Whether this process is the fork of one that had loaded the library, and must not touch what it inherited."""
+    return _forked_open
+
+
 def _close_all() -> None:
     if _forked_open:
         return

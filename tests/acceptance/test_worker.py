@@ -1,0 +1,241 @@
+"""The worker as people run it: real processes, started by the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fbtasks import FBTasks
+
+pytestmark = pytest.mark.acceptance
+
+BASIC = """
+    import asyncio, os, time
+
+    @app.task
+    def add(a, b): return a + b
+
+    @app.task
+    async def later(a):
+        await asyncio.sleep(0.01)
+        return a
+
+    @app.task(max_retries=0)
+    def bad(): raise ValueError("bad news")
+
+    @app.task
+    def sleep(seconds): time.sleep(seconds)
+
+    @app.task
+    def die(): os.kill(os.getpid(), 9)
+
+    @app.task(bind=True, transactional=True)
+    def note(self, n):
+        with self.connection.cursor() as cursor:
+            cursor.execute("INSERT INTO NOTE VALUES (?)", (n,))
+        if n < 0:
+            raise ValueError("negative")
+"""
+
+
+@pytest.fixture
+def producer(project):
+    project.write(BASIC)
+    app = FBTasks("producer", project.url)
+    yield app
+    app.close()
+
+
+def one(app, sql):
+    with app.connect() as connection, connection.cursor() as cursor:
+        return cursor.execute(sql).fetchone()[0]
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio", "solo"])
+def test_every_pool_runs_every_kind_of_task(project, producer, pool):
+    with producer.connect() as connection:
+        connection.execute_immediate("CREATE TABLE NOTE (N INTEGER)")
+        connection.commit()
+    found = [producer.send_task("proj.add", (i, i)) for i in range(10)]
+    coroutine = producer.send_task("proj.later", ("x",))
+    bad = producer.send_task("proj.bad")
+    notes = [producer.send_task("proj.note", (n,), max_retries=0) for n in (1, 2, -3)]
+    log = project.run("worker", "-A", "proj", "-c", "2", "--pool", pool, "--burst").stderr
+    assert [result.get(timeout=5) for result in found] == [2 * i for i in range(10)]
+    assert coroutine.get(timeout=5) == "x"
+    assert one(producer, "SELECT SUM(N) FROM NOTE") == 3
+    assert [n.status for n in notes] == ["SUCCESS", "SUCCESS", "FAILURE"]
+    with pytest.raises(ValueError, match="bad news"):
+        bad.get(timeout=5)
+    assert "proj.add" in log
+    assert "Traceback" not in log
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == 0
+
+
+def test_sixteen_executors_run_each_of_2000_tasks_once(project, producer, wait_for):
+    with producer.connect() as connection:
+        connection.execute_immediate("CREATE TABLE NOTE (N INTEGER)")
+        connection.commit()
+    project.write("""
+        @app.task(bind=True, ignore_result=True)
+        def ran(self, n):
+            with open(f"ran-{__import__('os').getpid()}", "a") as file:
+                file.write(f"{n}\\n")
+    """, "proj")
+    calls = [producer.make_call("proj.ran", (n,), {}) for n in range(2000)]
+    producer.enqueue_many(calls, None)
+    workers = [project.worker("-c", "4", "-l", "WARNING", "-n", f"w{n}") for n in range(4)]
+    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_TASK") == 0, 120)
+    for worker in workers:
+        worker.terminate()
+    assert [worker.wait(30) for worker in workers] == [0] * 4
+    ran = [int(line) for path in project.folder.glob("ran-*") for line in path.read_text().split()]
+    assert sorted(ran) == list(range(2000))
+    assert "ERROR" not in project.logs()
+    assert "Traceback" not in project.logs()
+    stats = json.loads(project.run("inspect", "stats", "--json").stdout)["counters"]
+    assert sum(row["succeeded"] for row in stats) == 2000
+    if producer.settings.url.embedded:
+        assert sum(row["conflicts"] for row in stats) == 0
+
+
+def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(project, producer, wait_for):
+    first = [producer.send_task("proj.sleep", (1.0,)) for _ in range(6)]
+    worker = project.worker("-c", "2")
+    wait_for(lambda: first[0].status == "STARTED")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    states = sorted(result.status for result in first)
+    assert states == ["PENDING"] * 4 + ["SUCCESS"] * 2
+    assert one(producer, "SELECT SUM(TRY_COUNT) FROM QUEUE_TASK") == 0
+
+
+def test_after_the_grace_period_running_tasks_go_back(project, producer, wait_for):
+    result = producer.send_task("proj.sleep", (60,))
+    worker = project.worker("-c", "1", "--grace", "0.2")
+    wait_for(lambda: result.status == "STARTED")
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(30) == 0
+    assert result.status == "PENDING"
+    assert "go back to their queues" in project.logs()
+
+
+def test_a_task_that_kills_its_process_fails_and_the_worker_goes_on(project, producer, wait_for):
+    killer = producer.send_task("proj.die")
+    project.worker("-c", "1")
+    wait_for(killer.ready)
+    assert killer.failed()
+    assert producer.send_task("proj.add", (1, 1)).get(timeout=20) == 2
+
+
+def test_a_killed_workers_tasks_run_again(project, producer, wait_for):
+    result = producer.send_task("proj.sleep", (0.5,))
+    worker = project.worker("-c", "1")
+    wait_for(lambda: result.status == "STARTED")
+    worker.kill()
+    worker.wait()
+    project.worker("-c", "1")
+    assert result.get(timeout=60) is None
+
+
+def test_unknown_tasks_are_parked_until_a_worker_knows_them(project, producer):
+    result = producer.send_task("proj.new", (5,))
+    log = project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
+    assert "is parked" in log
+    assert json.loads(project.run("inspect", "parked", "--json").stdout)[0]["name"] == "proj.new"
+    project.write("@app.task\ndef new(x): return x\n")
+    project.worker("-c", "1")
+    assert result.get(timeout=20) == 5
+
+
+def test_scheduled_tasks_start_on_time_without_fast_polling(project, producer, wait_for):
+    project.worker("-c", "1")
+    producer.send_task("proj.add", (1, 1)).get(timeout=20)
+    found = [producer.send_task("proj.add", (1, n), countdown=0.5 + n / 10) for n in range(5)]
+    for result in found:
+        result.get(timeout=10)
+    late = one(producer, "SELECT MAX(DATEDIFF(MILLISECOND FROM START_TIME TO CLAIM_TIME)) FROM QUEUE_HISTORY WHERE "
+                         "START_TIME > RAISE_TIME")  # fmt: skip
+    assert late < 500  # the promise is 50 ms; this bound is for a busy machine
+
+
+def test_a_restored_copy_runs_nothing_until_it_is_adopted(project, producer):
+    if not producer.settings.url.embedded:
+        pytest.skip("copies a file")
+    producer.send_task("proj.add", (1, 1))
+    producer.close()
+    copy = project.folder / "copy.fdb"
+    copy.write_bytes(open(producer.settings.url.database, "rb").read())
+    project.env["FBTASKS_URL"] = f"firebird://{copy}"
+    refused = project.run("worker", "-A", "proj", "--burst", check=False)
+    assert refused.returncode == 1
+    assert "fbtasks adopt" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    project.run("adopt", "--yes")
+    assert "succeeded" in project.run("worker", "-A", "proj", "--burst", "-c", "1").stderr
+
+
+def test_operators_commands(project, producer):
+    bad = producer.send_task("proj.bad")
+    producer.send_task("proj.add", (1, 1), countdown=3600)
+    project.run("worker", "-A", "proj", "-c", "1", "--burst")
+    shown = project.run("inspect", "failed").stdout
+    assert "bad news" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    whole = project.run("inspect", "task", bad.id).stdout
+    assert "Traceback" in whole
+    assert "failed" in whole
+    assert json.loads(project.run("inspect", "failed", "--json").stdout)[0]["error_msg"] == "bad news"
+    assert project.run("retry", bad.id).stdout == "1 task put back.\n"
+    assert bad.status == "PENDING"
+    assert project.run("cancel", bad.id).stdout == "1 task cancelled.\n"
+    assert project.run("discard", bad.id).stdout == "1 task discarded.\n"
+    assert project.run("discard", bad.id, check=False).returncode == 1
+    assert project.run("purge", "default", check=False, input="n\n").returncode == 1
+    assert project.run("purge", "default", "--yes").stdout == "1 tasks deleted.\n"
+    number = project.run("call", "proj.add", "--args", "[2, 3]").stdout.strip()
+    assert project.run("health", check=False).returncode == 1
+    project.run("worker", "-A", "proj", "-c", "1", "--burst")
+    assert project.run("result", number).stdout == "5\n"
+    for what in ("active", "ready", "scheduled", "parked", "queues", "workers", "stats"):
+        assert project.run("inspect", what).stdout
+        json.loads(project.run("inspect", what, "--json").stdout)
+    assert "up to date" in project.run("migrate").stdout
+    assert "deleted" in project.run("prune").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["worker", "-A", "nosuch"], 2, "no module 'nosuch'"),
+        (["worker", "-A", "empty"], 2, "no FBTasks app"),
+        (["worker", "-A", "broken"], 2, "does not import"),
+        (["worker", "-A", "proj", "--pool", "gevent"], 2, "gevent"),
+        (["worker", "-A", "proj", "-Q", "a b"], 2, "'a b'"),
+        (["inspect", "failed", "--url", "mysql://x"], 2, "mysql://x"),
+        (["inspect", "failed", "--url", "firebird://u:secret@127.0.0.1:1/x"], 1, "127.0.0.1:1"),
+        (["inspect", "failed", "--url", "firebird:///nosuch/folder/x.fdb"], 1, "/nosuch/folder"),
+        (["inspect", "failed", "--queue", "nosuch"], 2, "'nosuch'"),
+        (["inspect", "failed", "--since", "yesterday"], 2, "'yesterday'"),
+        (["inspect", "task", "12345"], 1, "'12345'"),
+        (["retry"], 2, "--all-failed"),
+        (["call", "proj.add", "--args", "{"], 2, "not JSON"),
+        (["call", "proj.add", "--countdown", "-1"], 1, "countdown -1"),
+    ],
+)
+def test_bad_input_is_one_clear_message(project, producer, arguments, code, part):
+    (project.folder / "empty.py").write_text("")
+    (project.folder / "broken.py").write_text("1 / 0")
+    done = project.run(*arguments, check=False)
+    assert (done.returncode, part in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_python_m_and_the_script_are_the_same(project):
+    script = os.path.join(os.path.dirname(sys.executable), "fbtasks")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == project.run("--version").stdout

@@ -1,0 +1,385 @@
+"""Tasks, results and the store, on the real engine, drained in the test's own process."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fbtasks import (
+    EnqueueError,
+    FBTasks,
+    PayloadTooLarge,
+    ResultTimeout,
+    SerializationError,
+    TaskDefinitionError,
+    TaskNotFound,
+    TaskRevoked,
+    UnknownQueueError,
+    task,
+)
+from fbtasks.states import State
+from fbtasks.store import codec, results, tasks
+from fbtasks.testing import drain, eager
+
+
+@pytest.fixture
+def add(app):
+    return app.task(name="add")(lambda a, b: a + b)
+
+
+def count(app, sql):
+    with app.connect() as connection:
+        return one(connection, sql)
+
+
+def one(connection, sql):
+    with connection.cursor() as cursor:
+        return cursor.execute(sql).fetchone()[0]
+
+
+def test_delay_runs_and_gives_its_result(app, add):
+    result = add.delay(2, 3)
+    assert result.status == "PENDING"
+    drain(app)
+    assert (result.get(timeout=5), result.status, result.successful()) == (5, "SUCCESS", True)
+    assert add(2, 3) == 5
+
+
+def test_wrong_arguments_are_refused_at_enqueue(app, add):
+    with pytest.raises(EnqueueError, match="'add' cannot be called"):
+        add.delay(1)
+    with pytest.raises(EnqueueError, match="countdown -1"):
+        add.apply_async((1, 2), countdown=-1)
+    with pytest.raises(EnqueueError, match="not both"):
+        add.apply_async((1, 2), countdown=1, eta=datetime.now(UTC))
+    with pytest.raises(SerializationError, match="'add'"):
+        add.delay(object(), 1)
+    with pytest.raises(EnqueueError, match="order-42"):
+        add.apply_async((1, 2), task_id="42")
+
+
+def test_one_id_is_enqueued_once(app, add):
+    first = add.apply_async((1, 2), task_id="order-ä")
+    second = add.apply_async((5, 5), task_id="order-ä")
+    assert (first.duplicate, second.duplicate) == (False, True)
+    drain(app)
+    assert second.get(timeout=5) == 3
+    assert add.apply_async((1, 2), task_id="order-ä").duplicate
+    first.forget()
+    assert not add.apply_async((1, 2), task_id="order-ä").duplicate
+
+
+def test_priority_then_time(app):
+    order = []
+    note = app.task(name="note")(order.append)
+    note.delay(2)
+    note.apply_async((3,), priority=-1)
+    note.apply_async((1,), priority=5)
+    note.delay(2)
+    drain(app)
+    assert order == [1, 2, 2, 3]
+
+
+def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):
+    late = add.apply_async((1, 1), countdown=3600)
+    soon = add.apply_async((1, 2), countdown=0.2)
+    past = add.apply_async((1, 3), eta=datetime.now() - timedelta(days=1))
+    drain(app)
+    assert past.get(timeout=1) == 4
+    assert wait_for(lambda: drain(app) or soon.ready())
+    assert late.status == "PENDING"
+
+
+def test_naive_eta_is_local_time_and_aware_is_itself(app, add):
+    for eta in (datetime.now() + timedelta(hours=1), datetime.now(UTC) + timedelta(hours=1)):
+        number = int(add.apply_async((1, 1), eta=eta).id)
+        with app.database.session() as session:
+            start = results.find(session, number).start_time
+        assert abs((start - datetime.now(UTC)).total_seconds() - 3600) < 60
+
+
+def test_expired_tasks_are_revoked(app, add, wait_for):
+    result = add.apply_async((1, 1), expires=0.05)
+    wait_for(lambda: time.sleep(0.1) is None)
+    drain(app)
+    with pytest.raises(TaskRevoked, match="expired"):
+        result.get(timeout=1)
+    assert result.status == "REVOKED"
+
+
+def test_using_the_callers_transaction(app, add):
+    connection = app.connect()
+    gone = add.using(connection).delay(1, 1)
+    connection.rollback()
+    kept = add.using(connection).delay(1, 2)
+    drain(app)
+    assert kept.status == "PENDING"
+    connection.commit()
+    connection.close()
+    drain(app)
+    assert kept.get(timeout=5) == 3
+    with pytest.raises(ResultTimeout):
+        gone.get(timeout=0.1)
+
+
+def test_retries_and_the_end_of_them(app):
+    seen = []
+
+    @app.task(name="flaky", bind=True, max_retries=2)
+    def flaky(self):
+        seen.append(self.request.retries)
+        self.retry(exc=ValueError("no luck"), countdown=0)
+
+    result = flaky.delay()
+    drain(app)
+    assert seen == [0, 1, 2]
+    with pytest.raises(ValueError, match="no luck") as caught:
+        result.get(timeout=1)
+    assert "Remote traceback" in caught.value.__notes__[0]
+    assert "flaky" in result.traceback
+
+
+def test_autoretry_with_the_calls_own_limit_and_hooks(app):
+    heard = []
+    options = {"autoretry_for": (OSError,), "default_retry_delay": 0, "on_failure": lambda r, e: heard.append((r.retries, e))}
+    bad = app.task(name="bad", **options)(lambda: open("/nosuch"))
+    result = bad.apply_async(max_retries=4)
+    drain(app)
+    assert result.failed()
+    assert heard[0][0] == 4
+    with pytest.raises(FileNotFoundError):
+        result.get(timeout=1)
+
+
+def test_waiting_for_a_retry_is_shown(app):
+    bad = app.task(name="bad", autoretry_for=(ZeroDivisionError,), default_retry_delay=3600)(lambda: 1 / 0)
+    result = bad.delay()
+    drain(app)
+    assert result.status == "RETRY"
+    assert result.revoke()
+    with pytest.raises(TaskRevoked):
+        result.get(timeout=1)
+
+
+@pytest.mark.parametrize("size", [codec.INLINE - 2, codec.INLINE - 1, codec.INLINE + 1, 10_000_000])
+def test_payloads_and_results_of_any_size(app, size):
+    echo = app.task(name="echo")(lambda text: text)
+    text = "x" * size
+    result = echo.delay(text)
+    drain(app)
+    assert result.get(timeout=10) == text
+    assert count(app, "SELECT COUNT(*) FROM QUEUE_PAYLOAD") == 0
+
+
+def test_payload_limit(url):
+    app = FBTasks("small", url, payload_limit=100)
+    echo = app.task(name="echo")(lambda text: text)
+    with pytest.raises(PayloadTooLarge, match="'echo'"):
+        echo.delay("x" * 100)
+
+
+def test_a_result_that_cannot_be_serialised_fails_the_task(app):
+    result = app.task(name="odd")(lambda: object()).delay()
+    drain(app)
+    with pytest.raises(SerializationError, match="'odd'"):
+        result.get(timeout=1)
+
+
+def test_ignored_results_leave_only_their_count(app):
+    result = app.task(name="quiet", ignore_result=True)(lambda: 1).delay()
+    drain(app)
+    assert result.get(timeout=1) is None
+    assert count(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 0
+    with app.database.session() as session:
+        assert results.stats(session, timedelta(hours=1))[0].succeeded == 1
+
+
+def test_unknown_ids(app, monkeypatch):
+    monkeypatch.setattr("fbtasks.result.GRACE", 0.1)
+    with pytest.raises(TaskNotFound, match="'123'"):
+        app.AsyncResult(123).get()
+    assert app.AsyncResult("never").status == "PENDING"
+    assert not app.AsyncResult("never").revoke()
+
+
+def test_get_times_out(app, add):
+    with pytest.raises(ResultTimeout, match="goes on"):
+        add.delay(1, 1).get(timeout=0.05)
+
+
+def test_await(app, add):
+    result = add.delay(1, 1)
+    drain(app)
+
+    async def main():
+        return await result
+
+    assert asyncio.run(main()) == 2
+
+
+def test_bulk(app, add):
+    found = add.delay_many([(i, 1) for i in range(1000)])
+    assert len({result.id for result in found}) == 1000
+    assert count(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1000
+
+
+def test_unreadable_payloads_fail_and_the_worker_goes_on(app, add):
+    add.delay(1, 1)
+    connection = app.connect()
+    connection.execute_immediate("UPDATE QUEUE_TASK SET PAYLOAD = x'ff00'")
+    connection.commit()
+    connection.close()
+    good = add.delay(1, 1)
+    drain(app)
+    assert good.get(timeout=1) == 2
+    with app.database.session() as session:
+        failed = results.listing(session, State.FAILED, results.Filter())
+    assert "cannot be read" in failed[0].error_msg
+
+
+def test_from_plain_sql(app, add):
+    connection = app.connect()
+    number = one(connection, "SELECT ID FROM QUEUE_ENQUEUE_V1('add', '[20, 22]')")
+    later = one(
+        connection,
+        "SELECT ID FROM QUEUE_ENQUEUE_V1('add', '[1, 2]', '{}', DATEADD(1 HOUR TO CURRENT_TIMESTAMP), 'reports', 7)",
+    )
+    connection.commit()
+    connection.close()
+    drain(app)
+    assert app.AsyncResult(number).get(timeout=1) == 42
+    with app.database.session() as session:
+        row = results.find(session, later)
+    assert (row.queue, row.priority, row.state) == ("reports", 7, State.SCHEDULED)
+
+
+def test_a_stale_claim_changes_nothing(app, add):
+    add.delay(1, 1)
+    from fbtasks.call import Finished, Succeeded
+
+    with app.database.session() as session:
+        claim = session.run(lambda t: tasks.claim(t, 1, "default", 5))[0]
+        session.run(lambda t: tasks.release_worker(t, 1, crashed=True))
+        again = session.run(lambda t: tasks.claim(t, 2, "default", 5))[0]
+        stale = session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
+        assert stale == [claim.id]
+        assert results.live_state(session, claim.id)[0] is State.RUNNING
+        assert (again.crash_count, again.claim_id) == (1, claim.claim_id + 1)
+
+
+def test_definitions(app):
+    app.task(name="one")(lambda: 1)
+    with pytest.raises(TaskDefinitionError, match="'one'"):
+        app.task(name="one")(lambda: 2)
+    with pytest.raises(TaskDefinitionError, match="'retrys'"):
+        app.task(retrys=1)
+    with pytest.raises(TaskDefinitionError, match="belongs to no app"):
+        task(lambda: 1).delay()
+
+
+def test_declared_queues(url):
+    app = FBTasks("strict", url, queues=["default", "mail"])
+    with pytest.raises(UnknownQueueError, match="'mial'"):
+        app.task(queue="mial")(lambda: 1)
+
+
+def test_eager(app):
+    double = app.task(name="double")(lambda x: 2 * x)
+    with eager(app):
+        assert double.delay(4).get() == 8
+        with pytest.raises(TypeError):
+            double.delay(None).get()
+    assert not app.always_eager
+
+
+@pytest.mark.parametrize("kind", ["ready", "scheduled"])
+def test_the_claims_plan_follows_the_index(app, add, kind):
+    """In index order: no sort and no natural scan, whatever waits and whatever has ended."""
+    add.delay(1, 1)
+    connection = app.connect()
+    cursor = connection.cursor()
+    order = {"ready": "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID", "scheduled": "T.STATE, T.START_TIME"}[kind]
+    where = {"ready": "T.STATE = 0 AND T.QUEUE = 'default'", "scheduled": "T.STATE = 1 AND T.START_TIME <= LOCALTIMESTAMP"}
+    statement = cursor.prepare(
+        f"SELECT T.ID FROM QUEUE_TASK T WHERE {where[kind]} ORDER BY {order} FOR UPDATE WITH LOCK SKIP LOCKED"
+    )
+    plan = statement.plan
+    statement.free()
+    connection.close()
+    assert "ORDER QUEUE_TASK_" in plan
+    assert "SORT" not in plan
+    assert "NATURAL" not in plan
+
+
+@pytest.mark.embedded
+def test_the_host_programs_signals_are_left_alone(url):
+    for where in ("use()", "import threading; t = threading.Thread(target=use); t.start(); t.join()"):
+        code = f"""
+import os, signal, time
+from fbtasks import FBTasks
+app = FBTasks("a", {url!r})
+def use():
+    app.connect().close(); app.AsyncResult(1).status
+before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+{where}
+assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(30)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=25)
+        assert done.returncode == -15, done.stderr
+
+
+@pytest.mark.embedded
+def test_a_fork_with_open_connections_is_refused_and_loses_nothing(app, project):
+    out = project.python("""
+        import os
+        from fbtasks import FBTasks, ForkError
+        app = FBTasks("a")
+        t = app.task(name="t")(lambda: 1)
+        t.delay_many([()] * 50)
+        child = os.fork()
+        if child == 0:
+            try:
+                t.delay()
+            except ForkError:
+                os._exit(7)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        t.delay_many([()] * 50)
+        with app.connect() as connection, connection.cursor() as cursor:
+            print(cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()[0])
+    """)
+    assert out.split() == ["7", "100"]
+
+
+@pytest.mark.embedded
+def test_two_processes_with_different_temporary_folders_lose_nothing(project, tmp_path):
+    code = "from fbtasks import FBTasks\nt = FBTasks('a').task(name='t')(lambda: 1)\nfor _ in range(60): t.delay()"
+    running = []
+    for number in range(2):
+        folder = tmp_path / f"tmp{number}"
+        folder.mkdir()
+        env = {**project.env, "TMPDIR": str(folder)}
+        running.append(subprocess.Popen([sys.executable, "-c", code], env=env))
+    assert [process.wait(60) for process in running] == [0, 0]
+    app = FBTasks("a", project.url)
+    assert count(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 120
+    app.close()
+
+
+@pytest.mark.embedded
+def test_twenty_processes_start_at_once_on_no_database(project):
+    code = "from fbtasks import FBTasks\nFBTasks('a').task(name='t')(lambda: 1).delay()"
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], env=project.env, stderr=subprocess.PIPE, text=True)
+        for _ in range(20)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in running]
+    assert errors == [""] * 20
+    app = FBTasks("a", project.url)
+    assert count(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 20
+    app.close()
