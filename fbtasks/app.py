@@ -93,13 +93,12 @@ class FBTasks:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Defines a task: ``@app.task`` or ``@app.task(queue="mail", max_retries=5)``.
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-
         checked = make_options(options)
 
         def define(target: Callable[..., Any]) -> Task[..., Any]:
@@ -190,6 +189,7 @@ class FBTasks:
 
             return [run_eagerly(self, call, task) for call in calls]
         if using is not None:
+            engine.refuse_fork()
             transaction = Transaction(None, getattr(using, "main_transaction", using), self.settings.url)
             found = tasks.enqueue(transaction, calls)
         else:
@@ -199,9 +199,7 @@ class FBTasks:
         return [self._result(call, enqueued, ignored) for call, enqueued in zip(calls, found, strict=True)]
 
     def _result(self, call: Call, enqueued: Enqueued, ignored: bool) -> AsyncResult[Any]:
-        return AsyncResult(
-            self, call.task_id or str(enqueued.id), duplicate=enqueued.duplicate, ignored=ignored
-        )
+        return AsyncResult(self, call.task_id or str(enqueued.id), duplicate=enqueued.duplicate, ignored=ignored)
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""

@@ -17,6 +17,9 @@ URL_VARIABLE: Final = "FBTASKS_URL"
 DEFAULT_FILE: Final = "fbtasks.fdb"
 URL_OPTIONS: Final = frozenset({"charset", "role", "auth_plugins"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
+_LOGIN: Final = re.compile(r"\A((?:[^:/]*://)?[^:]*):.*@", re.DOTALL)
+"""Whatever may be a password, even one whose special characters were not escaped."""
+_ESCAPES: Final = "inside a user name or a password write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23"
 _FORMS: Final = (
     "firebird:///absolute/path/queue.fdb for the embedded engine, or "
     "firebird://user:password@host:3050//path/on/server.fdb (or .../alias) for a server"
@@ -56,7 +59,8 @@ class DatabaseURL:
         query = "&".join(f"{k}={quote(v)}" for k, v in self.options.items())
         suffix = f"?{query}" if query else ""
         if self.host is None:
-            return f"firebird://{quote(self.database)}{suffix}"
+            slash = "" if self.database.startswith("/") else "/"  # before the drive of a Windows path
+            return f"firebird://{slash}{quote(self.database)}{suffix}"
         login = ""
         if self.user is not None:
             login = quote(self.user, safe="") + (":***" if self.password is not None else "") + "@"
@@ -70,14 +74,17 @@ class DatabaseURL:
         Raises :class:`ConfigurationError` when it is not a URL of one of the two forms. The message never
         holds the password.
         """
-        shown = re.sub(r"(//[^/@:]*):[^@]*@", r"\1:***@", text)
+        shown = _LOGIN.sub(r"\1:***@", text)
         try:
             parts = urlsplit(text)
             port = parts.port
         except ValueError as error:
-            raise ConfigurationError(f"{shown!r} is not a database URL ({error}). Use {_FORMS}.") from None
+            reason = _ESCAPES if "@" in text else error  # the error would quote what it takes for the port
+            raise ConfigurationError(f"{shown!r} is not a database URL ({reason}). Use {_FORMS}.") from None
         if parts.scheme != "firebird":
             raise ConfigurationError(f"{shown!r} does not begin with 'firebird://'. Use {_FORMS}.")
+        if "@" in parts.query + parts.fragment:  # a password was cut in two: neither half may be shown
+            raise ConfigurationError(f"{shown!r} is not a database URL ({_ESCAPES}). Use {_FORMS}.")
         if parts.fragment:
             raise ConfigurationError(f"{shown!r} has a '#': write it as %23.")
         options = cls._options(parts.query, shown)

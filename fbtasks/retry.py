@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +13,7 @@ from fbtasks.errors import ConfigurationError
 
 Exceptions = tuple[type[BaseException], ...]
 V = TypeVar("V")
+_LONGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +46,8 @@ class RetryPolicy:
     """How often a task is tried again, after which exceptions, and after how long. Times are in seconds.
 
     ``autoretry_for`` is a tuple of exception types, or a mapping from a type to the delay after it or to a
-    :class:`RetryRule`; of several that fit, the most specific class decides. What is in ``dont_autoretry_for``, or
-    derives from it, is never retried by itself.
+    :class:`RetryRule`; of several that fit, the most specific class decides. What is in
+    ``dont_autoretry_for``, or derives from it, is never retried by itself.
 
     Raises :class:`ConfigurationError` for a value that cannot be used.
     """
@@ -55,7 +57,10 @@ class RetryPolicy:
     autoretry_for: Exceptions | Mapping[type[BaseException], float | RetryRule] = ()
     dont_autoretry_for: Exceptions = ()
     retry_backoff: bool | float = False
-    """Seconds before the first retry, doubled with each further one; True: 1; False or 0: ``default_retry_delay``."""
+    """Seconds before the first retry, doubled with each further one.
+
+    True: 1 second. False or 0: no back-off, but always ``default_retry_delay``.
+    """
     retry_backoff_max: float = 600
     """The most that the back-off grows to."""
     retry_jitter: bool = True
@@ -78,14 +83,15 @@ class RetryPolicy:
                     _check_seconds(f"autoretry_for[{kind.__name__}]", rule, also=" or a RetryRule")
         # Copies: the policy does not change when the caller's list or dict does.
         object.__setattr__(self, "autoretry_for", dict(given) if isinstance(given, Mapping) else kinds)
-        object.__setattr__(self, "dont_autoretry_for", _exceptions("dont_autoretry_for", self.dont_autoretry_for))
+        never = _exceptions("dont_autoretry_for", self.dont_autoretry_for)
+        object.__setattr__(self, "dont_autoretry_for", never)
 
     def delay(self, retries: int, exc: BaseException | None, rng: random.Random) -> float:
         """Seconds to wait before the retry that follows *retries* earlier ones.
 
-        The back-off is ``retry_backoff * 2 ** retries``, at most ``retry_backoff_max``. With jitter it is drawn
-        evenly between 0 and that: "full jitter" of the AWS architecture blog's "Exponential Backoff And Jitter",
-        as in Celery, so that tasks that failed together do not come back together.
+        The back-off is ``retry_backoff * 2 ** retries``, at most ``retry_backoff_max``. With jitter it is
+        drawn evenly between 0 and that, so that tasks that failed together do not come back together: the
+        "full jitter" of "Exponential Backoff And Jitter" in the AWS architecture blog, as in Celery.
         """
         rule = self._rule(exc)
         if rule.delay is not None:
@@ -96,13 +102,11 @@ class RetryPolicy:
         top = min(_doubled(float(backoff), max(0, retries)), float(self.retry_backoff_max))
         return rng.uniform(0.0, top) if self.retry_jitter else top
 
-    def decide(
-        self, exc: BaseException, tries_ended: int, max_tries: int | None, rng: random.Random
-    ) -> float | None:
-        """Seconds until the next try when the last of *tries_ended* ended with *exc*; None: it has failed for good.
+    def decide(self, exc: BaseException, tries_ended: int, max_tries: int | None, rng: random.Random) -> float | None:
+        """Seconds until the next try, when the last of *tries_ended* ended with *exc*.
 
-        *max_tries* is the call's own limit of tries (0: without limit). Without one (None), the limit is that of the
-        rule for *exc*, or else the policy's.
+        None: it has failed for good. *max_tries* is the call's own limit of tries (0: without limit); without
+        one (None) the limit is that of the rule for *exc*, or else the policy's.
         """
         kinds = type(exc).__mro__
         if not any(kind in self.autoretry_for for kind in kinds):
@@ -127,7 +131,7 @@ class RetryPolicy:
 
 
 def most_specific(exc: BaseException, choices: Mapping[type[BaseException], V]) -> V | None:
-    """The choice for the class of *exc*, or for the nearest of its bases that has one (in the MRO's order)."""
+    """The choice for the class of *exc*, or else for the first class of its MRO that has one."""
     return next((choices[kind] for kind in type(exc).__mro__ if kind in choices), None)
 
 
@@ -147,23 +151,15 @@ def _check_count(option: str, value: object) -> None:
 
 def _check_seconds(option: str, value: object, *, flag: bool = False, also: str = "") -> None:
     """A finite number from 0; with *flag*, a bool as well."""
-    number = isinstance(value, int | float) and (flag or not isinstance(value, bool))
-    if not number or not _finite_from_0(value):
-        also = ", or True or False" if flag else also
-        raise ConfigurationError(f"{option} {value!r} must be a number of seconds from 0{also}.")
-
-
-def _finite_from_0(value: object) -> bool:
-    try:
-        seconds = float(value)  # type: ignore[arg-type]  # the caller has seen that it is a number
-    except OverflowError:  # an int larger than any float
-        return False
-    return 0 <= seconds < math.inf
+    if isinstance(value, int | float) and (flag or not isinstance(value, bool)) and 0 <= value <= _LONGEST:
+        return
+    also = ", or True or False" if flag else also
+    raise ConfigurationError(f"{option} {value!r} must be a number of seconds from 0{also}.")
 
 
 def _exceptions(option: str, value: object) -> Exceptions:
     if isinstance(value, type) or not isinstance(value, Iterable):
-        raise ConfigurationError(f"{option} {value!r} must be a tuple of exception types, such as (OSError,).")
+        raise ConfigurationError(f"{option} {value!r} must be a tuple of exception types: (OSError,).")
     kinds = tuple(value)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):

@@ -1,22 +1,22 @@
 """Values and exceptions to bytes, and back.
 
-JSON is the default, written and read through kombu's serialisation registry; a call is the array ``[args, kwargs]``,
-which a plain SQL producer can write as well. What comes back from JSON:
+JSON is the default, written and read through kombu's serialisation registry; a call is the array
+``[args, kwargs]``, which a plain SQL producer can write as well. What comes back from JSON:
 
-* None, bool, int, finite float, str, list, dict with string keys, bytes, date, time, Decimal and UUID: as they were.
-  A datetime too: a naive one stays naive (its ``fold`` is lost), an aware one becomes the same instant at a fixed
-  offset from UTC.
-* tuples, named tuples and other subclasses of list: as lists. Subclasses of dict: as dicts. Subclasses of the scalar
-  types, IntEnum and StrEnum members among them: as their plain values.
-* an object with a ``__json__`` method, or of a type registered with ``kombu.utils.json.register_type``: as the author
-  of that type decided.
+* None, bool, int, finite float, str, list, dict with string keys, bytes, date, time, Decimal and UUID: as
+  they were, but for a ``fold``. A datetime too: a naive one stays naive, an aware one becomes the same
+  instant at a fixed offset from UTC.
+* tuples, named tuples and subclasses of list: as lists. Subclasses of dict: as dicts. Subclasses of the
+  scalar types, IntEnum and StrEnum members among them: as their plain values.
+* an object with a ``__json__`` method, or of a type registered with ``kombu.utils.json.register_type``: as
+  the author of that type decided.
 
-Anything else is refused when the call is made, with the place in the arguments: other objects, dict keys that are not
-strings, NaN and the infinities, lone surrogates, dicts that look like kombu's own type marks, and anything nested
-deeper than :data:`MAX_DEPTH`.
+Anything else is refused when the call is made, with its place in the arguments: other objects, dict keys that
+are not strings, NaN and the infinities, lone surrogates, dicts that look like kombu's own type marks, and
+anything nested deeper than :data:`MAX_DEPTH`.
 
-cloudpickle is signed with HMAC-SHA256, and verified before a byte of it is unpickled. Nothing is registered or
-enabled in kombu, whose registry belongs to the host program.
+cloudpickle is signed with HMAC-SHA256, and verified before a byte of it is unpickled. Nothing is registered
+or enabled in kombu, whose registry belongs to the host program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import asyncio
 import builtins
 import concurrent.futures
 import contextlib
-import hashlib
 import hmac
 import json
 import math
@@ -63,7 +62,7 @@ _UNSIGNED_PICKLE: Final = "application/x-python-serialize"
 _SIGNATURE_SIZE: Final = 32
 _TYPE_MARK: Final = {"__type__", "__value__"}
 _MARKED: Final = (bytes, date, Decimal, UUID)
-_REMEDY: Final = "Pass simple values, or use serializer='cloudpickle' with a signing_key."
+_OR_PICKLE: Final = "or use serializer='cloudpickle' with a signing_key."
 _CUT: Final = " ... "
 _MACHINERY: Final = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep
@@ -82,9 +81,9 @@ class Payload:
 class Serializer:
     """Writes and reads the payloads of one app.
 
-    *default* names the serializer of calls and results; *accept* those that may be read: ``json``, ``cloudpickle``,
-    or one that kombu knows and whose library is installed, such as ``yaml`` or ``msgpack``. *signing_key* is needed
-    for cloudpickle. *limit* is the most bytes that a payload may have.
+    *default* names the serializer of calls and results; *accept* those that may be read: ``json``,
+    ``cloudpickle``, or one that kombu knows and whose library is installed, such as ``yaml`` or ``msgpack``.
+    *signing_key* is needed for cloudpickle. *limit* is the most bytes that a payload may have.
 
     Raises :class:`ConfigurationError` for a name or a key that cannot be used.
     """
@@ -117,8 +116,8 @@ class Serializer:
     def load_call(self, payload: Payload) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments.
 
-        Raises :class:`ContentDisallowed` for a content type that is not accepted or a signature that does not hold,
-        and :class:`SerializationError` for anything else that is not a call.
+        Raises :class:`ContentDisallowed` for a content type that is not accepted or a signature that does not
+        hold, and :class:`SerializationError` for anything else that is not a call.
         """
         body = self._load(payload)
         if not (
@@ -129,7 +128,8 @@ class Serializer:
             and all(isinstance(key, str) for key in body[1])
         ):
             raise SerializationError(
-                "the payload is not a call: it must be [[positional arguments], {keyword arguments}], such as [[2, 3], {}]."
+                "the payload is not a call: it must be [[positional arguments], {keyword arguments}], "
+                "such as [[2, 3], {}]."
             )
         return list(body[0]), body[1]
 
@@ -152,8 +152,8 @@ class Serializer:
         if name in ("cloudpickle", PICKLE_TYPE):
             if self._key is None:
                 raise ConfigurationError(
-                    "serializer 'cloudpickle' needs a signing_key: pass FBTasks(signing_key=...) the same secret "
-                    "bytes in every process that enqueues or works."
+                    "serializer 'cloudpickle' needs a signing_key: pass FBTasks(signing_key=...) the same "
+                    "secret bytes in every process that enqueues or works."
                 )
             return PICKLE_TYPE
         content_type = str(name if name in registry.type_to_name else registry.name_to_type.get(name, ""))
@@ -163,10 +163,8 @@ class Serializer:
                 "Use 'cloudpickle' with a signing_key."
             )
         if not content_type:
-            known = {n for n, kind in registry.name_to_type.items() if kind != _UNSIGNED_PICKLE}
-            raise ConfigurationError(
-                f"unknown serializer {name!r}. Known serializers: {', '.join(sorted({'cloudpickle', *known}))}."
-            )
+            known = {"cloudpickle"} | {n for n, t in registry.name_to_type.items() if t != _UNSIGNED_PICKLE}
+            raise ConfigurationError(f"unknown serializer {name!r}. Known: {', '.join(sorted(known))}.")
         try:
             with contextlib.suppress(serialization.EncodeError):  # it is there, and only dislikes None
                 serialization.dumps(None, serializer=registry.type_to_name[content_type])
@@ -180,18 +178,17 @@ class Serializer:
         """The payload of a call, ``[args, kwargs]``, or of a result, the one value."""
         name = serializer or self._default
         content_type = self._content_type(name)
+        what = f"task {task!r}: {' and '.join(places)}"
         if content_type == JSON_TYPE:
             for value, place in zip(values, places, strict=True):
                 check_json(value, f"task {task!r}", place)
         try:
             data = self._encode(values if len(values) > 1 else values[0], content_type)
         except Exception as error:
-            raise SerializationError(
-                f"task {task!r}: {' and '.join(places)} cannot be serialised with {name!r}: {show(error)}."
-            ) from error
+            raise SerializationError(f"{what} cannot be serialised with {name!r}: {_brief(error)}.") from error
         if len(data) > self._limit:
             raise PayloadTooLarge(
-                f"task {task!r}: {' and '.join(places)} take {len(data):,} bytes; payload_limit is {self._limit:,}. "
+                f"{what}: {len(data):,} bytes when serialised; payload_limit is {self._limit:,}. "
                 "Store the data elsewhere and pass its key, or raise payload_limit."
             )
         return Payload(content_type, data)
@@ -212,31 +209,32 @@ class Serializer:
             if payload.content_type == PICKLE_TYPE:
                 return self._unpickle(payload.data)
             # accept= overrides what the host program disabled in kombu: the app's own list decides here.
-            return serialization.loads(payload.data, payload.content_type, "utf-8", accept={payload.content_type})
+            accept = {payload.content_type}
+            return serialization.loads(payload.data, payload.content_type, "utf-8", accept=accept)
         except FBTasksError:
             raise
         except Exception as error:
             raise SerializationError(
-                f"the payload of {len(payload.data):,} bytes cannot be read as {payload.content_type}: {show(error)}."
+                f"the payload cannot be read as {payload.content_type}: {_brief(error)}."
             ) from error
 
     def _disallowed(self, content_type: str) -> str:
         accepted = ", ".join(sorted(self._accepted.values())) or "nothing"
         if content_type == _UNSIGNED_PICKLE:
-            remedy = "Pickle is never read, for it can run anything: send it with serializer='cloudpickle', signed."
+            remedy = "Pickle is never read, for it can run anything; serializer='cloudpickle' signs it."
         else:
             remedy = "If you trust whoever writes such payloads, add its serializer to accept_content."
         return f"content type {content_type!r} is not accepted here; accepted: {accepted}. {remedy}"
 
     def _sign(self, body: bytes) -> bytes:
-        return hmac.digest(self._key or b"", PICKLE_TYPE.encode() + b"\0" + body, hashlib.sha256)
+        return hmac.digest(self._key or b"", PICKLE_TYPE.encode() + b"\0" + body, "sha256")
 
     def _unpickle(self, data: bytes) -> Any:
         signature, body = data[:_SIGNATURE_SIZE], data[_SIGNATURE_SIZE:]
         if self._key is None or not hmac.compare_digest(signature, self._sign(body)):
             raise ContentDisallowed(
-                "the payload's signature does not hold: it was written with another signing_key, or tampered with. "
-                "Nothing of it was unpickled."
+                "the payload's signature does not hold: it was written with another signing_key, or changed "
+                "since. Nothing of it was unpickled; set one signing_key wherever tasks are enqueued and run."
             )
         return cloudpickle.loads(body)
 
@@ -253,8 +251,8 @@ class _Refused(Exception):
 def check_json(value: Any, what: str, place: str = "value") -> None:
     """Raises :class:`SerializationError` for what JSON would lose or change without a word.
 
-    The message begins with *what* and names the place below *place*, as in ``args[0]['a'][3]``. The module's own
-    docstring lists what is let through.
+    The message begins with *what* and names the place below *place*, as in ``args[0]['a'][3]``. The module's
+    own docstring lists what is let through.
     """
     try:
         _check(value, 0)
@@ -275,7 +273,7 @@ def _check(value: Any, depth: int) -> None:
             raise _Refused(f"is {float(value)!r}, which JSON does not have. Pass None or a string instead.")
     elif isinstance(value, list | tuple | dict):
         if depth >= MAX_DEPTH:
-            raise _Refused(f"is nested deeper than {MAX_DEPTH} levels, or contains itself. Pass a flatter value.")
+            raise _Refused(f"is nested deeper than {MAX_DEPTH} levels, or in itself. Pass a flatter value.")
         if isinstance(value, dict):
             _check_dict(value, depth)
         else:
@@ -299,14 +297,14 @@ def _check_dict(value: dict[Any, Any], depth: int) -> None:
     for key in value:
         if not isinstance(key, str):
             raise _Refused(
-                f"has the key {show_value(key)} of type {type(key).__name__}; JSON has only strings for keys. "
-                "Use str keys and convert them in the task, or use serializer='cloudpickle' with a signing_key."
+                f"has the key {show_value(key)} of type {type(key).__name__}, which JSON would make a "
+                f"string. Use str keys, {_OR_PICKLE}"
             )
         _check_text(key, f"has the key {key!r:.80}, which")
     if value.keys() == _TYPE_MARK:
         raise _Refused(
             "is a dict with just the keys '__type__' and '__value__', which mark types inside the payload. "
-            "Rename a key, or use serializer='cloudpickle' with a signing_key."
+            f"Rename a key, {_OR_PICKLE}"
         )
     _check_items(value.items(), depth)
 
@@ -327,7 +325,8 @@ def _check_object(value: object) -> None:
     try:
         kombu_json.dumps(value, allow_nan=False)  # kombu may know the type, or the type itself its JSON
     except Exception as error:
-        raise _Refused(f"is of type {_name_of(type(value))}, which JSON does not have. {_REMEDY}") from error
+        kind = _name_of(type(value)).removeprefix("builtins.")
+        raise _Refused(f"is a {kind}, which JSON does not have. Pass simple values, {_OR_PICKLE}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +341,7 @@ class RemoteError:
     traceback: str
 
     def to_bytes(self) -> bytes:
-        """This error in JSON."""
+        """The error in JSON."""
         args = None if self.args_payload is None else self.args_payload.decode("utf-8", "surrogateescape")
         record = {"type": self.type_name, "message": self.message, "args": args, "traceback": self.traceback}
         return json.dumps(record).encode("ascii")
@@ -353,11 +352,12 @@ class RemoteError:
         try:
             record = json.loads(data)
             name, message, args, trace = (record[key] for key in ("type", "message", "args", "traceback"))
-            if not all(isinstance(text, str) for text in (name, message, trace, "" if args is None else args)):
+            texts = [name, message, trace] if args is None else [name, message, trace, args]
+            if not all(isinstance(text, str) for text in texts):
                 raise TypeError("a field is not a string")
             args_payload = None if args is None else args.encode("utf-8", "surrogateescape")
         except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise SerializationError(f"not the description of an exception: {show(error)}.") from error
+            raise SerializationError(f"not the description of an exception: {_brief(error)}.") from error
         return cls(name, message, args_payload, trace)
 
 
@@ -385,8 +385,8 @@ def rebuild_exception(remote: RemoteError) -> Exception:
     """The exception that *remote* describes, or a :class:`TaskFailure` that tells of it.
 
     Nothing is imported for it: the class must be loaded already, be an ordinary exception (SystemExit and
-    KeyboardInterrupt are not), and give the same arguments and message again. The remote traceback is in its notes.
-    Attributes other than the arguments are lost.
+    KeyboardInterrupt are not), and give the same arguments and message again. The remote traceback is in its
+    notes. Attributes other than the arguments are lost.
     """
     error = _construct(remote)
     if error is None:
@@ -403,6 +403,11 @@ def show(error: BaseException) -> str:
         return _sendable(str(error))
     except Exception:  # noqa: BLE001
         return "(its message cannot be shown)"
+
+
+def _brief(error: BaseException) -> str:
+    """The message of *error* without a full stop, where it goes into another message."""
+    return _shorten(show(error), 300, _CUT).rstrip(".")
 
 
 def show_value(value: object) -> str:
@@ -470,13 +475,10 @@ def _construct(remote: RemoteError) -> Exception | None:
         made = kind(*args)
     except Exception:  # noqa: BLE001  # a constructor that wants other arguments
         return None
-    same = type(made) is kind and _args_payload(made) == _canonical(args) and _agrees(show(made), remote.message)
-    return made if same else None
-
-
-def _canonical(args: list[Any]) -> bytes | None:
-    """*args* written again, so that white space and the like of another writer make no difference."""
-    return _args_payload(Exception(*args))
+    # Both sides as JSON: what went through it once, such as a tuple, is equal only after that.
+    wanted = _args_payload(Exception(*args))
+    same = wanted is not None and type(made) is kind and _args_payload(made) == wanted
+    return made if same and _agrees(show(made), remote.message) else None
 
 
 def _agrees(message: str, kept: str) -> bool:

@@ -341,7 +341,6 @@ def task(function: Callable[P, R], /) -> Task[P, R]: ...
 def task(**options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 def task(function: Any = None, /, **options: Any) -> Any:
     """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
-
     checked = make_options(options)
 
     def define(target: Callable[..., Any]) -> Task[..., Any]:

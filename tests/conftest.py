@@ -71,7 +71,12 @@ class Project:
     def run(self, *arguments, check=True, input=None):
         done = subprocess.run(
             [sys.executable, "-m", "fbtasks", *arguments],
-            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120, input=input,
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            input=input,
         )
         assert not check or done.returncode == 0, done.stderr
         return done
@@ -79,7 +84,11 @@ class Project:
     def python(self, source):
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
-            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120,
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
@@ -89,7 +98,9 @@ class Project:
         log = (self.folder / f"worker{len(self.workers)}.log").open("w+")
         process = subprocess.Popen(
             [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments],
-            cwd=self.folder, env=self.env, stderr=log,
+            cwd=self.folder,
+            env=self.env,
+            stderr=log,
         )
         self.workers.append((process, log))
         return process

@@ -75,7 +75,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(VERSION, prog_name="fbtasks")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:  # noqa: ARG001  # read by Commands.invoke
+def main(debug: bool) -> None:  # read by Commands.invoke
     """Background tasks whose queue is a table of your Firebird database."""
 
 

@@ -139,7 +139,15 @@ def queues(rows: list[QueueRow], served: set[str]) -> None:
     _table(
         columns,
         (
-            [r.queue, r.ready, r.scheduled, r.running, r.parked, ago(r.waiting_since), "yes" if r.queue in served else "none"]
+            [
+                r.queue,
+                r.ready,
+                r.scheduled,
+                r.running,
+                r.parked,
+                ago(r.waiting_since),
+                "yes" if r.queue in served else "none",
+            ]
             for r in rows
         ),
     )
@@ -154,10 +162,7 @@ def workers(rows: list[WorkerRow]) -> None:
     columns += [("QUEUES", "text"), ("HEARTBEAT", "word")]
     _table(
         columns,
-        (
-            [r.id, r.name, r.pid, f"{r.pool} {r.concurrency}", r.running, " ".join(r.queues), _health(r)]
-            for r in rows
-        ),
+        ([r.id, r.name, r.pid, f"{r.pool} {r.concurrency}", r.running, " ".join(r.queues), _health(r)] for r in rows),
     )
 
 

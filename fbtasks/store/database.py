@@ -36,7 +36,8 @@ class Database:
                 pool = self._pool = self._pool or ConnectionPool(
                     self.url, size=self.settings.pool_size, timeout=self.settings.pool_timeout
                 )
-                _databases.add(self)
+                # Only now: the driver's own exit function, which shuts the library down, must run after this one.
+                atexit.register(self._at_exit)
         with pool.connection() as connection:
             session = self._sessions.get(connection)
             if session is None:
@@ -89,7 +90,7 @@ class Database:
     def close(self) -> None:
         """Closes the pooled connections; the next use opens new ones."""
         with self._lock:
-            _databases.discard(self)
+            atexit.unregister(self._at_exit)
             for session in list(self._sessions.values()):
                 session.close()
             self._sessions.clear()
@@ -97,16 +98,7 @@ class Database:
                 self._pool.close()
                 self._pool = None
 
-
-_databases: set[Database] = set()
-"""Those with a pool: kept until they are closed, for an app that nobody holds any more must be closed all the same."""
-
-
-def _close_all() -> None:
-    """At exit: statements before connections, or the driver prints what it cannot free."""
-    if not engine.was_forked():
-        for database in list(_databases):
-            database.close()
-
-
-atexit.register(_close_all)
+    def _at_exit(self) -> None:
+        """Statements before connections, or the driver prints what it cannot free; nothing that a fork inherited."""
+        if not engine.was_forked():
+            self.close()

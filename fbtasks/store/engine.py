@@ -43,19 +43,13 @@ _open: WeakSet[Any] = WeakSet()
 _forked_open = False
 
 
-def connect(
-    url: DatabaseURL, *, create: bool = False, charset: str | None = None, page_size: int = _PAGE_SIZE
-) -> Any:
+def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = None, page_size: int = _PAGE_SIZE) -> Any:
     """A connection of firebird-driver to *url*; with *create*, the embedded file is made when it is missing.
 
     Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`.
     """
-    if _forked_open:
-        raise ForkError(
-            "this process was forked while a connection to Firebird was open, and using the database here would "
-            "lose commits. Start processes with 'spawn', or fork before the first use (or after app.close())."
-        )
+    refuse_fork()
     _load(url)
     try:
         with preserved_signals():
@@ -142,6 +136,7 @@ def _load(url: DatabaseURL) -> None:
                 _lock_directory = Path(tempfile.mkdtemp(prefix="fbtasks-lock-"))
             _load_library(fbapi, provider)
             _provider = provider
+            atexit.register(_close_all)  # behind the driver's own exit function in the list, so before it in time
 
 
 def _load_library(fbapi: Any, provider: Any) -> None:
@@ -218,11 +213,19 @@ def _forked() -> None:
     global _forked_open
     if _provider is not None:
         _forked_open = True
-        for connection in list(_open):
-            _abandoned.append(connection)  # kept from the garbage collector, which would detach the parent's
+        _abandoned.extend(_open)  # kept from the garbage collector, which would detach the parent's
 
 
 _abandoned: list[Any] = []
+
+
+def refuse_fork() -> None:
+    """Raises :class:`ForkError` in the fork of a process that had loaded the library."""
+    if _forked_open:
+        raise ForkError(
+            "this process was forked from one that uses Firebird, and using the database here would lose commits "
+            "without an error. Start processes with 'spawn' or 'forkserver', or fork before the first use."
+        )
 
 
 def was_forked() -> bool:
@@ -240,4 +243,3 @@ def _close_all() -> None:
 
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_forked)
-atexit.register(_close_all)

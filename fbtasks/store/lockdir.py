@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -62,7 +63,7 @@ class Guard:
         self._folder = folder_of(database)
         self._path = self._folder / f"{self._real.name}.guard"
         self.directory = self._folder / "lock"
-        if fcntl is None:
+        if sys.platform == "win32":
             return
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)

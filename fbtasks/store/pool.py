@@ -46,6 +46,7 @@ class ConnectionPool:
 
     def acquire(self) -> Any:
         """A connection that works. Raises :class:`PoolTimeout` when none becomes free in time."""
+        engine.refuse_fork()
         with self._changed:
             if not self._changed.wait_for(lambda: self._lent < self._size, self._timeout):
                 raise PoolTimeout(

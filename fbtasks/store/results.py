@@ -127,9 +127,7 @@ def queues(session: Session) -> list[QueueRow]:
         for queue, state, count in transaction.rows("queues"):
             counts.setdefault(queue, {})[State(state).name.lower()] = count
         oldest = {queue: as_utc(start) for queue, start in transaction.rows("queue_age")}
-    return [
-        QueueRow(queue=queue, waiting_since=oldest.get(queue), **found) for queue, found in sorted(counts.items())
-    ]
+    return [QueueRow(queue=queue, waiting_since=oldest.get(queue), **found) for queue, found in sorted(counts.items())]
 
 
 def stats(session: Session, window: timedelta) -> list[StatRow]:

@@ -38,7 +38,7 @@ def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksEr
         return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
     if codes & _PERMISSION:
         return AuthenticationError(f"{where}: the user may not do this: {text}")
-    if codes & _NETWORK or "closed" in text and not codes:
+    if codes & _NETWORK or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:
         return DuplicateKey(text)

@@ -318,9 +318,7 @@ class Consumer:
         conflicts = self._db.take_conflicts()
         draining = self._draining_since is not None
         alive = self._db.run(
-            lambda t: workers.heartbeat(
-                t, self.worker_id, lease=LEASE, draining=draining, conflicts=conflicts
-            )
+            lambda t: workers.heartbeat(t, self.worker_id, lease=LEASE, draining=draining, conflicts=conflicts)
         )
         self._next_heartbeat = now + HEARTBEAT
         if not alive:
@@ -413,8 +411,11 @@ class Consumer:
                 logger.warning("%d running tasks were stopped and go back to their queues.", len(busy))
             if self._session is not None:
                 self._record()
-                self._db.run(lambda t: workers.heartbeat(
-                    t, self.worker_id, lease=LEASE, draining=True, conflicts=self._db.take_conflicts()))
+                self._db.run(
+                    lambda t: workers.heartbeat(
+                        t, self.worker_id, lease=LEASE, draining=True, conflicts=self._db.take_conflicts()
+                    )
+                )
                 self._db.run(lambda t: workers.unregister(t, self.worker_id))
         except DatabaseUnavailable as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)
@@ -443,9 +444,7 @@ def _log(finished: Finished) -> None:
         case Failed(error_type, message):
             logger.error("Task %d (%s) failed in %.3f s: %s: %s", claim.id, claim.name, elapsed, error_type, message)
         case Retry(delay, message):
-            logger.warning(
-                "Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, message
-            )
+            logger.warning("Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, message)
         case Cancelled(message):
             logger.info("Task %d (%s) was cancelled: %s", claim.id, claim.name, message)
         case Released():

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,12 +80,15 @@ def test_sixteen_executors_run_each_of_2000_tasks_once(project, producer, wait_f
     with producer.connect() as connection:
         connection.execute_immediate("CREATE TABLE NOTE (N INTEGER)")
         connection.commit()
-    project.write("""
+    project.write(
+        """
         @app.task(bind=True, ignore_result=True)
         def ran(self, n):
             with open(f"ran-{__import__('os').getpid()}", "a") as file:
                 file.write(f"{n}\\n")
-    """, "proj")
+    """,
+        "proj",
+    )
     calls = [producer.make_call("proj.ran", (n,), {}) for n in range(2000)]
     producer.enqueue_many(calls, None)
     workers = [project.worker("-c", "4", "-l", "WARNING", "-n", f"w{n}") for n in range(4)]
@@ -168,7 +172,7 @@ def test_a_restored_copy_runs_nothing_until_it_is_adopted(project, producer):
     producer.send_task("proj.add", (1, 1))
     producer.close()
     copy = project.folder / "copy.fdb"
-    copy.write_bytes(open(producer.settings.url.database, "rb").read())
+    copy.write_bytes(Path(producer.settings.url.database).read_bytes())
     project.env["FBTASKS_URL"] = f"firebird://{copy}"
     refused = project.run("worker", "-A", "proj", "--burst", check=False)
     assert refused.returncode == 1

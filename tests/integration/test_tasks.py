@@ -144,7 +144,11 @@ def test_retries_and_the_end_of_them(app):
 
 def test_autoretry_with_the_calls_own_limit_and_hooks(app):
     heard = []
-    options = {"autoretry_for": (OSError,), "default_retry_delay": 0, "on_failure": lambda r, e: heard.append((r.retries, e))}
+    options = {
+        "autoretry_for": (OSError,),
+        "default_retry_delay": 0,
+        "on_failure": lambda r, e: heard.append((r.retries, e)),
+    }
     bad = app.task(name="bad", **options)(lambda: open("/nosuch"))
     result = bad.apply_async(max_retries=4)
     drain(app)
@@ -301,8 +305,13 @@ def test_the_claims_plan_follows_the_index(app, add, kind):
     add.delay(1, 1)
     connection = app.connect()
     cursor = connection.cursor()
-    order = {"ready": "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID", "scheduled": "T.STATE, T.START_TIME"}[kind]
-    where = {"ready": "T.STATE = 0 AND T.QUEUE = 'default'", "scheduled": "T.STATE = 1 AND T.START_TIME <= LOCALTIMESTAMP"}
+    order = {"ready": "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID", "scheduled": "T.STATE, T.START_TIME"}[
+        kind
+    ]
+    where = {
+        "ready": "T.STATE = 0 AND T.QUEUE = 'default'",
+        "scheduled": "T.STATE = 1 AND T.START_TIME <= LOCALTIMESTAMP",
+    }
     statement = cursor.prepare(
         f"SELECT T.ID FROM QUEUE_TASK T WHERE {where[kind]} ORDER BY {order} FOR UPDATE WITH LOCK SKIP LOCKED"
     )

@@ -13,7 +13,7 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.states import TRANSITIONS, State
 
 
-@given(st.integers(0, 10_000), st.floats(0, 1e6), st.floats(0, 1e6), st.booleans())
+@given(st.integers(0, 10_000), st.floats(0.001, 1e6), st.floats(0, 1e6), st.booleans())
 def test_delay_stays_within_its_cap(retries, base, cap, jitter):
     policy = RetryPolicy(retry_backoff=base, retry_backoff_max=cap, retry_jitter=jitter, default_retry_delay=1)
     assert 0 <= policy.delay(retries, None, random.Random(1)) <= cap
@@ -74,6 +74,9 @@ def test_every_transition_leads_to_a_state():
 
 def test_public_names():
     assert sorted(fbtasks.__all__) == fbtasks.__all__
-    public = {n for n, v in vars(fbtasks).items() if not n.startswith("_") and not hasattr(v, "__path__")
-              and type(v).__name__ != "module"}
+    public = {
+        n
+        for n, v in vars(fbtasks).items()
+        if not n.startswith("_") and not hasattr(v, "__path__") and type(v).__name__ != "module"
+    }
     assert public == set(fbtasks.__all__)

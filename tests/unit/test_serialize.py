@@ -1,116 +1,809 @@
+"""Values and exceptions come back as they were, or are refused with a clear error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import hashlib
+import hmac
+import json
 import math
-from datetime import UTC, date, datetime, time
+import os
+import pickle
+import sys
+import threading
+import types
+from collections import Counter, OrderedDict, namedtuple
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from uuid import uuid4
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
+import cloudpickle
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from kombu import serialization
 
-from fbtasks.errors import ConfigurationError, ContentDisallowed, PayloadTooLarge, SerializationError
-from fbtasks.serialize import Payload, Serializer, describe_exception, rebuild_exception
+from fbtasks import serialize
+from fbtasks.errors import (
+    ConfigurationError,
+    ContentDisallowed,
+    FBTasksError,
+    PayloadTooLarge,
+    SerializationError,
+    TaskFailure,
+    UnknownQueueError,
+)
+from fbtasks.serialize import (
+    JSON_TYPE,
+    MAX_DEPTH,
+    PICKLE_TYPE,
+    Payload,
+    RemoteError,
+    Serializer,
+    describe_exception,
+    rebuild_exception,
+    show_json,
+)
 
-JSON = Serializer(default="json", accept={"json"}, signing_key=None, limit=10_000)
-PICKLE = Serializer(default="cloudpickle", accept={"json", "cloudpickle"}, signing_key=b"key", limit=10_000)
+KEY = b"a key for the tests only"
 
+
+def make(*accept: str, default: str = "json", key: bytes | None = KEY, limit: int = 1_000_000) -> Serializer:
+    return Serializer(default=default, accept=accept or ("json",), signing_key=key, limit=limit)
+
+
+def through_json(value: Any) -> Any:
+    serializer = make()
+    return serializer.load_result(serializer.dump_result(value, task="t"))
+
+
+def refusal(value: Any) -> str:
+    with pytest.raises(SerializationError) as caught:
+        make().dump_call([value], {}, task="shop.mail")
+    return str(caught.value)
+
+
+# What JSON gives back
+
+
+def is_mark(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"__type__", "__value__"}
+
+
+def unfolded(moment: Any) -> Any:
+    return moment.replace(fold=0)
+
+
+offsets = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(),
+    st.binary(),
+    st.datetimes().map(unfolded),
+    st.datetimes(timezones=offsets).map(unfolded),
+    st.dates(),
+    st.times().map(unfolded),
+    st.times(timezones=offsets).map(unfolded),
+    st.decimals(allow_nan=False),
+    st.uuids(),
+)
+keys = st.text(max_size=5) | st.sampled_from(["__type__", "__value__"])
 values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"]))
-    | st.datetimes()
-    | st.dates()
-    | st.decimals(allow_nan=False, allow_infinity=False)
-    | st.uuids()
-    | st.binary(),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])).filter(lambda k: k != "__type__"), inner,
-                      max_size=3),
-    max_leaves=8,
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4).filter(lambda value: not is_mark(value))
+    ),
+    max_leaves=12,
 )
 
 
-@given(values)
-def test_json_gives_back_what_it_was_given(value):
-    assert JSON.load_result(JSON.dump_result(value, task="t")) == value
+@given(st.lists(values, max_size=4), st.dictionaries(keys, values, max_size=4))
+def test_a_call_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) -> None:
+    serializer = make("json", "cloudpickle")
+    for name in ("json", "cloudpickle"):
+        if name == "json" and is_mark(kwargs):
+            continue
+        payload = serializer.dump_call(args, kwargs, task="t", serializer=name)
+        back = serializer.load_call(payload)
+        assert back == (args, kwargs)
+        assert repr(back) == repr((args, kwargs))  # 1, 1.0 and True are equal, but not the same
 
 
 @pytest.mark.parametrize(
     "value",
-    [datetime(2026, 1, 2, 3, 4, 5, 678, UTC), date(2026, 1, 2), time(3, 4), Decimal("1.10"), uuid4(), b"\xff\x00"],
+    [
+        b"text",
+        b"\xff\x00binary",
+        b"",
+        datetime(2024, 2, 29, 12, 30, 1, 5),
+        datetime(2024, 2, 29, 12, 30, tzinfo=UTC),
+        date(2024, 2, 29),
+        time(23, 59, 59, 999_999),
+        time(1, 2, tzinfo=timezone(timedelta(hours=-3))),
+        Decimal("1.50"),
+        Decimal("-Infinity"),
+        UUID(int=7),
+        "NUL \0 and \N{SNOWMAN} and \U0001f600",
+        -0.0,
+        10**300,
+        {"__type__": "datetime"},
+        {"__type__": "datetime", "__value__": 1, "more": 2},
+    ],
 )
-def test_types_come_back_as_they_were(value):
-    back = JSON.load_call(JSON.dump_call([value], {"k": value}, task="t"))
-    assert back == ([value], {"k": value})
-    assert type(back[0][0]) is type(value)
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    back = through_json([value])
+    assert back == [value]
+    assert repr(back) == repr([value])
 
 
-def test_tuples_come_back_as_lists():
-    assert JSON.load_result(JSON.dump_result((1, (2,)), task="t")) == [1, [2]]
+def test_an_aware_datetime_is_the_same_instant_at_a_fixed_offset() -> None:
+    summer = datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+    back = through_json(summer)
+    assert back == summer
+    assert back.tzinfo == timezone(timedelta(hours=2))
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Name(str):
+    pass
+
+
+Point = namedtuple("Point", "x y")
 
 
 @pytest.mark.parametrize(
-    ("value", "part"),
-    [({1: 2}, "key 1"), ({"__type__": "x"}, "__type__"), (math.nan, "nan"), ({1, 2}, "set"), (object(), "object"),
-     ("\ud800", "surrogate")],
+    ("value", "plain"),
+    [
+        ((1, (2, 3)), [1, [2, 3]]),
+        (Point(1, 2), [1, 2]),
+        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        (Counter("aa"), {"a": 2}),
+        (Colour.RED, "red"),
+        ({Colour.RED: Level.LOW}, {"red": 1}),
+        (Name("x"), "x"),
+    ],
 )
-def test_what_would_break_is_refused(value, part):
-    with pytest.raises(SerializationError, match=part) as caught:
-        JSON.dump_call([value], {}, task="mail.send")
-    assert "mail.send" in str(caught.value)
+def test_a_subclass_comes_back_as_its_plain_type(value: Any, plain: Any) -> None:
+    back = through_json(value)
+    assert back == plain
+    assert type(back) is type(plain)
+    assert repr(back) == repr(plain)
 
 
-def test_deep_nesting_is_refused():
-    value: list = []
-    for _ in range(100_000):
+def test_an_object_says_itself_what_it_is_in_json() -> None:
+    class Money:
+        def __json__(self) -> dict[str, int]:
+            return {"cents": 5}
+
+    assert through_json([Money()]) == [{"cents": 5}]
+
+
+def test_a_call_is_the_array_that_sql_producers_write() -> None:
+    assert make().dump_call((2, 3), {}, task="add") == Payload(JSON_TYPE, b"[[2, 3], {}]")
+    assert make().load_call(Payload(JSON_TYPE, b' [ [2,3],{"k": "\xc3\xa9"}]\n')) == ([2, 3], {"k": "é"})
+
+
+# What JSON would lose
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "reason"),
+    [
+        ({"a": [0, 1, 2, {1: "x"}]}, "args[0]['a'][3]", "the key 1 of type int"),
+        ({None: 1}, "args[0]", "the key None"),
+        ({True: 1}, "args[0]", "the key True"),
+        ({1.5: 1}, "args[0]", "the key 1.5"),
+        ({(1, 2): 1}, "args[0]", "the key (1, 2)"),
+        ({b"k": 1}, "args[0]", "the key b'k'"),
+        ([[float("nan")]], "args[0][0][0]", "nan"),
+        ({"a": -math.inf}, "args[0]['a']", "-inf"),
+        ([{1, 2}], "args[0][0]", "set"),
+        ([object()], "args[0][0]", "object"),
+        (bytearray(b"x"), "args[0]", "bytearray"),
+        (1j, "args[0]", "complex"),
+        (timedelta(1), "args[0]", "datetime.timedelta"),
+        (time(1, tzinfo=ZoneInfo("Europe/Berlin")), "args[0]", "time zone"),
+        ({"x": {"__type__": "uuid", "__value__": 1}}, "args[0]['x']", "__type__"),
+        (["\ud83d\ude00"], "args[0][0]", "U+D83D"),
+        ({"\udcff": 1}, "args[0]", "U+DCFF"),
+    ],
+)
+def test_what_json_would_change_is_refused_with_its_place(value: Any, place: str, reason: str) -> None:
+    message = refusal(value)
+    assert message.startswith(f"task 'shop.mail': {place} ")
+    assert reason in message
+
+
+def test_the_refusal_names_keyword_arguments_and_results() -> None:
+    with pytest.raises(SerializationError, match=r"^task 't': kwargs\['when'\]\[1\] is a set.*cloudpickle"):
+        make().dump_call([], {"when": [1, set()]}, task="t")
+    with pytest.raises(SerializationError, match=r"^task 't': kwargs is a dict with just"):
+        make().dump_call([], {"__type__": "x", "__value__": 1}, task="t")
+    with pytest.raises(SerializationError, match=r"^task 't': result\[0\] is a set"):
+        make().dump_result([set()], task="t")
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 100_000])
+def test_what_is_nested_too_deeply_is_refused(depth: int) -> None:
+    value: Any = None
+    for _ in range(depth):
         value = [value]
-    with pytest.raises(SerializationError, match="nested"):
-        JSON.dump_result(value, task="t")
+    message = refusal(value)
+    assert "deep" in message
+    assert len(message) < 500
+    with pytest.raises(SerializationError):
+        make("cloudpickle").dump_result([value] * 2 if depth > 10_000 else set, task="t")
+    loop: list[Any] = []
+    loop.append(loop)
+    assert "in itself" in refusal(loop)
 
 
-def test_too_large_names_task_and_size():
-    with pytest.raises(PayloadTooLarge, match=r"'big'.*20,0\d\d bytes.*10,000"):
-        JSON.dump_call(["x" * 20_000], {}, task="big")
+def test_the_deepest_that_is_written_can_be_read() -> None:
+    value: Any = "x"
+    for _ in range(MAX_DEPTH):
+        value = {"k": value}
+    assert through_json(value) == value
 
 
-@given(st.binary(max_size=200))
-def test_random_bytes_are_a_clear_error(data):
-    for content_type in ("application/json", "application/x-fbtasks-cloudpickle"):
+@pytest.mark.parametrize(("args", "kwargs"), [("abc", {}), ({"a": 1}, {}), (b"x", {}), ([], [1])])
+def test_arguments_of_the_wrong_kind_are_refused(args: Any, kwargs: Any) -> None:
+    with pytest.raises(SerializationError, match="args must be a list or a tuple"):
+        make().dump_call(args, kwargs, task="t")
+
+
+def test_a_number_too_long_for_the_interpreter_is_refused() -> None:
+    with pytest.raises(SerializationError, match="task 't'"):
+        make().dump_result(10**5000, task="t")
+    with pytest.raises(SerializationError):
+        make().load_result(Payload(JSON_TYPE, b"1" * 5000))
+
+
+class Hostile:
+    """Raises wherever it is looked at."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    __str__ = __repr__
+
+    def __json__(self) -> Any:
+        raise RuntimeError("no json")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no reduce")
+
+
+anything = st.recursive(
+    st.one_of(
+        scalars,
+        st.floats(),
+        st.text(st.characters()),
+        st.text(st.characters(categories=["Cs"])),
+        st.builds(Hostile),
+        st.sets(st.integers()),
+        st.decimals(),
+        st.functions(),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.one_of(keys, st.integers(), st.none()), inner, max_size=3)
+        | st.fixed_dictionaries({"__type__": inner, "__value__": inner})
+    ),
+    max_leaves=6,
+)
+
+
+@given(anything)
+def test_writing_raises_only_errors_of_ours(value: Any) -> None:
+    serializer = make("json", "cloudpickle")
+    for name in ("json", "cloudpickle"):
         try:
-            PICKLE.load_call(Payload(content_type, data))
-        except SerializationError:
-            pass
+            payload = serializer.dump_call([value], {}, task="t", serializer=name)
+        except SerializationError as error:
+            str(error).encode("utf-8")
+        else:
+            args, kwargs = serializer.load_call(payload)
+            assert len(args) == 1
+            assert kwargs == {}
 
 
-def test_cloudpickle_needs_its_signature():
-    payload = PICKLE.dump_result({1: (2, 3)}, task="t")
-    assert PICKLE.load_result(payload) == {1: (2, 3)}
-    forged = Payload(payload.content_type, bytes([payload.data[0] ^ 1]) + payload.data[1:])
+# Reading what anybody wrote
+
+
+@given(st.binary() | st.text().map(str.encode), st.sampled_from([JSON_TYPE, PICKLE_TYPE, "text/plain", "", "\0"]))
+@example(b"", JSON_TYPE)
+@example(b"\xff", JSON_TYPE)
+@example(b"\xef\xbb\xbf[[],{}]", JSON_TYPE)
+@example(b"[" * 1_000_000, JSON_TYPE)
+@example(b'{"a":' * 100_000, JSON_TYPE)
+@example(b'{"__type__": "datetime", "__value__": 5}', JSON_TYPE)
+@example(b'{"__type__": "nothing known", "__value__": 5}', JSON_TYPE)
+@example(b'{"__type__": [], "__value__": 5}', JSON_TYPE)
+@example(b'{"__type__": "decimal", "__value__": "x"}', JSON_TYPE)
+def test_reading_raises_only_errors_of_ours(data: bytes, content_type: str) -> None:
+    serializer = make("json", "cloudpickle")
+    for load in (serializer.load_call, serializer.load_result):
+        try:
+            load(Payload(content_type, data))  # type: ignore[operator]
+        except SerializationError as error:
+            message = str(error)
+            assert len(message) < 1000
+
+
+shapes = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(shapes)
+def test_only_a_call_is_read_as_a_call(body: Any) -> None:
+    payload = Payload(JSON_TYPE, json.dumps(body).encode())
+    is_call = isinstance(body, list) and len(body) == 2 and isinstance(body[0], list) and isinstance(body[1], dict)
+    if is_call:
+        assert make().load_call(payload) == (body[0], body[1])
+    else:
+        with pytest.raises(SerializationError, match="not a call"):
+            make().load_call(payload)
+
+
+def test_keyword_arguments_have_names() -> None:
+    serializer = make("cloudpickle")
+    payload = serializer.dump_result([[], {1: 2}], task="t", serializer="cloudpickle")
+    with pytest.raises(SerializationError, match="not a call"):
+        serializer.load_call(payload)
+
+
+# cloudpickle and its signature
+
+
+def test_cloudpickle_carries_what_json_cannot() -> None:
+    serializer = make("cloudpickle", default="cloudpickle")
+    payload = serializer.dump_call([{1: {2}}, lambda x: x + 1], {}, task="t")
+    assert payload.content_type == PICKLE_TYPE
+    (table, function), _ = serializer.load_call(payload)
+    assert table == {1: {2}}
+    assert function(1) == 2
+
+
+def test_the_signature_is_hmac_sha256_over_content_type_and_body() -> None:
+    data = make("cloudpickle").dump_result(5, task="t", serializer="cloudpickle").data
+    signed = PICKLE_TYPE.encode() + b"\0" + data[32:]
+    assert data[:32] == hmac.new(KEY, signed, hashlib.sha256).digest()
+
+
+@given(st.data())
+def test_no_changed_payload_is_unpickled(data: st.DataObject) -> None:
+    serializer = make("cloudpickle")
+    good = serializer.dump_result(["some value"], task="t", serializer="cloudpickle").data
+    at = data.draw(st.integers(0, len(good) - 1))
+    flip = data.draw(st.integers(1, 255))
+    changed = data.draw(
+        st.sampled_from([good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :], good[:at] or b"x", good + b"x"])
+    )
     with pytest.raises(ContentDisallowed, match="signature"):
-        PICKLE.load_result(forged)
-    with pytest.raises(ContentDisallowed, match="accept_content"):
-        JSON.load_result(payload)
+        serializer.load_result(Payload(PICKLE_TYPE, changed))
 
 
-@pytest.mark.parametrize(("name", "part"), [("pickle", "cloudpickle"), ("nosuch", "Known"), ("cloudpickle", "signing")])
-def test_serializers_that_cannot_be_had(name, part):
-    with pytest.raises(ConfigurationError, match=part):
-        Serializer(default=name, accept={"json"}, signing_key=None, limit=1)
+ran: list[int] = []
 
 
-def test_exceptions_are_rebuilt_or_told_of():
+class Bomb:
+    def __reduce__(self) -> Any:
+        return ran.append, (1,)
+
+
+@pytest.mark.parametrize("key", [b"another key", b""])
+def test_the_signature_is_verified_before_anything_is_unpickled(key: bytes) -> None:
+    ran.clear()
+    body = cloudpickle.dumps(Bomb())
+    signature = hmac.digest(key, PICKLE_TYPE.encode() + b"\0" + body, "sha256")
+    with pytest.raises(ContentDisallowed):
+        make("cloudpickle").load_result(Payload(PICKLE_TYPE, signature + body))
+    assert not ran
+
+
+def test_a_signed_payload_that_cannot_be_unpickled_is_an_error_of_ours() -> None:
+    body = b"not a pickle"
+    signature = hmac.digest(KEY, PICKLE_TYPE.encode() + b"\0" + body, "sha256")
+    with pytest.raises(SerializationError, match="cannot be read"):
+        make("cloudpickle").load_result(Payload(PICKLE_TYPE, signature + body))
+
+
+def test_what_cloudpickle_cannot_write_is_an_error_of_ours() -> None:
+    with pytest.raises(SerializationError, match="task 't': result cannot be serialised with 'cloudpickle'"):
+        make().dump_result(threading.Lock(), task="t", serializer="cloudpickle")
+
+
+def test_cloudpickle_is_read_only_where_it_is_accepted() -> None:
+    payload = make().dump_result(5, task="t", serializer="cloudpickle")
+    with pytest.raises(ContentDisallowed, match=r"accepted: json.*accept_content"):
+        make("json").load_result(payload)
+    assert make("cloudpickle").load_result(payload) == 5
+
+
+def test_cloudpickle_needs_a_key() -> None:
+    for attempt in (
+        lambda: make("cloudpickle", key=None),
+        lambda: make(default="cloudpickle", key=None),
+        lambda: make(key=None).dump_result(1, task="t", serializer="cloudpickle"),
+    ):
+        with pytest.raises(ConfigurationError, match="needs a signing_key"):
+            attempt()
+
+
+@pytest.mark.parametrize("key", [b"", "text"])
+def test_a_key_that_signs_nothing_is_refused(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="signing_key"):
+        make(key=key)
+
+
+def test_the_key_is_in_no_message() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        make(key="a secret as text")  # type: ignore[arg-type]
+    assert "secret" not in str(caught.value)
+
+
+# Names of serializers
+
+
+@pytest.mark.parametrize("name", ["pickle", "application/x-python-serialize"])
+def test_plain_pickle_is_refused_everywhere(name: str) -> None:
+    for attempt in (
+        lambda: make(name),
+        lambda: make(default=name),
+        lambda: make().dump_result(1, task="t", serializer=name),
+    ):
+        with pytest.raises(ConfigurationError, match="'cloudpickle' with a signing_key"):
+            attempt()
+    with pytest.raises(ContentDisallowed, match="never read"):
+        make().load_result(Payload("application/x-python-serialize", pickle.dumps(Bomb())))
+
+
+@pytest.mark.parametrize("name", ["jsn", "raw", "application/data", "x/y"])
+def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown serializer.*cloudpickle, json"):
+        make(name)
+
+
+def test_a_serializer_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    serialization.register("absent", None, lambda data: data, "application/x-absent")
     try:
-        raise KeyError("k")
-    except KeyError as error:
-        back = rebuild_exception(describe_exception(error))
-    assert isinstance(back, KeyError)
-    assert back.args == ("k",)
-    assert "Remote traceback" in back.__notes__[0]
+        with pytest.raises(ConfigurationError, match="Install its library"):
+            make("absent")
+    finally:
+        serialization.unregister("absent")
 
-    class Local(Exception):
-        def __str__(self):
-            raise ValueError
 
-    assert type(rebuild_exception(describe_exception(Local()))).__name__ == "TaskFailure"
-    assert type(rebuild_exception(describe_exception(SystemExit(1)))).__name__ == "TaskFailure"
+def test_another_serializer_of_kombu_can_be_used() -> None:
+    serialization.register("reversed", lambda body: json.dumps(body)[::-1], lambda d: json.loads(d[::-1]), "x/rev")
+    try:
+        serializer = make("reversed", default="reversed")
+        payload = serializer.dump_call([1], {"a": "b"}, task="t")
+        assert payload.content_type == "x/rev"
+        assert serializer.load_call(payload) == ([1], {"a": "b"})
+        with pytest.raises(SerializationError, match="cannot be serialised with 'reversed'"):
+            serializer.dump_result(set(), task="t")
+        with pytest.raises(ContentDisallowed):
+            make("json").load_call(payload)
+    finally:
+        serialization.unregister("reversed")
+
+
+def test_a_content_type_names_a_serializer_too() -> None:
+    assert make("application/json").load_result(Payload(JSON_TYPE, b"1")) == 1
+
+
+def test_the_host_programs_kombu_is_left_alone() -> None:
+    before = (
+        dict(serialization.registry.name_to_type),
+        set(serialization.registry._disabled_content_types),
+    )
+    serializer = make("json", "cloudpickle")
+    serializer.load_result(serializer.dump_result(1, task="t", serializer="cloudpickle"))
+    assert before == (
+        serialization.registry.name_to_type,
+        serialization.registry._disabled_content_types,
+    )
+
+
+# Size
+
+
+@given(st.integers(0, 200))
+def test_the_limit_is_exact(size: int) -> None:
+    text = "x" * size
+    serializer = make(limit=100)
+    if size + 2 <= 100:
+        assert serializer.load_result(serializer.dump_result(text, task="t")) == text
+    else:
+        with pytest.raises(PayloadTooLarge, match=rf"task 't': result: {size + 2} bytes .* payload_limit is 100"):
+            serializer.dump_result(text, task="t")
+
+
+# Exceptions
+
+
+class ShopError(Exception):
+    """Takes other arguments than it hands on, so it cannot be rebuilt."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+
+
+class Wrapping(Exception):
+    """Would wrap its message a second time."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"<{text}>")
+
+
+class Reducing(Exception):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code, self.text = code, text
+
+    def __reduce__(self) -> Any:
+        return Reducing, (self.code, self.text)
+
+
+class Outer:
+    class InnerError(LookupError):
+        pass
+
+
+class Unshowable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no str")
+
+    __repr__ = __str__
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def round_trip(error: BaseException) -> Exception:
+    return rebuild_exception(RemoteError.from_bytes(describe_exception(raised(error)).to_bytes()))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("boom", 3, {"a": [1]}),
+        ValueError(),
+        KeyError("missing"),
+        ZeroDivisionError("division by zero"),
+        FileNotFoundError(2, "No such file", "/tmp/x"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
+        Outer.InnerError("inner"),
+        Reducing(4, "four"),
+        json.JSONDecodeError("bad", "doc", 1),
+        UnknownQueueError(),
+        TimeoutError("late"),
+        ValueError(datetime(2024, 1, 1), Decimal("1.5"), b"\xff"),
+    ],
+)
+def test_an_exception_comes_back(error: Exception) -> None:
+    back = round_trip(error)
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    assert back.args == error.args
+    assert "Remote traceback:\nTraceback (most recent call last)" in back.__notes__[0]
+
+
+def test_a_rebuilt_os_error_knows_its_file() -> None:
+    back = round_trip(FileNotFoundError(2, "No such file", "/tmp/x"))
+    assert isinstance(back, FileNotFoundError)
+    assert back.filename == "/tmp/x"
+
+
+def local_error() -> Exception:
+    class LocalError(Exception):
+        pass
+
+    return LocalError("x")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ShopError(4, "four"),
+        KeyError(("its message shows", "a tuple")),
+        Wrapping("x"),
+        ValueError({1, 2}),
+        local_error(),
+        ExceptionGroup("several", [ValueError("x")]),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError("x"),
+    ],
+)
+def test_what_cannot_be_rebuilt_becomes_a_task_failure(error: BaseException) -> None:
+    back = round_trip(error)
+    assert type(back) is TaskFailure
+    assert type(error).__name__ in str(back)
+    assert str(error) in str(back)
+    assert not str(back).startswith("builtins.")
+
+
+def remote(name: str, args: bytes | None = b"[]", message: str = "") -> RemoteError:
+    return RemoteError(name, message, args, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("os.system", b'["echo x"]', ""),
+        ("builtins.eval", b'["1"]', ""),
+        ("builtins.SystemExit", b"[]", ""),
+        ("builtins.KeyboardInterrupt", b"[]", ""),
+        ("builtins.BaseException", b"[]", ""),
+        ("builtins.object", b"[]", ""),
+        ("subprocess.os.error", b"[]", ""),
+        ("builtins.ValueError", b"not json", ""),
+        ("builtins.ValueError", b"{}", ""),
+        ("builtins.ValueError", b"", ""),
+        ("builtins.ValueError", b"[NaN]", "nan"),
+        ("builtins.ValueError", b'["other"]', "message"),
+        ("builtins.FileNotFoundError.__init__", b"[]", ""),
+        ("builtins.OSError", b'[2, "x"]', "[Errno 2] x"),
+        ("", b"[]", ""),
+        ("...", b"[]", ""),
+    ],
+)
+def test_only_exceptions_are_built_and_only_as_they_were(name: str, args: bytes, message: str) -> None:
+    back = rebuild_exception(remote(name, args, message))
+    assert type(back) is TaskFailure
+
+
+def test_rebuilding_imports_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    (tmp_path / "a_module_not_loaded.py").write_text("class SomeError(Exception): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert type(rebuild_exception(remote("a_module_not_loaded.SomeError"))) is TaskFailure
+    assert "a_module_not_loaded" not in sys.modules
+    lazy = types.ModuleType("lazy_module")
+    lazy.__getattr__ = lambda name: pytest.fail("asked for an attribute")  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "lazy_module", lazy)
+    assert type(rebuild_exception(remote("lazy_module.SomeError"))) is TaskFailure
+
+
+def test_a_name_without_a_module_is_a_builtin() -> None:
+    assert repr(rebuild_exception(remote("ValueError", b'["x"]', "x"))) == repr(ValueError("x"))
+
+
+def test_a_message_that_was_cut_still_belongs_to_its_exception() -> None:
+    kept = "a" * 10 + " ... " + "b" * 10
+    text = "a" * 50 + "b" * 50
+    assert type(rebuild_exception(remote("ValueError", json.dumps([text]).encode(), kept))) is ValueError
+
+
+def test_an_exception_that_cannot_be_shown_is_described() -> None:
+    described = describe_exception(raised(Unshowable("x")))
+    assert described.type_name.endswith("Unshowable")
+    assert described.message == "(its message cannot be shown)"
+    assert "Unshowable" in described.traceback
+    assert isinstance(rebuild_exception(described), Exception)
+
+
+def test_a_broken_class_is_described() -> None:
+    class Broken(Exception):
+        @property
+        def __notes__(self) -> Any:  # type: ignore[override]
+            raise RuntimeError("no notes")
+
+        def __reduce__(self) -> Any:
+            raise RuntimeError("no reduce")
+
+    assert "Broken" in describe_exception(raised(Broken("x"))).traceback
+
+
+@given(st.integers(0, 2000), st.integers(0, 2000))
+def test_everything_is_cut_to_the_limit(limit: int, size: int) -> None:
+    described = describe_exception(raised(ValueError("start" + "x" * size + "end")), limit=limit)
+    assert len(described.message) <= limit
+    assert len(described.traceback) <= limit
+    if limit > 300:
+        assert described.message.startswith("start")
+        assert described.message.endswith("end")
+        assert described.traceback.startswith("Traceback")
+        assert "end" in described.traceback[-10:]
+
+
+def test_lone_surrogates_do_not_stop_an_exception() -> None:
+    described = describe_exception(raised(ValueError("\udcff")))
+    described.message.encode()
+    described.traceback.encode()
+    assert described.message == "\\udcff"
+
+
+def test_the_traceback_begins_in_the_tasks_own_code() -> None:
+    folder = os.path.dirname(serialize.__file__)
+    inside = compile("def run(task):\n    return task()\n", os.path.join(folder, "worker", "some.py"), "exec")
+    names: dict[str, Any] = {}
+    exec(inside, names)
+
+    def task() -> None:
+        names["run"](lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        names["run"](task)
+    error = caught.value
+    error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]  # as the worker catches it
+    lines = describe_exception(error).traceback.splitlines()
+    assert "in task" in lines[1]
+    assert sum("some.py" in line for line in lines) == 1  # below the task's own frame it stays
+
+
+def test_an_error_of_the_machinery_keeps_its_traceback() -> None:
+    with pytest.raises(SerializationError) as caught:
+        make().load_call(Payload(JSON_TYPE, b""))
+    caught.value.__traceback__ = caught.value.__traceback__.tb_next  # type: ignore[union-attr]
+    assert "serialize.py" in describe_exception(caught.value).traceback
+
+
+texts = st.text(st.characters())
+
+
+@given(texts, texts, st.none() | st.binary(), texts)
+def test_a_remote_error_comes_back_from_bytes(name: str, message: str, args: bytes | None, trace: str) -> None:
+    error = RemoteError(name, message, args, trace)
+    assert RemoteError.from_bytes(error.to_bytes()) == error
+
+
+@given(st.binary() | shapes.map(lambda shape: json.dumps(shape).encode()))
+@example(b'{"type": "x", "message": "x", "args": 0, "traceback": "x"}')
+@example(b'{"type": "x", "message": "x", "args": "\\ud800", "traceback": "x"}')
+@example(b"[" * 200_000)
+def test_other_bytes_are_no_remote_error(data: bytes) -> None:
+    with pytest.raises(SerializationError, match="not the description of an exception"):
+        RemoteError.from_bytes(data)
+
+
+@given(texts, st.none() | st.binary() | shapes.map(lambda shape: json.dumps(shape).encode()), texts)
+def test_rebuilding_never_raises(message: str, args: bytes | None, trace: str) -> None:
+    for name in ("builtins.ValueError", "builtins.UnicodeDecodeError", "os.error", message):
+        error = rebuild_exception(RemoteError(name, message, args, trace))
+        assert isinstance(error, Exception)
+
+
+@given(st.lists(values, max_size=3))
+def test_describing_and_rebuilding_never_raises(args: list[Any]) -> None:
+    error = raised(ValueError(*args))
+    back = rebuild_exception(describe_exception(error))
+    assert type(back) in (ValueError, TaskFailure)
+    if not any(isinstance(arg, datetime) for arg in args) and len(repr(args)) < 1000:
+        assert str(back) == str(error) or isinstance(back, TaskFailure)
+
+
+# For people
+
+
+def test_payloads_are_shown_without_being_unpickled() -> None:
+    assert show_json(Payload(JSON_TYPE, b'[["\\u00e9"],{}]')) == '[["é"], {}]'
+    assert show_json(Payload(JSON_TYPE, b"\xff")) == "(1 bytes of application/json)"
+    assert show_json(Payload(JSON_TYPE, b"[" * 100_000)) == "(100,000 bytes of application/json)"
+    assert show_json(Payload(PICKLE_TYPE, pickle.dumps(Bomb()))).endswith(f"bytes of {PICKLE_TYPE})")
+
+
+def test_every_error_is_one_of_ours() -> None:
+    assert issubclass(ContentDisallowed, SerializationError)
+    assert issubclass(PayloadTooLarge, FBTasksError)

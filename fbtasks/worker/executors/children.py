@@ -12,7 +12,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Finished
@@ -40,9 +40,7 @@ class Child:
             str(places),
             level,
         ]
-        self.process = subprocess.Popen(
-            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0
-        )
+        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         self.pipe: Connection[object, object] = Connection(ours.detach())
 
@@ -59,6 +57,12 @@ class Child:
         if message != "ready":
             self.kill()
             raise FBTasksError(str(message))
+
+    def receive(self) -> tuple[Finished, bool]:
+        """The next outcome, as child.py sends it."""
+        message: Any = self.pipe.recv()
+        finished, recorded = message
+        return finished, recorded
 
     def kill(self) -> None:
         """Stops the child at once and reaps it."""
@@ -115,7 +119,7 @@ class ChildExecutor:
         for place, child in enumerate(self._children):
             try:
                 while child.pipe.poll():
-                    finished, recorded = child.pipe.recv()  # type: ignore[misc]  # what child.py sends
+                    finished, recorded = child.receive()
                     child.running.pop(finished.claim.id, None)
                     done.append((finished, recorded))
             except (EOFError, OSError):

@@ -1,0 +1,195 @@
+"""Settings are checked when they are made, and a URL's password is in no message."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from fbtasks.config import DatabaseURL, Settings, check_queue_name, resolve_url
+from fbtasks.errors import ConfigurationError
+
+FILE = DatabaseURL("/data/queue.fdb")
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("firebird:///data/queue.fdb", FILE),
+        ("firebird:///a%20b/%C3%A9%23.fdb", DatabaseURL("/a b/é#.fdb")),
+        ("firebird:///C:/data/queue.fdb", DatabaseURL("C:/data/queue.fdb")),
+        ("firebird://host/alias", DatabaseURL("alias", "host")),
+        ("firebird://host//srv/q.fdb", DatabaseURL("/srv/q.fdb", "host")),
+        ("firebird://u:p%40%2F%3A@host:3051/alias", DatabaseURL("alias", "host", 3051, "u", "p@/:")),
+        ("firebird://u@[::1]/alias", DatabaseURL("alias", "::1", user="u")),
+        (
+            "firebird://host/alias?role=R&charset=UTF8",
+            DatabaseURL("alias", "host", options={"role": "R", "charset": "UTF8"}),
+        ),
+    ],
+)
+def test_a_url_names_a_database(text: str, url: DatabaseURL) -> None:
+    assert DatabaseURL.parse(text) == url
+    if url.password is None:
+        assert DatabaseURL.parse(str(url)) == url
+
+
+def test_the_connection_string() -> None:
+    assert DatabaseURL.parse("firebird:///data/q.fdb").dsn == "/data/q.fdb"
+    assert DatabaseURL.parse("firebird://h:3051//srv/q.fdb").dsn == "inet://h:3051//srv/q.fdb"
+    assert DatabaseURL.parse("firebird://[::1]/alias").dsn == "inet://[::1]:3050/alias"
+    assert FILE.embedded
+    assert not DatabaseURL.parse("firebird://h/alias").embedded
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "queue.fdb",
+        "/data/queue.fdb",
+        "postgresql://host/db",
+        "firebird:",
+        "firebird://",
+        "firebird:///",
+        "firebird:///data/",
+        "firebird://host",
+        "firebird://host/",
+        "firebird://host:port/alias",
+        "firebird://host:99999/alias",
+        "firebird://[::1/alias",
+        "firebird:///data/q#1.fdb",
+        "firebird:///data/q.fdb?colour=red",
+        "firebird:///data/q.fdb?charset",
+    ],
+)
+def test_what_is_no_url_of_ours_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        DatabaseURL.parse(text)
+
+
+@given(st.text())
+@example("firebird://\u2100/x")
+@example("firebird://[/")
+@example("firebird://h/a?charset=%ff")
+def test_parsing_raises_only_errors_of_ours(rest: str) -> None:
+    for text in (rest, f"firebird://{rest}", f"firebird://host/{rest}"):
+        try:
+            url = DatabaseURL.parse(text)
+        except ConfigurationError:
+            continue
+        assert url.database
+        str(url)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+@example("a?b=c&d#e%25 f")
+def test_the_path_of_a_file_comes_back(name: str) -> None:
+    path = f"/data/{name.strip()}.fdb"
+    assert DatabaseURL.parse(str(DatabaseURL(path))) == DatabaseURL(path)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+@example("a&b=c")
+@example("a+b")
+def test_the_options_come_back(role: str) -> None:
+    url = DatabaseURL("alias", "host", options={"role": role})
+    assert DatabaseURL.parse(str(url)) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://u:SECRET@host/db",
+        "firebird://u:SECRET@host",
+        "firebird://u:SECRET@host:port/alias",
+        "firebird://u:SEC@RET@host",
+        "firebird://u:SECRET/RET@host/x#",
+        "firebird://u:SECRET#RET@host/x",
+        "firebird://u:SECRET?RET@host/x",
+        "firebird://u@x:SECRET@host",
+        "firebird://u:12?RET=1@host/x",
+        "firebird://u:12#RET@host/x",
+        "firebird://u:SECRET@\u2100/x",
+        "u:SECRET@host/db",
+        "firebird:u:SECRET@host/db",
+    ],
+)
+def test_the_password_is_in_no_message(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        DatabaseURL.parse(text)
+    assert "SEC" not in str(caught.value)
+    assert "RET" not in str(caught.value)
+
+
+def test_the_password_is_in_no_representation() -> None:
+    url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
+    assert url.password == "SECRET"
+    assert "SECRET" not in repr(url) + str(url)
+    settings = Settings(url=url, signing_key=b"KEYKEY")
+    assert "SECRET" not in repr(settings)
+    assert "KEYKEY" not in repr(settings)
+
+
+def test_the_url_is_the_one_given_then_the_environments_then_a_file_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FBTASKS_URL", raising=False)
+    assert resolve_url(None) == DatabaseURL(str(tmp_path / "fbtasks.fdb"))
+    monkeypatch.setenv("FBTASKS_URL", "")
+    assert resolve_url(None) == DatabaseURL(str(tmp_path / "fbtasks.fdb"))
+    monkeypatch.setenv("FBTASKS_URL", "firebird://host/alias")
+    assert resolve_url(None) == DatabaseURL("alias", "host")
+    assert resolve_url("firebird:///data/queue.fdb") == FILE
+
+
+@pytest.mark.parametrize("name", ["default", "a", "9", "_x", "mail.high:eu-1", "q" * 63])
+def test_a_queue_name(name: str) -> None:
+    assert check_queue_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "é", "q" * 64, "a\n", "a\0", None, 5, b"x"])
+def test_what_is_no_queue_name(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not a queue name"):
+        check_queue_name(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"default_queue": "a b"}, "queue name"),
+        ({"queues": frozenset({"a b", "default"})}, "queue name"),
+        ({"queues": frozenset({"mail"})}, "default_queue"),
+        ({"queues": frozenset()}, "default_queue"),
+        ({"payload_limit": 0}, "payload_limit"),
+        ({"pool_size": 0}, "pool_size"),
+        ({"pool_timeout": 0}, "pool_timeout"),
+        ({"result_expires": timedelta(0)}, "result_expires"),
+        ({"failed_expires": timedelta(-1)}, "failed_expires"),
+        ({"unknown_task_timeout": timedelta(0)}, "unknown_task_timeout"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused_with_its_name(options: Any, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what):
+        Settings(url=FILE, **options)
+
+
+def test_only_an_embedded_database_is_migrated_unasked() -> None:
+    server = DatabaseURL("alias", "host")
+    assert Settings(url=FILE).migrates
+    assert not Settings(url=server).migrates
+    assert Settings(url=server, auto_migrate=True).migrates
+    assert not Settings(url=FILE, auto_migrate=False).migrates
+
+
+@given(st.sets(st.from_regex(r"[a-z][a-z0-9.]{0,10}", fullmatch=True), min_size=1))
+def test_the_default_queue_is_one_of_the_declared_ones(names: set[str]) -> None:
+    assume("default" not in names)
+    with pytest.raises(ConfigurationError):
+        Settings(url=FILE, queues=frozenset(names))
+    assert Settings(url=FILE, queues=frozenset({*names, "default"})).queues

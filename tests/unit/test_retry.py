@@ -1,0 +1,209 @@
+"""The retry policy decides whether there is another try, and when."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.retry import RetryPolicy, RetryRule, most_specific
+
+seconds = st.floats(0, 1e9)
+rngs = st.integers(0, 2**32).map(random.Random)
+EXCEPTIONS = [OSError, ConnectionError, ConnectionResetError, LookupError, KeyError, ValueError, Exception]
+rules = st.one_of(
+    st.builds(RetryRule, max_retries=st.none() | st.integers(0, 20), delay=st.none() | seconds),
+    st.builds(RetryRule, backoff=st.booleans() | seconds),
+    seconds,
+)
+policies = st.builds(
+    RetryPolicy,
+    max_retries=st.none() | st.integers(0, 20),
+    autoretry_for=st.lists(st.sampled_from(EXCEPTIONS)).map(tuple)
+    | st.dictionaries(st.sampled_from(EXCEPTIONS), rules),
+    dont_autoretry_for=st.lists(st.sampled_from(EXCEPTIONS), max_size=2).map(tuple),
+    retry_backoff=st.booleans() | st.floats(0, 1e308),
+    retry_backoff_max=seconds,
+    retry_jitter=st.booleans(),
+    default_retry_delay=seconds,
+)
+raised = st.sampled_from(EXCEPTIONS).map(lambda kind: kind("x"))
+
+
+@given(policies, raised | st.none(), st.integers(0, 10_000) | st.just(10**400), rngs)
+def test_a_delay_is_finite_and_within_bounds(
+    policy: RetryPolicy, exc: BaseException | None, retries: int, rng: random.Random
+) -> None:
+    longest = max(policy.retry_backoff_max, policy.default_retry_delay)
+    for rule in policy.autoretry_for.values() if isinstance(policy.autoretry_for, dict) else ():
+        longest = max(longest, (rule.delay or 0) if isinstance(rule, RetryRule) else rule)
+    assert 0 <= policy.delay(retries, exc, rng) <= longest
+
+
+@given(policies, raised, st.integers(1, 10_000), st.none() | st.integers(0, 10_000), rngs)
+def test_decide_gives_a_delay_or_none(
+    policy: RetryPolicy, exc: BaseException, tries: int, max_tries: int | None, rng: random.Random
+) -> None:
+    wanted = any(isinstance(exc, kind) for kind in policy.autoretry_for)
+    unwanted = any(isinstance(exc, kind) for kind in policy.dont_autoretry_for)
+    delay = policy.decide(exc, tries, max_tries, rng)
+    if unwanted or not wanted or (max_tries and tries >= max_tries):
+        assert delay is None
+    elif max_tries is not None:
+        assert delay is not None
+    if delay is not None:
+        assert 0 <= delay < math.inf
+
+
+@given(policies, raised, st.integers(1, 30), st.integers(0, 2**32))
+def test_the_same_numbers_give_the_same_decision(
+    policy: RetryPolicy, exc: BaseException, tries: int, seed: int
+) -> None:
+    first, second = (policy.decide(exc, tries, None, random.Random(seed)) for _ in range(2))
+    assert first == second
+
+
+def test_the_back_off_doubles_up_to_its_maximum() -> None:
+    policy = RetryPolicy(retry_backoff=True, retry_backoff_max=60, retry_jitter=False)
+    delays = [policy.delay(retries, None, random.Random(0)) for retries in (0, 1, 2, 3, 5, 6, 10_000)]
+    assert delays == [1, 2, 4, 8, 32, 60, 60]
+    assert RetryPolicy(retry_backoff=3, retry_jitter=False).delay(2, None, random.Random(0)) == 12
+
+
+def test_full_jitter_draws_evenly_from_0_to_the_back_off() -> None:
+    policy, rng = RetryPolicy(retry_backoff=100, retry_backoff_max=100), random.Random(7)
+    drawn = [policy.delay(3, None, rng) for _ in range(5000)]
+    assert min(drawn) < 1
+    assert max(drawn) > 99
+    assert 48 < sum(drawn) / len(drawn) < 52
+
+
+@pytest.mark.parametrize("backoff", [False, 0, 0.0])
+def test_without_back_off_the_delay_is_always_the_same(backoff: Any) -> None:
+    policy = RetryPolicy(retry_backoff=backoff, default_retry_delay=7)
+    assert {policy.delay(retries, None, random.Random()) for retries in range(9)} == {7.0}
+
+
+def test_the_number_of_retries() -> None:
+    policy, rng = RetryPolicy(max_retries=2, autoretry_for=(OSError,)), random.Random(0)
+    assert [policy.decide(OSError(), tries, None, rng) is None for tries in (1, 2, 3, 4)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    endless = RetryPolicy(max_retries=None, autoretry_for=(OSError,))
+    assert endless.decide(OSError(), 10_000, None, rng) is not None
+    assert RetryPolicy(max_retries=0, autoretry_for=(OSError,)).decide(OSError(), 1, None, rng) is None
+
+
+def test_the_calls_own_limit_comes_first() -> None:
+    rng = random.Random(0)
+    policy = RetryPolicy(max_retries=1, autoretry_for={OSError: RetryRule(max_retries=5)})
+    assert policy.decide(OSError(), 5, None, rng) is not None
+    assert policy.decide(OSError(), 6, None, rng) is None
+    assert policy.decide(OSError(), 2, 2, rng) is None
+    assert policy.decide(OSError(), 100, 101, rng) is not None
+    assert policy.decide(OSError(), 10_000, 0, rng) is not None
+
+
+def test_what_is_not_listed_is_not_retried() -> None:
+    rng = random.Random(0)
+    assert RetryPolicy().decide(OSError(), 1, None, rng) is None
+    policy = RetryPolicy(autoretry_for=(OSError,), dont_autoretry_for=(FileNotFoundError,))
+    assert policy.decide(FileNotFoundError(), 1, None, rng) is None
+    assert policy.decide(PermissionError(), 1, None, rng) is not None
+    assert policy.decide(ValueError(), 1, None, rng) is None
+
+
+def test_the_most_specific_class_decides() -> None:
+    policy = RetryPolicy(
+        autoretry_for={
+            OSError: 100,
+            ConnectionError: RetryRule(backoff=2),
+            ConnectionResetError: RetryRule(delay=5, max_retries=1),
+            LookupError: RetryRule(max_retries=1),
+            TimeoutError: RetryRule(backoff=False),
+        },
+        retry_jitter=False,
+        retry_backoff=10,
+        default_retry_delay=9,
+    )
+    rng = random.Random(0)
+    assert policy.decide(PermissionError(), 3, None, rng) == 100
+    assert policy.decide(BrokenPipeError(), 3, None, rng) == 8
+    assert policy.decide(ConnectionResetError(), 1, None, rng) == 5
+    assert policy.decide(ConnectionResetError(), 2, None, rng) is None
+    assert policy.decide(KeyError(), 1, None, rng) == 10
+    assert policy.decide(TimeoutError(), 1, None, rng) == 9
+    assert policy.delay(2, ValueError(), rng) == 40
+
+
+def test_the_mro_orders_the_choices() -> None:
+    class Both(KeyError, OSError):
+        pass
+
+    assert most_specific(Both(), {OSError: 1, LookupError: 2}) == 2
+    assert most_specific(Both(), {Exception: 1}) == 1
+    assert most_specific(Both(), {ValueError: 1}) is None
+
+
+def test_the_policy_keeps_its_own_copy() -> None:
+    kinds: Any = [OSError]
+    table: Any = {OSError: 1}
+    policies = RetryPolicy(autoretry_for=kinds), RetryPolicy(autoretry_for=table)
+    kinds.append(ValueError)
+    table[ValueError] = -1
+    assert policies[0].autoretry_for == (OSError,)
+    assert policies[1].autoretry_for == {OSError: 1}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_retries", -1),
+        ("max_retries", 1.5),
+        ("max_retries", True),
+        ("max_retries", "3"),
+        ("autoretry_for", OSError),
+        ("autoretry_for", 5),
+        ("autoretry_for", None),
+        ("autoretry_for", (OSError(),)),
+        ("autoretry_for", (int,)),
+        ("autoretry_for", "OSError"),
+        ("autoretry_for", {OSError: -1}),
+        ("autoretry_for", {OSError: True}),
+        ("autoretry_for", {OSError: None}),
+        ("autoretry_for", {OSError: math.nan}),
+        ("autoretry_for", {"OSError": 1}),
+        ("dont_autoretry_for", OSError),
+        ("dont_autoretry_for", (1,)),
+        ("retry_backoff", -1),
+        ("retry_backoff", math.inf),
+        ("retry_backoff", "1"),
+        ("retry_backoff", None),
+        ("retry_backoff_max", math.nan),
+        ("retry_backoff_max", True),
+        ("retry_backoff_max", -0.1),
+        ("retry_jitter", 1),
+        ("default_retry_delay", 10**400),
+        ("default_retry_delay", None),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_with_its_name(option: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=option):
+        RetryPolicy(**{option: value})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_retries": -1}, {"delay": -1}, {"delay": True}, {"backoff": math.nan}, {"delay": 1, "backoff": 2}],
+)
+def test_a_rule_that_cannot_be_used_is_refused(options: Any) -> None:
+    with pytest.raises(ConfigurationError, match="RetryRule"):
+        RetryRule(**options)
