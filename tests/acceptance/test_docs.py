@@ -1,0 +1,61 @@
+"""The documents: the tutorial's commands run, and what exists is described."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from fbtasks.cli import main
+from fbtasks.states import TRANSITIONS
+from fbtasks.task import TaskOptions
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.acceptance
+@pytest.mark.embedded
+def test_the_tutorial(tmp_path):
+    text = (DOCS / "tutorial.md").read_text()
+    (tmp_path / "hello.py").write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
+    env = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+    env.pop("FBTASKS_URL", None)
+    printed = ""
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+        done = subprocess.run(
+            ["sh", "-e", "-c", block], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout
+    assert printed.startswith("1\n5\n")
+    assert "RuntimeError: Some error" in printed
+
+
+def test_every_command_is_described():
+    text = (DOCS / "reference" / "cli.md").read_text()
+    for name, command in main.commands.items():
+        assert f"| `{name}` |" in text
+        if isinstance(command, click.Group):
+            assert all(f"`{inner}" in text for inner in command.commands)
+
+
+def test_every_option_is_described():
+    text = (DOCS / "reference" / "options.md").read_text()
+    assert all(f"`{field.name}`" in text for field in dataclasses.fields(TaskOptions))
+
+
+def test_the_states_are_those_of_the_code():
+    for line in (DOCS / "reference" / "states.md").read_text().splitlines():
+        if match := re.match(r"\| (\d+) \| (\w+) \|.*\| ([^|]*) \|$", line):
+            leads = {part.strip().split(",")[0] for part in re.sub(r", by .*", "", match[3]).split(",") if part.strip()}
+            assert leads == {state.name.lower() for state in TRANSITIONS[type(next(iter(TRANSITIONS)))(int(match[1]))]}
+
+
+def test_links_lead_somewhere():
+    for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page}: {link}"
