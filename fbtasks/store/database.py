@@ -57,7 +57,7 @@ class Database:
         if self._ready:
             return
         with self._lock:
-            if self._ready:
+            if self._is_ready():  # another thread was first
                 return
             session = self._create() if self._missing() else self._open()
             try:
@@ -68,6 +68,9 @@ class Database:
             finally:
                 session.close()
             self._ready = True
+
+    def _is_ready(self) -> bool:
+        return self._ready
 
     def migrate(self) -> list[int]:
         """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
