@@ -26,7 +26,7 @@ from fbtasks.errors import (
     UnknownTaskError,
 )
 from fbtasks.result import AsyncResult
-from fbtasks.retry import RetryPolicy
+from fbtasks.retry import RetryPolicy, RetryRule
 from fbtasks.task import Request, Task, current_request, task
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Request",
     "ResultTimeout",
     "RetryPolicy",
+    "RetryRule",
     "SchemaError",
     "SerializationError",
     "Task",
