@@ -22,6 +22,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="FBTASKS_TEST_URL names a server"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def lock_directory(tmp_path_factory):
+    """The first database that a process opens fixes its lock directory: let it be one that outlives the tests."""
+    engine.connect(DatabaseURL(database=str(tmp_path_factory.mktemp("first") / "first.fdb")), create=True).close()
+
+
 @pytest.fixture
 def url(tmp_path):
     """A fresh database: an embedded file, or one beside that of FBTASKS_TEST_URL on its server."""

@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import EngineError, ForkError, SchemaError
-from fbtasks.store.lockdir import Guard, folder_of
+from fbtasks.store.lockdir import Guard, folder_of, open_lock_file
 from fbtasks.store.signals import preserved_signals
 from fbtasks.store.translate import translate
 
@@ -84,8 +84,7 @@ def _create(url: DatabaseURL, page_size: int) -> Any:
 
     if not url.embedded:
         return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8")
-    folder = folder_of(url.database)
-    mutex = os.open(folder / "create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+    mutex = open_lock_file(folder_of(url.database) / "create.lock")
     try:
         fcntl.flock(mutex, fcntl.LOCK_EX)  # of twenty that start at once, one creates and the others attach
         if os.path.exists(url.database):

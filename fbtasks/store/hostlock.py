@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fbtasks.config import DatabaseURL
-from fbtasks.errors import EngineError
+from fbtasks.store.lockdir import folder_of, open_lock_file
 
 try:
     import fcntl
@@ -26,13 +26,8 @@ class HostLock:
     def __init__(self, url: DatabaseURL) -> None:
         self._file: int | None = None
         if url.embedded and fcntl is not None:
-            path = Path(os.path.realpath(url.database))
-            folder = path.parent / ".fbtasks"
-            try:
-                folder.mkdir(mode=0o2770, exist_ok=True)
-                self._file = os.open(folder / f"{path.name}.turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-            except OSError as error:
-                raise EngineError(f"cannot open the lock file beside {url.database}: {error}") from error
+            name = Path(os.path.realpath(url.database)).name
+            self._file = open_lock_file(folder_of(url.database) / f"{name}.turn")
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -37,6 +37,20 @@ def folder_of(database: str) -> Path:
     return folder
 
 
+def open_lock_file(path: Path) -> int:
+    """Opens a file to lock, made when it is missing and shared with the group whatever the umask says.
+
+    Raises :class:`EngineError`.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+    except OSError as error:
+        raise _refused(path, error) from error
+    with suppress(OSError):  # only its owner may; then it has been done
+        os.fchmod(file, 0o660)
+    return file
+
+
 def _make(folder: Path, parent: Path) -> None:
     try:
         folder.mkdir(mode=_MODE)
@@ -48,8 +62,12 @@ def _make(folder: Path, parent: Path) -> None:
 
 
 def _refused(path: Path, error: OSError) -> EngineError:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in containers
+        user = str(os.getuid())
     return EngineError(
-        f"user {getpass.getuser()!r} cannot use {path}: {error.strerror}. Give the folder to a group that all users "
+        f"user {user!r} cannot use {path}: {error.strerror}. Give the folder to a group that all users "
         f"of the database are in: chgrp -R GROUP {path}; chmod -R g+rwX {path}; chmod g+s {path}"
     )
 
@@ -65,15 +83,12 @@ class Guard:
         self.directory = self._folder / "lock"
         if sys.platform == "win32":
             return
-        try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-            with suppress(OSError):
-                os.fchmod(self._file, 0o660)
-        except OSError as error:
-            raise _refused(self._path, error) from error
+        self._file = open_lock_file(self._path)
         self._join(loaded)
 
     def _join(self, loaded: Path | None) -> None:
+        if loaded is not None and not loaded.is_dir():
+            raise EngineError(f"{loaded}, the lock directory of this process, was deleted. Restart the process.")
         alone = self._try_exclusive()
         named = self._read()
         if alone and (named is None or (loaded is not None and not _same(named, loaded))):
