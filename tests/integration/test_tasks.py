@@ -392,3 +392,40 @@ def test_twenty_processes_start_at_once_on_no_database(project):
     app = FBTasks("a", project.url)
     assert count(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 20
     app.close()
+
+
+def test_a_claim_reads_what_it_takes_and_no_more(app):
+    """With 100,000 tasks scheduled and 100,000 finished: by the index alone, and no row but those it claims."""
+    add = app.task(name="t")(lambda n: n)
+    with app.connect() as connection:
+        connection.execute_immediate("""
+            EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
+                WHILE (I < 100000) DO BEGIN
+                    EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, DATEADD(7 DAY TO LOCALTIMESTAMP), NULL, NULL,
+                        NULL, 'application/json', '[[1],{}]') RETURNING_VALUES ID, D;
+                    I = I + 1;
+                END END""")
+        connection.execute_immediate("""
+            INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME,
+                TRY_COUNT, CRASH_COUNT, CONTENT_TYPE)
+            SELECT ID + 1000000, NAME, QUEUE, 10, 0, RAISE_TIME, START_TIME, RAISE_TIME, 1, 0, CONTENT_TYPE
+            FROM QUEUE_TASK""")
+        connection.commit()
+    add.delay_many([(n,) for n in range(500)])
+    session = app.database.open()
+    with session.connection.cursor() as cursor:
+        sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_TASK'"
+        table = cursor.execute(sql).fetchone()[0]
+    session.connection.rollback()
+
+    def reads():
+        stats = {stat.table_id: stat for stat in session.connection.info.get_table_access_stats()}
+        return (stats[table].sequential or 0, stats[table].indexed or 0) if table in stats else (0, 0)
+
+    before = reads()
+    assert len(session.run(lambda t: tasks.claim(t, 1, "default", 50))) == 50
+    assert session.run(tasks.promote)[0] == 0
+    after = reads()
+    session.close()
+    assert after[0] == before[0]
+    assert after[1] - before[1] <= 150
