@@ -352,7 +352,7 @@ def purge(queue: str, yes: bool, url: str | None, app_path: str | None) -> None:
         total = 0
         while gone := session.run(lambda t: tasks.purge(t, queue)):
             total += gone
-    click.echo(f"{total} tasks deleted.")
+    click.echo(f"{total} {'task' if total == 1 else 'tasks'} deleted.")
 
 
 @main.command()

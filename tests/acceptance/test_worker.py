@@ -199,7 +199,7 @@ def test_operators_commands(project, producer):
     assert project.run("discard", bad.id).stdout == "1 task discarded.\n"
     assert project.run("discard", bad.id, check=False).returncode == 1
     assert project.run("purge", "default", check=False, input="n\n").returncode == 1
-    assert project.run("purge", "default", "--yes").stdout == "1 tasks deleted.\n"
+    assert project.run("purge", "default", "--yes").stdout == "1 task deleted.\n"
     number = project.run("call", "proj.add", "--args", "[2, 3]").stdout.strip()
     assert project.run("health", check=False).returncode == 1
     project.run("worker", "-A", "proj", "-c", "1", "--burst")
