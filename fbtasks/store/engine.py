@@ -7,7 +7,6 @@ given a root of its own: links to the wheel's files, and our firebird.conf.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import hashlib
 import os
 import sys
@@ -20,7 +19,7 @@ from weakref import WeakSet
 
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import EngineError, ForkError, SchemaError
-from fbtasks.store.lockdir import Guard, folder_of, open_lock_file
+from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
 from fbtasks.store.signals import preserved_signals
 from fbtasks.store.translate import translate
 
@@ -84,9 +83,7 @@ def _create(url: DatabaseURL, page_size: int) -> Any:
 
     if not url.embedded:
         return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8")
-    mutex = open_lock_file(folder_of(url.database) / "create.lock")
-    try:
-        fcntl.flock(mutex, fcntl.LOCK_EX)  # of twenty that start at once, one creates and the others attach
+    with exclusive(folder_of(url.database) / "create.lock"):  # of twenty that start at once, one creates it
         if os.path.exists(url.database):
             return _attach(url, None)
         driver_config.db_defaults.page_size.value = page_size
@@ -94,8 +91,6 @@ def _create(url: DatabaseURL, page_size: int) -> Any:
             return create_database(url.dsn, user="SYSDBA", charset="UTF8")
         finally:
             driver_config.db_defaults.page_size.value = None
-    finally:
-        os.close(mutex)
 
 
 def _check_version(connection: Any, url: DatabaseURL) -> None:
@@ -128,6 +123,7 @@ def _load(url: DatabaseURL) -> None:
             if not os.path.isdir(os.path.dirname(real)):
                 raise EngineError(f"{url}: there is no folder {os.path.dirname(real)}. Create it.")
             if real not in _guards:
+                warn_root(url.database)
                 _guards[real] = Guard(url.database, _lock_directory)
                 _lock_directory = _guards[real].directory
         if not fbapi.has_api():

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import os
+import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fbtasks.errors import EngineError
 
@@ -24,130 +27,195 @@ except ImportError:  # Windows: the engine there has no lock directory to disagr
 
 FOLDER: Final = ".fbtasks"
 _MODE: Final = 0o2770
+_FILE_MODE: Final = 0o660
+_HAS_OWNERS: Final = hasattr(os, "chown")
+_log = logging.getLogger(__name__)
 
 
 def folder_of(database: str) -> Path:
     """The folder beside the database's real file, made when it is missing. Raises :class:`EngineError`."""
     real = Path(os.path.realpath(database))
+    if not real.parent.is_dir():
+        raise EngineError(f"there is no folder {real.parent} for the database {database}. Create it.")
     folder = real.parent / FOLDER
-    try:
-        _make(folder, real.parent)
-    except OSError as error:
-        raise _refused(folder, error) from error
+    _make(folder, real if real.exists() else real.parent)
     return folder
 
 
-def open_lock_file(path: Path) -> int:
-    """Opens a file to lock, made when it is missing and shared with the group whatever the umask says.
-
-    Raises :class:`EngineError`.
-    """
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-    except OSError as error:
-        raise _refused(path, error) from error
-    with suppress(OSError):  # only its owner may; then it has been done
-        os.fchmod(file, 0o660)
-    return file
-
-
-def _make(folder: Path, parent: Path) -> None:
+def _make(folder: Path, like: Path | None = None) -> None:
+    """Makes *folder* for the owner and the group of *like*, when it is missing. Raises :class:`EngineError`."""
     try:
         folder.mkdir(mode=_MODE)
     except FileExistsError:
         return
-    with suppress(OSError):  # the group of the database's folder, where this user may give it
-        os.chown(folder, -1, parent.stat().st_gid)
-    folder.chmod(_MODE)
+    except OSError as error:
+        raise _refused(folder, error) from error
+    if _HAS_OWNERS and like is not None:
+        facts = like.stat()
+        # What root makes goes to the database's owner, who could not open it otherwise.
+        owner = facts.st_uid if os.geteuid() == 0 else -1
+        with suppress(OSError):  # a group that this user is not in cannot be given
+            os.chown(folder, owner, facts.st_gid)
+    with suppress(OSError):
+        folder.chmod(_MODE)  # past the umask; and chown has cleared the set-group-id bit
+
+
+def open_lock_file(path: Path) -> int:
+    """A descriptor of the lock file *path*, which others of its group may open too. Raises :class:`EngineError`."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), _FILE_MODE)
+    except OSError as error:
+        raise _refused(path, error) from error
+    if hasattr(os, "fchmod"):
+        with suppress(OSError):  # past the umask, where the file is this user's
+            os.fchmod(file, _FILE_MODE)
+    return file
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds the lock file *path* for the block, which one process at a time does."""
+    file = open_lock_file(path)
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 def _refused(path: Path, error: OSError) -> EngineError:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name, as in containers
-        user = str(os.getuid())
+    """The error for a *path* that this user cannot use: it names user, path and remedy."""
     return EngineError(
-        f"user {user!r} cannot use {path}: {error.strerror}. Give the folder to a group that all users "
-        f"of the database are in: chgrp -R GROUP {path}; chmod -R g+rwX {path}; chmod g+s {path}"
+        f"user {_user()!r} cannot use {path}: {error.strerror}. Run as the database's owner, or give the folder to "
+        f"a group that all its users are in: chgrp -R GROUP {path.parent}; chmod -R g+rwX {path.parent}; "
+        f"find {path.parent} -type d -exec chmod g+s {{}} +"
     )
 
 
+def warn_root(database: str) -> None:
+    """Logs a warning when root opens somebody else's database: what it creates may shut the owner out."""
+    if not _HAS_OWNERS or os.geteuid() != 0:
+        return
+    with suppress(OSError):
+        owner = os.stat(database).st_uid
+        if owner != 0:
+            _log.warning(
+                "root opens %s, which belongs to uid %d: lock files made by root can shut that user out. "
+                "Run as that user instead.",
+                database,
+                owner,
+            )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser() if not _HAS_OWNERS or os.geteuid() == os.getuid() else str(os.geteuid())
+    except (OSError, KeyError):  # a uid without a name, as in containers
+        return str(os.geteuid())
+
+
 class Guard:
-    """This process's share in the guard of one database; kept open as long as the process may use it."""
+    """This process's share in the guard of one database; kept as long as the process has it open."""
+
+    directory: Path
+    """The lock directory that all who have the database open use."""
 
     def __init__(self, database: str, loaded: Path | None) -> None:
-        """Joins the guard of *database*. *loaded* is the lock directory that this process has already fixed."""
+        """Joins the guard of *database*. *loaded* is the lock directory that this process has already fixed.
+
+        Raises :class:`EngineError` when other processes use another one, or when permission is missing.
+        """
         self._real = Path(os.path.realpath(database))
         self._folder = folder_of(database)
         self._path = self._folder / f"{self._real.name}.guard"
-        self.directory = self._folder / "lock"
+        self._file: int | None = None
         if sys.platform == "win32":
+            self.directory = self._folder
             return
         self._file = open_lock_file(self._path)
-        self._join(loaded)
+        try:
+            self._join(self._file, loaded)
+        except OSError as error:
+            self.close()
+            raise _refused(self._path, error) from error
+        except BaseException:
+            self.close()
+            raise
 
-    def _join(self, loaded: Path | None) -> None:
+    def close(self) -> None:
+        """Gives up the share. In a forked child this leaves the parent's share as it is."""
+        if self._file is not None:
+            os.close(self._file)  # never LOCK_UN: that would unlock for the parent of a fork as well
+            self._file = None
+
+    def _join(self, file: int, loaded: Path | None) -> None:
         if loaded is not None and not loaded.is_dir():
             raise EngineError(f"{loaded}, the lock directory of this process, was deleted. Restart the process.")
-        alone = self._try_exclusive()
-        named = self._read()
-        if alone and (named is None or (loaded is not None and not _same(named, loaded))):
-            named = loaded or self._default()
-            self._write(named)
-        fcntl.flock(self._file, fcntl.LOCK_SH)
-        named = self._read()
-        if named is None:
-            raise EngineError(f"{self._path} cannot be read. With no process using the database, delete it.")
+        if _try_exclusive(file):
+            # Nobody has the database open, so whatever the guard said before binds nobody.
+            self._write(file, loaded or self._default())
+        # Going from exclusive to shared may let another process in between, so what counts is read afterwards.
+        fcntl.flock(file, fcntl.LOCK_SH)
+        named = self._read(file)
         if loaded is not None and not _same(named, loaded):
             raise EngineError(
-                f"{self._real} is in use with the lock directory {named}, and this process uses {loaded}: they would "
-                "lose each other's commits. Open this database first, or in a process of its own."
+                f"{self._real} is in use by processes with the lock directory {named}, and this process uses "
+                f"{loaded}: they would lose each other's commits. Open {self._real} before any other database, or "
+                "in a process of its own."
             )
         if not os.access(named, os.R_OK | os.W_OK | os.X_OK):
             raise _refused(named, PermissionError(13, "Permission denied"))
         self.directory = named
 
-    def _try_exclusive(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fcntl.flock(self._file, fcntl.LOCK_SH)  # waits for one that is writing it
-            return False
-        return True
-
     def _default(self) -> Path:
         directory = self._folder / "lock"
-        try:
-            _make(directory, self._folder)
-        except OSError as error:
-            raise _refused(directory, error) from error
+        _make(directory, self._folder)
         return directory
 
-    def _read(self) -> Path | None:
+    def _read(self, file: int) -> Path:
         try:
-            facts = json.loads(os.pread(self._file, 65536, 0))
-            path = Path(os.path.join(self._folder, facts["directory"]))
-            found = path.stat()
+            facts: Any = json.loads(os.pread(file, 65536, 0))
+            named = Path(os.path.join(self._folder, facts["directory"]))
+            identity = (facts["device"], facts["inode"])
         except (ValueError, KeyError, TypeError):
-            return None
-        except OSError:
-            return self._default() if self._is_default(facts) else path
-        if facts.get("inode") != found.st_ino and not self._is_default(facts):
             raise EngineError(
-                f"{path}, the lock directory of {self._real}, is not the one that other processes use: they see "
-                "another file system. Share the folder between them."
+                f"{self._path} cannot be read. Stop all processes that use the database, then delete that file."
+            ) from None
+        try:
+            found = named.stat()
+        except PermissionError as error:
+            raise _refused(named, error) from error
+        except OSError:
+            found = None
+        if found is None or not stat.S_ISDIR(found.st_mode) or identity != (found.st_dev, found.st_ino):
+            raise EngineError(
+                f"{named}, the lock directory that other processes use for {self._real}, is not the same folder "
+                "here: this process sees another file system (a container, or systemd's PrivateTmp). Share the "
+                "database's whole folder between them, or stop those processes."
             )
-        return path
+        return named
 
-    @staticmethod
-    def _is_default(facts: object) -> bool:
-        return isinstance(facts, dict) and facts.get("directory") == "lock"
-
-    def _write(self, directory: Path) -> None:
+    def _write(self, file: int, directory: Path) -> None:
+        facts = directory.stat()
         inside = directory.parent == self._folder
-        facts = {"directory": directory.name if inside else str(directory), "inode": directory.stat().st_ino}
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps(facts).encode(), 0)
+        text = json.dumps({
+            "directory": directory.name if inside else str(directory),
+            "device": facts.st_dev,
+            "inode": facts.st_ino,
+        })
+        data = text.encode()
+        if os.pread(file, 65536, 0) != data:
+            os.ftruncate(file, 0)
+            os.pwrite(file, data, 0)
+
+
+def _try_exclusive(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -8,28 +8,76 @@ signal comes and keep the program alive; and Python refuses ``signal.signal`` in
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 _KEPT: Final = (signal.SIGINT, signal.SIGTERM)
-_ROOM: Final = 512  # more than any struct sigaction
+_ROOM: Final = 512  # bytes, more than any struct sigaction; its first field is the handler
+_LIBRARIES: Final = ("libfbclient", "libEngine")
+
+_lock = threading.Lock()
+_programs: dict[signal.Signals, Any] = {}
+
+
+class _Symbol(ctypes.Structure):
+    """What ``dladdr`` tells of an address (``Dl_info``)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
 
 
 @contextmanager
 def preserved_signals() -> Iterator[None]:
-    """Leaves SIGINT and SIGTERM as they were before the block."""
+    """Gives SIGINT and SIGTERM back to the program when the block has let the client library take them.
+
+    Only the library's own handlers are replaced: one that the program sets meanwhile in another thread stays.
+    """
     if sys.platform == "win32":
         yield
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    saved = {number: ctypes.create_string_buffer(_ROOM) for number in _KEPT}
-    for number, buffer in saved.items():
-        libc.sigaction(int(number), None, buffer)
+    libc = ctypes.CDLL(None)
+    _remember(libc)
     try:
         yield
     finally:
-        for number, buffer in saved.items():
-            libc.sigaction(int(number), buffer, None)
+        _restore(libc)
+
+
+def _remember(libc: Any) -> None:
+    with _lock:
+        for number in _KEPT:
+            action = _action(libc, number)
+            # Another thread may be in the middle of its attach: the library's handler is never the program's.
+            if not _of_library(libc, action):
+                _programs[number] = action
+
+
+def _restore(libc: Any) -> None:
+    with _lock:
+        for number in _KEPT:
+            if number in _programs and _of_library(libc, _action(libc, number)):
+                libc.sigaction(int(number), _programs[number], None)
+
+
+def _action(libc: Any, number: signal.Signals) -> Any:
+    action = ctypes.create_string_buffer(_ROOM)
+    libc.sigaction(int(number), None, action)
+    return action
+
+
+def _of_library(libc: Any, action: Any) -> bool:
+    handler = ctypes.c_void_p.from_buffer(action).value
+    if handler is None or handler == 1:  # SIG_DFL and SIG_IGN are no addresses
+        return False
+    symbol = _Symbol()
+    found = libc.dladdr(ctypes.c_void_p(handler), ctypes.byref(symbol))
+    return bool(found and symbol.file) and os.path.basename(os.fsdecode(symbol.file)).startswith(_LIBRARIES)
