@@ -199,11 +199,13 @@ class Guard:
     def _write(self, file: int, directory: Path) -> None:
         facts = directory.stat()
         inside = directory.parent == self._folder
-        text = json.dumps({
-            "directory": directory.name if inside else str(directory),
-            "device": facts.st_dev,
-            "inode": facts.st_ino,
-        })
+        text = json.dumps(
+            {
+                "directory": directory.name if inside else str(directory),
+                "device": facts.st_dev,
+                "inode": facts.st_ino,
+            }
+        )
         data = text.encode()
         if os.pread(file, 65536, 0) != data:
             os.ftruncate(file, 0)
