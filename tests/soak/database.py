@@ -73,18 +73,14 @@ class Database:
             connection.rollback()
         return Rows(live=live, history=history, effects=[(a, b) for a, b in found], **ids)
 
-    def count(self) -> int:
-        """Live tasks."""
-        if self._connection is None:
-            self._connection = self._app.connect()
-        with self._connection.cursor() as cursor:
-            found: int = cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()[0]
-        self._connection.commit()
-        return found
+    def disconnect(self) -> None:
+        """Closes the connection; the next look opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def close(self, *, drop: bool) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        self.disconnect()
         self._app.close()
         if drop:
             with suppress(Exception):  # somebody may still be attached: the violations tell who

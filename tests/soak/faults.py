@@ -9,9 +9,10 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+from support.proxy import Proxy
+
 from soak.ledger import Ledger
 from soak.processes import Fleet, Worker, children_of
-from support.proxy import Proxy
 
 SIGNALS = {"kill": 4.0, "kill child": 4.0, "stop briefly": 3.0, "stop long": 1.0, "terminate": 3.0}
 NETWORK = {"cut": 3.0, "cut after": 4.0, "freeze": 2.0, "refuse": 2.0}

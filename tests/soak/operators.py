@@ -1,4 +1,7 @@
-"""The operator: cancels tasks picked at random, and puts failed and cancelled ones back. ``python -m soak.operators SEED``."""
+"""The operator: cancels tasks picked at random, and puts failed and cancelled ones back.
+
+``python -m soak.operators SEED``
+"""
 
 from __future__ import annotations
 

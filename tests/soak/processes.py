@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -64,6 +65,20 @@ class Worker:
         return False
 
 
+class Reaper(threading.Thread):
+    """Reaps in a thread of its own, so that nothing the supervisor waits for can keep a zombie."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(daemon=True)
+        self._fleet = fleet
+
+    def run(self) -> None:
+        while True:
+            with self._fleet.spawning:
+                self._fleet.reap()
+            time.sleep(0.01)
+
+
 @dataclass(slots=True)
 class Fleet:
     """One worker for each pool, kept running."""
@@ -79,6 +94,13 @@ class Fleet:
     _orphans: dict[int, float] = field(default_factory=dict)
     _others: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _count: int = 0
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    spawning: threading.Lock = field(default_factory=threading.Lock)
+
+    reaper: Reaper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reaper = Reaper(self)
 
     def environment(self) -> dict[str, str]:
         tests = str(Path(__file__).resolve().parents[1])
@@ -96,11 +118,13 @@ class Fleet:
         return worker
 
     def spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
-        with log.open("wb") as file:
-            return subprocess.Popen(
+        with log.open("wb") as file, self.spawning:
+            process = subprocess.Popen(
                 command, cwd=self.run.folder, env=self.environment(), stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.STDOUT,
             )  # fmt: skip
+            self._processes.append(process)
+            return process
 
     def other(self, name: str, *command: str) -> None:
         """Starts a producer or an operator."""
@@ -119,7 +143,6 @@ class Fleet:
                 del self._due[pool]
                 self.restarts += 1
                 self.start(pool)
-        self.reap()
 
     def _buried(self, worker: Worker) -> None:
         code = worker.process.returncode
@@ -142,8 +165,11 @@ class Fleet:
         return False
 
     def reap(self) -> None:
-        """Reaps adopted children at once: while they are zombies, other engines on the file take them for alive."""
-        own = {w.pid for w in self.workers.values()} | {p.pid for p in self._others.values()}
+        """Reaps whatever has ended at once: while it is a zombie, other engines on the file take it for alive."""
+        processes = self._processes[:]
+        for process in processes:
+            process.poll()
+        own = {process.pid for process in processes if process.returncode is None}
         now = time.monotonic()
         for pid in children_of(os.getpid()):
             if pid in own:
@@ -189,7 +215,6 @@ class Fleet:
                 if worker.process.poll() is not None:
                     self._buried(worker)
                     del self.workers[pool]
-            self.reap()
             time.sleep(0.02)
         for worker in self.workers.values():
             self.ledger.write("worker", what="hung", name=worker.name, target=worker.pid)

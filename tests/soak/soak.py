@@ -18,18 +18,19 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from soak.accounting import Rules, Violation, account, invariants, tracebacks
+from support.proxy import Proxy
+
+from soak.accounting import Rules, Violation, account, tracebacks
 from soak.database import Database
 from soak.faults import Faults
 from soak.ledger import Ledger, read_ledger
+from soak.monitor import Monitor
 from soak.processes import Fleet, adopt_orphans
 from soak.report import complaints, summary, verdict
 from soak.settings import Run
-from support.proxy import Proxy
 
 DEFAULT_LEASE = 30.0
 SHORT_LEASE = 3.0
-LONG_QUEUE = 300
 PRODUCERS = ("single", "bulk", "transaction")
 
 
@@ -78,14 +79,14 @@ class Soak:
         self.faults = Faults(self.fleet, self.ledger, rng, lease=self.lease, longest=seconds / 2, proxy=self.proxy)
         if self.proxy is not None:
             self.proxy._on_cut = self.faults.cut_happened
-        self.violations: list[Violation] = []
-        self.deepest = 0
-        self._next_look = 0.0
+        self.monitor = Monitor(self.database, self.run, self.ledger)
 
     def _worker_options(self) -> tuple[str, ...]:
         return ("--grace", "0.2", *(("--lease", f"{SHORT_LEASE:g}") if self.short else ()))
 
     def begin(self) -> None:
+        self.fleet.reaper.start()
+        self.monitor.start()
         for pool in self.fleet.pools:
             self.fleet.start(pool)
         for how in PRODUCERS:
@@ -97,26 +98,9 @@ class Soak:
         while self.run.going_on():
             self.faults.step()
             self.fleet.tend(delay=self.rng.choice((0.0, 0.0, self.rng.uniform(0.0, 3.0))))
-            self.look()
             time.sleep(0.02)
         self.faults.stop()
-        self.run.pause.unlink(missing_ok=True)
         self.fleet.end_others(60.0)
-
-    def look(self) -> None:
-        """Every second or so: the invariants in one snapshot, and how long the queue is."""
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + 1.0
-        rows = self.database.snapshot(effects=False)
-        found = [str(v) for v in invariants(rows, at_rest=False)]
-        self.ledger.write("sample", live=len(rows.live), violations=found)
-        self.deepest = max(self.deepest, len(rows.live))
-        if len(rows.live) > LONG_QUEUE:
-            self.run.pause.touch()
-        elif len(rows.live) < LONG_QUEUE / 2:
-            self.run.pause.unlink(missing_ok=True)
 
     def finish(self) -> float:
         """Fresh workers until nothing is left. Gives the seconds it took."""
@@ -124,22 +108,20 @@ class Soak:
         for pool in self.fleet.pools:
             self.fleet.start(pool)
         started = time.monotonic()
-        while (left := self.database.count()) and time.monotonic() - started < self.drain:
+        while not self.monitor.empty_since(started) and time.monotonic() - started < self.drain:
             self.fleet.tend()
-            self.look()
             time.sleep(0.1)
         took = time.monotonic() - started
-        if left:
-            print(f"!! {left} tasks are left after {took:.0f} s")
         self.fleet.terminate(60.0)
-        for _ in range(20):
-            self.fleet.reap()
-            time.sleep(0.01)
+        time.sleep(0.3)  # for the reaper to see what they leave behind
         return took
 
     def judge(self, took: float) -> list[Violation]:
+        rows = self.monitor.last()
         records = read_ledger(self.run.ledger)
-        rows = self.database.snapshot()
+        if rows is None:
+            print(verdict(hung := [self.monitor.hung(records)]))
+            return hung
         rules = Rules(lease=self.lease, embedded=self.proxy is None)
         violations, explained = account(records, rows, rules)
         for log in sorted((self.folder / "logs").glob("*.log")):
@@ -150,9 +132,8 @@ class Soak:
             faults["connections cut"] = self.proxy.cuts
         print()
         print(summary(records, rows, faults, explained, self.seconds + took))
-        print(
-            f"\nworkers       {self.fleet.restarts} started again; the queue held up to {self.deepest}, drained in {took:.1f} s"
-        )
+        print(f"\nworkers       {self.fleet.restarts} started again")
+        print(f"\nqueue         up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
         print(f"\nwarnings in the logs\n{complaints(self.folder / 'logs') or '  none'}")
         print()
         print(verdict(violations))
@@ -160,9 +141,13 @@ class Soak:
 
     def close(self, *, keep: bool) -> None:
         self.fleet.kill_all()
+        if not self.monitor.stop():
+            keep = True
+            print("the database does not answer: its connections are left to the end of this process")
         if self.proxy is not None:
             self.proxy.close()
-        self.database.close(drop=not keep)
+        if not self.monitor.is_alive():
+            self.database.close(drop=not keep)
         self.ledger.close()
         if keep:
             print(f"kept: {self.folder}")
@@ -188,4 +173,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a thread may still wait for a database that hangs
