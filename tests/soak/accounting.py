@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from soak.ledger import Record
@@ -308,6 +308,7 @@ def story(books: Ledgers, ref: str) -> tuple[object, ...]:
 def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[Violation], Counter[str]]:
     """All violations, and how many second runs were explained by what."""
     books = sort_out(records)
+    rows = with_refs(rows, books)
     explained, violations = second_runs(books, rules)
     checks: tuple[Callable[[Ledgers, Rows], Iterator[Violation]], ...] = (
         unfinished, unattempted, undone, outcomes, effects, crashes, cancelled_runs,
@@ -317,6 +318,17 @@ def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[V
     violations.extend(invariants(rows))
     violations.extend(processes(books))
     return violations, explained
+
+
+def with_refs(rows: Rows, books: Ledgers) -> Rows:
+    """The rows whose arguments are no longer kept, with the refs that the ledger has for their ids."""
+    refs = {run.id: ref for ref, runs in books.runs.items() for run in runs if run.id is not None}
+    refs.update({str(ack["id"]): ref for ref, ack in books.acks.items()})
+
+    def named(row: Row) -> Row:
+        return row if row.ref else replace(row, ref=refs.get(row.key, ""))
+
+    return replace(rows, live=[named(row) for row in rows.live], history=[named(row) for row in rows.history])
 
 
 def unfinished(books: Ledgers, rows: Rows) -> Iterator[Violation]:

@@ -16,6 +16,8 @@ fault      what, target, until: SIGKILL, SIGSTOP, SIGTERM, self, cut, freeze, re
 worker     name, target, what: a worker was started, or ended (code, asked)
 operator   number, what, id: an operator is about to cancel or retry
 answer     number, answer: what came of it
+continued  target: a stopped process goes on
+note       text: what a process of the soak itself met
 sample     violations: the invariants, looked at while everything ran
 ========== ================================================================================================
 """

@@ -1,4 +1,7 @@
-"""Looks at the database while everything runs, in a thread of its own: a database that hangs must not stop the faults."""
+"""Looks at the database while everything runs.
+
+In a thread of its own: a database that hangs must not stop the faults, least of all the end of one.
+"""
 
 from __future__ import annotations
 
