@@ -11,7 +11,7 @@ from fbtasks.call import Stored
 from fbtasks.errors import ResultTimeout, SerializationError, TaskFailure, TaskNotFound, TaskRevoked
 from fbtasks.serialize import Payload, RemoteError, rebuild_exception
 from fbtasks.states import State, celery_name
-from fbtasks.store import results, tasks
+from fbtasks.store import results
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -28,7 +28,8 @@ class AsyncResult(Generic[R]):
     """The result of a call that may not have run yet.
 
     States have Celery's names: PENDING, STARTED, RETRY, SUCCESS, FAILURE, REVOKED. An id that the database does
-    not know (never enqueued, not committed yet, pruned, or a success whose result is ignored) is PENDING.
+    not know (never enqueued, not committed yet, pruned, or a success whose result is ignored) is PENDING; so is,
+    for a user of a server who may only enqueue, the task of another user.
     """
 
     def __init__(self, app: FBTasks, id: str, *, duplicate: bool = False, ignored: bool = False) -> None:
@@ -52,11 +53,8 @@ class AsyncResult(Generic[R]):
     @property
     def status(self) -> str:
         """The state, as Celery names it."""
-        stored = self._stored()
-        if stored is not None:
-            return celery_name(stored.state, stored.try_count)
-        live = self._live()
-        return "PENDING" if live is None else celery_name(*live)
+        found = self._state()
+        return "PENDING" if found is None else celery_name(*found)
 
     state = status
 
@@ -84,13 +82,13 @@ class AsyncResult(Generic[R]):
             number = self._find(session)
             if number is None:
                 return False
-            return session.run(lambda t: tasks.cancel(t, number)) is not None
+            return session.run(lambda t: results.revoke(t, number)) is not None
 
     def forget(self) -> bool:
         """Deletes the outcome. False when there is none."""
         with self.app.database.session() as session:
             number = self._find(session)
-            return number is not None and session.run(lambda t: tasks.forget(t, number))
+            return number is not None and session.run(lambda t: results.dismiss(t, number))
 
     def get(self, timeout: float | None = None) -> R:
         """The task's result, waited for up to *timeout* seconds (None: as long as it lives).
@@ -142,10 +140,14 @@ class AsyncResult(Generic[R]):
             number = self._find(session)
             return None if number is None else results.outcome(session, number)
 
-    def _live(self) -> tuple[State, int] | None:
+    def _state(self) -> tuple[State, int] | None:
         with self.app.database.session() as session:
             number = self._find(session)
-            return None if number is None else results.live_state(session, number)
+            return None if number is None else results.state(session, number)
+
+    def _live(self) -> tuple[State, int] | None:
+        found = self._state()
+        return found if found is not None and found[0].live else None
 
     def _value(self, stored: Stored) -> R:
         if stored.state is State.CANCELLED:

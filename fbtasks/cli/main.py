@@ -21,8 +21,8 @@ from fbtasks.importing import import_app
 from fbtasks.maintenance.prune import prune as prune_now
 from fbtasks.serialize import Payload, show_json
 from fbtasks.states import State
+from fbtasks.store import grants, results, tasks, workers
 from fbtasks.store import migrate as schema
-from fbtasks.store import results, tasks, workers
 from fbtasks.store.session import Session
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
@@ -278,7 +278,7 @@ def _not_found(task_id: str) -> TaskNotFound:
 
 def _find(session: Session, task_id: str) -> int:
     number = results.find_id(session, task_id)
-    if number is None or results.find(session, number) is None:
+    if number is None or results.state(session, number) is None:
         raise _not_found(task_id)
     return number
 
@@ -483,3 +483,28 @@ def adopt(yes: bool, url: str | None, app_path: str | None) -> None:
             click.echo("Adopted.")
         else:
             click.echo("Nothing to adopt: the database is the one it was.")
+
+
+@main.command()
+@click.argument("role", type=click.Choice(list(grants.ROLES)))
+@click.argument("users", metavar="USER...", nargs=-1, required=True)
+@click.option("--revoke", is_flag=True, help="Take the role from them instead.")
+@database_options
+def grant(role: str, users: tuple[str, ...], revoke: bool, url: str | None, app_path: str | None) -> None:
+    """Let users of a server enqueue, work or operate, and no more than that."""
+    names = [grants.user_name(user) for user in users]
+    change = grants.take if revoke else grants.give
+    with Place(url, app_path).session() as session:
+        changed = [change(session, role, name) for name in names]
+        embedded = session.url.embedded
+    for name, done in zip(names, changed, strict=True):
+        if revoke:
+            click.echo(f"{name} is no {role} any more." if done else f"{name} was no {role}.")
+        else:
+            click.echo(f"{name} is now a {role}." if done else f"{name} is a {role} already; the role is up to date.")
+    if embedded:
+        click.echo(
+            "The embedded engine asks for no password: there the permissions of the file decide, and roles have an "
+            "effect when a server opens the database.",
+            err=True,
+        )

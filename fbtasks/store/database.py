@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fbtasks.config import Settings
-from fbtasks.store import engine, migrate
+from fbtasks.store import engine, grants, migrate
 from fbtasks.store.pool import ConnectionPool
 from fbtasks.store.session import Session
 
@@ -62,7 +62,7 @@ class Database:
             session = self._create() if self._missing() else self._open()
             try:
                 if self.settings.migrates and self._outdated(session):
-                    migrate.migrate(session)
+                    self._migrate(session)
                 else:
                     migrate.check(session)
             finally:
@@ -76,9 +76,14 @@ class Database:
         """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
         session = self._create() if self._missing() else self._open()
         try:
-            return migrate.migrate(session)
+            return self._migrate(session)
         finally:
             session.close()
+
+    def _migrate(self, session: Session) -> list[int]:
+        applied = migrate.migrate(session)
+        grants.refresh(session)
+        return applied
 
     def _outdated(self, session: Session) -> bool:
         found = migrate.current_version(session)

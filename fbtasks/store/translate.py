@@ -37,7 +37,9 @@ def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksEr
     if codes & _LOGIN:
         return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
     if codes & _PERMISSION:
-        return AuthenticationError(f"{where}: the user may not do this: {text}")
+        return AuthenticationError(
+            f"{where}: the user may not do this: {text}. Who owns the database can allow it: fbtasks grant ROLE USER"
+        )
     if codes & _NETWORK or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:
