@@ -499,9 +499,9 @@ def grant(role: str, users: tuple[str, ...], revoke: bool, url: str | None, app_
         embedded = session.url.embedded
     for name, done in zip(names, changed, strict=True):
         if revoke:
-            click.echo(f"{name} is no {role} any more." if done else f"{name} was no {role}.")
+            click.echo(f"{name} has lost the role {role}." if done else f"{name} did not have the role {role}.")
         else:
-            click.echo(f"{name} is now a {role}." if done else f"{name} is a {role} already; the role is up to date.")
+            click.echo(f"{name} has the role {role} now." if done else f"{name} had the role {role}; it is up to date.")
     if embedded:
         click.echo(
             "The embedded engine asks for no password: there the permissions of the file decide, and roles have an "
