@@ -88,7 +88,7 @@ def outcome(session: Session, task: int) -> Stored | None:
 
 
 def revoke(transaction: Transaction, task: int) -> str | None:
-    """Cancels a task of the caller's that waits ('cancelled'), asks the worker of one that runs ('requested'), else None."""
+    """Cancels a waiting task of the caller's ('cancelled'), asks the worker of a running one ('requested')."""
     return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task)]
 
 
