@@ -497,11 +497,14 @@ def grant(role: str, users: tuple[str, ...], revoke: bool, url: str | None, app_
     with Place(url, app_path).session() as session:
         changed = [change(session, role, name) for name in names]
         embedded = session.url.embedded
+        strangers = [] if embedded else grants.unknown_users(session, names)
     for name, done in zip(names, changed, strict=True):
         if revoke:
             click.echo(f"{name} has lost the role {role}." if done else f"{name} did not have the role {role}.")
         else:
             click.echo(f"{name} has the role {role} now." if done else f"{name} had the role {role}; it is up to date.")
+    for name in strangers:
+        click.echo(f"Note: the server has no user {name} yet. In SQL: CREATE USER {name} PASSWORD '...'", err=True)
     if embedded:
         click.echo(
             "The embedded engine asks for no password: there the permissions of the file decide, and roles have an "

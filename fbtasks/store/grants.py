@@ -8,7 +8,7 @@ stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from fbtasks.errors import AuthenticationError, ConfigurationError, ConflictError, DatabaseError, DatabaseUnavailable
@@ -61,18 +61,13 @@ def role_name(role: str) -> str:
 
 
 def give(session: Session, role: str, user: str) -> bool:
-    """Gives *user* (a name as :func:`user_name` makes it) the role, which is made or brought up to date.
+    """Gives *user* (a name as :func:`user_name` makes it) the role; the roles are made or brought up to date.
 
     It is a default role: in force from the user's next login, with no word about it in the URL. False when the user
     had it. Raises :class:`AuthenticationError` when the session's own user may not grant it.
     """
     name = role_name(role)
-    if name not in _roles(session):
-        try:
-            _change(session, f"CREATE ROLE {name}")
-        except AuthenticationError:
-            if name not in _roles(session):  # else somebody else made it at the same moment
-                raise
+    _make_roles(session)
     refresh(session)
     if session.read("role_member", name, user) == [(True,)]:
         return False
@@ -112,6 +107,25 @@ def refresh(session: Session) -> int:
     return len(wanted ^ there)
 
 
+def unknown_users(session: Session, users: Iterable[str]) -> list[str]:
+    """Those of *users* that the server does not know, as far as the session's own user can tell."""
+    try:
+        known = {row[0] for row in session.read("users")}
+    except DatabaseError:  # the embedded engine may have no users at all
+        return []
+    return [user for user in users if user not in known] if len(known) > 1 else []
+
+
+def _make_roles(session: Session) -> None:
+    """Makes all three at once: a role that did not exist could be made, and held, by anybody who may make roles."""
+    for name in sorted(set(ROLES.values()) - _roles(session)):
+        try:
+            _change(session, f"CREATE ROLE {name}")
+        except AuthenticationError:
+            if name not in _roles(session):  # else somebody else made it at the same moment
+                raise
+
+
 def _roles(session: Session) -> set[str]:
     return {row[0] for row in session.read("roles")} & set(ROLES.values())
 
@@ -138,7 +152,8 @@ def _change(session: Session, statement: str) -> None:
     except (ConflictError, DatabaseUnavailable):
         raise
     except DatabaseError as error:
+        reason = " ".join(str(error.__cause__ or error).split())
         raise AuthenticationError(
-            f"{session.url}: this user may not do: {statement} ({error.__cause__ or error}). Run the command as "
-            "the owner of the database or as SYSDBA."
+            f"{session.url}: the user may not do: {statement} ({reason}). Run the command as the owner of the database "
+            "or as SYSDBA."
         ) from error

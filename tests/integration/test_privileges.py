@@ -92,6 +92,7 @@ def test_roles_are_brought_up_to_date(app):
             "GRANT SELECT ON TABLE MINE TO ROLE FBTASKS_PRODUCER",
         ):
             session.run(lambda t, s=statement: t.script(s))
+        session.run(lambda t: t.script("DROP ROLE FBTASKS_WORKER"))
     app.migrate()
     with app.database.session() as session:
         found = rights(session, "FBTASKS_PRODUCER")
@@ -143,6 +144,7 @@ def test_the_command(project):
     done = project.run("grant", "producer", "ann", "bob")
     assert done.stdout == "ANN has the role producer now.\nBOB has the role producer now.\n"
     assert ("permissions of the file" in done.stderr) == (SERVER is None)
+    assert ("no user ANN yet" in done.stderr) == (SERVER is not None and "no user BOB yet" in done.stderr)
     assert "had the role producer" in project.run("grant", "producer", "ann").stdout
     assert project.run("grant", "producer", "ann", "--revoke").stdout == "ANN has lost the role producer.\n"
     assert project.run("grant", "producer", "ann", "--revoke").stdout == "ANN did not have the role producer.\n"
@@ -249,6 +251,7 @@ def test_a_producer_enqueues_and_reads_its_results(app, users):
         (plain,) = ask(session, "SELECT ID FROM QUEUE_ENQUEUE_V1('length', '[\"" + "y" * 5000 + "\"]')")[0]
     connection = producer.connect()
     using = add.using(connection).delay(5, 6)
+    large_using = length.using(connection).delay("z" * 70_000)
     connection.commit()
     connection.close()
     assert {r.status for r in (one, large, named, scheduled, using)} == {"PENDING"}
@@ -261,6 +264,7 @@ def test_a_producer_enqueues_and_reads_its_results(app, users):
     assert long.get(timeout=10) == "ab" * 50_000
     assert producer.AsyncResult(plain).get(timeout=10) == 5000
     assert using.get(timeout=10) == 11
+    assert large_using.get(timeout=10) == 70_000
     with pytest.raises(TypeError):
         failing.get(timeout=10)
     assert "TypeError" in failing.traceback
