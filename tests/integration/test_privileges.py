@@ -336,7 +336,7 @@ def test_a_producer_touches_nothing_else(app, users):
             "SELECT NEXT VALUE FOR QUEUE_TASK_SEQ FROM RDB$DATABASE",
         ):
             assert denied(session, statement), statement
-        with pytest.raises(AuthenticationError, match=r"may not do: CREATE ROLE FBTASKS_OPERATOR.*SYSDBA"):
+        with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_OPERATOR.*SYSDBA"):
             grants.give(session, "operator", "ANN")
         with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_PRODUCER.*SYSDBA"):
             grants.give(session, "producer", "ANN")
@@ -349,6 +349,19 @@ def test_a_user_without_a_role_is_told_what_to_do(app, users):
         nobody.tasks["add"].delay(1, 1)
     odd = users.app(users.add("producer", name=f'we"b-App {secrets.token_hex(4)}'))
     assert odd.tasks["add"].delay(1, 1).status == "PENDING"
+
+
+def test_who_may_not_make_roles_is_told_who_may(users, project):
+    project.run("migrate")
+    project.env["FBTASKS_URL"] = users.add()
+    first = project.run("grant", "producer", "ann", check=False)
+    assert first.returncode == 1
+    assert "fbtasks grant ROLE USER" in first.stderr  # it may not even read the version of the schema
+    users._do(f"GRANT SELECT ON TABLE QUEUE_SCHEMA TO USER {users.names[-1]}")
+    done = project.run("grant", "producer", "ann", check=False)
+    assert done.returncode == 1
+    assert "CREATE ROLE FBTASKS_OPERATOR (" in done.stderr
+    assert "Run the command as the owner of the database or as SYSDBA." in done.stderr
 
 
 def test_a_worker_works(app, users, project):
