@@ -184,16 +184,20 @@ class Users:
         except Exception as error:
             pytest.skip(f"the login of FBTASKS_TEST_URL may not create users: {error}")
         self.names.append(quoted)
-        owner = self.app(self.url, login=f"{quote(self.url.user)}:{quote(self.url.password)}")
-        with owner.database.session() as session:
+        with self.owner().database.session() as session:
             for role in roles:
                 grants.give(session, role, name)
         login = f"{quote(name, safe='')}:{password}"
         return f"firebird://{login}@{self.url.host}:{self.url.port}/{self.url.database}"
 
-    def app(self, url, login=None):
-        text = url if login is None else f"firebird://{login}@{url.host}:{url.port}/{url.database}"
-        app = FBTasks("test", text)
+    def owner(self):
+        """An app whose user owns the database."""
+        login = f"{quote(self.url.user, safe='')}:{quote(self.url.password, safe='')}"
+        return self.app(f"firebird://{login}@{self.url.host}:{self.url.port}/{self.url.database}")
+
+    def app(self, url):
+        """An app at *url*, with three tasks."""
+        app = FBTasks("test", url)
         app.task(name="add")(lambda a, b: a + b)
         app.task(name="length")(len)
         app.task(name="repeat")(lambda text, times: text * times)
@@ -238,7 +242,7 @@ def denied(session, sql):
 
 def test_a_producer_enqueues_and_reads_its_results(app, users):
     producer = users.app(users.add("producer"))
-    runner = users.app(app.settings.url, login=f"{users.url.user}:{quote(users.url.password)}")
+    runner = users.owner()
     add, length, repeat = (producer.tasks[name] for name in ("add", "length", "repeat"))
     one = add.delay(2, 3)
     many = add.delay_many([(n, 1) for n in range(5)])
@@ -279,7 +283,8 @@ def test_a_producer_knows_no_other_tasks(app, users):
     waiting = add.apply_async((1, 1), countdown=3600, task_id="theirs")
     done = add.delay(1, 2)
     number = int(done.id)
-    drain(app_of_admin := users.app(app.settings.url, login=f"{users.url.user}:{quote(users.url.password)}"))
+    owner = users.owner()
+    drain(owner)
     assert done.get(timeout=10) == 3
     for foreign in (producer.AsyncResult(done.id), producer.AsyncResult("theirs"), producer.AsyncResult("nobody's")):
         assert (foreign.status, foreign.ready(), foreign.traceback) == ("PENDING", False, None)
@@ -287,7 +292,7 @@ def test_a_producer_knows_no_other_tasks(app, users):
         assert not foreign.forget()
         with pytest.raises(ResultTimeout):
             foreign.get(timeout=0.1)
-    with app_of_admin.database.session() as session:
+    with owner.database.session() as session:
         theirs = results.find_id(session, "theirs")
         assert results.live_state(session, theirs) == (State.SCHEDULED, 0)
         assert results.outcome(session, number).state is State.SUCCEEDED
@@ -301,7 +306,7 @@ def test_a_producer_knows_no_other_tasks(app, users):
         assert ask(session, taken) == [(1,)]
         # A payload for somebody else's task goes nowhere.
         session.run(lambda t: t.execute("put_payload", theirs, b"[[9, 9], {}]"))
-    with app_of_admin.database.session() as session:
+    with owner.database.session() as session:
         assert session.read("payload", theirs) == []
     assert waiting.revoke()
     assert done.forget()
@@ -411,7 +416,7 @@ def test_a_worker_works(app, users, project):
 def test_an_operator_operates(app, users, project):
     project.run("migrate")
     producer, operator = users.app(users.add("producer")), users.add("operator")
-    runner = users.app(app.settings.url, login=f"{users.url.user}:{quote(users.url.password)}")
+    runner = users.owner()
     add = producer.tasks["add"]
     failed, again, late, kept = add.delay(1, None), add.delay(2, None), add.delay(1, 1), add.delay(3, None)
     assert late.revoke()
