@@ -12,6 +12,7 @@ from fbtasks.errors import ResultTimeout, SerializationError, TaskFailure, TaskN
 from fbtasks.serialize import Payload, RemoteError, rebuild_exception
 from fbtasks.states import State, celery_name
 from fbtasks.store import results
+from fbtasks.store.session import Session
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -76,13 +77,16 @@ class AsyncResult(Generic[R]):
         stored = self._stored()
         return None if stored is None else stored.traceback
 
-    def revoke(self) -> bool:
-        """Cancels the task if it waits, or asks its worker to. False when it has ended or is not known."""
+    def revoke(self, *, terminate: bool = False) -> bool:
+        """Cancels the task if it waits. False when it has ended or is not known.
+
+        One that runs may end as it does, and is not tried again; with *terminate* its worker stops it.
+        """
         with self.app.database.session() as session:
             number = self._find(session)
             if number is None:
                 return False
-            return session.run(lambda t: results.revoke(t, number)) is not None
+            return session.run(lambda t: results.revoke(t, number, terminate=terminate), point="cancel") is not None
 
     def forget(self) -> bool:
         """Deletes the outcome. False when there is none."""
@@ -130,20 +134,24 @@ class AsyncResult(Generic[R]):
         """The result, waited for in a thread so that the event loop goes on."""
         return asyncio.to_thread(self.get).__await__()
 
-    def _find(self, session: Any) -> int | None:
+    def _find(self, session: Session) -> int | None:
         if self._number is None:
             self._number = results.find_id(session, self.id)
         return self._number
 
     def _stored(self) -> Stored | None:
-        with self.app.database.session() as session:
+        def read(session: Session) -> Stored | None:
             number = self._find(session)
             return None if number is None else results.outcome(session, number)
 
+        return self.app.database.use(read)
+
     def _state(self) -> tuple[State, int] | None:
-        with self.app.database.session() as session:
+        def read(session: Session) -> tuple[State, int] | None:
             number = self._find(session)
             return None if number is None else results.state(session, number)
+
+        return self.app.database.use(read)
 
     def _live(self) -> tuple[State, int] | None:
         found = self._state()

@@ -26,7 +26,7 @@ from fbtasks.store import migrate as schema
 from fbtasks.store.session import Session
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
-from fbtasks.worker.executors import POOLS
+from fbtasks.worker.executors import POOLS, ChildOptions
 from fbtasks.worker.hosts import host_name
 from fbtasks.worker.supervisor import work
 
@@ -105,6 +105,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 )
 @click.option("--burst", is_flag=True, help="Leave when nothing is due.")
 @click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for running tasks when stopped.")
+@click.option("--lease", type=click.FloatRange(3), default=30.0, help="Seconds of silence before others take over.")
+@click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a child process after so many tasks.")
+@click.option("--max-memory-per-child", type=click.IntRange(1), metavar="MIB", help="Replace an idle larger child.")
 def worker(
     app_path: str,
     queues: str | None,
@@ -114,6 +117,9 @@ def worker(
     loglevel: str,
     burst: bool,
     grace: float,
+    lease: float,
+    max_tasks_per_child: int | None,
+    max_memory_per_child: int | None,
 ) -> None:
     """Run the tasks of an app until stopped."""
     logging.basicConfig(level=loglevel.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -126,11 +132,16 @@ def worker(
         concurrency=1 if pool == "solo" else concurrency or os.cpu_count() or 1,
         burst=burst,
         grace=grace,
+        lease=lease,
+    )
+    children = ChildOptions(
+        max_tasks=max_tasks_per_child,
+        max_memory=None if max_memory_per_child is None else max_memory_per_child * 1024 * 1024,
     )
     for queue in options.queues:
         app.check_queue(queue)
     _banner(app, options)
-    work(app, app_path, options, loglevel.upper())
+    work(app, app_path, options, loglevel.upper(), children)
 
 
 def _banner(app: FBTasks, options: WorkerOptions) -> None:
@@ -328,13 +339,13 @@ def discard(task_ids: tuple[str, ...], url: str | None, app_path: str | None) ->
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 @database_options
 def cancel(task_ids: tuple[str, ...], url: str | None, app_path: str | None) -> None:
-    """Cancel waiting tasks; a running one is not tried again."""
+    """Cancel tasks: waiting ones at once; running ones are stopped by their worker."""
     with Place(url, app_path).session() as session:
         numbers = [_find(session, task_id) for task_id in task_ids]
-        answers = [session.run(lambda t, n=number: tasks.cancel(t, n)) for number in numbers]  # type: ignore[misc]
+        answers = [session.run(lambda t, n=number: tasks.cancel(t, n, terminate=True)) for number in numbers]  # type: ignore[misc]
     for number, answer in zip(numbers, answers, strict=True):
         if answer == "requested":
-            click.echo(f"Task {number} runs: it may end as it does, and is not tried again.")
+            click.echo(f"Task {number} runs: its worker was asked to stop it.")
     _report([a is not None for a in answers], "cancelled", "has ended already", numbers)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from fbtasks.config import Settings
+from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 from fbtasks.store import engine, grants, migrate
 from fbtasks.store.pool import ConnectionPool
 from fbtasks.store.session import Session
+
+T = TypeVar("T")
 
 
 class Database:
@@ -43,6 +46,26 @@ class Database:
             if session is None:
                 session = self._sessions[connection] = Session(connection, self.url)
             yield session
+
+    def use(self, work: Callable[[Session], T]) -> T:
+        """*work* with a session, and once more with a new one when the first turns out to have died in the pool.
+
+        Not after a commit whose answer was lost: whether that took effect is for the caller to find out.
+        """
+        with self.session() as session:
+            fresh, session.fresh = session.fresh, False
+            try:
+                return work(session)
+            except CommitUncertain:
+                raise
+            except DatabaseUnavailable:
+                if fresh:
+                    raise
+        if self._pool is not None:
+            self._pool.close()  # the others are most likely dead as well
+        with self.session() as session:
+            session.fresh = False
+            return work(session)
 
     def open(self) -> Session:
         """A session of one's own; close it."""

@@ -87,9 +87,12 @@ def outcome(session: Session, task: int) -> Stored | None:
     )
 
 
-def revoke(transaction: Transaction, task: int) -> str | None:
-    """Cancels a waiting task of the caller's ('cancelled'), asks the worker of a running one ('requested')."""
-    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task)]
+def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:
+    """Cancels a waiting task of the caller's ('cancelled'), asks the worker of a running one ('requested').
+
+    The worker is asked not to try it again, or with *terminate* to stop it.
+    """
+    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task, int(terminate))]
 
 
 def dismiss(transaction: Transaction, task: int) -> bool:

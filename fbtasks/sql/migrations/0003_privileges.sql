@@ -77,9 +77,9 @@ BEGIN
     END
 END^
 
--- Cancels a task of the caller's that waits; asks the worker of one that runs. DONE: 0 no such live task, 1 cancelled,
--- 2 asked.
-CREATE OR ALTER PROCEDURE QUEUE_REVOKE_V1 (ID BIGINT)
+-- Cancels a task of the caller's that waits; asks the worker of one that runs, with TERMINATE to stop it.
+-- DONE: 0 no such live task, 1 cancelled, 2 asked.
+CREATE OR ALTER PROCEDURE QUEUE_REVOKE_V1 (ID BIGINT, TERMINATE SMALLINT = 0)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
 AS
@@ -90,7 +90,7 @@ BEGIN
     DONE = 0;
     EXECUTE PROCEDURE QUEUE_WHOSE_V1(ID) RETURNING_VALUES STATE, TRY_COUNT, ENQUEUED_BY;
     IF (STATE IS NOT NULL AND QUEUE_SEES_V1(ENQUEUED_BY)) THEN
-        EXECUTE PROCEDURE QUEUE_CANCEL_V1(ID) RETURNING_VALUES DONE;
+        EXECUTE PROCEDURE QUEUE_CANCEL_V2(ID, TERMINATE) RETURNING_VALUES DONE;
     SUSPEND;
 END^
 

@@ -1,0 +1,27 @@
+"""Named places around every commit where a test can have this process killed, to see that nothing is lost there.
+
+Off unless the environment variable FBTASKS_FAULT names one, as ``claim.after`` or, for the third time it is reached,
+``claim.after:3``. ``before`` is just before the commit, ``after`` just after it. The points: enqueue, claim, start,
+finish, effect (a transactional task's), heartbeat, rescue, promote, cancel, register.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+VARIABLE: Final = "FBTASKS_FAULT"
+armed: bool = VARIABLE in os.environ
+"""Looked at before :func:`reach` is called, so that a point costs nothing in production."""
+_name, _, _times = os.environ.get(VARIABLE, "").partition(":")
+_left = int(_times or 1)
+
+
+def reach(point: str, moment: str) -> None:
+    """Kills this process when *point* and *moment* are what the environment names."""
+    global _left
+    if f"{point}.{moment}" == _name:
+        _left -= 1
+        if _left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
