@@ -1,8 +1,9 @@
 """Named places around every commit where a test can have this process killed, to see that nothing is lost there.
 
 Off unless the environment variable FBTASKS_FAULT names one, as ``claim.after`` or, for the third time it is reached,
-``claim.after:3``. ``before`` is just before the commit, ``after`` just after it. The points: enqueue, claim, start,
-finish, effect (a transactional task's), heartbeat, rescue, promote, cancel, register.
+``claim.after:3``. With ``claim.after:3:hang`` the process is not killed but hangs there until it gets SIGCONT.
+``before`` is just before the commit, ``after`` just after it. The points: enqueue, claim, start, finish, effect (a
+transactional task's), heartbeat, rescue, promote, cancel, register.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from typing import Final
 VARIABLE: Final = "FBTASKS_FAULT"
 armed: bool = VARIABLE in os.environ
 """Looked at before :func:`reach` is called, so that a point costs nothing in production."""
-_name, _, _times = os.environ.get(VARIABLE, "").partition(":")
+_name, _times, _action, *_ = [*os.environ.get(VARIABLE, "").split(":"), "", ""]
 _left = int(_times or 1)
 
 
 def reach(point: str, moment: str) -> None:
-    """Kills this process when *point* and *moment* are what the environment names."""
+    """Kills this process, or has it hang, when *point* and *moment* are what the environment names."""
     global _left
-    if f"{point}.{moment}" == _name:
-        _left -= 1
-        if _left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+    if f"{point}.{moment}" != _name:
+        return
+    _left -= 1
+    if _left == 0 and _action == "hang":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])
+        signal.sigwait([signal.SIGCONT])
+    elif _left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)

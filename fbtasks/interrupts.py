@@ -10,13 +10,14 @@ import asyncio
 import ctypes
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from fbtasks.errors import SoftTimeLimitExceeded, TimeLimitExceeded
 
+T = TypeVar("T")
 SOFT: Final = "soft"
 STOP: Final = "stop"
 
@@ -31,6 +32,9 @@ class Interrupts(Protocol):
     def window(self, task: int) -> AbstractContextManager[None]:
         """For the block, *task* may be interrupted in this thread."""
 
+    def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """*coroutine*, which runs *task* and may be interrupted in its loop."""
+
     def meant(self, task: int, error: BaseException) -> BaseException:
         """What *error*, raised by *task*, stands for when an interruption caused it; else itself."""
 
@@ -43,17 +47,23 @@ class NoInterrupts:
         """Does nothing."""
         yield
 
+    async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002
+        """What *coroutine* returns."""
+        return await coroutine
+
     def meant(self, task: int, error: BaseException) -> BaseException:  # noqa: ARG002
         """*error* itself."""
         return error
 
 
 class ThreadInterrupts(NoInterrupts):
-    """Interrupts tasks in threads other than the main one."""
+    """Interrupts tasks in threads other than the main one, and coroutines in any loop by cancelling them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
+        self._jobs: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = {}
+        self._reasons: dict[int, str] = {}
 
     @contextmanager
     def window(self, task: int) -> Iterator[None]:
@@ -68,14 +78,35 @@ class ThreadInterrupts(NoInterrupts):
                 del self._threads[task]
                 _set_async(ident, None)  # one that is still pending would hit the next task
 
-    def interrupt(self, task: int, kind: str) -> bool:
-        """Raises inside *task*. False when it does not run (any more)."""
+    async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What *coroutine*, which runs *task*, returns; meanwhile it may be cancelled."""
+        job = asyncio.current_task()
+        assert job is not None
+        self._jobs[task] = asyncio.get_running_loop(), job
+        try:
+            return await coroutine
+        finally:
+            del self._jobs[task]
+
+    def interrupt(self, task: int, kind: str) -> None:
+        """Raises inside *task*, if it runs; from any thread."""
+        job = self._jobs.get(task)
+        if job is not None:  # its thread may wait in the loop, where no exception would reach it
+            self._reasons[task] = kind
+            job[0].call_soon_threadsafe(job[1].cancel)
+            return
         with self._lock:
             ident = self._threads.get(task)
-            if ident is None:
-                return False
-            _set_async(ident, SoftTimeLimitExceeded if kind == SOFT else TaskStopped)
-            return True
+            if ident is not None:
+                _set_async(ident, SoftTimeLimitExceeded if kind == SOFT else TaskStopped)
+
+    def meant(self, task: int, error: BaseException) -> BaseException:
+        """The interruption that a cancellation stands for."""
+        kind = self._reasons.pop(task, None)
+        if kind is None or not isinstance(error, asyncio.CancelledError):
+            return error
+        meant = SoftTimeLimitExceeded() if kind == SOFT else TaskStopped()
+        return meant.with_traceback(error.__traceback__)
 
 
 def _set_async(ident: int, error: type[BaseException] | None) -> None:
@@ -143,39 +174,3 @@ class AlarmInterrupts(NoInterrupts):
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-
-
-class LoopInterrupts(ThreadInterrupts):
-    """Interrupts coroutines by cancelling them, and what runs in threads beside them as there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._jobs: dict[int, asyncio.Task[None]] = {}
-        self._reasons: dict[int, str] = {}
-
-    def begin(self, task: int, job: asyncio.Task[None]) -> None:
-        """*job* runs *task* from now on."""
-        self._jobs[task] = job
-
-    def end(self, task: int) -> None:
-        """*task* has ended."""
-        self._jobs.pop(task, None)
-        self._reasons.pop(task, None)
-
-    def interrupt(self, task: int, kind: str) -> bool:
-        """Cancels the coroutine, or raises in the thread, of *task*. In the loop's own thread."""
-        if super().interrupt(task, kind):
-            return True
-        job = self._jobs.get(task)
-        if job is None:
-            return False
-        self._reasons[task] = kind
-        return job.cancel()
-
-    def meant(self, task: int, error: BaseException) -> BaseException:
-        """The interruption that a cancellation stands for."""
-        kind = self._reasons.get(task)
-        if kind is None or not isinstance(error, asyncio.CancelledError):
-            return error
-        meant = SoftTimeLimitExceeded() if kind == SOFT else TaskStopped()
-        return meant.with_traceback(error.__traceback__)

@@ -56,7 +56,7 @@ class Runner:
                 with self._interrupts.window(claim.id):
                     value = prepared.call()
                     if asyncio.iscoroutine(value):
-                        value = asyncio.run(value)
+                        value = asyncio.run(self._interrupts.watched(claim.id, value))
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 outcome = self.raised(prepared, error)
             else:
@@ -72,7 +72,7 @@ class Runner:
         with running(prepared.request):
             try:
                 if prepared.task.is_async:
-                    value = await prepared.call()
+                    value = await self._interrupts.watched(claim.id, prepared.call())
                 else:
                     value = await asyncio.to_thread(self._call_in_thread, prepared)
             except BaseException as error:  # noqa: BLE001

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from fbtasks.call import Neighbour
+from fbtasks.errors import ConflictError
 from fbtasks.store import tasks, workers
 from fbtasks.store.session import Session
 
@@ -25,16 +26,25 @@ def rescue(
         is_gone = worker.worker_id in gone
         if not is_gone and worker.silence < grace:
             continue
-        released, why = session.run(
-            lambda t, w=worker.worker_id, g=is_gone: workers.rescue(t, w, gone=g, grace=grace, crash_limit=crash_limit),  # type: ignore[misc]
-            point="rescue",
-        )
+        try:
+            released, why = session.run(
+                lambda t, w=worker.worker_id, g=is_gone: workers.rescue(  # type: ignore[misc]
+                    t, w, gone=g, grace=grace, crash_limit=crash_limit
+                ),
+                point="rescue",
+            )
+        except ConflictError:  # it writes at this moment, or it was stopped while it did
+            if session.run(lambda t, w=worker.worker_id: workers.cut(t, w, grace=grace)):  # type: ignore[misc]
+                logger.warning("Worker %d on %s holds locks and is silent: its connection is cut.", *_who(worker))
+            continue
         if why is not None:
             total += released
-            logger.warning(
-                "Worker %d on %s is dead: %s. %d of its tasks run again.", worker.worker_id, worker.host, why, released
-            )
+            logger.warning("Worker %d on %s is dead: %s. %d of its tasks run again.", *_who(worker), why, released)
     return total
+
+
+def _who(worker: Neighbour) -> tuple[int, str]:
+    return worker.worker_id, worker.host.partition("/")[0]
 
 
 def release_orphans(session: Session) -> int:

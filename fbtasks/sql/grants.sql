@@ -1,6 +1,6 @@
 -- What each role may do. One line for each procedure, without its version: it stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
--- called by another one alone (INSERT, BURY, TAKE_BACK, WHOSE) is granted to nobody: who could execute it could forge the
+-- called by another one alone (INSERT, BURY, TAKE_BACK, VERDICT, WHOSE) is granted to nobody: who could execute it could forge the
 -- enqueuer, or bury a task without its claim.
 
 -- To enqueue.
@@ -27,6 +27,7 @@ GRANT EXECUTE ON PROCEDURE QUEUE_PUT_RESULT TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_FINISH TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_RELEASE TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_RESCUE TO FBTASKS_WORKER;
+GRANT EXECUTE ON PROCEDURE QUEUE_CUT TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_ORPHANS TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_FAIL_PARKED TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_PRUNE TO FBTASKS_WORKER, FBTASKS_OPERATOR;

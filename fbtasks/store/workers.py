@@ -68,6 +68,11 @@ def rescue(
     return released, why
 
 
+def cut(transaction: Transaction, worker_id: int, *, grace: float) -> bool:
+    """Cuts the connection of a worker that the database takes for dead, so that its locks go. False when it lives."""
+    return bool(transaction.value("cut", worker_id, int(grace * 1000)))
+
+
 def unregister(transaction: Transaction, worker_id: int) -> None:
     """Forgets a worker."""
     transaction.execute("unregister", worker_id)

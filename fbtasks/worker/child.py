@@ -19,7 +19,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Finished
 from fbtasks.errors import FBTasksError
 from fbtasks.importing import import_app
-from fbtasks.interrupts import LoopInterrupts, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
+from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
 
 Interruption = tuple[str, int]
@@ -134,17 +134,16 @@ class ThreadServer(Server):
                 if isinstance(message, Claim):
                     pool.submit(self.run, message)
                 else:
-                    kind, task = message
-                    self.interrupts.interrupt(task, kind)
-                    self.cancel_statement(task)
+                    self._interrupt(*message)
+
+    def _interrupt(self, kind: str, task: int) -> None:
+        self.interrupts.interrupt(task, kind)
+        if kind == STOP:
+            self.cancel_statement(task)
 
 
-class LoopServer(Server):
+class LoopServer(ThreadServer):
     """Coroutine functions side by side in one event loop; plain and transactional ones in threads."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.interrupts: LoopInterrupts = LoopInterrupts()
-        super().__init__(*arguments)
 
     def serve(self) -> None:
         """Serves until the socket is closed."""
@@ -159,20 +158,14 @@ class LoopServer(Server):
                 job = asyncio.create_task(self._run(message))
                 running.add(job)
                 job.add_done_callback(running.discard)
-                self.interrupts.begin(message.id, job)
             else:
-                kind, task = message
-                self.interrupts.interrupt(task, kind)
-                self.cancel_statement(task)
+                self._interrupt(*message)
 
     async def _run(self, claim: Claim) -> None:
-        try:
-            if self._is_transactional(claim):
-                await asyncio.to_thread(self.run, claim)
-            else:
-                self._send(await self._runner.run_async(claim), False)
-        finally:
-            self.interrupts.end(claim.id)
+        if self._is_transactional(claim):
+            await asyncio.to_thread(self.run, claim)
+        else:
+            self._send(await self._runner.run_async(claim), False)
 
 
 SERVERS = {"processes": ProcessServer, "threads": ThreadServer, "asyncio": LoopServer}

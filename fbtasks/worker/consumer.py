@@ -474,18 +474,13 @@ class Consumer:
     def _settle(self) -> None:
         """Compares, by their tokens, what the database says this worker holds with what it does.
 
-        A claim whose answer was lost is given back. An outcome whose claim is no longer there was recorded before the
-        connection was cut, or belongs to a task that was given to another worker: it is not written again.
+        A claim whose answer was lost is given back, and what was taken away does not begin. An outcome whose answer was
+        lost is simply written again: with its claim gone it changes nothing.
         """
         held = {(task, claim_id) for task, claim_id in self._db.read("held_by", self.membership.worker_id)}
         ours = {(claim.id, claim.claim_id) for claim in self._held()}
         for task, claim_id in held - ours:
             self._ended.append(Finished(_bare_claim(task, claim_id), Released()))
-        for finished in list(self._ended):
-            claim = finished.claim
-            if (claim.id, claim.claim_id) not in held:
-                self._ended.remove(finished)
-                logger.info("Task %d (%s) had been recorded, or taken back, before.", claim.id, claim.name)
         self._buffer = deque(claim for claim in self._buffer if (claim.id, claim.claim_id) in held)
 
     def _held(self) -> list[Claim]:
@@ -562,13 +557,21 @@ def _bare_claim(task: int, claim_id: int) -> Claim:
 
 
 def _log_stale(claim: Claim, stands: int) -> None:
-    logger.warning(
-        "The outcome of task %d (%s) came too late and was dropped: claim %d is no longer its claim, %s.",
-        claim.id,
-        claim.name,
-        claim.claim_id,
-        f"claim {stands} is" if stands else "and it has no claim now",
-    )
+    if stands:
+        logger.warning(
+            "The outcome of task %d (%s) came too late and was dropped: its claim is %d now, not %d.",
+            claim.id,
+            claim.name,
+            stands,
+            claim.claim_id,
+        )
+    else:
+        logger.warning(
+            "The outcome of task %d (%s) was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
+            claim.id,
+            claim.name,
+            claim.claim_id,
+        )
 
 
 def _log(finished: Finished) -> None:

@@ -306,38 +306,22 @@ BEGIN
         POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Buries a worker that is dead and gives its tasks back: with GONE = 1 the caller has seen that its process is gone; else
--- it is dead when its lease is over, or when it has been silent for GRACE_MS and its connection is gone. Neither is held
--- against it when the database itself was away since its last heartbeat: then it has a full lease to come back in.
--- A crash is counted on a task only when it alone is known to have begun, or is the only accused that has. WHY is NULL, and
--- nothing is changed, when the worker lives. Rows that somebody holds at this moment are left for the next time.
-CREATE OR ALTER PROCEDURE QUEUE_RESCUE_V2 (WORKER_ID BIGINT, GONE SMALLINT, GRACE_MS BIGINT, CRASH_LIMIT INTEGER)
-RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
+-- Whether a worker is dead as far as the database can tell: its lease is over, or it has been silent for GRACE_MS and its
+-- connection is gone. Neither is held against it when the database itself was away since its last heartbeat: then it has a
+-- full lease to come back in. WHY is NULL when it lives or is not registered.
+CREATE OR ALTER PROCEDURE QUEUE_VERDICT_V2 (WORKER_ID BIGINT, GRACE_MS BIGINT)
+RETURNS (WHY VARCHAR(60) CHARACTER SET ASCII, ATTACHMENT_ID BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE HEARTBEAT_TIME TIMESTAMP;
     DECLARE LEASE_UNTIL TIMESTAMP;
     DECLARE UP_SINCE TIMESTAMP;
-    DECLARE ATTACHMENT_ID BIGINT;
-    DECLARE ID BIGINT;
-    DECLARE STARTED SMALLINT;
-    DECLARE SUSPECT SMALLINT;
-    DECLARE HELD INTEGER;
-    DECLARE ACCUSED INTEGER;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    RELEASED = 0;
-    SELECT W.HEARTBEAT_TIME, W.LEASE_UNTIL, W.ATTACHMENT_ID FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID WITH LOCK
+    SELECT W.HEARTBEAT_TIME, W.LEASE_UNTIL, W.ATTACHMENT_ID FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID
         INTO :HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID;
-    IF (HEARTBEAT_TIME IS NULL) THEN
-    BEGIN
-        SUSPEND;
-        EXIT;
-    END
-    IF (GONE = 1) THEN
-        WHY = 'its process is gone';
-    ELSE IF (LEASE_UNTIL < NOW_UTC OR DATEADD(GRACE_MS MILLISECOND TO HEARTBEAT_TIME) < NOW_UTC) THEN
+    IF (LEASE_UNTIL < NOW_UTC OR DATEADD(GRACE_MS MILLISECOND TO HEARTBEAT_TIME) < NOW_UTC) THEN
     BEGIN
         SELECT MIN(CAST(A.MON$TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) FROM MON$ATTACHMENTS A INTO :UP_SINCE;
         IF (LEASE_UNTIL < NOW_UTC AND (UP_SINCE <= HEARTBEAT_TIME OR DATEADD(DATEDIFF(MILLISECOND FROM HEARTBEAT_TIME
@@ -347,22 +331,66 @@ BEGIN
                 SELECT 1 FROM MON$ATTACHMENTS A WHERE A.MON$ATTACHMENT_ID = :ATTACHMENT_ID)) THEN
             WHY = 'its connection is gone';
     END
-    IF (WHY IS NULL) THEN
+    SUSPEND;
+END^
+
+-- Buries a worker that is dead and gives its tasks back: with GONE = 1 the caller has seen that its process is gone; else
+-- the database decides. A crash is counted on a task only when it alone is known to have begun, or is the only accused
+-- that has. WHY is NULL, and nothing is changed, when the worker lives. Rows that somebody holds at this moment are left
+-- for the next time.
+CREATE OR ALTER PROCEDURE QUEUE_RESCUE_V2 (WORKER_ID BIGINT, GONE SMALLINT, GRACE_MS BIGINT, CRASH_LIMIT INTEGER)
+RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+    DECLARE FOUND BIGINT;
+    DECLARE ID BIGINT;
+    DECLARE STARTED SMALLINT;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE HELD INTEGER;
+    DECLARE ACCUSED INTEGER;
+BEGIN
+    RELEASED = 0;
+    SELECT W.ID FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID WITH LOCK INTO :FOUND;
+    IF (FOUND IS NOT NULL) THEN
     BEGIN
-        SUSPEND;
-        EXIT;
+        IF (GONE = 1) THEN
+            WHY = 'its process is gone';
+        ELSE
+            SELECT V.WHY FROM QUEUE_VERDICT_V2(:WORKER_ID, :GRACE_MS) V INTO :WHY;
     END
-    SELECT COUNT(*), SUM(IIF(T.STARTED > 0 AND T.SUSPECT = 2, 1, 0)) FROM QUEUE_TASK T
-        WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID INTO :HELD, :ACCUSED;
-    FOR SELECT T.ID, T.STARTED, T.SUSPECT FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID
-        ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :STARTED, :SUSPECT AS CURSOR C DO
+    IF (WHY IS NOT NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_TAKE_BACK_V2(ID, IIF(STARTED > 0 AND (HELD = 1 OR (SUSPECT = 2 AND ACCUSED = 1)), 1, 0),
-            CRASH_LIMIT, WHY);
-        RELEASED = RELEASED + 1;
+        SELECT COUNT(*), SUM(IIF(T.STARTED > 0 AND T.SUSPECT = 2, 1, 0)) FROM QUEUE_TASK T
+            WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID INTO :HELD, :ACCUSED;
+        FOR SELECT T.ID, T.STARTED, T.SUSPECT FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID
+            ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :STARTED, :SUSPECT AS CURSOR C DO
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_TAKE_BACK_V2(ID,
+                IIF(STARTED > 0 AND (HELD = 1 OR (SUSPECT = 2 AND ACCUSED = 1)), 1, 0), CRASH_LIMIT, WHY);
+            RELEASED = RELEASED + 1;
+        END
+        IF (RELEASED = HELD) THEN
+            DELETE FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID;
     END
-    IF (RELEASED = HELD) THEN
-        DELETE FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID;
+    SUSPEND;
+END^
+
+-- Cuts the connection of a worker that the database takes for dead and that was stopped inside a transaction, whose locks
+-- keep it from being buried. DONE is 0 when it lives.
+CREATE OR ALTER PROCEDURE QUEUE_CUT_V2 (WORKER_ID BIGINT, GRACE_MS BIGINT)
+RETURNS (DONE SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE WHY VARCHAR(60) CHARACTER SET ASCII;
+    DECLARE ATTACHMENT_ID BIGINT;
+BEGIN
+    DONE = 0;
+    SELECT V.WHY, V.ATTACHMENT_ID FROM QUEUE_VERDICT_V2(:WORKER_ID, :GRACE_MS) V INTO :WHY, :ATTACHMENT_ID;
+    IF (WHY IS NOT NULL AND ATTACHMENT_ID <> CURRENT_CONNECTION) THEN
+    BEGIN
+        DELETE FROM MON$ATTACHMENTS A WHERE A.MON$ATTACHMENT_ID = :ATTACHMENT_ID;
+        DONE = ROW_COUNT;
+    END
     SUSPEND;
 END^
 
