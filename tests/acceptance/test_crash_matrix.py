@@ -69,8 +69,8 @@ def check_tables(app):
 
 
 def finish_with_a_clean_worker(project, producer, results, wait_for):
-    worker = project.worker("-c", "2")
-    wait_for(lambda: all(result.ready() for result in results), 60)
+    worker = project.worker("-c", "2", "-n", "clean")
+    wait_for(lambda: "Worker clean@" in project.logs() and all(result.ready() for result in results), 60)
     worker.terminate()
     assert worker.wait(30) == 0
     assert [result.status for result in results] == ["SUCCESS"] * len(results)
@@ -83,7 +83,9 @@ def test_a_worker_killed_at(project, producer, wait_for, point, moment):
     results = [producer.send_task("proj.plain", (n,)) for n in range(6)]
     results += [producer.send_task("proj.effect", (n,)) for n in range(3)]
     results.append(producer.send_task("proj.plain", (9,), countdown=0.2))
-    results.append(producer.send_task("proj.plain", ("x" * 10_000,)))  # its payload and its result are in tables of their own
+    results.append(
+        producer.send_task("proj.plain", ("x" * 10_000,))
+    )  # its payload and its result are in tables of their own
     times = ":2" if point in ("heartbeat", "promote") else ""
     worker = project.worker("-c", "2", fault=f"{point}.{moment}{times}")
     if point == "effect":  # there it is the child that dies
