@@ -11,14 +11,22 @@ from typing import Any, ParamSpec, TypeVar, overload
 from fbtasks import clock
 from fbtasks.call import Call, Enqueued
 from fbtasks.config import Settings, check_queue_name, resolve_url
-from fbtasks.errors import EnqueueError, TaskDefinitionError, UnknownQueueError, UnknownTaskError
+from fbtasks.errors import (
+    CommitUncertain,
+    DatabaseUnavailable,
+    EnqueueError,
+    EnqueueUncertain,
+    TaskDefinitionError,
+    UnknownQueueError,
+    UnknownTaskError,
+)
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.store import engine, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.session import WAIT, Transaction
-from fbtasks.task import Hook, Task, check_priority, make_options, start_of, unbound_tasks
+from fbtasks.task import Hook, Task, check_name, check_priority, make_options, start_of, unbound_tasks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +57,7 @@ class FBTasks:
         unknown_task_timeout: timedelta = timedelta(days=1),
         timezone: tzinfo | None = None,
         auto_migrate: bool | None = None,
+        crash_limit: int = 3,
         pool_size: int = 5,
         pool_timeout: float = 10.0,
         always_eager: bool = False,
@@ -69,6 +78,7 @@ class FBTasks:
             unknown_task_timeout=unknown_task_timeout,
             timezone=timezone,
             auto_migrate=auto_migrate,
+            crash_limit=crash_limit,
             pool_size=pool_size,
             pool_timeout=pool_timeout,
         )
@@ -163,6 +173,7 @@ class FBTasks:
         serializer: str | None = None,
     ) -> Call:
         """A call as the record that is enqueued. Raises when it cannot be one; nothing is written here."""
+        check_name(name)
         payload = self.serializer.dump_call(args, kwargs, task=name, serializer=serializer)
         return Call(
             name=name,
@@ -188,15 +199,44 @@ class FBTasks:
             from fbtasks.eager import run_eagerly
 
             return [run_eagerly(self, call, task) for call in calls]
+        ignored = task is not None and task.options.ignore_result
         if using is not None:
             engine.refuse_fork()
             transaction = Transaction(None, getattr(using, "main_transaction", using), self.settings.url)
             found = tasks.enqueue(transaction, calls)
         else:
-            with self.database.session() as session:
-                found = session.run(lambda t: tasks.enqueue(t, calls), WAIT)
-        ignored = task is not None and task.options.ignore_result
+            found = self._enqueue_once(calls, ignored)
         return [self._result(call, enqueued, ignored) for call, enqueued in zip(calls, found, strict=True)]
+
+    def _enqueue_once(self, calls: Sequence[Call], ignored: bool) -> list[Enqueued]:
+        """Writes calls in a transaction of its own. An answer to its commit that is lost is asked for again.
+
+        Raises :class:`EnqueueUncertain` when it cannot be told whether the commit took effect.
+        """
+        found: list[Enqueued] = []
+
+        def write(transaction: Transaction) -> list[Enqueued]:
+            found[:] = tasks.enqueue(transaction, calls)
+            return found
+
+        for attempt in (1, 2):
+            try:
+                return self.database.use(lambda session: session.run(write, WAIT, "enqueue"))
+            except CommitUncertain as error:
+                if self._was_enqueued(calls, found, error):
+                    return found
+                if ignored or attempt == 2:  # without a kept result, a task that has run leaves no trace either
+                    raise _uncertain(calls, found, error) from error
+        raise AssertionError("not reached")
+
+    def _was_enqueued(self, calls: Sequence[Call], found: Sequence[Enqueued], lost: CommitUncertain) -> bool:
+        new = next((enqueued.id for enqueued in found if not enqueued.duplicate), None)
+        if new is None:
+            return True
+        try:
+            return self.database.use(lambda session: session.run(lambda t: tasks.known(t, new), WAIT))
+        except DatabaseUnavailable as error:
+            raise _uncertain(calls, found, lost) from error
 
     def _result(self, call: Call, enqueued: Enqueued, ignored: bool) -> AsyncResult[Any]:
         return AsyncResult(self, call.task_id or str(enqueued.id), duplicate=enqueued.duplicate, ignored=ignored)
@@ -263,6 +303,16 @@ def _same_code(one: Task[..., Any], other: Task[..., Any]) -> bool:
     """Whether both come from one line: a module that was run as a script and is imported again."""
     first, second = one.function.__code__, other.function.__code__
     return (first.co_filename, first.co_firstlineno) == (second.co_filename, second.co_firstlineno)
+
+
+def _uncertain(calls: Sequence[Call], found: Sequence[Enqueued], error: Exception) -> EnqueueUncertain:
+    given = next((call.task_id for call in calls if call.task_id), None)
+    task_id = given or str(found[0].id)
+    return EnqueueUncertain(
+        f"the connection was lost while task {task_id} was committed, and whether it was enqueued cannot be told: "
+        f"{error} Look for it with app.AsyncResult({task_id!r}), or enqueue it again under the same task_id.",
+        task_id=task_id,
+    )
 
 
 def _max_tries(max_retries: int) -> int:

@@ -55,6 +55,8 @@ class Claim:
     payload: bytes | None
     """None while a large payload is still in its own table."""
     task_id: str | None
+    suspect: int = 0
+    """1 when a worker or a process died while it held this task, 2 when that happened again; 0 once it survived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,17 @@ class Parked:
     """The worker does not know a task of this name; it waits for one that does."""
 
 
-Outcome = Succeeded | Failed | Retry | Cancelled | Released | Parked
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process that ran the task died. ``charged``: the task alone can have done it, so a crash is counted."""
+
+    message: str
+    charged: bool
+    limit: int = 3
+    """Crashes after which the task is failed."""
+
+
+Outcome = Succeeded | Failed | Retry | Cancelled | Released | Parked | Crashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +161,41 @@ class Stored:
     traceback: str | None = None
     content_type: str | None = None
     result: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """An outcome that came too late: the task's claim is another one by now."""
+
+    task: int
+    stands: int
+    """The claim that the task has now; 0 when it has none or has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another worker, as a heartbeat tells of it."""
+
+    worker_id: int
+    pid: int
+    pid_start: int
+    silence: float
+    """Seconds since its last heartbeat, by the database's clock."""
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What the database answers to a heartbeat."""
+
+    alive: bool
+    """False when the worker is no longer registered: it was taken for dead."""
+    schema_version: int
+    parked: bool
+    """Whether tasks are parked in any queue."""
+    stops: bool
+    """Whether tasks of this worker are to be stopped."""
+    neighbours: tuple[Neighbour, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

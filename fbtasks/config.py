@@ -165,6 +165,8 @@ class Settings:
     """What a naive eta or expires is in; None: the local time of the machine."""
     auto_migrate: bool | None = None
     """Whether the schema is brought up to date on first use; None: only for the embedded engine."""
+    crash_limit: int = 3
+    """Crashes after which a task is failed: its process died, and it alone can have done it."""
     pool_size: int = 5
     """Connections that the app keeps at most."""
     pool_timeout: float = 10.0
@@ -181,6 +183,8 @@ class Settings:
             )
         if self.payload_limit < 1:
             raise ConfigurationError(f"payload_limit {self.payload_limit!r} must be at least 1 byte.")
+        if self.crash_limit < 1:
+            raise ConfigurationError(f"crash_limit {self.crash_limit!r} must be at least 1.")
         if self.pool_size < 1:
             raise ConfigurationError(f"pool_size {self.pool_size!r} must be at least 1.")
         if self.pool_timeout <= 0:

@@ -104,3 +104,30 @@ class TaskFailure(FBTasksError):
 
 class TaskRevoked(FBTasksError):
     """The task was cancelled, or expired before it began."""
+
+
+class WorkerLost(FBTasksError):
+    """The process that ran the task died, more often than is allowed."""
+
+
+class SoftTimeLimitExceeded(FBTasksError):
+    """The task has run for longer than its soft_time_limit; it may still clean up."""
+
+
+class TimeLimitExceeded(FBTasksError):
+    """The task ran for longer than its time_limit and was stopped."""
+
+
+class EnqueueUncertain(DatabaseUnavailable):
+    """The connection was lost while the call was committed, and whether it was enqueued cannot be told.
+
+    ``task_id`` is the id under which the call may be found: ``app.AsyncResult(error.task_id)``.
+    """
+
+    def __init__(self, message: str | None = None, *, task_id: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class CommitUncertain(DatabaseUnavailable):
+    """The connection was lost during a commit, so whether it took effect is not known."""

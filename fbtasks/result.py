@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
@@ -11,7 +12,8 @@ from fbtasks.call import Stored
 from fbtasks.errors import ResultTimeout, SerializationError, TaskFailure, TaskNotFound, TaskRevoked
 from fbtasks.serialize import Payload, RemoteError, rebuild_exception
 from fbtasks.states import State, celery_name
-from fbtasks.store import results, tasks
+from fbtasks.store import results
+from fbtasks.store.session import Session
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -28,7 +30,8 @@ class AsyncResult(Generic[R]):
     """The result of a call that may not have run yet.
 
     States have Celery's names: PENDING, STARTED, RETRY, SUCCESS, FAILURE, REVOKED. An id that the database does
-    not know (never enqueued, not committed yet, pruned, or a success whose result is ignored) is PENDING.
+    not know (never enqueued, not committed yet, pruned, or a success whose result is ignored) is PENDING; so is,
+    for a user of a server who may only enqueue, the task of another user.
     """
 
     def __init__(self, app: FBTasks, id: str, *, duplicate: bool = False, ignored: bool = False) -> None:
@@ -52,11 +55,8 @@ class AsyncResult(Generic[R]):
     @property
     def status(self) -> str:
         """The state, as Celery names it."""
-        stored = self._stored()
-        if stored is not None:
-            return celery_name(stored.state, stored.try_count)
-        live = self._live()
-        return "PENDING" if live is None else celery_name(*live)
+        found = self._state()
+        return "PENDING" if found is None else celery_name(*found)
 
     state = status
 
@@ -78,19 +78,22 @@ class AsyncResult(Generic[R]):
         stored = self._stored()
         return None if stored is None else stored.traceback
 
-    def revoke(self) -> bool:
-        """Cancels the task if it waits, or asks its worker to. False when it has ended or is not known."""
+    def revoke(self, *, terminate: bool = False) -> bool:
+        """Cancels the task if it waits. False when it has ended or is not known.
+
+        One that runs may end as it does, and is not tried again; with *terminate* its worker stops it.
+        """
         with self.app.database.session() as session:
             number = self._find(session)
             if number is None:
                 return False
-            return session.run(lambda t: tasks.cancel(t, number)) is not None
+            return session.run(lambda t: results.revoke(t, number, terminate=terminate), point="cancel") is not None
 
     def forget(self) -> bool:
         """Deletes the outcome. False when there is none."""
         with self.app.database.session() as session:
             number = self._find(session)
-            return number is not None and session.run(lambda t: tasks.forget(t, number))
+            return number is not None and session.run(lambda t: results.dismiss(t, number))
 
     def get(self, timeout: float | None = None) -> R:
         """The task's result, waited for up to *timeout* seconds (None: as long as it lives).
@@ -132,20 +135,28 @@ class AsyncResult(Generic[R]):
         """The result, waited for in a thread so that the event loop goes on."""
         return asyncio.to_thread(self.get).__await__()
 
-    def _find(self, session: Any) -> int | None:
+    def _find(self, session: Session) -> int | None:
         if self._number is None:
             self._number = results.find_id(session, self.id)
         return self._number
 
     def _stored(self) -> Stored | None:
-        with self.app.database.session() as session:
+        def read(session: Session) -> Stored | None:
             number = self._find(session)
             return None if number is None else results.outcome(session, number)
 
-    def _live(self) -> tuple[State, int] | None:
-        with self.app.database.session() as session:
+        return self.app.database.use(read)
+
+    def _state(self) -> tuple[State, int] | None:
+        def read(session: Session) -> tuple[State, int] | None:
             number = self._find(session)
-            return None if number is None else results.live_state(session, number)
+            return None if number is None else results.state(session, number)
+
+        return self.app.database.use(read)
+
+    def _live(self) -> tuple[State, int] | None:
+        found = self._state()
+        return found if found is not None and found[0].live else None
 
     def _value(self, stored: Stored) -> R:
         if stored.state is State.CANCELLED:
@@ -159,10 +170,17 @@ class AsyncResult(Generic[R]):
         remote = RemoteError(
             type_name=stored.error_type or "",
             message=stored.error_msg or "",
-            args_payload=stored.result,
+            args_payload=stored.result or _own_arguments(stored),
             traceback=stored.traceback or "",
         )
         try:
             return rebuild_exception(remote)
         except SerializationError:
             return TaskFailure(f"{remote.type_name}: {remote.message}")
+
+
+def _own_arguments(stored: Stored) -> bytes | None:
+    """What an error of fbtasks is called with that was made in the database, such as WorkerLost: its message."""
+    if (stored.error_type or "").startswith("fbtasks.errors."):
+        return json.dumps([stored.error_msg]).encode("ascii")
+    return None

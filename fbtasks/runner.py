@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fbtasks import clock
-from fbtasks.call import Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded
-from fbtasks.errors import ConflictError, FBTasksError
+from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
+from fbtasks.errors import ConflictError, DatabaseUnavailable, FBTasksError
+from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
 from fbtasks.serialize import Payload, describe_exception
+from fbtasks.store import tasks
+from fbtasks.store.hostlock import HostLock
+from fbtasks.store.session import Session
 from fbtasks.task import Request, RetryRequested, Task, running
 
 if TYPE_CHECKING:
@@ -30,12 +32,17 @@ class Prepared:
     task: Task[..., Any]
     request: Request
 
+    def call(self) -> Any:
+        """Calls the task's function; that of a coroutine function gives the coroutine."""
+        return self.task(*self.request.args, **self.request.kwargs)
+
 
 class Runner:
     """Runs tasks of one app and decides what becomes of them. It does not speak to the database."""
 
-    def __init__(self, app: FBTasks, rng: random.Random | None = None) -> None:
+    def __init__(self, app: FBTasks, rng: random.Random | None = None, interrupts: Interrupts | None = None) -> None:
         self.app = app
+        self._interrupts = interrupts or NoInterrupts()
         self._rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
 
     def run(self, claim: Claim, connection: Any = None) -> Finished:
@@ -46,9 +53,10 @@ class Runner:
             return Finished(claim, prepared, clock.monotonic() - started)
         with running(prepared.request):
             try:
-                value = self._call(prepared)
-                if asyncio.iscoroutine(value):
-                    value = asyncio.run(value)
+                with self._interrupts.window(claim.id):
+                    value = prepared.call()
+                    if asyncio.iscoroutine(value):
+                        value = asyncio.run(self._interrupts.watched(claim.id, value))
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 outcome = self.raised(prepared, error)
             else:
@@ -64,9 +72,9 @@ class Runner:
         with running(prepared.request):
             try:
                 if prepared.task.is_async:
-                    value = await self._call(prepared)
+                    value = await self._interrupts.watched(claim.id, prepared.call())
                 else:
-                    value = await asyncio.to_thread(self._call, prepared)
+                    value = await asyncio.to_thread(self._call_in_thread, prepared)
             except BaseException as error:  # noqa: BLE001
                 outcome = self.raised(prepared, error)
             else:
@@ -98,9 +106,9 @@ class Runner:
         )
         return Prepared(claim, task, request)
 
-    @staticmethod
-    def _call(prepared: Prepared) -> Any:
-        return prepared.task(*prepared.request.args, **prepared.request.kwargs)
+    def _call_in_thread(self, prepared: Prepared) -> Any:
+        with self._interrupts.window(prepared.claim.id):
+            return prepared.call()
 
     def returned(self, prepared: Prepared, value: Any) -> Outcome:
         """The outcome of a task that returned *value*."""
@@ -117,6 +125,9 @@ class Runner:
     def raised(self, prepared: Prepared, error: BaseException) -> Outcome:
         """The outcome of a task that raised *error*: another try, or the end."""
         claim, policy = prepared.claim, prepared.task.policy
+        error = self._interrupts.meant(claim.id, error)
+        if isinstance(error, TaskStopped):
+            return Cancelled("stopped")  # whoever stopped it records why
         if isinstance(error, RetryRequested):
             cause = error.exc or error
             if cause.__traceback__ is None:  # given to retry() without having been raised
@@ -161,48 +172,67 @@ class TransactionalRunner:
         self._runner = runner
         self._worker_id = worker_id
         self._slot = slot
-        self._session: Any = None
-        self._turn: Any = None
+        self._session: Session | None = None
+        self._turn: HostLock | None = None
 
     def run(self, claim: Claim) -> tuple[Finished, bool]:
-        """Runs the task. The flag tells whether the outcome is recorded already."""
-        from fbtasks.store import tasks
-        from fbtasks.store.session import WAIT, Transaction
+        """Runs the task. The flag tells whether the outcome is recorded already.
 
-        with self._connection() as connection:
-            connection.begin(WAIT)
-            done = self._runner.run(claim, connection)
+        When the connection is lost the task is given back: its effects are undone, or they were committed together
+        with its outcome, and then the claim is stale.
+        """
+        try:
+            session, turn = self._open()
+            return self._run(claim, session, turn)
+        except DatabaseUnavailable as error:
+            logger.warning("Task %d (%s) lost its connection: %s", claim.id, claim.name, error)
+            self.close()
+            return Finished(claim, Released()), False
+
+    def _run(self, claim: Claim, session: Session, turn: HostLock) -> tuple[Finished, bool]:
+        with session.main_transaction() as transaction:
+            done = self._runner.run(claim, session.connection)
             if not isinstance(done.outcome, Succeeded):
-                connection.rollback()
+                transaction.rollback()
+                if not session.alive():
+                    raise DatabaseUnavailable("its connection was lost while it ran.")
+                if done.outcome == Cancelled("stopped"):
+                    self.close()  # this process may be killed next, and must not hold anything then
                 return done, False
-            transaction = Transaction(None, connection.main_transaction, self._runner.app.settings.url)
             try:
-                with self._turn.held():
-                    if tasks.finish(transaction, self._worker_id, self._slot, [done]):
-                        connection.rollback()  # the claim is stale: the effects belong to whoever has it now
-                    else:
-                        connection.commit()
+                with turn.held():
+                    stale = tasks.finish(transaction, self._worker_id, self._slot, [done])
+                    if stale:
+                        logger.warning(
+                            "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
+                            claim.id,
+                            claim.name,
+                            stale[0].stands,
+                            claim.claim_id,
+                        )
+                        transaction.rollback()  # the effects belong to whoever has it now
+                        return Finished(claim, Released(), done.elapsed), True
+                    transaction.commit("effect")
             except ConflictError as error:
-                connection.rollback()
+                transaction.rollback()
                 return Finished(claim, Retry(0.0, str(error)), done.elapsed), False
-            return done, True
+        return done, True
 
-    @contextmanager
-    def _connection(self) -> Iterator[Any]:
-        from fbtasks.store.hostlock import HostLock
-
-        if self._session is None:
+    def _open(self) -> tuple[Session, HostLock]:
+        if self._session is None or self._turn is None:
             self._session = self._runner.app.database.open()
             self._turn = HostLock(self._runner.app.settings.url)
-        try:
-            yield self._session.connection
-        except BaseException:
-            self.close()
-            raise
+        return self._session, self._turn
+
+    def cancel_statement(self) -> None:
+        """Has the database end the statement that the task is in; from another thread."""
+        if self._session is not None:
+            self._session.cancel_statement()
 
     def close(self) -> None:
         """Closes the connection."""
         if self._session is not None:
             self._session.close()
+        if self._turn is not None:
             self._turn.close()
-            self._session = self._turn = None
+        self._session = self._turn = None

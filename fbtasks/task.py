@@ -126,6 +126,13 @@ class TaskOptions:
         )
 
 
+def check_name(name: str) -> str:
+    """*name* itself. Raises :class:`TaskDefinitionError` unless a task may be called so."""
+    if not isinstance(name, str) or len(name) > 255 or not name.isprintable() or not name.strip():
+        raise TaskDefinitionError(f"the task name {name[:80]!r} must have 1 to 255 printable characters.")
+    return name
+
+
 def check_priority(value: int) -> int:
     """*value* itself. Raises :class:`ConfigurationError` unless it is an int from -9999 to 9999."""
     if isinstance(value, bool) or not isinstance(value, int) or not -9999 <= value <= 9999:
@@ -145,8 +152,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.options = options
         self.name = options.name or f"{home_module(function)}.{function.__qualname__}"
-        if len(self.name) > 255 or not self.name.isprintable() or not self.name.strip():
-            raise TaskDefinitionError(f"the task name {self.name[:80]!r} must have 1 to 255 printable characters.")
+        check_name(self.name)
         self.policy = options.retry_policy()
         self._app = app
         update_wrapper(self, function)

@@ -100,12 +100,15 @@ class Project:
         assert done.stderr == ""
         return done.stdout
 
-    def worker(self, *arguments):
+    def worker(self, *arguments, fault=None):
         log = (self.folder / f"worker{len(self.workers)}.log").open("w+")
         process = subprocess.Popen(
             [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments],
             cwd=self.folder,
-            env=self.env,
+            env={
+                **self.env,
+                **({} if fault is None else {"FBTASKS_FAULT": fault, "FBTASKS_FAULT_FILE": str(self.folder / "fault")}),
+            },
             stderr=log,
         )
         self.workers.append((process, log))

@@ -21,12 +21,12 @@ from fbtasks.importing import import_app
 from fbtasks.maintenance.prune import prune as prune_now
 from fbtasks.serialize import Payload, show_json
 from fbtasks.states import State
+from fbtasks.store import grants, results, tasks, workers
 from fbtasks.store import migrate as schema
-from fbtasks.store import results, tasks, workers
 from fbtasks.store.session import Session
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
-from fbtasks.worker.executors import POOLS
+from fbtasks.worker.executors import POOLS, ChildOptions
 from fbtasks.worker.hosts import host_name
 from fbtasks.worker.supervisor import work
 
@@ -105,6 +105,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 )
 @click.option("--burst", is_flag=True, help="Leave when nothing is due.")
 @click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for running tasks when stopped.")
+@click.option("--lease", type=click.FloatRange(3), default=30.0, help="Seconds of silence before others take over.")
+@click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a child process after so many tasks.")
+@click.option("--max-memory-per-child", type=click.IntRange(1), metavar="MIB", help="Replace an idle larger child.")
 def worker(
     app_path: str,
     queues: str | None,
@@ -114,6 +117,9 @@ def worker(
     loglevel: str,
     burst: bool,
     grace: float,
+    lease: float,
+    max_tasks_per_child: int | None,
+    max_memory_per_child: int | None,
 ) -> None:
     """Run the tasks of an app until stopped."""
     logging.basicConfig(level=loglevel.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -126,11 +132,16 @@ def worker(
         concurrency=1 if pool == "solo" else concurrency or os.cpu_count() or 1,
         burst=burst,
         grace=grace,
+        lease=lease,
+    )
+    children = ChildOptions(
+        max_tasks=max_tasks_per_child,
+        max_memory=None if max_memory_per_child is None else max_memory_per_child * 1024 * 1024,
     )
     for queue in options.queues:
         app.check_queue(queue)
     _banner(app, options)
-    work(app, app_path, options, loglevel.upper())
+    work(app, app_path, options, loglevel.upper(), children)
 
 
 def _banner(app: FBTasks, options: WorkerOptions) -> None:
@@ -278,7 +289,7 @@ def _not_found(task_id: str) -> TaskNotFound:
 
 def _find(session: Session, task_id: str) -> int:
     number = results.find_id(session, task_id)
-    if number is None or results.find(session, number) is None:
+    if number is None or results.state(session, number) is None:
         raise _not_found(task_id)
     return number
 
@@ -328,13 +339,13 @@ def discard(task_ids: tuple[str, ...], url: str | None, app_path: str | None) ->
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 @database_options
 def cancel(task_ids: tuple[str, ...], url: str | None, app_path: str | None) -> None:
-    """Cancel waiting tasks; a running one is not tried again."""
+    """Cancel tasks: waiting ones at once; running ones are stopped by their worker."""
     with Place(url, app_path).session() as session:
         numbers = [_find(session, task_id) for task_id in task_ids]
-        answers = [session.run(lambda t, n=number: tasks.cancel(t, n)) for number in numbers]  # type: ignore[misc]
+        answers = [session.run(lambda t, n=number: tasks.cancel(t, n, terminate=True)) for number in numbers]  # type: ignore[misc]
     for number, answer in zip(numbers, answers, strict=True):
         if answer == "requested":
-            click.echo(f"Task {number} runs: it may end as it does, and is not tried again.")
+            click.echo(f"Task {number} runs: its worker was asked to stop it.")
     _report([a is not None for a in answers], "cancelled", "has ended already", numbers)
 
 
@@ -483,3 +494,31 @@ def adopt(yes: bool, url: str | None, app_path: str | None) -> None:
             click.echo("Adopted.")
         else:
             click.echo("Nothing to adopt: the database is the one it was.")
+
+
+@main.command()
+@click.argument("role", type=click.Choice(list(grants.ROLES)))
+@click.argument("users", metavar="USER...", nargs=-1, required=True)
+@click.option("--revoke", is_flag=True, help="Take the role from them instead.")
+@database_options
+def grant(role: str, users: tuple[str, ...], revoke: bool, url: str | None, app_path: str | None) -> None:
+    """Let users of a server enqueue, work or operate, and no more than that."""
+    names = [grants.user_name(user) for user in users]
+    change = grants.take if revoke else grants.give
+    with Place(url, app_path).session() as session:
+        changed = [change(session, role, name) for name in names]
+        embedded = session.url.embedded
+        strangers = [] if embedded else grants.unknown_users(session, names)
+    for name, done in zip(names, changed, strict=True):
+        if revoke:
+            click.echo(f"{name} has lost the role {role}." if done else f"{name} did not have the role {role}.")
+        else:
+            click.echo(f"{name} has the role {role} now." if done else f"{name} had the role {role}; it is up to date.")
+    for name in strangers:
+        click.echo(f"Note: the server has no user {name} yet. In SQL: CREATE USER {name} PASSWORD '...'", err=True)
+    if embedded:
+        click.echo(
+            "The embedded engine asks for no password: there the permissions of the file decide, and roles have an "
+            "effect when a server opens the database.",
+            err=True,
+        )

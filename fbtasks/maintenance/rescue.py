@@ -1,31 +1,55 @@
-"""Taking back what dead workers held."""
+"""Taking back what dead workers held: by their death, not by the age of what they do."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterable
 
-from fbtasks.call import WorkerRow
+from fbtasks.call import Neighbour
+from fbtasks.errors import ConflictError
 from fbtasks.store import tasks, workers
 from fbtasks.store.session import Session
 
 logger = logging.getLogger(__name__)
 
 
-def rescue(session: Session, is_gone: Callable[[WorkerRow], bool]) -> int:
-    """Releases the tasks of workers that are gone, or whose lease ran out by the database's clock."""
+def rescue(
+    session: Session, neighbours: Iterable[Neighbour], gone: frozenset[int], *, grace: float, crash_limit: int
+) -> int:
+    """Releases the tasks of those *neighbours* that are dead. Gives how many tasks.
+
+    *gone* holds the workers whose process is known to have ended. Of the others, those that have been silent for
+    *grace* seconds are put to the database, which decides by their leases and connections.
+    """
     total = 0
-    for worker in workers.listing(session):
-        if worker.lease_left > 0 and not is_gone(worker):
+    for worker in neighbours:
+        is_gone = worker.worker_id in gone
+        if not is_gone and worker.silence < grace:
             continue
-
-        def bury(transaction: object, worker_id: int = worker.id) -> int:
-            released = tasks.release_worker(transaction, worker_id, crashed=True)  # type: ignore[arg-type]
-            workers.unregister(transaction, worker_id)  # type: ignore[arg-type]
-            return released
-
-        released = session.run(bury)
-        total += released
-        why = "its lease ran out" if worker.lease_left <= 0 else "its process is gone"
-        logger.warning("Worker %s is dead (%s); %d of its tasks run again.", worker.name, why, released)
+        try:
+            released, why = session.run(
+                lambda t, w=worker.worker_id, g=is_gone: workers.rescue(  # type: ignore[misc]
+                    t, w, gone=g, grace=grace, crash_limit=crash_limit
+                ),
+                point="rescue",
+            )
+        except ConflictError:  # it writes at this moment, or it was stopped while it did
+            if session.run(lambda t, w=worker.worker_id: workers.cut(t, w, grace=grace)):  # type: ignore[misc]
+                logger.warning("Worker %d on %s holds locks and is silent: its connection is cut.", *_who(worker))
+            continue
+        if why is not None:
+            total += released
+            logger.warning("Worker %d on %s is dead: %s. %d of its tasks run again.", *_who(worker), why, released)
     return total
+
+
+def _who(worker: Neighbour) -> tuple[int, str]:
+    return worker.worker_id, worker.host.partition("/")[0]
+
+
+def release_orphans(session: Session) -> int:
+    """Gives back rows that say they run and whose worker nobody knows. Gives how many."""
+    released = session.run(tasks.release_orphans)
+    if released:
+        logger.warning("%d tasks were held by no worker that is known; they run again.", released)
+    return released

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -11,7 +11,7 @@ from fbtasks.notify.listener import Listener
 from fbtasks.store.database import Database
 
 BUCKETS: Final = 15
-"""Result events are posted per id modulo this number: as many names as one event block holds."""
+"""Result events are posted per id modulo this number, so that few names tell of any number of tasks."""
 
 
 class Waiter:
@@ -55,7 +55,7 @@ class ResultListener:
             with self._lock:
                 self._waiters.discard(waiter)
 
-    def _wake_all(self) -> None:
+    def _wake_all(self, _events: Iterable[str]) -> None:
         with self._lock:
             for waiter in self._waiters:
                 waiter.wake()

@@ -1,4 +1,4 @@
-"""The SQL of fbtasks, in files: numbered migrations and named queries. Nothing but SQL lives here."""
+"""The SQL of fbtasks, in files: numbered migrations, named queries, what roles may do. Nothing but SQL lives here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ class Migration(NamedTuple):
     version: int
     name: str
     script: str
+
+
+class Grant(NamedTuple):
+    """One line of ``grants.sql``: what some roles may do with an object."""
+
+    privilege: str
+    """EXECUTE or SELECT."""
+    kind: str
+    """PROCEDURE or TABLE."""
+    name: str
+    """The name of the table, or of the procedure without its version."""
+    roles: tuple[str, ...]
 
 
 @cache
@@ -50,3 +62,15 @@ def queries() -> dict[str, str]:
     text = (files(__package__) / "queries.sql").read_text("utf-8")
     parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@cache
+def grants() -> tuple[Grant, ...]:
+    """What each role may do, as ``grants.sql`` says."""
+    text = (files(__package__) / "grants.sql").read_text("utf-8")
+    found = []
+    for statement in statements(text):
+        match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PROCEDURE|TABLE) (\w+) TO ([\w, ]+)", statement)
+        assert match, statement
+        found.append(Grant(match[1], match[2], match[3], tuple(match[4].split(", "))))
+    return tuple(found)

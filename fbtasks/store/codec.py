@@ -15,12 +15,14 @@ from fbtasks.call import (
     Call,
     Cancelled,
     Claim,
+    Crashed,
     Enqueued,
     Failed,
     Finished,
     Parked,
     Released,
     Retry,
+    Stale,
     Succeeded,
     When,
 )
@@ -69,14 +71,14 @@ def unpack_enqueued(packed: str) -> Iterator[Enqueued]:
 
 
 def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
-    """The records of one row of QUEUE_CLAIM_V1."""
+    """The records of one row of QUEUE_CLAIM_V2."""
     at = 0
     while at < len(packed):
         colon = packed.index(b":", at)
         head = packed[at:colon].split(b";")
         at = colon + 1
         texts = []
-        for length in map(int, head[9:]):
+        for length in map(int, head[10:]):
             texts.append(packed[at : at + length])
             at += length
         task_id, name, content_type, payload = texts
@@ -95,6 +97,7 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
             content_type=content_type.decode("ascii"),
             payload=None if head[8] == b"1" else payload,
             task_id=task_id.decode() or None,
+            suspect=int(head[9]),
         )
 
 
@@ -110,7 +113,7 @@ def large_result(outcome: object) -> bytes | None:
 
 
 def pack_finished(item: Finished) -> bytes:
-    """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately."""
+    """One record for QUEUE_FINISH_V2. A result longer than INLINE is left out: it goes separately."""
     kind, delay = b"L", 0.0
     error_type = message = trace = content_type = ""
     result = b""
@@ -126,11 +129,19 @@ def pack_finished(item: Finished) -> bytes:
             kind = b"R"
         case Cancelled(message):
             kind = b"C"
+        case Crashed(message, charged, limit):
+            kind, delay = b"X" if charged else b"Y", limit / 1000  # its field of whole numbers holds the limit
         case Parked():
             kind = b"P"
         case Released():
             pass
     return _outcome_record(item, kind, delay, (error_type, message, trace), content_type, result)
+
+
+def unpack_stale(packed: str) -> Iterator[Stale]:
+    """The answer of QUEUE_FINISH_V2: what it did not record."""
+    for at in range(0, len(packed), 38):
+        yield Stale(int(packed[at : at + 19]), int(packed[at + 19 : at + 38]))
 
 
 def _outcome_record(
@@ -144,7 +155,7 @@ def _outcome_record(
         (
             kind,
             b"%019d%019d%015d%015d"
-            % (item.claim.id, item.claim.claim_id, int(item.elapsed * 1000), max(0, int(delay * 1000))),
+            % (item.claim.id, item.claim.claim_id, int(item.elapsed * 1000), max(0, round(delay * 1000))),
             b"%04d%04d%05d%03d%05d" % (len(error_type), len(message), len(trace), len(kind_of), len(result)),
             error_type,
             message,

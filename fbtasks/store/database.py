@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from fbtasks.config import Settings
-from fbtasks.store import engine, migrate
+from fbtasks.errors import CommitUncertain, DatabaseUnavailable
+from fbtasks.store import engine, grants, migrate
 from fbtasks.store.pool import ConnectionPool
 from fbtasks.store.session import Session
+
+T = TypeVar("T")
 
 
 class Database:
@@ -44,6 +47,26 @@ class Database:
                 session = self._sessions[connection] = Session(connection, self.url)
             yield session
 
+    def use(self, work: Callable[[Session], T]) -> T:
+        """*work* with a session, and once more with a new one when the first turns out to have died in the pool.
+
+        Not after a commit whose answer was lost: whether that took effect is for the caller to find out.
+        """
+        with self.session() as session:
+            fresh, session.fresh = session.fresh, False
+            try:
+                return work(session)
+            except CommitUncertain:
+                raise
+            except DatabaseUnavailable:
+                if fresh:
+                    raise
+        if self._pool is not None:
+            self._pool.close()  # the others are most likely dead as well
+        with self.session() as session:
+            session.fresh = False
+            return work(session)
+
     def open(self) -> Session:
         """A session of one's own; close it."""
         self.make_ready()
@@ -62,7 +85,7 @@ class Database:
             session = self._create() if self._missing() else self._open()
             try:
                 if self.settings.migrates and self._outdated(session):
-                    migrate.migrate(session)
+                    self._migrate(session)
                 else:
                     migrate.check(session)
             finally:
@@ -76,9 +99,14 @@ class Database:
         """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
         session = self._create() if self._missing() else self._open()
         try:
-            return migrate.migrate(session)
+            return self._migrate(session)
         finally:
             session.close()
+
+    def _migrate(self, session: Session) -> list[int]:
+        applied = migrate.migrate(session)
+        grants.refresh(session)
+        return applied
 
     def _outdated(self, session: Session) -> bool:
         found = migrate.current_version(session)

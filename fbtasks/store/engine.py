@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import socket
 import sys
 import tempfile
 import threading
@@ -33,6 +34,8 @@ DeadlockTimeout = 1
 RemoteServicePort = 0
 """
 _PAGE_SIZE: Final = 8192
+CONNECT_TIMEOUT: Final = 10
+"""Seconds in which a server must take a connection."""
 
 _lock = threading.RLock()
 _provider: Any = None
@@ -68,14 +71,34 @@ def database_exists(url: DatabaseURL) -> bool:
 def _attach(url: DatabaseURL, charset: str | None) -> Any:
     from firebird.driver import connect as attach
 
+    if url.host is not None:
+        _probe(url.host, url.port)
     return attach(
-        url.dsn,
+        url.dsn if url.embedded else _patient(url),
         user=url.user or ("SYSDBA" if url.embedded else None),
         password=url.password,
         charset=charset or url.options.get("charset", "UTF8"),
         role=url.options.get("role"),
         auth_plugin_list=url.options.get("auth_plugins"),
     )
+
+
+def _probe(host: str, port: int) -> None:
+    """Raises :class:`OSError` unless something listens there: the client library would wait for minutes."""
+    socket.create_connection((host, port), CONNECT_TIMEOUT).close()
+
+
+def _patient(url: DatabaseURL) -> str:
+    """The name under which the driver finds *url* with our connection timeout; its defaults are the application's."""
+    from firebird.driver import driver_config
+
+    name = f"fbtasks {url.dsn}"
+    with _lock:
+        if driver_config.get_database(name) is None:
+            config = driver_config.register_database(name)
+            config.dsn.value = url.dsn
+            config.timeout.value = CONNECT_TIMEOUT
+    return name
 
 
 def _create(url: DatabaseURL, page_size: int) -> Any:

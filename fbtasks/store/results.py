@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from fbtasks.call import Stored, TaskRow
 from fbtasks.states import State
-from fbtasks.store.session import READ, Session
+from fbtasks.store.session import READ, Session, Transaction
 from fbtasks.store.values import as_utc
 
 
@@ -58,14 +58,20 @@ def find_id(session: Session, task: str) -> int | None:
     return rows[0][0] if rows else None
 
 
-def live_state(session: Session, task: int) -> tuple[State, int] | None:
-    """State and ended tries of a live task."""
-    rows = session.read("live_state", task)
+def state(session: Session, task: int) -> tuple[State, int] | None:
+    """State and ended tries of a task, live or finished. None when the caller's user may not see it."""
+    rows = session.read("state", task)
     return (State(rows[0][0]), rows[0][1]) if rows else None
 
 
+def live_state(session: Session, task: int) -> tuple[State, int] | None:
+    """State and ended tries of a task that has not ended. None when the caller's user may not see it."""
+    found = state(session, task)
+    return found if found is not None and found[0].live else None
+
+
 def outcome(session: Session, task: int) -> Stored | None:
-    """The outcome of a finished task."""
+    """The outcome of a finished task. None when the caller's user may not see it."""
     rows = session.read("outcome", task)
     if not rows:
         return None
@@ -79,6 +85,19 @@ def outcome(session: Session, task: int) -> Stored | None:
         content_type=content_type,
         result=inline if large is None else bytes(large),
     )
+
+
+def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:
+    """Cancels a waiting task of the caller's ('cancelled'), asks the worker of a running one ('requested').
+
+    The worker is asked not to try it again, or with *terminate* to stop it.
+    """
+    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task, int(terminate))]
+
+
+def dismiss(transaction: Transaction, task: int) -> bool:
+    """Deletes a finished task of the caller's. False when there is none."""
+    return bool(transaction.value("dismiss", task))
 
 
 def find(session: Session, task: int) -> TaskRow | None:
@@ -124,8 +143,8 @@ def queues(session: Session) -> list[QueueRow]:
     """All queues that hold live tasks."""
     counts: dict[str, dict[str, int]] = {}
     with session.transaction(READ) as transaction:
-        for queue, state, count in transaction.rows("queues"):
-            counts.setdefault(queue, {})[State(state).name.lower()] = count
+        for queue, number, count in transaction.rows("queues"):
+            counts.setdefault(queue, {})[State(number).name.lower()] = count
         oldest = {queue: as_utc(start) for queue, start in transaction.rows("queue_age")}
     return [QueueRow(queue=queue, waiting_since=oldest.get(queue), **found) for queue, found in sorted(counts.items())]
 

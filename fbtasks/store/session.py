@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final, TypeVar
 
+from fbtasks import faults
 from fbtasks.config import DatabaseURL
-from fbtasks.errors import ConflictError, DatabaseUnavailable
+from fbtasks.errors import CommitUncertain, ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.sql import queries
+from fbtasks.store import watchdog
 from fbtasks.store.translate import translate
 
 T = TypeVar("T")
@@ -22,6 +26,8 @@ WAIT: Final = bytes((3, 9, 15, 22, 6))
 READ: Final = bytes((3, 8, 15, 17, 7))
 """READ COMMITTED, read only: never recorded, costs no page write and holds back no garbage collection."""
 MOST_ATTEMPTS: Final = 50
+QUICK_ATTEMPTS: Final = 3
+"""Conflicts after which the next attempt waits a little, at random."""
 
 
 class Transaction:
@@ -58,6 +64,26 @@ class Transaction:
         rows = self.rows(name, *params)
         return rows[0][0] if rows else None
 
+    def commit(self, point: str = "") -> None:
+        """Commits. Raises :class:`CommitUncertain` when the connection is lost meanwhile. *point*: see ``faults``."""
+        if faults.armed:
+            faults.reach(point, "before")
+        try:
+            self.driver.commit()
+        except Exception as error:
+            self.rollback()
+            found = translate(error, self._url)
+            if isinstance(found, DatabaseUnavailable):
+                raise CommitUncertain(str(found)) from error
+            raise found from error
+        if faults.armed:
+            faults.reach(point, "after")
+
+    def rollback(self) -> None:
+        """Rolls back; a connection that is lost needs none."""
+        with suppress(Exception):
+            self.driver.rollback()
+
     def script(self, statement: str) -> None:
         """Runs one statement of a migration."""
         try:
@@ -74,6 +100,8 @@ class Session:
         self.url = url
         self.conflicts = 0
         """Conflicts met and retried since somebody last took the count."""
+        self.fresh = True
+        """Whether the connection was opened for the use it is in, and has not lain in a pool."""
         self._prepared: dict[str, Any] = {}
         self._managers: dict[bytes, Any] = {}
 
@@ -85,38 +113,54 @@ class Session:
         return statement
 
     @contextmanager
-    def transaction(self, kind: bytes = WRITE) -> Iterator[Transaction]:
+    def transaction(self, kind: bytes = WRITE, point: str = "") -> Iterator[Transaction]:
         """A transaction: committed at the end of the block, rolled back when it raises."""
         manager = self._managers.get(kind)
         if manager is None:
             manager = self._managers[kind] = self.connection.transaction_manager(kind)
-        try:
-            manager.begin()
-        except Exception as error:
-            raise translate(error, self.url) from error
-        try:
-            yield Transaction(self, manager)
-        except BaseException:
-            with suppress(Exception):  # the first error is the one to tell; a lost connection cannot roll back
-                manager.rollback()
-            raise
-        try:
-            manager.commit()
-        except Exception as error:
-            with suppress(Exception):
-                manager.rollback()
-            raise translate(error, self.url) from error
+        with self._watched():
+            try:
+                manager.begin()
+            except Exception as error:
+                raise translate(error, self.url) from error
+            transaction = Transaction(self, manager)
+            try:
+                yield transaction
+            except BaseException:
+                transaction.rollback()  # the first error is the one to tell
+                raise
+            transaction.commit(point)
 
-    def run(self, work: Callable[[Transaction], T], kind: bytes = WRITE) -> T:
+    @contextmanager
+    def main_transaction(self) -> Iterator[Transaction]:
+        """The connection's main transaction, for somebody's own statements; the block ends it itself."""
+        try:
+            self.connection.begin(WAIT)
+        except Exception as error:
+            raise translate(error, self.url) from error
+        transaction = Transaction(None, self.connection.main_transaction, self.url)
+        try:
+            yield transaction
+        except BaseException:
+            transaction.rollback()
+            raise
+
+    def _watched(self) -> AbstractContextManager[None]:
+        """For the block: a server that does not answer for too long is given up, so that no call waits without end."""
+        return nullcontext() if self.url.embedded else watchdog.guard(self.connection)
+
+    def run(self, work: Callable[[Transaction], T], kind: bytes = WRITE, point: str = "") -> T:
         """*work* in a transaction of its own, tried again (and counted) when another one is in its way."""
         for attempt in range(MOST_ATTEMPTS):
             try:
-                with self.transaction(kind) as transaction:
+                with self.transaction(kind, point) as transaction:
                     return work(transaction)
             except ConflictError:
                 self.conflicts += 1
                 if attempt == MOST_ATTEMPTS - 1:
                     raise
+                if attempt > QUICK_ATTEMPTS:
+                    time.sleep(random.uniform(0, 0.002 * attempt))  # noqa: S311  # others are in each other's way too
         raise AssertionError("not reached")
 
     def read(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
@@ -133,9 +177,14 @@ class Session:
         """Whether the database still answers on this connection."""
         try:
             self.read("now")
-        except DatabaseUnavailable:
+        except DatabaseError:
             return False
         return True
+
+    def cancel_statement(self) -> None:
+        """Has the database end the statement that runs on this connection; from another thread."""
+        with suppress(Exception):  # none runs, or the connection is gone
+            watchdog.cancel(self.connection)
 
     def close(self) -> None:
         """Frees the statements, then the transactions, then the connection; never raises."""

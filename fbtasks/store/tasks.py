@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from fbtasks.call import Call, Claim, Enqueued, Finished
+from fbtasks.call import Call, Claim, Enqueued, Finished, Stale
 from fbtasks.states import State
 from fbtasks.store import codec
 from fbtasks.store.session import Transaction
@@ -27,13 +27,27 @@ def enqueue(transaction: Transaction, calls: Sequence[Call]) -> list[Enqueued]:
 
 
 def claim(
-    transaction: Transaction, worker_id: int, queue: str, most: int, parked_name: str | None = None
+    transaction: Transaction,
+    worker_id: int,
+    queue: str,
+    most: int,
+    parked_name: str | None = None,
+    *,
+    accused: bool = True,
 ) -> list[Claim]:
-    """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name."""
+    """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
+
+    A suspect comes alone. With *accused* false, those that are suspected for the second time are left to others.
+    """
     claims: list[Claim] = []
-    for claim_id, packed in transaction.rows("claim", worker_id, queue, most, parked_name):
+    for claim_id, packed in transaction.rows("claim", worker_id, queue, most, parked_name, int(accused)):
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
     return claims
+
+
+def start(transaction: Transaction, claim: Claim) -> bool:
+    """Notes that a suspect is about to begin. False when the claim is stale: then it must not."""
+    return bool(transaction.value("start", claim.id, claim.claim_id))
 
 
 def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | None]:
@@ -42,17 +56,16 @@ def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | Non
     return promoted, None if next_ms is None else next_ms / 1000
 
 
-def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[int]:
-    """Records outcomes. Gives the ids of those whose claim was stale: for them nothing was changed."""
+def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[Stale]:
+    """Records outcomes. Gives those whose claim was stale: for them nothing was changed."""
     items = list(items)
     for item in items:
         large = codec.large_result(item.outcome)
         if large is not None:
             transaction.execute("put_result", item.claim.id, item.claim.claim_id, large)
-    stale: list[int] = []
+    stale: list[Stale] = []
     for group in codec.chunks(map(codec.pack_finished, items)):
-        packed = transaction.value("finish", worker_id, slot, b"".join(group))
-        stale.extend(int(packed[at : at + 19]) for at in range(0, len(packed), 19))
+        stale.extend(codec.unpack_stale(transaction.value("finish", worker_id, slot, b"".join(group))))
     return stale
 
 
@@ -62,14 +75,22 @@ def payload(transaction: Transaction, task: int) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def release_worker(transaction: Transaction, worker_id: int, *, crashed: bool, crash_limit: int = 3) -> int:
-    """Gives back all that a worker holds; a crash is counted on each when it *crashed*. Gives how many."""
-    return int(transaction.value("release", worker_id, int(crashed), crash_limit))
+def cancel(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:
+    """Cancels a waiting task ('cancelled'), asks the worker of a running one ('requested'), else None.
+
+    The worker is asked not to try it again, or with *terminate* to stop it.
+    """
+    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("cancel", task, int(terminate))]
 
 
-def cancel(transaction: Transaction, task: int) -> str | None:
-    """Cancels a waiting task ('cancelled'), asks the worker of a running one ('requested'), else None."""
-    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("cancel", task)]
+def known(transaction: Transaction, task: int) -> bool:
+    """Whether the transaction that enqueued *task* was committed. In a transaction that waits; a no is for good."""
+    return bool(transaction.value("settle", task))
+
+
+def release_orphans(transaction: Transaction, most: int = BATCH) -> int:
+    """Gives back rows that say they run and whose worker nobody knows. Gives how many."""
+    return int(transaction.value("orphans", most))
 
 
 def retry(transaction: Transaction, task: int) -> bool:

@@ -34,10 +34,14 @@ def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksEr
     codes = set(getattr(error, "gds_codes", None) or ())
     text = " ".join(str(error).split())
     where = str(url) if url else "the database"
+    if isinstance(error, OSError):
+        return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _LOGIN:
         return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
     if codes & _PERMISSION:
-        return AuthenticationError(f"{where}: the user may not do this: {text}")
+        return AuthenticationError(
+            f"{where}: the user may not do this: {text}. Who owns the database can allow it: fbtasks grant ROLE USER"
+        )
     if codes & _NETWORK or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fbtasks.call import WorkerRow
+from fbtasks.call import Neighbour, Pulse, WorkerRow
 from fbtasks.store.session import Session, Transaction
 from fbtasks.store.values import as_utc
 
@@ -41,9 +41,36 @@ def register(
     )
 
 
-def heartbeat(transaction: Transaction, worker_id: int, *, lease: float, draining: bool, conflicts: int) -> bool:
-    """Renews the lease. False when the worker is no longer registered: it was taken for dead."""
-    return bool(transaction.value("heartbeat", worker_id, int(lease * 1000), draining, conflicts))
+def heartbeat(
+    transaction: Transaction, worker_id: int, *, lease: float, draining: bool, conflicts: int, grace: float
+) -> Pulse:
+    """Renews the lease. Neighbours in the answer: the workers of this host, and those silent for *grace* seconds."""
+    alive, version, parked, stops, packed = transaction.rows(
+        "heartbeat", worker_id, int(lease * 1000), draining, conflicts, int(grace * 1000)
+    )[0]
+    neighbours = tuple(_neighbour(line) for line in bytes(packed).decode().splitlines())
+    return Pulse(bool(alive), version, bool(parked), bool(stops), neighbours)
+
+
+def _neighbour(line: str) -> Neighbour:
+    worker_id, pid, pid_start, silence, host = line.split(";", 4)
+    return Neighbour(int(worker_id), int(pid), int(pid_start), int(silence) / 1000, host)
+
+
+def rescue(
+    transaction: Transaction, worker_id: int, *, gone: bool, grace: float, crash_limit: int
+) -> tuple[int, str | None]:
+    """Buries a worker and gives its tasks back when it is dead. Gives how many tasks, and why (None: it lives).
+
+    *gone* says that its process is known to have ended; else the database decides by lease and connection.
+    """
+    released, why = transaction.rows("rescue", worker_id, int(gone), int(grace * 1000), crash_limit)[0]
+    return released, why
+
+
+def cut(transaction: Transaction, worker_id: int, *, grace: float) -> bool:
+    """Cuts the connection of a worker that the database takes for dead, so that its locks go. False when it lives."""
+    return bool(transaction.value("cut", worker_id, int(grace * 1000)))
 
 
 def unregister(transaction: Transaction, worker_id: int) -> None:

@@ -1,7 +1,8 @@
 """The consumer: the one loop of a worker that speaks to the database.
 
 Each turn it records what has ended, renews the lease when it is time, claims as much as the executor can use soon,
-and then waits for whichever comes first: an outcome, an event, a signal, the next scheduled task, a poll.
+and then waits for whichever comes first: an outcome, an event, a signal, the next scheduled task, a poll. While the
+database is away the loop goes on: what runs is held to its limits, and its outcomes are kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,25 +18,30 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Cancelled, Claim, Failed, Finished, Parked, Released, Retry, Succeeded
-from fbtasks.errors import DatabaseUnavailable
+from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Parked, Pulse, Released, Retry, Succeeded
+from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable, SchemaError
 from fbtasks.maintenance.prune import give_up_parked, prune
-from fbtasks.maintenance.rescue import rescue
-from fbtasks.notify.listener import Listener
-from fbtasks.store import tasks, workers
+from fbtasks.maintenance.rescue import release_orphans
+from fbtasks.notify.listener import WatchedListener
+from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import Session, Transaction
-from fbtasks.version import VERSION
-from fbtasks.worker import hosts
+from fbtasks.store.migrate import latest_version
+from fbtasks.store.session import Session
 from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.membership import Membership
 
 logger = logging.getLogger("fbtasks.worker")
 
 LEASE: Final = 30.0
-HEARTBEAT: Final = 5.0
 MAINTENANCE: Final = 60.0
 POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0
+POLL_WITH_EVENTS: Final = 15.0
+"""Seconds between polls while events are known to arrive."""
+DUE_LAST: Final = 30.0
+"""Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
+RECONNECT_FIRST: Final = 0.1
+RECONNECT_LAST: Final = 5.0
 AHEAD: Final = 0.05
 """Seconds of work to hold beyond what runs: enough to keep executors busy, little enough to hide nothing."""
 MOST_AHEAD: Final = 200
@@ -55,6 +60,8 @@ class WorkerOptions:
     burst: bool = False
     grace: float = 30.0
     """Seconds that running tasks have to end in when the worker is asked to stop."""
+    lease: float = LEASE
+    """Seconds of silence after which other workers may take over what this one holds."""
 
 
 class Consumer:
@@ -67,30 +74,53 @@ class Consumer:
         self._known = frozenset(app.tasks)
         self._session: Session | None = None
         self._turn = HostLock(app.settings.url)
+        self.membership = Membership(
+            name=options.name,
+            queues=options.queues,
+            pool=options.pool,
+            concurrency=options.concurrency,
+            tasks=self._known,
+            lease=options.lease,
+            crash_limit=app.settings.crash_limit,
+        )
+        self._listener: WatchedListener | None = None
         self._buffer: deque[Claim] = deque()
         self._buffered_at = 0.0
         self._ended: list[Finished] = []
         self._average = 1.0
         self._hungry = True
+        self._parked = self._stops = False
         self._poll = POLL_FIRST
-        self._next_poll = self._next_due = self._next_heartbeat = self._next_maintenance = 0.0
+        self._next_poll = self._next_due = self._next_maintenance = 0.0
+        self._away_since: float | None = None
+        self._next_attempt = 0.0
+        self._pause = RECONNECT_FIRST
         self._first_queue = 0
+        self._announced = False
         self._draining_since: float | None = None
         self._killed = False
+        self.outdated = False
+        """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self.worker_id = 0
 
     @property
     def wake_fd(self) -> int:
         """A descriptor to write a byte to in order to wake the loop, also from a signal handler."""
         return self._wake_write
 
-    def wake(self) -> None:
-        """Wakes the loop because there may be something to claim; from any thread."""
-        self._hungry = True
-        self._next_due = 0.0
+    def wake(self, events: Iterable[str]) -> None:
+        """Wakes the loop for *events* of the database; from any thread."""
+        for event in events:
+            match event.split(":")[1]:
+                case "queue":
+                    self._hungry = True
+                    self._next_due = 0.0
+                case "parked":
+                    self._parked = True
+                case "cancel":
+                    self._stops = True
         with suppress(BlockingIOError):  # the pipe is full of wakes already
             os.write(self._wake_write, b"!")
 
@@ -98,72 +128,87 @@ class Consumer:
         """Asks the loop to stop claiming and to end; the second time, at once. For signal handlers."""
         if self._draining_since is None:
             self._draining_since = clock.monotonic()
+            self.membership.beat_soon()
         else:
             self._killed = True
 
     def open(self) -> None:
         """Connects and registers the worker."""
         self._session = self._app.database.open()
-        self._register()
+        self.membership.register(self._session)
 
     def start(self) -> None:
         """Starts the executor."""
-        self._executor.start(self.worker_id)
+        self._executor.start(self.membership.worker_id)
 
     def run(self, *, listen: bool = True) -> None:
         """Works until told to stop (or, in a burst, until nothing is due); with events unless *listen* is false."""
-        listener = self._listen() if listen else None
+        if listen:
+            self._listener = WatchedListener(self._app.database, self._events, self.wake)
+            self._listener.start()
         try:
             while not self._finished():
-                try:
-                    self._step()
-                except DatabaseUnavailable as error:
-                    self._reconnect(error)
-                    continue
+                self._collect()
+                if self._session is not None or self._reconnected():
+                    try:
+                        self._step()
+                    except SchemaError:
+                        raise
+                    except DatabaseError as error:
+                        self._lose(error)
                 self._wait()
         finally:
-            if listener is not None:
-                listener.stop()
+            if self._listener is not None:
+                self._listener.stop()
 
-    def _listen(self) -> Listener | None:
-        events = [f"fbtasks:queue:{queue}" for queue in self._options.queues]
-        listener = Listener(self._app.database, [*events, "fbtasks:parked"], self.wake)
-        return listener if listener.start() else None
+    def _events(self) -> list[str]:
+        own = f"fbtasks:worker:{self.membership.worker_id}"
+        return [own, "fbtasks:parked", "fbtasks:cancel", *(f"fbtasks:queue:{queue}" for queue in self._options.queues)]
 
     def _step(self) -> None:
-        self._collect()
+        if not self._announced and self._executor.free() > 0:
+            self._announced = True
+            logger.info("Worker %s is ready.", self._options.name)
         self._record()
         self._beat()
+        if self._stops:
+            self._stop_cancelled()
         if self._draining_since is None:
             self._give_back_stale()
             self._promote()
             self._claim()
+            if self._parked:
+                self._take_parked()
             self._maintain()
         else:
             self._give_back(self._buffer)
             self._buffer.clear()
         self._submit()
-        if not self._executor.filenos():  # the solo pool has run it already
-            self._collect()
+        self._collect()
         self._record()
 
     def _finished(self) -> bool:
         if self._draining_since is not None:
             idle = not self._executor.busy() and not self._ended and not self._buffer
-            waited = clock.monotonic() - self._draining_since
-            return self._killed or idle or waited > self._options.grace
+            return self._killed or idle or self._grace_over()
         if not self._options.burst or self._hungry or self._buffer or self._ended or self._executor.busy():
             return False
         return not self._anything_due()
 
+    def _grace_over(self) -> bool:
+        since = self._draining_since
+        return since is not None and clock.monotonic() - since > self._options.grace
+
     def _anything_due(self) -> bool:
+        if self._session is None:
+            return True
         try:
             if (due := self._db.read("next_due")) and due[0][0] <= 0:
                 self._hungry, self._next_due = True, 0.0
             elif any(self._db.read("any_ready", queue) for queue in self._options.queues):
                 self._hungry = True
-        except DatabaseUnavailable as error:
-            self._reconnect(error)
+        except DatabaseError as error:
+            self._lose(error)
             return True
         return self._hungry
 
@@ -181,16 +226,34 @@ class Consumer:
         if not self._ended:
             return
         batch = sorted(self._ended, key=lambda item: (item.claim.queue, item.claim.id))
+        try:
+            self._write(batch)
+        except (DatabaseUnavailable, ConflictError):
+            raise
+        except DatabaseError:  # one of them is such that it cannot be written
+            for finished in batch:
+                self._write_or_fail(finished)
+
+    def _write_or_fail(self, finished: Finished) -> None:
+        """Records one outcome, or, where the database does not take it, a failure that says so."""
+        try:
+            self._write([finished])
+        except (DatabaseUnavailable, ConflictError):
+            raise
+        except DatabaseError as error:
+            failed = Failed("fbtasks.errors.DatabaseError", f"its outcome could not be recorded: {error}")
+            self._write([replace(finished, outcome=failed)])
+
+    def _write(self, batch: list[Finished]) -> None:
+        worker_id = self.membership.worker_id
         with self._turn.held():
-            stale = set(self._db.run(lambda t: tasks.finish(t, self.worker_id, 0, batch)))
-        self._ended.clear()
+            stale = self._db.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish")
+        written = {(item.claim.id, item.claim.claim_id) for item in batch}
+        self._ended = [item for item in self._ended if (item.claim.id, item.claim.claim_id) not in written]
+        standing = {item.task: item.stands for item in stale}
         for finished in batch:
-            if finished.claim.id in stale:
-                logger.warning(
-                    "The outcome of task %d came too late and was dropped: claim %d is no longer its claim.",
-                    finished.claim.id,
-                    finished.claim.claim_id,
-                )
+            if finished.claim.id in standing:
+                _log_stale(finished.claim, standing[finished.claim.id])
             else:
                 _log(finished)
 
@@ -210,8 +273,8 @@ class Consumer:
         now = clock.monotonic()
         if now < self._next_due:
             return
-        promoted, next_due = self._db.run(tasks.promote)
-        self._next_due = now + (POLL_LAST * 30 if next_due is None else next_due)
+        promoted, next_due = self._db.run(tasks.promote, point="promote")
+        self._next_due = now + min(DUE_LAST, DUE_LAST if next_due is None else next_due)
         self._hungry = self._hungry or promoted > 0
 
     def _claim(self) -> None:
@@ -222,21 +285,32 @@ class Consumer:
         if room <= 0:
             return
         if not self._hungry and not any(self._db.read("any_ready", queue) for queue in self._options.queues):
-            self._poll = min(self._poll * 2, POLL_LAST)
-            self._next_poll = now + self._poll
+            self._poll_later(now)
             return
+        self._hungry = False  # an event that comes while this claim looks has it look again
         claims = self._claim_from_queues(room)
-        self._hungry = len(claims) >= room
-        self._poll = POLL_FIRST if claims else min(self._poll * 2, POLL_LAST)
-        self._next_poll = clock.monotonic() + self._poll
+        self._hungry = self._hungry or len(claims) >= room or any(claim.suspect for claim in claims)
+        if claims:
+            self._poll = POLL_FIRST
+            self._next_poll = clock.monotonic() + self._poll
+        else:
+            self._poll_later(clock.monotonic())
         self._take(claims)
+
+    def _poll_later(self, now: float) -> None:
+        arrive = self._listener is not None and self._listener.heard_within(2.5 * self.membership.rhythm.heartbeat)
+        self._poll = min(self._poll * 2, POLL_WITH_EVENTS if arrive else POLL_LAST)
+        self._next_poll = now + self._poll
 
     def _room(self) -> int:
         ahead = min(MOST_AHEAD, int(self._options.concurrency * AHEAD / max(self._average, 1e-4)))
         if self._options.pool == "solo":
             ahead = 0
         held = len(self._buffer)
-        room = self._executor.free() + ahead - held
+        free = self._executor.free()
+        if free == 0 and not self._executor.busy():  # its processes are still starting
+            return 0
+        room = free + ahead - held
         return 0 if held and room < ahead // 2 else room
 
     def _claim_from_queues(self, room: int) -> list[Claim]:
@@ -253,7 +327,11 @@ class Consumer:
         return claims
 
     def _claim_from(self, queue: str, most: int, parked_name: str | None = None) -> list[Claim]:
-        return self._db.run(lambda t: tasks.claim(t, self.worker_id, queue, most, parked_name))
+        accused = not any(claim.suspect > 1 for claim in self._held())
+        worker_id = self.membership.worker_id
+        return self._db.run(
+            lambda t: tasks.claim(t, worker_id, queue, most, parked_name, accused=accused), point="claim"
+        )
 
     def _take(self, claims: list[Claim]) -> None:
         for claim in claims:
@@ -271,16 +349,50 @@ class Consumer:
 
     def _submit(self) -> None:
         while self._buffer and self._executor.free() > 0:
+            if self.membership.overdue:  # stopped for a while: what is held may be another worker's by now
+                self.membership.beat_soon()
+                self._beat()
+                continue
             claim = self._buffer.popleft()
+            try:
+                claim = self._prepared(claim)
+            except BaseException:
+                self._buffer.appendleft(claim)
+                raise
             self._buffered_at = clock.monotonic()
-            if claim.payload is None:
-                claim = self._with_payload(claim)
+            if claim.suspect and not self._marked(claim):
+                continue
             logger.debug("Task %d (%s) begins.", claim.id, claim.name)
             self._executor.submit(claim)
 
-    def _with_payload(self, claim: Claim) -> Claim:
+    def _prepared(self, claim: Claim) -> Claim:
+        """The claim with its payload."""
+        if claim.payload is not None:
+            return claim
         with self._db.transaction() as transaction:
             return replace(claim, payload=tasks.payload(transaction, claim.id) or b"")
+
+    def _marked(self, claim: Claim) -> bool:
+        """Notes in the database that a suspect is about to begin. False when it is not this worker's any more."""
+        try:
+            return self._db.run(lambda t: tasks.start(t, claim), point="start")
+        except DatabaseError:
+            self._buffer.appendleft(claim)
+            raise
+
+    def _take_parked(self) -> None:
+        self._parked = False
+        for queue, name in self._db.read("parked_names"):
+            room = self._room()
+            if room > 0 and name in self._known and queue in self._options.queues:
+                with self._turn.held():
+                    claims = self._claim_from(queue, room, name)
+                self._take(claims)
+
+    def _stop_cancelled(self) -> None:
+        self._stops = False
+        for (task,) in self._db.read("stops", self.membership.worker_id):
+            self._executor.interrupt(task, Cancelled("cancelled on request"))
 
     # The worker itself
 
@@ -290,116 +402,126 @@ class Consumer:
             raise DatabaseUnavailable("the worker has no connection.")
         return self._session
 
-    def _register(self) -> None:
-        options = self._options
-        pid = os.getpid()
-
-        def announce(transaction: Transaction) -> int:
-            return workers.register(
-                transaction,
-                name=options.name,
-                host=hosts.host_name(),
-                pid=pid,
-                pid_start=hosts.start_ticks(pid),
-                lease=LEASE,
-                queues=options.queues,
-                pool=options.pool,
-                concurrency=options.concurrency,
-                version=VERSION,
-                tasks=sorted(self._known),
-            )
-
-        self.worker_id = self._db.run(announce)
-
     def _beat(self) -> None:
-        now = clock.monotonic()
-        if now < self._next_heartbeat:
-            return
-        conflicts = self._db.take_conflicts()
         draining = self._draining_since is not None
-        alive = self._db.run(
-            lambda t: workers.heartbeat(t, self.worker_id, lease=LEASE, draining=draining, conflicts=conflicts)
-        )
-        self._next_heartbeat = now + HEARTBEAT
-        if not alive:
+        pulse = self.membership.beat(self._db, draining=draining)
+        if pulse is None:
+            return
+        self._parked, self._stops = pulse.parked, pulse.stops
+        if not pulse.alive:
             logger.warning("This worker was taken for dead and its tasks given to others; it registers again.")
             self._buffer.clear()
-            self._register()
+            self.membership.register(self._db)
+            if self._listener is not None:
+                self._listener.restart()
+        elif self._listener is not None:
+            self._listener.check(self.membership.rhythm.heartbeat)
+        self._look_at_schema(pulse)
         if not draining:
-            rescue(self._db, lambda w: w.id != self.worker_id and hosts.is_gone(w.host, w.pid, w.pid_start))
-            self._take_parked()
+            self.membership.rescue(self._db)
 
-    def _take_parked(self) -> None:
-        for queue, name in self._db.read("parked_names"):
-            room = self._room()
-            if room > 0 and name in self._known and queue in self._options.queues:
-                with self._turn.held():
-                    claims = self._claim_from(queue, room, name)
-                self._take(claims)
+    def _look_at_schema(self, pulse: Pulse) -> None:
+        if pulse.schema_version != latest_version() and self._draining_since is None:
+            logger.warning(
+                "The schema has version %d now, and this worker works with %d: it drains and starts afresh.",
+                pulse.schema_version,
+                latest_version(),
+            )
+            self.outdated = True
+            self.drain()
 
     def _maintain(self) -> None:
         now = clock.monotonic()
         if now >= self._next_maintenance:
             self._next_maintenance = now + MAINTENANCE
+            release_orphans(self._db)
             prune(self._db, self._app.settings)
             give_up_parked(self._db, self._app.settings)
 
-    def _reconnect(self, error: Exception) -> None:
-        """Waits for the database with a growing pause, then settles what the cut left uncertain."""
-        logger.error("The database is away: %s Trying again.", error)
-        pause = 0.1
-        while not self._killed and (self._draining_since is None or not self._grace_over()):
-            try:
-                if self._session is not None:
-                    self._session.close()
-                self._session = self._app.database.open()
-                self._settle()
-            except DatabaseUnavailable:
-                self._collect()  # what ends meanwhile is kept until it can be recorded
-                time.sleep(pause)
-                pause = min(pause * 2, 5.0)
-            else:
-                logger.info("The database is back.")
-                self._hungry, self._next_heartbeat = True, 0.0
-                return
+    # The database is away
 
-    def _grace_over(self) -> bool:
-        since = self._draining_since
-        return since is not None and clock.monotonic() - since > self._options.grace
+    def _lose(self, error: DatabaseError) -> None:
+        """Gives the connection up. What runs goes on; what has ended is kept until it can be recorded."""
+        self._away_since = self._away_since or clock.monotonic()
+        logger.error("The database is away: %s Trying again in %.1f s.", error, self._pause)
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        self._next_attempt = clock.monotonic() + self._pause
+        self._pause = min(self._pause * 2, RECONNECT_LAST)
+
+    def _reconnected(self) -> bool:
+        """Connects when it is time to try, and settles what the cut left uncertain."""
+        if clock.monotonic() < self._next_attempt:
+            return False
+        try:
+            self._session = self._app.database.open()
+            self._settle()
+        except SchemaError:
+            raise
+        except DatabaseError as error:
+            self._lose(error)
+            return False
+        away = clock.monotonic() - (self._away_since or clock.monotonic())
+        logger.warning("The database is back after %.1f s.", away)
+        self._away_since, self._pause = None, RECONNECT_FIRST
+        self._hungry, self._next_due = True, 0.0
+        self.membership.beat_soon()
+        if self._listener is not None:
+            self._listener.restart()
+        return True
 
     def _settle(self) -> None:
-        """Gives back what the database says this worker holds and it does not: the answer to a claim was lost."""
+        """Compares, by their tokens, what the database says this worker holds with what it does.
+
+        A claim whose answer was lost is given back, and what was taken away does not begin. An outcome whose answer was
+        lost is simply written again: with its claim gone it changes nothing.
+        """
+        held = {(task, claim_id) for task, claim_id in self._db.read("held_by", self.membership.worker_id)}
         ours = {(claim.id, claim.claim_id) for claim in self._held()}
-        for task, claim_id in self._db.read("held_by", self.worker_id):
-            if (task, claim_id) not in ours:
-                self._ended.append(Finished(_bare_claim(task, claim_id), Released()))
+        for task, claim_id in held - ours:
+            self._ended.append(Finished(_bare_claim(task, claim_id), Released()))
+        self._buffer = deque(claim for claim in self._buffer if (claim.id, claim.claim_id) in held)
 
     def _held(self) -> list[Claim]:
         return [*self._buffer, *self._executor.busy(), *(item.claim for item in self._ended)]
 
+    # Waiting
+
     def _wait(self) -> None:
-        now = clock.monotonic()
-        until = [self._next_heartbeat]
-        if self._draining_since is None:
-            if self._hungry and self._room() > 0:
-                return
-            until += [self._next_due, self._next_poll if self._room() > 0 else self._next_due]
-            if self._buffer:
-                until.append(self._buffered_at + HELD_TOO_LONG)
-        else:
-            until.append(self._draining_since + self._options.grace)
-        timeout = max(0.0, min(until) - now)
-        if self._options.burst and not self._executor.busy():
-            timeout = min(timeout, POLL_FIRST)
-        if self._ended:
-            timeout = 0.0
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_read, selectors.EVENT_READ)
-            for fileno in self._executor.filenos():
-                selector.register(fileno, selectors.EVENT_READ)
-            selector.select(timeout)
+        timeout = self._time_to_wait()
+        if timeout > 0 or not self._options.burst:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._wake_read, selectors.EVENT_READ)
+                for fileno in (*self._executor.filenos(), *self.membership.filenos()):
+                    selector.register(fileno, selectors.EVENT_READ)
+                ready = {key.fd for key, _ in selector.select(timeout)}
+            if not ready.isdisjoint(self.membership.filenos()):
+                self.membership.beat_soon()  # a neighbour has died
         with suppress(BlockingIOError):
             os.read(self._wake_read, 65536)
+
+    def _time_to_wait(self) -> float:
+        until = [self._executor.deadline()]
+        if self._draining_since is not None:
+            until.append(self._draining_since + self._options.grace)
+        if self._session is None:
+            until.append(self._next_attempt)
+        else:
+            if self._ended or self._stops:
+                return 0.0
+            until.append(self.membership.next_beat)
+            if self._draining_since is None:
+                if (self._hungry or self._parked) and self._room() > 0:
+                    return 0.0
+                until += [self._next_due, self._next_maintenance]
+                if self._room() > 0:
+                    until.append(self._next_poll)
+                if self._buffer:
+                    until.append(self._buffered_at + HELD_TOO_LONG)
+                if self._options.burst and not self._executor.busy():
+                    until.append(clock.monotonic() + POLL_FIRST)
+        return max(0.0, min(moment for moment in until if moment is not None) - clock.monotonic())
 
     def close(self) -> None:
         """Stops the executor, gives back whatever has not ended, and leaves the register."""
@@ -411,18 +533,16 @@ class Consumer:
                 logger.warning("%d running tasks were stopped and go back to their queues.", len(busy))
             if self._session is not None:
                 self._record()
-                self._db.run(
-                    lambda t: workers.heartbeat(
-                        t, self.worker_id, lease=LEASE, draining=True, conflicts=self._db.take_conflicts()
-                    )
-                )
-                self._db.run(lambda t: workers.unregister(t, self.worker_id))
-        except DatabaseUnavailable as error:
+                self.membership.leave(self._session)
+            elif self._ended:
+                logger.error("The database is away; what this worker held runs again when its lease ends.")
+        except DatabaseError as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)
         finally:
             if self._session is not None:
                 self._session.close()
                 self._session = None
+            self.membership.close()
             self._turn.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
@@ -436,6 +556,24 @@ def _bare_claim(task: int, claim_id: int) -> Claim:
     )  # fmt: skip
 
 
+def _log_stale(claim: Claim, stands: int) -> None:
+    if stands:
+        logger.warning(
+            "The outcome of task %d (%s) came too late and was dropped: its claim is %d now, not %d.",
+            claim.id,
+            claim.name,
+            stands,
+            claim.claim_id,
+        )
+    else:
+        logger.warning(
+            "The outcome of task %d (%s) was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
+            claim.id,
+            claim.name,
+            claim.claim_id,
+        )
+
+
 def _log(finished: Finished) -> None:
     claim, elapsed = finished.claim, finished.elapsed
     match finished.outcome:
@@ -447,6 +585,9 @@ def _log(finished: Finished) -> None:
             logger.warning("Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, message)
         case Cancelled(message):
             logger.info("Task %d (%s) was cancelled: %s", claim.id, claim.name, message)
+        case Crashed(message, charged, limit):
+            times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
+            logger.error("Task %d (%s) crashed (%s): %s", claim.id, claim.name, times, message)
         case Released():
             logger.info("Task %d (%s) was given back.", claim.id, claim.name)
         case Parked():

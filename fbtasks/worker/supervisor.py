@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 from types import FrameType
 from typing import Any
 
 from fbtasks.app import FBTasks
 from fbtasks.store.migrate import check_identity
 from fbtasks.worker.consumer import Consumer, WorkerOptions
-from fbtasks.worker.executors import make_executor
+from fbtasks.worker.executors import ChildOptions, make_executor
+from fbtasks.worker.pulse import Pulse
 
 logger = logging.getLogger("fbtasks.worker")
 
 
-def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str) -> None:
+def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, children: ChildOptions | None = None) -> None:
     """Runs a worker until a signal ends it, or, in a burst, until nothing is due.
 
-    Raises :class:`ForeignDatabaseError` before anything is claimed when the database is a copy.
+    When the schema is migrated meanwhile, the process replaces itself by a new one with the same command line. Raises
+    :class:`ForeignDatabaseError` before anything is claimed when the database is a copy.
     """
     with app.database.session() as session:
         check_identity(session)
-    consumer = Consumer(app, make_executor(options.pool, app_path, app, options.concurrency, level), options)
+    consumer = Consumer(app, make_executor(options.pool, app_path, app, options.concurrency, level, children), options)
     consumer.open()
     # Only now: the client library installs handlers of its own when it first attaches.
     previous = _install(consumer)
+    # User code in this very process may hold it up for as long as it likes; another one says meanwhile that it lives.
+    pulse = Pulse(app.settings, consumer.membership) if options.pool == "solo" else None
     try:
         consumer.start()
-        logger.info("Worker %s is ready.", options.name)
         consumer.run()
     finally:
+        if pulse is not None:
+            pulse.stop()
         signal.set_wakeup_fd(-1)
         consumer.close()
         for number, handler in previous.items():
             signal.signal(number, handler)
         app.close()
+    if consumer.outdated:
+        logger.info("Starting afresh.")
+        os.execv(sys.executable, [sys.executable, "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line
 
 
 def _install(consumer: Consumer) -> dict[signal.Signals, Any]:

@@ -109,7 +109,7 @@ def test_sixteen_executors_run_each_of_2000_tasks_once(project, producer, wait_f
 def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(project, producer, wait_for):
     first = [producer.send_task("proj.sleep", (1.0,)) for _ in range(6)]
     worker = project.worker("-c", "2")
-    wait_for(lambda: first[0].status == "STARTED")
+    wait_for(lambda: [result.status for result in first].count("STARTED") == 2)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0
     states = sorted(result.status for result in first)

@@ -20,6 +20,7 @@ from fbtasks import (
     UnknownQueueError,
     task,
 )
+from fbtasks.call import Finished, Stale, Succeeded
 from fbtasks.states import State
 from fbtasks.store import codec, results, tasks
 from fbtasks.testing import drain, eager
@@ -262,16 +263,17 @@ def test_from_plain_sql(app, add):
 
 def test_a_stale_claim_changes_nothing(app, add):
     add.delay(1, 1)
-    from fbtasks.call import Finished, Succeeded
-
     with app.database.session() as session:
         claim = session.run(lambda t: tasks.claim(t, 1, "default", 5))[0]
-        session.run(lambda t: tasks.release_worker(t, 1, crashed=True))
+        assert session.run(tasks.release_orphans) == 1  # nobody knows a worker 1
         again = session.run(lambda t: tasks.claim(t, 2, "default", 5))[0]
         stale = session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
-        assert stale == [claim.id]
+        assert stale == [Stale(claim.id, again.claim_id)]
+        assert not session.run(lambda t: tasks.start(t, claim))
         assert results.live_state(session, claim.id)[0] is State.RUNNING
-        assert (again.crash_count, again.claim_id) == (1, claim.claim_id + 1)
+        assert (again.crash_count, again.suspect) == (0, 1)
+        assert session.run(lambda t: tasks.finish(t, 2, 0, [Finished(again, Succeeded())])) == []
+        assert session.run(lambda t: tasks.finish(t, 2, 0, [Finished(again, Succeeded())])) == [Stale(claim.id, 0)]
 
 
 def test_definitions(app):

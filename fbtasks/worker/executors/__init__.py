@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from fbtasks.app import FBTasks
 from fbtasks.errors import ConfigurationError
 from fbtasks.worker.executors.base import Executor
-from fbtasks.worker.executors.children import ChildExecutor
+from fbtasks.worker.executors.children import ChildExecutor, ChildOptions
 from fbtasks.worker.executors.solo import SoloExecutor
+
+__all__ = ["POOLS", "ChildOptions", "Executor", "make_executor"]
 
 POOLS = ("processes", "threads", "asyncio", "solo")
 
 
-def make_executor(pool: str, app_path: str, app: object, concurrency: int, level: str) -> Executor:
+def make_executor(
+    pool: str, app_path: str, app: FBTasks, concurrency: int, level: str, options: ChildOptions | None = None
+) -> Executor:
     """The executor of that name. Raises :class:`ConfigurationError` for an unknown one."""
     if pool not in POOLS:
         raise ConfigurationError(f"unknown pool {pool!r}. Pools: {', '.join(POOLS)}.")
     if pool == "solo":
-        return SoloExecutor(app)  # type: ignore[arg-type]  # the app, typed loosely to keep imports one way
-    return ChildExecutor(pool, app_path, concurrency, level)
+        return SoloExecutor(app)
+    return ChildExecutor(pool, app_path, app, concurrency, level, options)

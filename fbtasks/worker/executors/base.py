@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fbtasks.call import Claim, Finished
+from fbtasks.call import Claim, Finished, Outcome
 
 
 class Executor(Protocol):
@@ -20,10 +20,16 @@ class Executor(Protocol):
         """The claims that run now."""
 
     def submit(self, claim: Claim) -> None:
-        """Begins to run *claim*; there is a free place."""
+        """Begins to run *claim*; there is a free place. A suspect gets a process of its own, where there are any."""
+
+    def interrupt(self, task: int, outcome: Outcome) -> None:
+        """Stops *task*, if it runs here, and gives it *outcome*, where that is possible."""
 
     def filenos(self) -> list[int]:
         """File descriptors that become readable when something has ended."""
+
+    def deadline(self) -> float | None:
+        """The monotonic time at which ``collect`` has something to do, whatever ends until then."""
 
     def collect(self) -> list[tuple[Finished, bool]]:
         """What has ended since the last call; the flag tells whether it is recorded already."""

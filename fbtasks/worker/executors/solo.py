@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Finished
+from fbtasks.call import Claim, Finished, Outcome
+from fbtasks.interrupts import AlarmInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
+from fbtasks.worker.limits import Limits
 
 
 class SoloExecutor:
-    """Runs each claim inside ``submit``; there is no isolation and no time limit."""
+    """Runs each claim inside ``submit``. Both time limits are exceptions inside the task, in the main thread only."""
 
     def __init__(self, app: FBTasks) -> None:
-        self._runner = Runner(app)
+        self._alarm = AlarmInterrupts()
+        self._limits = Limits(app)
+        self._runner = Runner(app, interrupts=self._alarm)
         self._transactional: TransactionalRunner | None = None
         self._done: list[tuple[Finished, bool]] = []
 
@@ -29,11 +33,18 @@ class SoloExecutor:
 
     def submit(self, claim: Claim) -> None:
         """Runs the claim to its end."""
-        task = self._runner.app.tasks.get(claim.name)
-        if task is not None and task.options.transactional and self._transactional is not None:
+        self._alarm.limits = self._limits.of(claim)
+        if self._limits.is_transactional(claim) and self._transactional is not None:
             self._done.append(self._transactional.run(claim))
         else:
             self._done.append((self._runner.run(claim), False))
+
+    def interrupt(self, task: int, outcome: Outcome) -> None:
+        """Nothing ever runs when this is asked."""
+
+    def deadline(self) -> float | None:
+        """None: nothing is to be done but to collect."""
+        return None
 
     def filenos(self) -> list[int]:
         """Nothing to wait for."""

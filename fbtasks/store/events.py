@@ -1,0 +1,90 @@
+"""Waiting for events of the database, on the client library's own interface.
+
+The driver's collector keeps its notifications in a queue that cannot compare two of them, loses what is posted between
+a wake and its flush, and may abort the process when it is closed while events are being posted. Here each answer's
+counts go into the next request, so that the engine answers at once when something was posted in between.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from fbtasks.store.session import Session
+from fbtasks.store.translate import translated
+
+_VERSION = b"\x01"
+
+
+class Events:
+    """The standing request for some events on a connection that serves nothing else."""
+
+    def __init__(self, session: Session, names: Iterable[str]) -> None:
+        """Asks for the events. Raises what the database answers, translated."""
+        from firebird.driver.interfaces import iEventCallbackImpl
+
+        came = self._came = threading.Event()
+        answers: list[bytes] = []
+        self._answers = answers
+
+        class Callback(iEventCallbackImpl):  # type: ignore[misc]  # the driver has no types
+            """Hears the engine, in a thread of the client library."""
+
+            def events_arrived(self, events: bytes) -> None:
+                answers.append(events)
+                came.set()
+
+            # The base class takes no arguments here, and the library passes itself. Python counts the references.
+            def add_ref(self, *_: object) -> None:
+                pass
+
+            def release(self, *_: object) -> int:
+                return 1
+
+        self._session = session
+        self._counts = dict.fromkeys((name.encode("ascii") for name in names), 0)
+        self._callback = Callback()
+        self._request: Any = None
+        self._ask()
+
+    def wait(self, seconds: float) -> list[str]:
+        """The names that were posted, as soon as there are any; none after *seconds*.
+
+        Raises :class:`DatabaseUnavailable` when the connection is found to be lost.
+        """
+        if not self._came.wait(seconds):
+            return []
+        self._came.clear()
+        came: set[bytes] = set()
+        while self._answers:
+            counts = _read(self._answers.pop(0))
+            came |= {name for name, count in counts.items() if count != self._counts.get(name)}
+            self._counts.update(counts)
+        self._ask()
+        return sorted(name.decode("ascii") for name in came)
+
+    def _ask(self) -> None:
+        request = _VERSION + b"".join(
+            bytes((len(name),)) + name + struct.pack("<I", count) for name, count in self._counts.items()
+        )
+        with translated(self._session.url):
+            self._request = self._session.connection._att.que_events(self._callback, request)
+
+    def close(self) -> None:
+        """Withdraws the request."""
+        if self._request is not None:
+            with suppress(Exception):
+                self._request.cancel()
+            self._request = None
+
+
+def _read(block: bytes) -> dict[bytes, int]:
+    counts, at = {}, 1
+    while at < len(block):
+        end = at + 1 + block[at]
+        counts[block[at + 1 : end]] = struct.unpack_from("<I", block, end)[0]
+        at = end + 4
+    return counts

@@ -1,0 +1,159 @@
+"""Who may do what on a server: three roles, what each needs, and the users that have them.
+
+What a role may do is written in ``sql/grants.sql``. A role is brought in line with it: what it lacks is granted, and
+what an older release gave it and this one does not is taken back. Rights that somebody gave it on tables of his own
+stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from fbtasks.errors import AuthenticationError, ConfigurationError, ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.sql import grants
+from fbtasks.store.session import Session
+
+ROLES: Final = {"producer": "FBTASKS_PRODUCER", "worker": "FBTASKS_WORKER", "operator": "FBTASKS_OPERATOR"}
+"""The roles by the names that people give."""
+_REGULAR: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
+_LONGEST: Final = 63
+
+
+class Right(NamedTuple):
+    """One right of one role."""
+
+    privilege: str
+    kind: str
+    name: str
+    role: str
+
+    def change(self, *, take_back: bool = False) -> str:
+        """The statement that gives it or takes it back."""
+        verb, direction = ("REVOKE", "FROM") if take_back else ("GRANT", "TO")
+        return f"{verb} {self.privilege} ON {self.kind} {self.name} {direction} ROLE {self.role}"
+
+
+def user_name(text: str) -> str:
+    """The user that the server means by *text* at a login.
+
+    Plain names are in capitals there, names with other characters or in double quotes as they are written. Raises
+    :class:`ConfigurationError` when no user can have that name.
+    """
+    quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    name = text[1:-1].replace('""', '"') if quoted else text.upper() if _REGULAR.fullmatch(text) else text
+    if not 0 < len(name) <= _LONGEST or not name.isprintable() or name != name.strip():
+        raise ConfigurationError(
+            f"{text!r:.100} cannot be the name of a user: it needs 1 to {_LONGEST} printable characters, without "
+            "spaces at its ends. Give the name as it is in the URL."
+        )
+    if name == "PUBLIC":
+        raise ConfigurationError("PUBLIC is everybody, and a role is for users that are named. Name them.")
+    return name
+
+
+def role_name(role: str) -> str:
+    """The role's name in the database. Raises :class:`ConfigurationError` for one that does not exist."""
+    if role not in ROLES:
+        raise ConfigurationError(f"unknown role {role!r}. Known roles: {', '.join(ROLES)}.")
+    return ROLES[role]
+
+
+def give(session: Session, role: str, user: str) -> bool:
+    """Gives *user* (a name as :func:`user_name` makes it) the role; the roles are made or brought up to date.
+
+    It is a default role: in force from the user's next login, with no word about it in the URL. False when the user
+    had it. Raises :class:`AuthenticationError` when the session's own user may not grant it.
+    """
+    name = role_name(role)
+    _make_roles(session)
+    refresh(session)
+    if session.read("role_member", name, user) == [(True,)]:
+        return False
+    _change(session, f"GRANT DEFAULT {name} TO USER {_quoted(user)}")
+    return True
+
+
+def take(session: Session, role: str, user: str) -> bool:
+    """Takes the role from *user*; False when the user did not have it. Connections keep it until they end."""
+    name = role_name(role)
+    if not session.read("role_member", name, user):
+        return False
+    _change(session, f"REVOKE {name} FROM USER {_quoted(user)}")
+    return True
+
+
+def refresh(session: Session) -> int:
+    """Brings the roles that exist in line with this release. Gives the number of rights that changed."""
+    roles = _roles(session)
+    if not roles:
+        return 0
+    wanted, known = set(), set()
+    for right in _possible(session):
+        known.add(right.name)
+        if right.role in roles:
+            wanted.add(right)
+    letters = {"X": ("EXECUTE", "PROCEDURE"), "S": ("SELECT", "TABLE")}
+    there = {
+        Right(*letters[letter], name, role)
+        for role, letter, name in session.read("role_privileges")
+        if role in roles and letter in letters and name in known
+    }
+    for right in sorted(there - wanted):
+        _change(session, right.change(take_back=True))
+    for right in sorted(wanted - there):
+        _change(session, right.change())
+    return len(wanted ^ there)
+
+
+def unknown_users(session: Session, users: Iterable[str]) -> list[str]:
+    """Those of *users* that the server does not know, as far as the session's own user can tell."""
+    try:
+        known = {row[0] for row in session.read("users")}
+    except DatabaseError:  # the embedded engine may have no users at all
+        return []
+    return [user for user in users if user not in known] if len(known) > 1 else []
+
+
+def _make_roles(session: Session) -> None:
+    """Makes all three at once: a role that did not exist could be made, and held, by anybody who may make roles."""
+    for name in sorted(set(ROLES.values()) - _roles(session)):
+        try:
+            _change(session, f"CREATE ROLE {name}")
+        except AuthenticationError:
+            if name not in _roles(session):  # else somebody else made it at the same moment
+                raise
+
+
+def _roles(session: Session) -> set[str]:
+    return {row[0] for row in session.read("roles")} & set(ROLES.values())
+
+
+def _possible(session: Session) -> Iterator[Right]:
+    """The rights of ``grants.sql`` for the objects that this database has."""
+    objects: dict[tuple[str, str], list[str]] = {}
+    for kind, name in session.read("role_objects"):
+        base = re.sub(r"_V\d+$", "", name) if kind == "PROCEDURE" else name
+        objects.setdefault((kind, base), []).append(name)
+    for grant in grants():
+        for name in objects.get((grant.kind, grant.name), ()):
+            for role in grant.roles:
+                yield Right(grant.privilege, grant.kind, name, role)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _change(session: Session, statement: str) -> None:
+    try:
+        session.run(lambda t: t.script(statement))
+    except (ConflictError, DatabaseUnavailable):
+        raise
+    except DatabaseError as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise AuthenticationError(
+            f"{session.url}: the user may not do: {statement} ({reason}). Run the command as the owner of the database "
+            "or as SYSDBA."
+        ) from error

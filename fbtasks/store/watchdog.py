@@ -1,0 +1,70 @@
+"""Giving up on a server that has stopped to answer: a firewall that forgot the connection, a host that vanished.
+
+The client library waits for an answer without end. One thread per process looks now and then at what is being waited
+for, and cuts the connection (on this side alone) on which somebody has waited for longer than :data:`PATIENCE`; the
+wait then ends with an error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, Final
+
+from fbtasks import clock
+
+PATIENCE: Final = 20.0
+"""Seconds in which a server must have answered. Nothing that fbtasks asks takes as long."""
+_LOOK: Final = 1.0
+
+_waits: dict[int, tuple[float, Any]] = {}
+_numbers = count()
+_started = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+@contextmanager
+def guard(connection: Any) -> Iterator[None]:
+    """For the block, which asks the database something on *connection*, it is watched."""
+    if _thread is None:
+        _start()
+    number = next(_numbers)
+    _waits[number] = (clock.monotonic() + PATIENCE, connection)
+    try:
+        yield
+    finally:
+        _waits.pop(number, None)
+
+
+def cancel(connection: Any) -> None:
+    """Has the engine end the statement that runs on *connection*, with an error in its thread."""
+    from firebird.driver import CancelType
+
+    connection._att.cancel_operation(CancelType.RAISE)
+
+
+def _abort(connection: Any) -> None:
+    from firebird.driver import CancelType
+
+    connection._att.cancel_operation(CancelType.ABORT)
+
+
+def _start() -> None:
+    global _thread
+    with _started:
+        if _thread is None:
+            _thread = threading.Thread(target=_look, name="fbtasks-watchdog", daemon=True)
+            _thread.start()
+
+
+def _look() -> None:
+    pause = threading.Event()
+    while not pause.wait(_LOOK):
+        now = clock.monotonic()
+        for number, (until, connection) in list(_waits.items()):
+            if now > until:
+                _waits.pop(number, None)
+                with suppress(Exception):
+                    _abort(connection)

@@ -1,0 +1,83 @@
+"""Heartbeats of a solo worker, from a process beside it: its own thread runs user code, which may take any time.
+
+``python -m fbtasks.worker.pulse FD``. The process ends with its worker, and is silent while that is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from fbtasks.config import Settings
+from fbtasks.errors import DatabaseError
+from fbtasks.store import workers
+from fbtasks.store.database import Database
+from fbtasks.store.session import Session
+from fbtasks.worker import hosts
+from fbtasks.worker.executors.process import reap
+from fbtasks.worker.membership import Membership, Rhythm
+
+
+class Pulse:
+    """The process, as its worker has it. Settings and password go to it over a socket."""
+
+    def __init__(self, settings: Settings, membership: Membership) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "fbtasks.worker.pulse", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0
+        )
+        theirs.close()
+        reap(self._process)
+        self._pipe: Connection[object, object] = Connection(ours.detach())
+        self._pipe.send((replace(settings, auto_migrate=False), membership.worker_id, membership.rhythm))
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        self._process.kill()
+        self._process.wait()
+
+
+def main(arguments: list[str]) -> int:
+    """Runs until the socket is closed."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    os.set_inheritable(int(arguments[0]), False)
+    pipe: Connection[Any, Any] = Connection(int(arguments[0]))
+    settings, worker_id, rhythm = pipe.recv()
+    worker = os.getppid()
+    database = Database(settings)
+    session: Session | None = None
+    while not pipe.poll(rhythm.heartbeat):
+        if hosts.is_stopped(worker):
+            continue
+        try:
+            session = session or database.open()
+            _beat(session, worker_id, rhythm)
+        except DatabaseError:
+            if session is not None:
+                session.close()
+            session = None
+    if session is not None:
+        session.close()
+    return 0
+
+
+def _beat(session: Session, worker_id: int, rhythm: Rhythm) -> None:
+    session.run(
+        lambda t: workers.heartbeat(t, worker_id, lease=rhythm.lease, draining=False, conflicts=0, grace=rhythm.grace)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

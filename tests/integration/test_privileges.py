@@ -1,0 +1,459 @@
+"""Roles: what `fbtasks grant` gives, and on a server what each role can and cannot do."""
+
+import os
+import re
+import secrets
+from urllib.parse import quote
+
+import pytest
+
+from fbtasks import FBTasks, ResultTimeout
+from fbtasks.config import DatabaseURL
+from fbtasks.errors import AuthenticationError, ConfigurationError
+from fbtasks.sql import grants as lines
+from fbtasks.states import State
+from fbtasks.store import engine, grants, results
+from fbtasks.testing import drain
+
+SERVER = os.environ.get("FBTASKS_TEST_URL")
+
+INNER = {"QUEUE_INSERT", "QUEUE_BURY", "QUEUE_TAKE_BACK", "QUEUE_WHOSE"}
+"""Called by other procedures alone: whoever could execute one could forge an enqueuer or bury a task."""
+
+
+def ask(session, sql, *params):
+    with session.connection.cursor() as cursor:
+        cursor.stream_blob_threshold = -1
+        rows = cursor.execute(sql, params).fetchall()
+    session.connection.commit()
+    return rows
+
+
+def rights(session, role):
+    sql = (
+        "SELECT TRIM(RDB$RELATION_NAME), TRIM(RDB$PRIVILEGE) FROM RDB$USER_PRIVILEGES "
+        "WHERE RDB$USER = ? AND RDB$USER_TYPE = 13"
+    )
+    return {tuple(row) for row in ask(session, sql, role)}
+
+
+def members(session, role):
+    sql = "SELECT TRIM(RDB$USER), TRIM(RDB$FIELD_NAME) FROM RDB$USER_PRIVILEGES WHERE RDB$RELATION_NAME = ?"
+    return {tuple(row) for row in ask(session, sql, role) if row[0] != "SYSDBA"}
+
+
+def base(procedure):
+    return re.sub(r"_V\d+$", "", procedure)
+
+
+def test_every_procedure_is_granted_or_inner(app):
+    with app.database.session() as session:
+        there = {
+            name
+            for (name,) in ask(session, "SELECT TRIM(RDB$PROCEDURE_NAME) FROM RDB$PROCEDURES WHERE RDB$SYSTEM_FLAG = 0")
+        }
+    listed = {line.name for line in lines() if line.kind == "PROCEDURE"}
+    unlisted = {name for name in there if base(name) not in listed | INNER}
+    assert not unlisted, "add them to sql/grants.sql, or to INNER when no caller needs them"
+    assert not listed & INNER
+    assert {role for line in lines() for role in line.roles} == set(grants.ROLES.values())
+
+
+def test_granting_twice_is_granting_once(app):
+    with app.database.session() as session:
+        for role in grants.ROLES:
+            assert grants.give(session, role, "ANN")
+            before = rights(session, grants.ROLES[role])
+            assert not grants.give(session, role, "ANN")
+            assert rights(session, grants.ROLES[role]) == before
+        assert grants.refresh(session) == 0
+        producer = rights(session, "FBTASKS_PRODUCER")
+        worker, operator = rights(session, "FBTASKS_WORKER"), rights(session, "FBTASKS_OPERATOR")
+        assert members(session, "FBTASKS_PRODUCER") == {("ANN", "D")}
+    assert {name for name, letter in producer if letter == "S"} == {"QUEUE_SCHEMA"}
+    assert {base(name) for name, letter in producer if letter == "X"} == {
+        line.name for line in lines() if line.kind == "PROCEDURE" and "FBTASKS_PRODUCER" in line.roles
+    } & {base(name) for name, letter in producer | worker | operator}
+    assert ("QUEUE_ENQUEUE_V1", "X") in producer
+    assert ("QUEUE_HISTORY", "S") in operator - worker
+    assert ("QUEUE_RETRY_V1", "X") in operator - worker
+    assert ("QUEUE_REGISTER_V1", "X") in worker - operator
+    assert {letter for _, letter in producer | worker | operator} == {"X", "S"}
+    assert not {base(name) for name, _ in producer | worker | operator} & INNER
+
+
+def test_roles_are_brought_up_to_date(app):
+    with app.database.session() as session:
+        grants.give(session, "producer", "ANN")
+        for statement in (
+            "REVOKE EXECUTE ON PROCEDURE QUEUE_STATE_V1 FROM ROLE FBTASKS_PRODUCER",
+            "GRANT EXECUTE ON PROCEDURE QUEUE_CANCEL_V1 TO ROLE FBTASKS_PRODUCER",
+            "CREATE TABLE MINE (ID INTEGER)",
+            "GRANT SELECT ON TABLE MINE TO ROLE FBTASKS_PRODUCER",
+        ):
+            session.run(lambda t, s=statement: t.script(s))
+        session.run(lambda t: t.script("DROP ROLE FBTASKS_WORKER"))
+    app.migrate()
+    with app.database.session() as session:
+        found = rights(session, "FBTASKS_PRODUCER")
+        assert ("QUEUE_STATE_V1", "X") in found
+        assert ("QUEUE_CANCEL_V1", "X") not in found
+        assert ("MINE", "S") in found
+        assert not rights(session, "FBTASKS_WORKER")
+
+
+def test_a_role_that_was_no_default_becomes_one(app):
+    with app.database.session() as session:
+        grants.give(session, "worker", "BOB")
+        session.run(lambda t: t.script("GRANT FBTASKS_WORKER TO USER ANN"))
+        assert ("ANN", None) in members(session, "FBTASKS_WORKER")
+        assert grants.give(session, "worker", "ANN")
+        assert members(session, "FBTASKS_WORKER") == {("ANN", "D"), ("BOB", "D")}
+        assert grants.take(session, "worker", "ANN")
+        assert not grants.take(session, "worker", "ANN")
+        assert members(session, "FBTASKS_WORKER") == {("BOB", "D")}
+
+
+@pytest.mark.parametrize(
+    "name", ['x"; DROP TABLE QUEUE_TASK; --', "o'brien", "web-app", "Ünï", "ROLE", '""', "a b", "x" * 63]
+)
+def test_odd_names_are_only_names(app, name):
+    with app.database.session() as session:
+        user = grants.user_name(f'"{name.replace(chr(34), chr(34) * 2)}"')
+        assert user == name
+        assert grants.give(session, "producer", user)
+        assert members(session, "FBTASKS_PRODUCER") == {(name, "D")}
+        assert grants.take(session, "producer", user)
+        assert not members(session, "FBTASKS_PRODUCER")
+        assert session.read("queues") == []
+
+
+def test_names_are_those_of_a_login():
+    assert [grants.user_name(text) for text in ("ann", "Ann_1$", "web-app", '"ann"', "Ünï")] == [
+        "ANN", "ANN_1$", "web-app", "ann", "Ünï",
+    ]  # fmt: skip
+    for bad in ("", '""', " ann", "ann ", "a\nb", "x" * 64, "public", '"PUBLIC"', "a\0b"):
+        with pytest.raises(ConfigurationError):
+            grants.user_name(bad)
+    with pytest.raises(ConfigurationError, match=r"'admin'.*producer, worker, operator"):
+        grants.role_name("admin")
+
+
+def test_the_command(project):
+    project.run("migrate")
+    done = project.run("grant", "producer", "ann", "bob")
+    assert done.stdout == "ANN has the role producer now.\nBOB has the role producer now.\n"
+    assert ("permissions of the file" in done.stderr) == (SERVER is None)
+    assert ("no user ANN yet" in done.stderr) == (SERVER is not None and "no user BOB yet" in done.stderr)
+    assert "had the role producer" in project.run("grant", "producer", "ann").stdout
+    assert project.run("grant", "producer", "ann", "--revoke").stdout == "ANN has lost the role producer.\n"
+    assert project.run("grant", "producer", "ann", "--revoke").stdout == "ANN did not have the role producer.\n"
+    wrong = project.run("grant", "admin", "ann", check=False)
+    assert (wrong.returncode, "'producer', 'worker', 'operator'" in wrong.stderr) == (2, True)
+    public = project.run("grant", "producer", "public", check=False)
+    assert (public.returncode, "Error: PUBLIC is everybody" in public.stderr) == (2, True)
+
+
+def test_a_payload_goes_to_a_task_of_the_same_transaction_only(app):
+    with app.database.session() as session:
+        (number,) = ask(session, "SELECT ID FROM QUEUE_ENQUEUE_V1('x')")[0]
+        session.run(lambda t: t.script(f"UPDATE QUEUE_TASK SET PAYLOAD = NULL WHERE ID = {number}"))
+        session.run(lambda t: t.execute("put_payload", number, b"[[1], {}]"))
+        assert session.read("payload", number) == []
+
+
+# What follows needs a server: the embedded engine knows no users.
+
+
+class Users:
+    """Users of the server that live as long as a test."""
+
+    def __init__(self, url):
+        self.url = DatabaseURL.parse(url)
+        self.admin = engine.connect(self.url)
+        self.apps = []
+        self.names = []
+
+    def add(self, *roles, name=None):
+        """The URL of a new user with these roles."""
+        name = name or f"FBT_{secrets.token_hex(6).upper()}"
+        password = secrets.token_hex(8)
+        quoted = '"' + name.replace('"', '""') + '"'
+        try:
+            self._do(f"CREATE USER {quoted} PASSWORD '{password}'")
+        except Exception as error:
+            pytest.skip(f"the login of FBTASKS_TEST_URL may not create users: {error}")
+        self.names.append(quoted)
+        with self.owner().database.session() as session:
+            for role in roles:
+                grants.give(session, role, name)
+        login = f"{quote(name, safe='')}:{password}"
+        return f"firebird://{login}@{self.url.host}:{self.url.port}/{self.url.database}"
+
+    def owner(self):
+        """An app whose user owns the database."""
+        login = f"{quote(self.url.user, safe='')}:{quote(self.url.password, safe='')}"
+        return self.app(f"firebird://{login}@{self.url.host}:{self.url.port}/{self.url.database}")
+
+    def app(self, url):
+        """An app at *url*, with three tasks."""
+        app = FBTasks("test", url)
+        app.task(name="add")(lambda a, b: a + b)
+        app.task(name="length")(len)
+        app.task(name="repeat")(lambda text, times: text * times)
+        self.apps.append(app)
+        return app
+
+    def _do(self, statement):
+        try:
+            self.admin.execute_immediate(statement)
+            self.admin.commit()
+        except Exception:
+            self.admin.rollback()
+            raise
+
+    def close(self):
+        for app in self.apps:
+            app.close()
+        try:
+            for name in self.names:
+                self._do(f"DROP USER {name}")
+        finally:
+            self.admin.close()
+
+
+@pytest.fixture
+def users(url):
+    if SERVER is None:
+        pytest.skip("needs a server: FBTASKS_TEST_URL")
+    found = Users(url)
+    yield found
+    found.close()
+
+
+def denied(session, sql):
+    try:
+        ask(session, sql)
+    except Exception as error:
+        session.connection.rollback()
+        return "no permission" in str(error)
+    return False
+
+
+def test_a_producer_enqueues_and_reads_its_results(app, users):
+    producer = users.app(users.add("producer"))
+    runner = users.owner()
+    add, length, repeat = (producer.tasks[name] for name in ("add", "length", "repeat"))
+    one = add.delay(2, 3)
+    many = add.delay_many([(n, 1) for n in range(5)])
+    large = length.delay("x" * 100_000)
+    named = add.apply_async((4, 4), task_id="order-ä")
+    long = repeat.delay("ab", 50_000)
+    scheduled = add.apply_async((1, 1), countdown=3600)
+    failing = add.delay(1, None)
+    with producer.database.session() as session:
+        (plain,) = ask(session, "SELECT ID FROM QUEUE_ENQUEUE_V1('length', '[\"" + "y" * 5000 + "\"]')")[0]
+    connection = producer.connect()
+    using = add.using(connection).delay(5, 6)
+    large_using = length.using(connection).delay("z" * 70_000)
+    connection.commit()
+    connection.close()
+    assert {r.status for r in (one, large, named, scheduled, using)} == {"PENDING"}
+    assert scheduled.revoke()
+    drain(runner)
+    assert one.get(timeout=10) == 5
+    assert [r.get(timeout=10) for r in many] == [1, 2, 3, 4, 5]
+    assert large.get(timeout=10) == 100_000
+    assert producer.AsyncResult("order-ä").get(timeout=10) == 8
+    assert long.get(timeout=10) == "ab" * 50_000
+    assert producer.AsyncResult(plain).get(timeout=10) == 5000
+    assert using.get(timeout=10) == 11
+    assert large_using.get(timeout=10) == 70_000
+    with pytest.raises(TypeError):
+        failing.get(timeout=10)
+    assert "TypeError" in failing.traceback
+    assert (failing.status, scheduled.status) == ("FAILURE", "REVOKED")
+    assert one.forget()
+    assert one.status == "PENDING"
+
+
+def test_a_producer_knows_no_other_tasks(app, users):
+    producer, other = users.app(users.add("producer")), users.app(users.add("producer"))
+    add = other.tasks["add"]
+    waiting = add.apply_async((1, 1), countdown=3600, task_id="theirs")
+    done = add.delay(1, 2)
+    number = int(done.id)
+    owner = users.owner()
+    drain(owner)
+    assert done.get(timeout=10) == 3
+    for foreign in (producer.AsyncResult(done.id), producer.AsyncResult("theirs"), producer.AsyncResult("nobody's")):
+        assert (foreign.status, foreign.ready(), foreign.traceback) == ("PENDING", False, None)
+        assert not foreign.revoke()
+        assert not foreign.forget()
+        with pytest.raises(ResultTimeout):
+            foreign.get(timeout=0.1)
+    with owner.database.session() as session:
+        theirs = results.find_id(session, "theirs")
+        assert results.live_state(session, theirs) == (State.SCHEDULED, 0)
+        assert results.outcome(session, number).state is State.SUCCEEDED
+        assert results.find(session, theirs).enqueued_by not in (None, users.url.user.upper())
+    assert waiting.status == "PENDING"
+    with producer.database.session() as session:
+        for procedure in ("STATE", "OUTCOME"):
+            assert ask(session, f"SELECT * FROM QUEUE_{procedure}_V1({theirs})") == []
+        taken = "SELECT DUPLICATE FROM QUEUE_ENQUEUE_V1('add', '[]', '{}', NULL, 'default', 0, 'theirs')"
+        # The id is taken, which is all that anybody learns.
+        assert ask(session, taken) == [(1,)]
+        # A payload for somebody else's task goes nowhere.
+        session.run(lambda t: t.execute("put_payload", theirs, b"[[9, 9], {}]"))
+    with owner.database.session() as session:
+        assert session.read("payload", theirs) == []
+    assert waiting.revoke()
+    assert done.forget()
+
+
+def test_a_producer_touches_nothing_else(app, users):
+    app.migrate()
+    producer = users.app(users.add("producer"))
+    tables = [line.name for line in lines() if line.kind == "TABLE" and "FBTASKS_PRODUCER" not in line.roles]
+    number = producer.tasks["add"].delay(1, 1).id
+    with producer.database.session() as session:
+        for table in tables:
+            assert denied(session, f"SELECT 1 FROM {table}"), table
+            assert denied(session, f"DELETE FROM {table}"), table
+        for statement in (
+            "UPDATE QUEUE_SCHEMA SET VERSION = 9",
+            f"UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = {number}",
+            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL)",
+            "SELECT * FROM QUEUE_FINISH_V1(1, 0, '')",
+            "SELECT * FROM QUEUE_PROMOTE_V1(10)",
+            "SELECT * FROM QUEUE_RELEASE_V1(1, 1, 1)",
+            f"SELECT * FROM QUEUE_CANCEL_V1({number})",
+            f"SELECT * FROM QUEUE_RETRY_V1({number})",
+            f"SELECT * FROM QUEUE_FORGET_V1({number})",
+            "SELECT * FROM QUEUE_PURGE_V1('default', 10)",
+            "SELECT * FROM QUEUE_PRUNE_V1(10, 0, 10)",
+            f"EXECUTE PROCEDURE QUEUE_WHOSE_V1({number})",
+            f"EXECUTE PROCEDURE QUEUE_BURY_V1({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
+            "EXECUTE PROCEDURE QUEUE_INSERT_V1('x', 'default', 0, NULL, NULL, NULL, NULL, 'application/json', '[]')",
+            "EXECUTE PROCEDURE QUEUE_UNREGISTER_V1(1)",
+            "SELECT QUEUE_SEES_V1('SYSDBA') FROM RDB$DATABASE",
+            "SELECT NEXT VALUE FOR QUEUE_TASK_SEQ FROM RDB$DATABASE",
+        ):
+            assert denied(session, statement), statement
+        with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_OPERATOR.*SYSDBA"):
+            grants.give(session, "operator", "ANN")
+        with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_PRODUCER.*SYSDBA"):
+            grants.give(session, "producer", "ANN")
+
+
+def test_a_user_without_a_role_is_told_what_to_do(app, users):
+    app.migrate()
+    nobody = users.app(users.add())
+    with pytest.raises(AuthenticationError, match="fbtasks grant ROLE USER"):
+        nobody.tasks["add"].delay(1, 1)
+    odd = users.app(users.add("producer", name=f'we"b-App {secrets.token_hex(4)}'))
+    assert odd.tasks["add"].delay(1, 1).status == "PENDING"
+
+
+def test_who_may_not_make_roles_is_told_who_may(users, project):
+    project.run("migrate")
+    project.env["FBTASKS_URL"] = users.add()
+    first = project.run("grant", "producer", "ann", check=False)
+    assert first.returncode == 1
+    assert "fbtasks grant ROLE USER" in first.stderr  # it may not even read the version of the schema
+    users._do(f"GRANT SELECT ON TABLE QUEUE_SCHEMA TO USER {users.names[-1]}")
+    done = project.run("grant", "producer", "ann", check=False)
+    assert done.returncode == 1
+    assert "CREATE ROLE FBTASKS_OPERATOR (" in done.stderr
+    assert "Run the command as the owner of the database or as SYSDBA." in done.stderr
+
+
+def test_a_worker_works(app, users, project):
+    project.run("migrate")
+    producer, worker = users.add("producer"), users.add("worker")
+    project.write(
+        """
+        @app.task
+        def add(a, b):
+            return a + b
+
+        @app.task
+        def nested(text):
+            return add.delay(1, len(text)).id
+
+        @app.task(transactional=True, bind=True)
+        def careful(self):
+            return 7
+
+        @app.task
+        def breaks():
+            raise ValueError("no")
+        """
+    )
+    project.env["FBTASKS_URL"] = producer
+    enqueue = [project.run("call", f"proj.{name}", "--args", args).stdout.strip() for name, args in (
+        ("add", "[2, 3]"), ("nested", '["' + "x" * 9000 + '"]'), ("careful", "[]"), ("breaks", "[]"), ("unknown", "[]"),
+    )]  # fmt: skip
+    refused = project.run("worker", "-A", "proj", "--burst", check=False)
+    assert refused.returncode == 1
+    assert "fbtasks grant ROLE USER" in refused.stderr
+    project.env["FBTASKS_URL"] = worker
+    project.run("worker", "-A", "proj", "--burst", "-c", "1")
+    project.env["FBTASKS_URL"] = producer
+    assert project.run("result", enqueue[0]).stdout == "5\n"
+    assert project.run("result", enqueue[2]).stdout == "7\n"
+    assert "ValueError: no" in project.run("result", enqueue[3], check=False).stderr
+    inner = project.run("result", enqueue[1]).stdout.strip().strip('"')
+    missing = project.run("result", inner, check=False)
+    assert "there is no task" in missing.stderr  # the worker enqueued that one
+    project.env["FBTASKS_URL"] = worker
+    assert project.run("result", inner).stdout == "9001\n"
+    assert project.run("retry", enqueue[3], check=False).returncode == 1
+    assert "no permission" in project.run("inspect", "failed", check=False).stderr
+
+
+def test_an_operator_operates(app, users, project):
+    project.run("migrate")
+    producer, operator = users.app(users.add("producer")), users.add("operator")
+    runner = users.owner()
+    add = producer.tasks["add"]
+    failed, again, late, kept = add.delay(1, None), add.delay(2, None), add.delay(1, 1), add.delay(3, None)
+    assert late.revoke()
+    drain(runner)
+    waiting = [add.apply_async((1, 1), countdown=3600) for _ in range(3)]
+    project.env["FBTASKS_URL"] = operator
+    assert "add" in project.run("inspect", "failed").stdout
+    for what in ("active", "ready", "scheduled", "parked", "queues", "workers", "stats"):
+        project.run("inspect", what)
+    assert "TypeError" in project.run("inspect", "task", failed.id).stdout
+    project.run("retry", again.id)
+    project.run("discard", failed.id)
+    project.run("cancel", waiting[0].id)
+    assert waiting[0].status == "REVOKED"
+    assert "3 tasks deleted" in project.run("purge", "default", "-y").stdout
+    project.run("prune")
+    assert project.run("health", check=False).returncode == 1
+    assert "TypeError" in project.run("result", kept.id, check=False).stderr
+    with users.app(operator).database.session() as session:
+        for statement in (
+            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL)",
+            "SELECT * FROM QUEUE_FINISH_V1(1, 0, '')",
+            "SELECT * FROM QUEUE_ENQUEUE_V1('add')",
+            "DELETE FROM QUEUE_HISTORY",
+            "UPDATE QUEUE_IDENTITY SET ID = 2",
+        ):
+            assert denied(session, statement), statement
+
+
+def test_a_role_taken_is_gone_at_the_next_login(app, users):
+    app.migrate()
+    url = users.add("producer")
+    first = users.app(url)
+    first.tasks["add"].delay(1, 1)
+    first.close()
+    name = users.names[-1].strip('"')
+    with app.database.session() as session:
+        assert grants.take(session, "producer", name)
+    with pytest.raises(AuthenticationError):
+        users.app(url).tasks["add"].delay(1, 1)
