@@ -39,7 +39,25 @@ def url(tmp_path):
     engine.connect(DatabaseURL.parse(text), create=True).close()
     FBTasks("maker", text).migrate()
     yield text
-    engine.connect(DatabaseURL.parse(text)).drop_database()
+    _drop(DatabaseURL.parse(text))
+
+
+def _drop(url):
+    """Drops a database on a server, where the connections of killed processes may live for a moment longer."""
+    limit = time.monotonic() + 30
+    while True:
+        connection = engine.connect(url)
+        try:
+            connection.execute_immediate("DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID <> CURRENT_CONNECTION")
+            connection.commit()
+            connection.drop_database()
+        except Exception:
+            connection.close()
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 @pytest.fixture

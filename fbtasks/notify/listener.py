@@ -34,6 +34,7 @@ class Listener:
         self._names = list(names)
         self._wake = wake
         self._stopping = threading.Event()
+        self._session: Session | None = None
         self._thread = threading.Thread(target=self._listen, name="fbtasks-events", daemon=True)
 
     def start(self) -> None:
@@ -42,11 +43,10 @@ class Listener:
         atexit.register(self.stop)
 
     def _listen(self) -> None:
-        session: Session | None = None
         events: Events | None = None
         try:
-            session = self._database.open()
-            events = Events(session, self._names)
+            self._session = self._database.open()
+            events = Events(self._session, self._names)
             while not self._stopping.is_set():
                 if came := events.wait(_WAKE_TO_LOOK):
                     self._wake(came)
@@ -56,15 +56,18 @@ class Listener:
         finally:
             if events is not None:
                 events.close()
-            if session is not None:
-                session.close()
+            if self._session is not None:
+                self._session.close()
 
     def stop(self) -> None:
         """Ends the thread and closes the connection."""
         self._stopping.set()
         atexit.unregister(self.stop)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(10 * _WAKE_TO_LOOK)
+            self._thread.join(5 * _WAKE_TO_LOOK)
+            if self._thread.is_alive() and self._session is not None:
+                self._session.abort()  # it waits for an answer that does not come
+                self._thread.join(5 * _WAKE_TO_LOOK)
 
 
 class WatchedListener:

@@ -6,13 +6,12 @@ import atexit
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 from fbtasks.store import engine, grants, migrate
-from fbtasks.store.pool import ConnectionPool
+from fbtasks.store.pool import Pool
 from fbtasks.store.session import Session
 
 T = TypeVar("T")
@@ -24,8 +23,7 @@ class Database:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.url = settings.url
-        self._pool: ConnectionPool | None = None
-        self._sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
+        self._pool: Pool | None = None
         self._ready = False
         self._lock = threading.RLock()
 
@@ -33,19 +31,17 @@ class Database:
     def session(self) -> Iterator[Session]:
         """A session for a short while; others wait for it when all are lent."""
         self.make_ready()
-        pool = self._pool
-        if pool is None:
-            with self._lock:
-                pool = self._pool = self._pool or ConnectionPool(
-                    self.url, size=self.settings.pool_size, timeout=self.settings.pool_timeout
-                )
+        with self._pooled().session() as session:
+            yield session
+
+    def _pooled(self) -> Pool:
+        with self._lock:
+            if self._pool is None:
+                settings = self.settings
+                self._pool = Pool(self.url, self._open, size=settings.pool_size, timeout=settings.pool_timeout)
                 # Only now: the driver's own exit function, which shuts the library down, must run after this one.
                 atexit.register(self._at_exit)
-        with pool.connection() as connection:
-            session = self._sessions.get(connection)
-            if session is None:
-                session = self._sessions[connection] = Session(connection, self.url)
-            yield session
+            return self._pool
 
     def use(self, work: Callable[[Session], T]) -> T:
         """*work* with a session, and once more with a new one when the first turns out to have died in the pool.
@@ -61,8 +57,7 @@ class Database:
             except DatabaseUnavailable:
                 if fresh:
                     raise
-        if self._pool is not None:
-            self._pool.close()  # the others are most likely dead as well
+        self._pooled().close()  # the others are most likely dead as well
         with self.session() as session:
             session.fresh = False
             return work(session)
@@ -122,9 +117,6 @@ class Database:
         """Closes the pooled connections; the next use opens new ones."""
         with self._lock:
             atexit.unregister(self._at_exit)
-            for session in list(self._sessions.values()):
-                session.close()
-            self._sessions.clear()
             if self._pool is not None:
                 self._pool.close()
                 self._pool = None

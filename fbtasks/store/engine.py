@@ -21,6 +21,7 @@ from weakref import WeakSet
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import EngineError, ForkError, SchemaError
 from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
+from fbtasks.store.lost import bury, hush
 from fbtasks.store.signals import preserved_signals
 from fbtasks.store.translate import translate
 
@@ -58,7 +59,14 @@ def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = Non
             connection = _create(url, page_size) if create else _attach(url, charset)
     except Exception as error:
         raise translate(error, url) from error
-    _check_version(connection, url)
+    try:
+        _check_version(connection, url)
+    except SchemaError:
+        connection.close()
+        raise
+    except Exception as error:
+        bury(connection)
+        raise translate(error, url) from error
     _open.add(connection)
     return connection
 
@@ -119,7 +127,6 @@ def _create(url: DatabaseURL, page_size: int) -> Any:
 def _check_version(connection: Any, url: DatabaseURL) -> None:
     version = float(connection.info.engine_version)
     if version < 5.0:
-        connection.close()
         raise SchemaError(f"{url} is served by Firebird {version}; fbtasks needs Firebird 5 or newer.")
 
 
@@ -154,6 +161,7 @@ def _load(url: DatabaseURL) -> None:
                 _lock_directory = Path(tempfile.mkdtemp(prefix="fbtasks-lock-"))
             _load_library(fbapi, provider)
             _provider = provider
+            hush()
             atexit.register(_close_all)  # behind the driver's own exit function in the list, so before it in time
 
 
@@ -255,8 +263,10 @@ def _close_all() -> None:
     if _forked_open:
         return
     for connection in list(_open):
-        with suppress(Exception):
+        try:
             connection.close()
+        except Exception:  # noqa: BLE001
+            bury(connection)
 
 
 if sys.platform != "win32":

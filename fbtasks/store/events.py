@@ -70,13 +70,14 @@ class Events:
         request = _VERSION + b"".join(
             bytes((len(name),)) + name + struct.pack("<I", count) for name, count in self._counts.items()
         )
-        with translated(self._session.url):
+        # A server that waits for somebody else's event port lets all others wait meanwhile.
+        with self._session.watched(), translated(self._session.url):
             self._request = self._session.connection._att.que_events(self._callback, request)
 
     def close(self) -> None:
         """Withdraws the request."""
         if self._request is not None:
-            with suppress(Exception):
+            with self._session.watched(), suppress(Exception):
                 self._request.cancel()
             self._request = None
 

@@ -1,51 +1,49 @@
-"""A small bounded pool of connections."""
+"""A small bounded pool of sessions."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Final
 
+from fbtasks import clock
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import DatabaseUnavailable, PoolTimeout
 from fbtasks.store import engine
-from fbtasks.store.translate import translate
+from fbtasks.store.session import Session
 
 _PING_AFTER: Final = 30.0
 
 
-class ConnectionPool:
-    """Lends connections to threads, opens at most *size*, and lets others wait for *timeout* seconds."""
+class Pool:
+    """Lends sessions to threads, opens at most *size*, and lets others wait for *timeout* seconds."""
 
-    def __init__(
-        self, url: DatabaseURL, *, size: int, timeout: float, connector: Callable[[DatabaseURL], Any] = engine.connect
-    ) -> None:
+    def __init__(self, url: DatabaseURL, connect: Callable[[], Session], *, size: int, timeout: float) -> None:
         self._url = url
+        self._connect = connect
         self._size = size
         self._timeout = timeout
-        self._connector = connector
-        self._idle: list[tuple[Any, float]] = []
+        self._idle: list[tuple[Session, float]] = []
         self._lent = 0
         self._changed = threading.Condition()
 
     @contextmanager
-    def connection(self) -> Iterator[Any]:
-        """A connection for the block; given up when the database turns out to be unreachable on it."""
-        connection = self.acquire()
+    def session(self) -> Iterator[Session]:
+        """A session for the block; given up when the database turns out to be unreachable on it."""
+        session = self.acquire()
         try:
-            yield connection
+            yield session
         except DatabaseUnavailable:
-            self.release(connection, broken=True)
+            self.release(session, broken=True)
             raise
         except BaseException:
-            self.release(connection)
+            self.release(session)
             raise
-        self.release(connection)
+        self.release(session)
 
-    def acquire(self) -> Any:
-        """A connection that works. Raises :class:`PoolTimeout` when none becomes free in time."""
+    def acquire(self) -> Session:
+        """A session that works. Raises :class:`PoolTimeout` when none becomes free in time."""
         engine.refuse_fork()
         with self._changed:
             if not self._changed.wait_for(lambda: self._lent < self._size, self._timeout):
@@ -57,43 +55,30 @@ class ConnectionPool:
             idle = self._idle.pop() if self._idle else None
         try:
             if idle is not None:
-                connection, since = idle
-                if time.monotonic() - since < _PING_AFTER or _answers(connection):
-                    return connection
-                _close(connection)
-            return self._connector(self._url)
+                session, since = idle
+                if clock.monotonic() - since < _PING_AFTER or session.alive():
+                    return session
+                session.close()
+            return self._connect()
         except BaseException:
             with self._changed:
                 self._lent -= 1
                 self._changed.notify()
             raise
 
-    def release(self, connection: Any, *, broken: bool = False) -> None:
-        """Takes a connection back."""
+    def release(self, session: Session, *, broken: bool = False) -> None:
+        """Takes a session back."""
         with self._changed:
             self._lent -= 1
             if not broken:
-                self._idle.append((connection, time.monotonic()))
+                self._idle.append((session, clock.monotonic()))
             self._changed.notify()
         if broken:
-            _close(connection)
+            session.close()
 
     def close(self) -> None:
-        """Closes the connections that are not lent."""
+        """Closes the sessions that are not lent."""
         with self._changed:
             idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            _close(connection)
-
-
-def _answers(connection: Any) -> bool:
-    try:
-        connection._att.ping()
-    except Exception as error:  # noqa: BLE001  # whatever it is, the connection is of no use
-        return translate(error) is None
-    return True
-
-
-def _close(connection: Any) -> None:
-    with suppress(Exception):
-        connection.close()
+        for session, _ in idle:
+            session.close()

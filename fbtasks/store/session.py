@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 
 from fbtasks import faults
 from fbtasks.config import DatabaseURL
-from fbtasks.errors import CommitUncertain, ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable
 from fbtasks.sql import queries
 from fbtasks.store import watchdog
+from fbtasks.store.lost import bury
 from fbtasks.store.translate import translate
 
 T = TypeVar("T")
@@ -118,7 +119,7 @@ class Session:
         manager = self._managers.get(kind)
         if manager is None:
             manager = self._managers[kind] = self.connection.transaction_manager(kind)
-        with self._watched():
+        with self.watched():
             try:
                 manager.begin()
             except Exception as error:
@@ -145,7 +146,7 @@ class Session:
             transaction.rollback()
             raise
 
-    def _watched(self) -> AbstractContextManager[None]:
+    def watched(self) -> AbstractContextManager[None]:
         """For the block: a server that does not answer for too long is given up, so that no call waits without end."""
         return nullcontext() if self.url.embedded else watchdog.guard(self.connection)
 
@@ -176,8 +177,9 @@ class Session:
     def alive(self) -> bool:
         """Whether the database still answers on this connection."""
         try:
-            self.read("now")
-        except DatabaseError:
+            with self.watched():
+                self.connection._att.ping()
+        except Exception:  # noqa: BLE001  # whatever it is, the connection is of no use
             return False
         return True
 
@@ -186,15 +188,24 @@ class Session:
         with suppress(Exception):  # none runs, or the connection is gone
             watchdog.cancel(self.connection)
 
+    def abort(self) -> None:
+        """Cuts the connection on this side, so that whoever waits for its answer in another thread gets an error."""
+        with suppress(Exception):
+            watchdog.abort(self.connection)
+
     def close(self) -> None:
         """Frees the statements, then the transactions, then the connection; never raises."""
-        for statement in self._prepared.values():
-            with suppress(Exception):
-                statement.free()
+        if self.connection.is_closed():
+            return
+        try:
+            with self.watched():
+                self.connection._att.ping()
+                for statement in self._prepared.values():
+                    statement.free()
+                for manager in self._managers.values():
+                    manager.close()
+                self.connection.close()
+        except Exception:  # noqa: BLE001  # lost, now or before
+            bury(self.connection)
         self._prepared.clear()
-        for manager in self._managers.values():
-            with suppress(Exception):
-                manager.close()
         self._managers.clear()
-        with suppress(Exception):
-            self.connection.close()

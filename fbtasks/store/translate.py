@@ -23,6 +23,8 @@ _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
+# Handles that the library no longer knows: what they stood for went with the connection.
+_HANDLE: Final = {335544324, 335544332, 335544485}
 _INSTANCE: Final = {335545068, 335544453}
 _FILE: Final = {335544344, 335544375}
 
@@ -42,7 +44,7 @@ def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksEr
         return AuthenticationError(
             f"{where}: the user may not do this: {text}. Who owns the database can allow it: fbtasks grant ROLE USER"
         )
-    if codes & _NETWORK or ("closed" in text and not codes):
+    if codes & (_NETWORK | _HANDLE) or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:
         return DuplicateKey(text)

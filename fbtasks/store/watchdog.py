@@ -45,7 +45,8 @@ def cancel(connection: Any) -> None:
     connection._att.cancel_operation(CancelType.RAISE)
 
 
-def _abort(connection: Any) -> None:
+def abort(connection: Any) -> None:
+    """Cuts *connection* on this side; waits on it end with an error."""
     from firebird.driver import CancelType
 
     connection._att.cancel_operation(CancelType.ABORT)
@@ -67,4 +68,4 @@ def _look() -> None:
             if now > until:
                 _waits.pop(number, None)
                 with suppress(Exception):
-                    _abort(connection)
+                    abort(connection)

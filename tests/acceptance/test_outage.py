@@ -1,0 +1,216 @@
+"""The database goes away: connections cut at any byte, a server that refuses or does not answer, a full disk."""
+
+import os
+import random
+import subprocess
+import time
+from collections import Counter
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import pytest
+from support.proxy import Proxy
+
+from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
+from fbtasks.store import watchdog
+
+pytestmark = pytest.mark.acceptance
+
+SOURCE = """
+    import os, time
+
+    @app.task(bind=True)
+    def note(self, n, seconds=0):
+        with open("ledger", "a") as file:
+            file.write(f"{n}\\n")
+        time.sleep(seconds)
+        return n
+
+    @app.task(bind=True, transactional=True)
+    def effect(self, n):
+        with self.connection.cursor() as cursor:
+            cursor.execute("INSERT INTO EFFECT VALUES (?)", (n,))
+"""
+
+
+@pytest.fixture
+def producer(project):
+    project.write(SOURCE)
+    app = FBTasks("producer", project.url)
+    with app.connect() as connection:
+        connection.execute_immediate("CREATE TABLE EFFECT (N INTEGER)")
+        connection.commit()
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def proxy(project, url):
+    """Between the server and whoever is started from now on. Events take another way, and their loss is polled over."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        pytest.skip("needs a server: FBTASKS_TEST_URL")
+    with Proxy(parts.hostname, parts.port or 3050) as proxy:
+        proxy.url = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
+        project.env["FBTASKS_URL"] = proxy.url
+        yield proxy
+
+
+def rows(app, sql):
+    with app.connect() as connection, connection.cursor() as cursor:
+        return cursor.execute(sql).fetchall()
+
+
+def ran(project):
+    path = project.folder / "ledger"
+    return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
+
+
+@pytest.mark.parametrize("direction", ["to_server", "to_client"])
+def test_a_worker_that_is_cut_off_again_and_again_runs_each_task_once(project, producer, proxy, wait_for, direction):
+    rng = random.Random(direction)
+    results = [producer.send_task("proj.note", (n,)) for n in range(150)]
+    results += [producer.send_task("proj.effect", (n,)) for n in range(30)]
+    worker = project.worker("-c", "2")
+    wait_for(lambda: "is ready" in project.logs())
+
+    def cut_and_look():
+        proxy.cut_after(rng.randrange(1, 20_000), direction)
+        time.sleep(0.1)
+        return all(result.ready() for result in results)
+
+    wait_for(cut_and_look, 90)
+    proxy.disarm()
+    assert "The database is away" in project.logs()
+    assert [result.status for result in results] == ["SUCCESS"] * 180
+    assert ran(project) == Counter(range(150))
+    assert sorted(n for (n,) in rows(producer, "SELECT N FROM EFFECT")) == list(range(30))
+    assert rows(producer, "SELECT SUM(CRASH_COUNT), MAX(TRY_COUNT) FROM QUEUE_HISTORY") == [(0, 1)]
+    wait_for(lambda: rows(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == [(1,)], 20)
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert "Traceback" not in project.logs()
+
+
+def test_a_worker_outlives_a_server_that_is_away(project, producer, proxy, wait_for):
+    worker = project.worker("-c", "1")
+    running = producer.send_task("proj.note", (1, 3))
+    wait_for(lambda: ran(project)[1])
+    proxy.refuse(True)
+    proxy.cut()
+    wait_for(lambda: project.logs().count("Trying again") > 3)
+    assert worker.poll() is None
+    waiting = producer.send_task("proj.note", (2,))
+    proxy.refuse(False)
+    assert running.get(timeout=30) == 1
+    assert waiting.get(timeout=30) == 2
+    assert ran(project) == Counter([1, 2])
+    assert "is back" in project.logs()
+
+
+def test_a_worker_that_comes_back_within_its_lease_keeps_its_task(project, producer, proxy, wait_for):
+    project.worker("-c", "1", "-n", "cut", "--lease", "10")
+    running = producer.send_task("proj.note", (1, 4))
+    wait_for(lambda: ran(project)[1])
+    project.env["FBTASKS_URL"] = project.url
+    project.worker("-c", "1", "-n", "other", "--lease", "10", "-Q", "other")
+    producer.send_task("proj.note", (5,), queue="other").get(timeout=30)
+    proxy.cut()
+    assert running.get(timeout=30) == 1
+    assert ran(project) == Counter([1, 5])
+    assert "is dead" not in project.logs()
+
+
+@pytest.mark.parametrize("direction", ["to_server", "to_client"])
+def test_an_enqueue_that_is_cut_is_there_once_or_not_at_all(project, producer, proxy, direction):
+    rng = random.Random(direction)
+    app = FBTasks("cut", proxy.url)
+    app.database.make_ready()
+    acknowledged, uncertain, refused = [], [], []
+    for n in range(60):
+        proxy.cut_after(rng.randrange(1, 3000), direction)
+        try:
+            acknowledged.append((n, app.send_task("proj.note", (n,), task_id=f"id-{n}" if n % 2 else None).id))
+        except EnqueueUncertain as error:
+            uncertain.append((n, error.task_id))
+        except DatabaseUnavailable:
+            refused.append(n)
+    proxy.disarm()
+    app.close()
+    found = Counter(
+        int(payload.split(b"[")[2].split(b"]")[0]) for (payload,) in rows(producer, "SELECT PAYLOAD FROM QUEUE_TASK")
+    )
+    assert set(found.values()) == {1}
+    assert {n for n, _ in acknowledged} <= set(found)
+    assert not set(found) & set(refused)
+    assert len(acknowledged) > 10
+    for n, task_id in uncertain:
+        assert (producer.AsyncResult(task_id)._live() is not None) == (n in found)
+
+
+def test_an_enqueue_after_the_pooled_connection_died_just_works(producer, proxy):
+    app = FBTasks("idle", proxy.url)
+    app.send_task("proj.note", (1,))
+    proxy.cut()
+    app.send_task("proj.note", (2,))
+    app.close()
+    assert rows(producer, "SELECT COUNT(*) FROM QUEUE_TASK") == [(2,)]
+
+
+def test_an_enqueue_to_a_server_that_does_not_answer_ends_in_time(monkeypatch, producer, proxy):
+    app = FBTasks("frozen", proxy.url)
+    app.send_task("proj.note", (1,))
+    monkeypatch.setattr(watchdog, "PATIENCE", 1.0)
+    monkeypatch.setattr("fbtasks.store.engine.CONNECT_TIMEOUT", 2)
+    proxy.freeze(True)
+    started = time.monotonic()
+    with pytest.raises(DatabaseUnavailable, match="reached"):
+        app.send_task("proj.note", (2,))
+    assert time.monotonic() - started < 20
+    proxy.freeze(False)
+    app.send_task("proj.note", (3,))
+    app.close()
+
+
+def test_an_enqueue_to_nobody_is_a_clear_error_at_once():
+    app = FBTasks("nobody", "firebird://SYSDBA:secret@127.0.0.1:1//q.fdb")
+    started = time.monotonic()
+    with pytest.raises(DatabaseUnavailable, match=r"127\.0\.0\.1:1//q\.fdb cannot be reached") as caught:
+        app.send_task("t")
+    assert time.monotonic() - started < 5
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.embedded
+def test_a_full_disk_loses_nothing(project, tmp_path, wait_for):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)]).returncode:
+        pytest.skip("cannot mount a small disk")
+    try:
+        project.write(SOURCE)
+        project.env["FBTASKS_URL"] = f"firebird://{disk}/q.fdb"
+        app = FBTasks("producer", project.env["FBTASKS_URL"])
+        worker = project.worker("-c", "1")
+        first = app.send_task("proj.note", (1, 2))
+        wait_for(lambda: ran(project)[1])
+        ballast = disk / "ballast"
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        acknowledged = []
+        with pytest.raises(DatabaseError):
+            acknowledged.extend(app.send_task("proj.note", (100 + n, 0.001)) for n in range(10_000))
+        assert worker.poll() is None
+        ballast.unlink()
+        assert first.get(timeout=60) == 1
+        for result in acknowledged:
+            assert result.get(timeout=60) >= 100
+        assert app.send_task("proj.note", (2,)).get(timeout=30) == 2
+        assert set(ran(project).values()) == {1}
+        worker.terminate()
+        assert worker.wait(30) == 0
+        app.close()
+    finally:
+        project.close()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
