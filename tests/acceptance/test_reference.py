@@ -12,6 +12,7 @@ import pytest
 import fbtasks
 from fbtasks import FBTasks, Task
 from fbtasks.cli import main
+from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -173,3 +174,33 @@ def test_the_readmes_example_runs(project, wait_for):
     assert project.run("result", "1").stdout == '"invoice 4711"\n'
     assert project.run("result", "2").stdout == '"invoice 4711"\n'
     assert project.run("inspect", "scheduled", "-A", "shop").stdout.count("send_invoice") == 1
+
+
+def test_the_sql_pages_statements_run(app):
+    """On the engine itself, one after the other, trigger and all."""
+    first, trigger, outcome = blocks("docs/how-to/sql.md", "sql")
+    app.migrate()
+    sent = []
+    app.task(name="shop.send_invoice")(lambda order: sent.append(order) or order)
+    app.task(name="shop.report", queue="reports")(lambda year: year)
+    with app.connect() as connection:
+        connection.execute_immediate("CREATE TABLE ORDERS (ID INTEGER)")
+        connection.commit()
+        with connection.cursor() as cursor:
+            for statement in first.split(";\n"):
+                if statement.strip():
+                    cursor.execute(statement)
+                    assert len(cursor.fetchone()) >= 1
+        connection.execute_immediate(trigger)
+        connection.commit()
+        connection.execute_immediate("INSERT INTO ORDERS (ID) VALUES (12)")
+        connection.commit()
+    drain(app)
+    assert sorted(sent) == [12, 4711]
+    with app.connect() as connection, connection.cursor() as cursor:
+        report = cursor.execute("SELECT ID FROM QUEUE_TASK WHERE NAME = 'shop.report' AND STATE = 1").fetchone()[0]
+        for line, wanted in zip(outcome.replace("17", "?").splitlines(), [(10, b"4711", None), (1,)], strict=True):
+            known = int(cursor.execute("SELECT MIN(ID) FROM QUEUE_HISTORY").fetchone()[0])
+            cursor.execute(line.partition(";")[0], (known if wanted[0] == 10 else report,))
+            assert cursor.fetchone() == wanted
+        connection.commit()
