@@ -53,7 +53,11 @@ def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]])
         )
     for row in cells:
         table.add_row(*map(Text, row))
-    console().print(table)
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def _escape(text: str) -> str:

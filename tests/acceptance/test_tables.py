@@ -85,6 +85,7 @@ def test_tables_fit_80_columns_and_cut_no_id(busy, fb):
             text = text.partition("Traceback")[0]  # that is not a table
         for line in text.splitlines():
             assert cell_len(line) <= 80, line
+            assert line == line.rstrip()
         assert "…" not in text
         assert "\x1b" not in text
         rows = json.loads(fb("inspect", *what, "--json"))
