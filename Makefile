@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo test lint check clean
+.PHONY: demo soak test lint check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   runs two examples with a real worker"
 	@echo "make test   runs the tests"
+	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
 	@echo "make lint   runs the linters and the type checker"
 
 demo: $(VENV)/ready
@@ -19,6 +20,11 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	@echo "== Running the tests"
 	@$(BIN)/python -m pytest
+
+SECONDS ?= 60
+SEED ?=
+soak: $(VENV)/ready
+	@PYTHONPATH=tests $(BIN)/python -m soak.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
 """Named places around every commit where a test can have this process killed, to see that nothing is lost there.
 
 Off unless the environment variable FBTASKS_FAULT names one, as ``claim.after`` or, for the third time it is reached,
-``claim.after:3``. With ``claim.after:3:hang`` the process is not killed but hangs there until it gets SIGCONT.
+``claim.after:3``. With ``claim.after:3:hang`` the process is not killed but hangs there until it gets SIGCONT. With
+FBTASKS_FAULT_FILE this happens to the first process alone that creates the file of that name.
 ``before`` is just before the commit, ``after`` just after it. The points: enqueue, claim, start, finish, effect (a
 transactional task's), heartbeat, rescue, promote, cancel, register.
 """
@@ -25,8 +26,20 @@ def reach(point: str, moment: str) -> None:
     if f"{point}.{moment}" != _name:
         return
     _left -= 1
-    if _left == 0 and _action == "hang":
+    if _left != 0 or not _is_first():
+        return
+    if _action == "hang":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])
         signal.sigwait([signal.SIGCONT])
-    elif _left == 0:
+    else:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first() -> bool:
+    if (path := os.environ.get("FBTASKS_FAULT_FILE")) is None:
+        return True
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True

@@ -105,7 +105,10 @@ class Project:
         process = subprocess.Popen(
             [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments],
             cwd=self.folder,
-            env={**self.env, **({} if fault is None else {"FBTASKS_FAULT": fault})},
+            env={
+                **self.env,
+                **({} if fault is None else {"FBTASKS_FAULT": fault, "FBTASKS_FAULT_FILE": str(self.folder / "fault")}),
+            },
             stderr=log,
         )
         self.workers.append((process, log))

@@ -21,6 +21,7 @@ from fbtasks.store import workers
 from fbtasks.store.database import Database
 from fbtasks.store.session import Session
 from fbtasks.worker import hosts
+from fbtasks.worker.executors.process import reap
 from fbtasks.worker.membership import Membership, Rhythm
 
 
@@ -34,6 +35,7 @@ class Pulse:
             command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0
         )
         theirs.close()
+        reap(self._process)
         self._pipe: Connection[object, object] = Connection(ours.detach())
         self._pipe.send((replace(settings, auto_migrate=False), membership.worker_id, membership.rhythm))
 

@@ -1,6 +1,5 @@
 """Processes killed, stopped and cut off: what they held runs again, once, and nothing is charged to the innocent."""
 
-import json
 import os
 import signal
 import time
@@ -345,7 +344,3 @@ def test_workers_notice_a_migrated_schema_and_start_afresh(project, producer, wa
     with producer.connect() as connection:
         connection.execute_immediate("DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
         connection.commit()
-
-
-def test_stats_and_workers_show_what_is_left(project, producer):
-    assert json.loads(project.run("inspect", "workers", "--json").stdout) == []

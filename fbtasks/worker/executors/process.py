@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -21,6 +22,15 @@ from fbtasks.interrupts import SOFT, STOP
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def reap(process: subprocess.Popen[bytes]) -> None:
+    """Has *process* reaped as soon as it dies, whatever this thread is doing then.
+
+    The engine takes a zombie for alive, and waits for its locks: a thread that waits for them inside the engine would
+    wait for itself.
+    """
+    threading.Thread(target=process.wait, name=f"reaper-{process.pid}", daemon=True).start()
 
 
 @dataclass(slots=True)
@@ -60,6 +70,7 @@ class Child:
         self.started = clock.monotonic()
         self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
+        reap(self.process)
         self.pipe: Connection[object, object] = Connection(ours.detach())
         self._death = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None
 

@@ -1,0 +1,519 @@
+"""The account at the end of a soak: what the ledger says, held against what the database says.
+
+Everything here is a pure function of records (see ledger.py) and of rows (see :class:`Rows`), so that the check itself
+can be tested with made-up ledgers that hold each kind of violation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from soak.ledger import Record
+
+SUCCEEDED, FAILED, CANCELLED = 10, 11, 12
+RUNNING = 2
+CRASH_LIMIT = 3
+TRIES = {"failing": 1}
+"""Most tries of a kind, where they are not the default's."""
+MOST_TRIES = 4
+WORKER_LOST = "WorkerLost"
+
+SLACK = 0.3
+"""Seconds by which a signal may take effect later than it was recorded."""
+WINDOW = 2.0
+"""Seconds that the end of a function may lie before the commit of its outcome, while nothing is held up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must not be, with what shows it."""
+
+    rule: str
+    subject: str
+    evidence: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.rule}: {self.subject}", *(f"      {line}" for line in self.evidence)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of QUEUE_TASK or of QUEUE_HISTORY."""
+
+    id: int
+    task_id: str | None = None
+    ref: str = ""
+    kind: str = "quick"
+    state: int = SUCCEEDED
+    worker_id: int | None = None
+    tries: int = 0
+    crashes: int = 0
+    error_type: str | None = None
+    error: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The id as callers know it."""
+        return self.task_id or str(self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The database in one snapshot."""
+
+    live: Sequence[Row] = ()
+    history: Sequence[Row] = ()
+    effects: Sequence[tuple[str, str]] = ()
+    """(ref, run) of each row that a transactional task inserted."""
+    workers: frozenset[int] = frozenset()
+    payloads: frozenset[int] = frozenset()
+    results: frozenset[int] = frozenset()
+    task_ids: frozenset[int] = frozenset()
+    cancels: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class TaskRun:
+    """One run of a task's function."""
+
+    ref: str
+    name: str
+    kind: str
+    pid: int
+    worker: int
+    id: str | None
+    tries: int
+    start: float
+    end: float | None = None
+    outcome: str | None = None
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def place(self) -> frozenset[int]:
+        """The processes whose death ends it."""
+        return frozenset({self.pid, self.worker})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something done to a process, or to all connections (``target`` None), from ``start`` to ``until``."""
+
+    what: str
+    target: int | None
+    start: float
+    until: float
+
+
+@dataclass(slots=True)
+class Ledgers:
+    """The records, sorted by what they are about."""
+
+    records: list[Record]
+    attempts: dict[str, Record] = field(default_factory=dict)
+    acks: dict[str, Record] = field(default_factory=dict)
+    rolledback: dict[str, Record] = field(default_factory=dict)
+    refused: dict[str, Record] = field(default_factory=dict)
+    uncertain: dict[str, Record] = field(default_factory=dict)
+    runs: dict[str, list[TaskRun]] = field(default_factory=lambda: defaultdict(list))
+    faults: list[Fault] = field(default_factory=list)
+    actions: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    """What operators did to an id; ``until`` and ``answer`` come from the answer."""
+
+    @property
+    def stalls(self) -> list[tuple[float, float]]:
+        """When something was held up that others may have had to wait for."""
+        return merged((f.start, f.until) for f in self.faults if f.until > f.start)
+
+
+def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same times as intervals that do not overlap."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def sort_out(records: Iterable[Record]) -> Ledgers:
+    """The records by subject."""
+    books = Ledgers(sorted(records, key=lambda r: r["t"]))
+    by_ref = {
+        "attempt": books.attempts, "ack": books.acks, "rolledback": books.rolledback, "refused": books.refused,
+        "uncertain": books.uncertain,
+    }  # fmt: skip
+    open_runs: dict[str, TaskRun] = {}
+    numbers: dict[int, Record] = {}
+    for record in books.records:
+        event = record["event"]
+        if event in by_ref:
+            by_ref[event][record["ref"]] = record
+        elif event == "start":
+            run = TaskRun(
+                record["ref"], record["run"], record["kind"], record["pid"], record["worker"], record.get("id"),
+                record.get("tries") or 0, record["t"], records=[record],
+            )  # fmt: skip
+            books.runs[run.ref].append(run)
+            open_runs[run.name] = run
+        elif event == "end":
+            run = open_runs.pop(record["run"])
+            run.end, run.outcome = record["t"], record["outcome"]
+            run.records.append(record)
+        elif event == "fault":
+            books.faults.append(
+                Fault(record["what"], record.get("target"), record["t"], max(record["t"], record.get("until") or 0.0))
+            )
+        elif event == "operator":
+            numbers[record["number"]] = action = {**record, "until": float("inf"), "answer": "unknown"}
+            books.actions[record["id"]].append(action)
+        elif event == "answer":
+            numbers[record["number"]].update(until=record["t"], answer=record["answer"])
+    return books
+
+
+# Second runs
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a task may run once more, and from when on."""
+
+    why: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the account has to know about the run of the soak."""
+
+    lease: float = 30.0
+    embedded: bool = True
+
+    @property
+    def long_stop(self) -> float:
+        """Seconds from which a stop may cost a worker its lease: it may have been renewed a third of it before."""
+        return self.lease / 2
+
+
+def waited(since: float, until: float, stalls: Sequence[tuple[float, float]]) -> float:
+    """Seconds from *since* to *until* in which nothing was held up."""
+    held = sum(max(0.0, min(until, end) - max(since, start)) for start, end in stalls)
+    return until - since - held
+
+
+def hit(run: TaskRun, fault: Fault, stalls: Sequence[tuple[float, float]]) -> bool:
+    """Whether *run* was under way when *fault* came, or its outcome may not have been recorded yet."""
+    if run.start > fault.until + SLACK:
+        return False
+    return run.end is None or run.end >= fault.start or waited(run.end, fault.start, stalls) <= WINDOW
+
+
+def explains(run: TaskRun, fault: Fault, rules: Rules) -> str | None:
+    """Why *fault*, which hit *run*, lets its task run again; None when it does not."""
+    mine = fault.target in run.place
+    long = fault.until - fault.start >= rules.long_stop
+    match fault.what:
+        case "SIGKILL" | "SIGTERM" | "self" | "exit":
+            return fault.what if mine else None
+        case "SIGSTOP" if mine and long:
+            return "SIGSTOP"
+        case "SIGSTOP" if long and rules.embedded:
+            return "SIGSTOP of another"  # who was stopped may have held a lock that all need
+        case "cut" | "freeze" | "refuse":
+            return "connection"
+    return None
+
+
+def reason_of(
+    run: TaskRun, later: TaskRun, books: Ledgers, rules: Rules, stalls: Sequence[tuple[float, float]]
+) -> Reason | None:
+    """Why the claim that *run* belongs to may have been followed by another. One claim has one successor."""
+    if run.outcome == "raised" and run.kind == "retrying" and run.tries + 1 < TRIES.get(run.kind, MOST_TRIES):
+        assert run.end is not None
+        return Reason("retry", run.end)
+    for fault in books.faults:
+        if hit(run, fault, stalls) and (why := explains(run, fault, rules)):
+            return Reason(why, fault.start)
+    if run.kind == "transactional" and run.outcome == "returned" and later.tries > run.tries and run.end is not None:
+        return Reason("conflict", run.end)
+    return None
+
+
+def second_runs(books: Ledgers, rules: Rules) -> tuple[Counter[str], list[Violation]]:
+    """Every run after the first takes one reason of an earlier one, or an operator's retry. Gives how often which."""
+    found: Counter[str] = Counter()
+    violations = []
+    stalls = books.stalls
+    for ref, runs in books.runs.items():
+        taken: set[int] = set()
+        retries = [
+            Reason("operator", action["t"])
+            for action in books.actions.get(key_of(ref, books) or "", ())
+            if action["what"] == "retry" and action["answer"] != "refused"
+        ]
+        for place, later in enumerate(runs[1:], 1):
+            reasons = {
+                number: reason
+                for number, run in enumerate(runs[:place])
+                if number not in taken and (reason := reason_of(run, later, books, rules, stalls))
+            }
+            number = next((n for n, r in reasons.items() if r.since <= later.start + SLACK), None)
+            if number is not None:
+                taken.add(number)
+                found[reasons[number].why] += 1
+                continue
+            asked = next((r for r in retries if r.since <= later.start), None)
+            if asked is not None:
+                retries.remove(asked)
+                found["operator"] += 1
+                continue
+            found["unexplained"] += 1
+            violations.append(
+                Violation("a second run has no explanation", f"{ref}, run {later.name}", story(books, ref))
+            )
+    return found, violations
+
+
+def key_of(ref: str, books: Ledgers) -> str | None:
+    """The id of the task of *ref*, where it is known."""
+    if ref in books.acks:
+        return str(books.acks[ref]["id"])
+    return next((run.id for run in books.runs.get(ref, ()) if run.id is not None), None)
+
+
+def story(books: Ledgers, ref: str) -> tuple[object, ...]:
+    """All that the ledger has about one task, and the faults of the processes that ran it."""
+    key = key_of(ref, books)
+    places = frozenset(chain.from_iterable(run.place for run in books.runs.get(ref, ())))
+    first = min((run.start for run in books.runs.get(ref, ())), default=0.0) - 1.0
+    last = max((run.end or run.start for run in books.runs.get(ref, ())), default=0.0) + 5.0
+
+    def about(record: Record) -> bool:
+        if record["event"] in ("operator", "answer"):
+            return record.get("id") == key
+        if record["event"] in ("fault", "worker"):
+            return record.get("target") in (*places, None) and first <= record["t"] <= last
+        return record.get("ref") == ref
+
+    return tuple(record for record in books.records if about(record))
+
+
+# The account
+
+
+def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[Violation], Counter[str]]:
+    """All violations, and how many second runs were explained by what."""
+    books = sort_out(records)
+    rows = with_refs(rows, books)
+    explained, violations = second_runs(books, rules)
+    checks: tuple[Callable[[Ledgers, Rows], Iterator[Violation]], ...] = (
+        unfinished, unattempted, undone, outcomes, effects, crashes, cancelled_runs,
+    )  # fmt: skip
+    for check in checks:
+        violations.extend(check(books, rows))
+    violations.extend(invariants(rows))
+    violations.extend(processes(books))
+    return violations, explained
+
+
+def with_refs(rows: Rows, books: Ledgers) -> Rows:
+    """The rows whose arguments are no longer kept, with the refs that the ledger has for their ids."""
+    refs = {run.id: ref for ref, runs in books.runs.items() for run in runs if run.id is not None}
+    refs.update({str(ack["id"]): ref for ref, ack in books.acks.items()})
+
+    def named(row: Row) -> Row:
+        return row if row.ref else replace(row, ref=refs.get(row.key, ""))
+
+    return replace(rows, live=[named(row) for row in rows.live], history=[named(row) for row in rows.history])
+
+
+def unfinished(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+    """Acknowledged tasks that have not ended, or of which nothing is known."""
+    ended = {row.key for row in rows.history}
+    live = {row.key: row for row in rows.live}
+    for ref, ack in books.acks.items():
+        key = str(ack["id"])
+        if key in live:
+            yield Violation("a task is stuck in QUEUE_TASK", f"{ref}, id {key}", (live[key], *story(books, ref)))
+        elif key not in ended and not ignored_success(books, ref):
+            yield Violation("an acknowledged task is lost", f"{ref}, id {key}", story(books, ref))
+    acknowledged = {str(ack["id"]) for ack in books.acks.values()}
+    for key, row in live.items():
+        if key not in acknowledged:
+            yield Violation("a task is stuck in QUEUE_TASK", f"{row.ref}, id {key}", (row, *story(books, row.ref)))
+
+
+def ignored_success(books: Ledgers, ref: str) -> bool:
+    """Whether the task has returned and leaves no trace by its own wish."""
+    return any(run.kind == "ignored" and run.outcome == "returned" for run in books.runs.get(ref, ()))
+
+
+def unattempted(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+    """What ran, or is in the database, without any producer's having tried to enqueue it."""
+    for ref in books.runs.keys() - books.attempts.keys():
+        yield Violation("a task ran that nobody enqueued", ref, story(books, ref))
+    for row in chain(rows.live, rows.history):
+        if row.ref not in books.attempts:
+            yield Violation("the database holds a task that nobody enqueued", row.key, (row,))
+    keys: dict[str, list[Row]] = defaultdict(list)
+    for row in chain(rows.live, rows.history):
+        keys[row.ref].append(row)
+    for ref, found in keys.items():
+        if len({row.id for row in found}) > 1:
+            yield Violation("one enqueue made several tasks", ref, (*found, *story(books, ref)))
+    for ref, runs in books.runs.items():
+        ids = {run.id for run in runs}
+        if ref in books.acks:
+            ids.add(str(books.acks[ref]["id"]))
+        if len(ids) > 1:
+            yield Violation("one enqueue made several tasks", f"{ref}: ids {sorted(map(str, ids))}", story(books, ref))
+
+
+def undone(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+    """What was rolled back or refused, and is there all the same."""
+    for what, refs in (("rolled back", books.rolledback), ("refused", books.refused)):
+        for ref in refs:
+            if ref in books.runs:
+                yield Violation(f"a task ran whose enqueue was {what}", ref, story(books, ref))
+        for row in chain(rows.live, rows.history):
+            if row.ref in refs:
+                yield Violation(f"the database holds a task whose enqueue was {what}", row.key, (row,))
+
+
+def outcomes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+    """Outcomes that the task's kind and what was done to it do not allow."""
+    for row in rows.history:
+        limit = TRIES.get(row.kind, MOST_TRIES)
+        if row.tries > limit:
+            yield Violation(
+                "TRY_COUNT is above its limit", f"{row.ref}: {row.tries} > {limit}", (row, *story(books, row.ref))
+            )
+        if row.state == SUCCEEDED and (row.kind == "failing" or not returned(books, row.ref)):
+            yield Violation("a task succeeded that did not return", row.ref, (row, *story(books, row.ref)))
+        elif row.state == FAILED:
+            yield from failure(books, row)
+        elif row.state == CANCELLED and not asked(books, row.key, "cancel"):
+            yield Violation("a task was cancelled that nobody cancelled", row.ref, (row, *story(books, row.ref)))
+    for row in rows.live:
+        if row.tries > TRIES.get(row.kind, MOST_TRIES):
+            yield Violation("TRY_COUNT is above its limit", row.ref, (row, *story(books, row.ref)))
+
+
+def returned(books: Ledgers, ref: str) -> bool:
+    return any(run.outcome == "returned" for run in books.runs.get(ref, ()))
+
+
+def asked(books: Ledgers, key: str, what: str) -> bool:
+    """Whether an operator did that to the id, as far as the answer tells."""
+    return any(a["what"] == what and a["answer"] != "refused" for a in books.actions.get(key, ()))
+
+
+def failure(books: Ledgers, row: Row) -> Iterator[Violation]:
+    if WORKER_LOST in (row.error_type or ""):
+        if row.crashes < CRASH_LIMIT:
+            what = f"{row.ref}: {row.crashes} of {CRASH_LIMIT}, {row.error}"
+            yield Violation("a task failed before its crashes reached the limit", what, (row, *story(books, row.ref)))
+    elif row.kind != "failing":
+        yield Violation("a task failed that should not", f"{row.ref}: {row.error_type}", (row, *story(books, row.ref)))
+
+
+def effects(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+    """Each effect of a transactional task that succeeded once, and none of one that did not."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for ref, run in rows.effects:
+        found[ref].append(run)
+    states = {row.ref: row for row in rows.history if row.kind == "transactional"}
+    for ref, row in states.items():
+        runs = found.get(ref, [])
+        if row.state == SUCCEEDED and len(runs) != 1:
+            what = f"{ref} succeeded with {len(runs)} effects"
+            yield Violation("a transactional effect is not there exactly once", what, (row, *runs, *story(books, ref)))
+        if row.state != SUCCEEDED and runs:
+            what = f"{ref} in state {row.state} with {len(runs)} effects"
+            yield Violation("a transactional effect of a task that did not succeed", what, (row, *story(books, ref)))
+    for ref in found.keys() - states.keys():
+        yield Violation("a transactional effect of a task that has not ended", ref, story(books, ref))
+
+
+def crashes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+    """Tasks charged with more crashes than came over their runs."""
+    stalls = books.stalls
+    for row in chain(rows.live, rows.history):
+        if row.crashes == 0:
+            continue
+        runs = books.runs.get(row.ref, [])
+        hits = sum(any(_deadly(run, fault) and hit(run, fault, stalls) for fault in books.faults) for run in runs)
+        if row.crashes > hits:
+            what = f"{row.ref}: CRASH_COUNT {row.crashes}, {hits} of its {len(runs)} runs were hit"
+            yield Violation("a task is charged with crashes it had no part in", what, (row, *story(books, row.ref)))
+
+
+def _deadly(run: TaskRun, fault: Fault) -> bool:
+    return fault.target is None or fault.target in run.place or fault.what == "SIGSTOP"
+
+
+def cancelled_runs(books: Ledgers, rows: Rows) -> Iterator[Violation]:
+    """Runs that began after their task had been cancelled while it waited."""
+    for ref, runs in books.runs.items():
+        actions = books.actions.get(key_of(ref, books) or "", [])
+        for action in actions:
+            if action["what"] != "cancel" or action["answer"] != "cancelled":
+                continue
+            for run in runs:
+                again = any(a["what"] == "retry" and action["t"] <= a["until"] and a["t"] <= run.start for a in actions)
+                if run.start > action["until"] + SLACK and not again:
+                    yield Violation("a task ran after it had been cancelled", ref, story(books, ref))
+
+
+def invariants(rows: Rows, *, at_rest: bool = True) -> list[Violation]:
+    """What holds in every snapshot of the database."""
+    live, history = {row.id for row in rows.live}, {row.id for row in rows.history}
+    known = live | history
+    found = [
+        Violation("a running task's worker is not registered", f"{row.ref}, id {row.key}", (row,))
+        for row in rows.live
+        if row.state == RUNNING and row.worker_id not in rows.workers
+    ]
+    for what, strays in (
+        ("an id is both in QUEUE_TASK and in QUEUE_HISTORY", live & history),
+        ("a row of QUEUE_PAYLOAD has no task", rows.payloads - known),
+        ("a row of QUEUE_RESULT has no task", rows.results - known),
+        ("a row of QUEUE_TASK_ID has no task", rows.task_ids - known),
+        ("a row of QUEUE_CANCEL has no live task", rows.cancels - live),
+    ):
+        found.extend(Violation(what, f"id {id}") for id in sorted(strays))
+    if at_rest:
+        found.extend(Violation("a worker is registered that is gone", f"id {id}") for id in sorted(rows.workers))
+    return found
+
+
+def processes(books: Ledgers) -> Iterator[Violation]:
+    """Workers that ended by themselves, processes left over, and what was seen while everything ran."""
+    for record in books.records:
+        match record:
+            case {"event": "worker", "what": "ended", "expected": False}:
+                what = f"{record['name']} (pid {record['target']}), exit code {record['code']}"
+                yield Violation("a worker ended by itself", what, (record, *record.get("log", ())))
+            case {"event": "worker", "what": "orphan"}:
+                yield Violation("a process outlived its worker", f"pid {record['target']}", (record,))
+            case {"event": "worker", "what": "hung"}:
+                yield Violation("a process did not end when asked", f"{record['name']}", (record,))
+            case {"event": "sample", "violations": [_, *_] as violations}:
+                for text in violations:
+                    yield Violation("seen while everything ran", text)
+
+
+def tracebacks(name: str, log: str) -> list[Violation]:
+    """Each traceback in a log, with the lines around it."""
+    lines = log.splitlines()
+    return [
+        Violation(
+            "a log holds a traceback", f"{name}, line {number + 1}", tuple(lines[max(0, number - 2) : number + 25])
+        )
+        for number, line in enumerate(lines)
+        if "Traceback (most recent call last)" in line
+    ]

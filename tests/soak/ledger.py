@@ -1,0 +1,62 @@
+"""The ledger: what every process of a soak saw and did, kept outside the database.
+
+One file for each process, appended to with one short ``write`` for each line, so that a SIGKILL cannot tear one. Times
+are of CLOCK_MONOTONIC, which all processes of a machine share.
+
+========== ================================================================================================
+event      fields beside ``t``, ``pid`` and ``event``
+========== ================================================================================================
+attempt    ref, kind, how: a producer is about to enqueue
+ack        ref, id: the enqueue has returned, or its transaction has been committed
+rolledback ref: the transaction of the attempt was rolled back
+refused    ref, error: the enqueue raised, and the error says that nothing was written
+uncertain  ref, error: the enqueue raised, and the task may be there or not
+start, end ref, run, worker: the task's function began, returned or raised (outcome)
+fault      what, target, until: SIGKILL, SIGSTOP, SIGTERM, self, cut, freeze, refuse; ``until`` is its end
+worker     name, target, what: a worker was started, or ended (code, asked)
+operator   number, what, id: an operator is about to cancel or retry
+answer     number, answer: what came of it
+continued  target: a stopped process goes on
+note       text: what a process of the soak itself met
+sample     violations: the invariants, looked at while everything ran
+========== ================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class Ledger:
+    """Appends records to a file of this process's own."""
+
+    def __init__(self, folder: Path, role: str) -> None:
+        self.path = folder / f"{role}-{os.getpid()}.jsonl"
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def write(self, event: str, **fields: Any) -> Record:
+        """Appends one record and gives it."""
+        record = {"t": round(time.monotonic(), 6), "pid": os.getpid(), "event": event, **fields}
+        os.write(self._fd, json.dumps(record, default=str).encode() + b"\n")
+        return record
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def read_ledger(folder: Path) -> list[Record]:
+    """All records of a folder, in the order of their times."""
+    found = [record for path in sorted(folder.glob("*.jsonl")) for record in parse(path.read_text().splitlines())]
+    return sorted(found, key=lambda record: record["t"])
+
+
+def parse(lines: Iterable[str]) -> list[Record]:
+    """The records in *lines*. Raises :class:`ValueError` for a torn one: the ledger must be whole."""
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,183 @@
+"""A producer: ``python -m soak.producers single|bulk|transaction SEED``.
+
+Every enqueue is recorded before it is tried, and again when it is known what came of it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import fbtasks.errors
+from fbtasks.errors import (
+    AuthenticationError,
+    ConflictError,
+    DatabaseUnavailable,
+    EnqueueError,
+    FBTasksError,
+    PoolTimeout,
+)
+from soak import tasks
+from soak.ledger import Ledger
+from soak.settings import Run
+
+WEIGHTS = {
+    "quick": 30, "ignored": 12, "sleeping": 15, "coroutine": 12, "failing": 6, "retrying": 9, "transactional": 15,
+    "suicidal": 0.25,
+}  # fmt: skip
+LARGE = "x" * 6000
+"""A payload and a result too large for their rows."""
+
+_uncertain: type[Exception] | None = getattr(fbtasks.errors, "EnqueueUncertain", None)
+_REFUSED = (EnqueueError, PoolTimeout, AuthenticationError, ConflictError)
+
+
+def surely_refused(error: BaseException) -> bool:
+    """Whether *error* says that nothing was written.
+
+    Where there is an error of its own for the uncertain case, every other one is an answer.
+    """
+    if _uncertain is not None:
+        return isinstance(error, FBTasksError) and not isinstance(error, _uncertain)
+    return isinstance(error, _REFUSED)
+
+
+class Producer:
+    """Makes up calls and enqueues them, until the time is over."""
+
+    def __init__(self, how: str, seed: str) -> None:
+        self.how = how
+        self.rng = random.Random(f"{seed}/{how}")
+        self.run = Run.here()
+        self.ledger = Ledger(self.run.ledger, f"producer-{how}")
+        self.made = 0
+        self.connection: Any = None
+
+    def attempt(self, kind: str) -> str:
+        self.made += 1
+        ref = f"{self.how}-{self.made:06}"
+        self.ledger.write("attempt", ref=ref, kind=kind, how=self.how)
+        return ref
+
+    def kind(self) -> str:
+        return self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+
+    def arguments(self, kind: str, ref: str) -> tuple[Any, ...]:
+        rng = self.rng
+        match kind:
+            case "quick":
+                return (ref, LARGE) if rng.random() < 0.05 else (ref,)
+            case "sleeping" | "coroutine":
+                return (ref, round(rng.uniform(0.005, 0.3), 3))
+            case "transactional":
+                return (ref, round(rng.choice((0.0, rng.uniform(0.005, 0.2))), 3))
+            case "retrying":
+                return (ref, rng.randint(0, 3))
+            case "suicidal":
+                return (ref, rng.choice((1, 1, 2, 5)), rng.choice(("exit", "kill")))
+            case _:
+                return (ref,)
+
+    def options(self, ref: str) -> dict[str, Any]:
+        rng = self.rng
+        options: dict[str, Any] = {}
+        if rng.random() < 0.3:
+            options["task_id"] = f"soak-{ref}"
+        if rng.random() < 0.2:
+            options["countdown"] = round(rng.uniform(0.1, 2.0), 2)
+        if rng.random() < 0.2:
+            options["priority"] = rng.randint(-5, 5)
+        return options
+
+    def acknowledge(self, refs: Sequence[str], results: Sequence[Any]) -> None:
+        for ref, result in zip(refs, results, strict=True):
+            self.ledger.write("ack", ref=ref, id=result.id)
+
+    def report(self, refs: Sequence[str], error: BaseException, *, refused: bool) -> None:
+        what = f"{type(error).__name__}: {error}"[:300]
+        for ref in refs:
+            self.ledger.write("refused" if refused else "uncertain", ref=ref, error=what)
+
+    def single(self) -> None:
+        kind = self.kind()
+        ref = self.attempt(kind)
+        task = getattr(tasks, kind)
+        options = self.options(ref)
+        try:
+            if options:
+                result = task.apply_async(self.arguments(kind, ref), **options)
+            else:
+                result = task.delay(*self.arguments(kind, ref))
+        except Exception as error:
+            self.report([ref], error, refused=surely_refused(error))
+        else:
+            self.acknowledge([ref], [result])
+        self.rest(0.04)
+
+    def bulk(self) -> None:
+        kind = self.rng.choice(["quick", "ignored", "sleeping", "coroutine", "transactional"])
+        refs = [self.attempt(kind) for _ in range(self.rng.randint(2, 30))]
+        try:
+            results = getattr(tasks, kind).delay_many([self.arguments(kind, ref) for ref in refs])
+        except Exception as error:
+            self.report(refs, error, refused=surely_refused(error))
+        else:
+            self.acknowledge(refs, results)
+        self.rest(0.8)
+
+    def transaction(self) -> None:
+        """A few calls in a transaction of the producer's own, which is rolled back one time in four."""
+        refs: list[str] = []
+        results: list[Any] = []
+        committing = False
+        try:
+            if self.connection is None:
+                self.connection = tasks.app.connect()
+            self.connection.begin()
+            for _ in range(self.rng.randint(1, 3)):
+                kind = self.kind()
+                refs.append(self.attempt(kind))
+                task = getattr(tasks, kind).using(self.connection)
+                results.append(task.apply_async(self.arguments(kind, refs[-1]), **self.options(refs[-1])))
+            if self.rng.random() < 0.25:
+                self.connection.rollback()
+                for ref in refs:
+                    self.ledger.write("rolledback", ref=ref)
+            else:
+                committing = True
+                self.connection.commit()
+                self.acknowledge(refs, results)
+        except Exception as error:
+            self.report(refs, error, refused=not committing)
+            self.disconnect()
+        self.rest(0.1)
+
+    def disconnect(self) -> None:
+        """A transaction whose connection is closed without a commit is rolled back by the database."""
+        if self.connection is not None:
+            with suppress(Exception):
+                self.connection.rollback()
+            with suppress(Exception):
+                self.connection.close()
+            self.connection = None
+
+    def rest(self, seconds: float) -> None:
+        time.sleep(self.rng.uniform(0, 2 * seconds))
+        while self.run.pause.exists() and self.run.going_on():
+            time.sleep(0.05)
+
+    def work(self) -> None:
+        step = {"single": self.single, "bulk": self.bulk, "transaction": self.transaction}[self.how]
+        while self.run.going_on():
+            step()
+        self.disconnect()
+        with suppress(DatabaseUnavailable):
+            tasks.app.close()
+
+
+if __name__ == "__main__":
+    Producer(sys.argv[1], sys.argv[2]).work()

@@ -1,0 +1,41 @@
+"""What the processes of a soak tell each other through the environment."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "FBTASKS_SOAK_RUN"
+"""In the environment of every process of a soak: how orphans are recognised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One soak as its processes see it."""
+
+    folder: Path
+    until: float
+    """When producers and operators stop, by the monotonic clock."""
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger"
+
+    @property
+    def pause(self) -> Path:
+        """While this file is there, producers wait: the queue is long enough."""
+        return self.folder / "pause"
+
+    def going_on(self) -> bool:
+        return time.monotonic() < self.until
+
+    def environment(self) -> dict[str, str]:
+        """For the processes that belong to it."""
+        return {MARK: str(self.folder), "FBTASKS_SOAK_UNTIL": repr(self.until)}
+
+    @classmethod
+    def here(cls) -> Run:
+        """The run that this process belongs to."""
+        return cls(Path(os.environ[MARK]), float(os.environ.get("FBTASKS_SOAK_UNTIL", "inf")))

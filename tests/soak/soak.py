@@ -1,0 +1,178 @@
+"""The soak: ``python -m soak.soak --seconds 60 --seed 1``.
+
+Starts producers, workers of each pool and an operator as real processes, does harm to them at random, lets the queue
+drain, and accounts for every task. Exit code 0 when the account is right, 1 when it is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from support.proxy import Proxy
+
+from soak.accounting import Rules, Violation, account, tracebacks
+from soak.database import Database
+from soak.faults import Faults
+from soak.ledger import Ledger, read_ledger
+from soak.monitor import Monitor
+from soak.processes import Fleet, adopt_orphans
+from soak.report import complaints, summary, verdict
+from soak.settings import Run
+
+DEFAULT_LEASE = 30.0
+SHORT_LEASE = 3.0
+PRODUCERS = ("single", "bulk", "transaction")
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="soak", description="Faults at random, and an account of every task.")
+    parser.add_argument(
+        "--seconds", type=float, default=float(os.environ.get("SECONDS_OF_FAULTS") or 60), help="how long"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(10**6)), help="which"
+    )
+    parser.add_argument("--url", default=os.environ.get("FBTASKS_TEST_URL"), help="a database whose server to use")
+    parser.add_argument("--keep", action="store_true", help="keep ledger, logs and database")
+    parser.add_argument("--drain", type=float, default=90.0, help="seconds that the queue may take to drain")
+    return parser.parse_args()
+
+
+def worker_has(option: str) -> bool:
+    """Whether this version's worker knows the option."""
+    command = [sys.executable, "-m", "fbtasks", "worker", "--help"]
+    return re.search(rf"{option}\b", subprocess.run(command, capture_output=True, text=True).stdout) is not None
+
+
+class Soak:
+    """One soak from its start to its verdict."""
+
+    def __init__(self, seconds: float, seed: int, url: str | None, drain: float) -> None:
+        self.seconds = seconds
+        self.seed = seed
+        self.drain = drain
+        self.folder = Path(tempfile.mkdtemp(prefix="fbtasks-soak-"))
+        for name in ("ledger", "logs"):
+            (self.folder / name).mkdir()
+        self.short = worker_has("--lease")
+        self.lease = SHORT_LEASE if self.short else DEFAULT_LEASE
+        self.database = Database(self.folder, url)
+        self.proxy = None
+        if not self.database.parsed.embedded:
+            self.proxy = Proxy(self.database.parsed.host or "", self.database.parsed.port)
+        self.run = Run(self.folder, time.monotonic() + seconds)
+        self.ledger = Ledger(self.run.ledger, "supervisor")
+        through = self.database.url if self.proxy is None else self.database.through(self.proxy.port)
+        self.fleet = Fleet(self.run, self.ledger, through, self._worker_options())
+        rng = random.Random(f"{seed}/faults")
+        self.rng = random.Random(f"{seed}/supervisor")
+        self.faults = Faults(self.fleet, self.ledger, rng, lease=self.lease, longest=seconds / 2, proxy=self.proxy)
+        if self.proxy is not None:
+            self.proxy._on_cut = self.faults.cut_happened
+        self.monitor = Monitor(self.database, self.run, self.ledger)
+
+    def _worker_options(self) -> tuple[str, ...]:
+        return ("--grace", "0.2", *(("--lease", f"{SHORT_LEASE:g}") if self.short else ()))
+
+    def begin(self) -> None:
+        self.fleet.reaper.start()
+        self.monitor.start()
+        for pool in self.fleet.pools:
+            self.fleet.start(pool)
+        for how in PRODUCERS:
+            self.fleet.other(f"producer-{how}", "soak.producers", how, str(self.seed))
+        self.fleet.other("operator", "soak.operators", str(self.seed))
+
+    def disturb(self) -> None:
+        """The time of faults."""
+        while self.run.going_on():
+            self.faults.step()
+            self.fleet.tend(delay=self.rng.choice((0.0, 0.0, self.rng.uniform(0.0, 3.0))))
+            time.sleep(0.02)
+        self.faults.stop()
+        self.fleet.end_others(60.0)
+
+    def finish(self) -> float:
+        """Fresh workers until nothing is left. Gives the seconds it took."""
+        self.fleet.terminate(60.0)
+        for pool in self.fleet.pools:
+            self.fleet.start(pool)
+        started = time.monotonic()
+        while not self.monitor.empty_since(started) and time.monotonic() - started < self.drain:
+            self.fleet.tend()
+            time.sleep(0.1)
+        took = time.monotonic() - started
+        self.fleet.terminate(60.0)
+        time.sleep(0.3)  # for the reaper to see what they leave behind
+        return took
+
+    def judge(self, took: float) -> list[Violation]:
+        rows = self.monitor.last()
+        records = read_ledger(self.run.ledger)
+        if rows is None:
+            print(verdict(hung := [self.monitor.hung(records)]))
+            return hung
+        rules = Rules(lease=self.lease, embedded=self.proxy is None)
+        violations, explained = account(records, rows, rules)
+        for log in sorted((self.folder / "logs").glob("*.log")):
+            violations.extend(tracebacks(log.stem, log.read_text(errors="replace")))
+        faults = Counter(self.faults.done)
+        faults["tasks that took their process"] = sum(r["event"] == "fault" and r["what"] == "self" for r in records)
+        if self.proxy is not None:
+            faults["connections cut"] = self.proxy.cuts
+        print()
+        print(summary(records, rows, faults, explained, self.seconds + took))
+        print(f"\nworkers       {self.fleet.restarts} started again")
+        print(f"\nqueue         up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
+        print(f"\nwarnings in the logs\n{complaints(self.folder / 'logs') or '  none'}")
+        print()
+        print(verdict(violations))
+        return violations
+
+    def close(self, *, keep: bool) -> None:
+        self.fleet.kill_all()
+        if not self.monitor.stop():
+            keep = True
+            print("the database does not answer: its connections are left to the end of this process")
+        if self.proxy is not None:
+            self.proxy.close()
+        if not self.monitor.is_alive():
+            self.database.close(drop=not keep)
+        self.ledger.close()
+        if keep:
+            print(f"kept: {self.folder}")
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def main() -> int:
+    chosen = options()
+    print(f"seed {chosen.seed}, {chosen.seconds:g} seconds", flush=True)
+    adopt_orphans()
+    soak = Soak(chosen.seconds, chosen.seed, chosen.url, chosen.drain)
+    keep = True
+    try:
+        soak.begin()
+        soak.disturb()
+        violations = soak.judge(soak.finish())
+        keep = chosen.keep or bool(violations)
+    finally:
+        soak.close(keep=keep)
+    print(f"seed {chosen.seed}: {'FAILED' if violations else 'passed'}")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a thread may still wait for a database that hangs

@@ -1,0 +1,112 @@
+"""The app of the soak: one task of each kind, each of which records its starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fbtasks import FBTasks, current_request
+from soak.ledger import Ledger
+from soak.settings import Run
+
+app = FBTasks("soak")
+
+_run = Run.here()
+_ledger = Ledger(_run.ledger, "task")
+_worker = os.getppid()
+"""Noted at import: when the worker has been killed, the parent is another."""
+_count = itertools.count(1)
+
+
+class Refusal(Exception):
+    """Raised by tasks that are meant to raise."""
+
+
+@contextmanager
+def recorded(ref: str, kind: str) -> Iterator[str]:
+    """Records the run of a task that belongs to *ref*; gives the run's own name."""
+    request = current_request()
+    run = f"{os.getpid()}.{next(_count)}"
+    _ledger.write(
+        "start",
+        ref=ref,
+        run=run,
+        kind=kind,
+        worker=_worker,
+        id=request and request.id,
+        tries=request and request.retries,
+    )
+    outcome = "raised"
+    try:
+        yield run
+        outcome = "returned"
+    finally:
+        _ledger.write("end", ref=ref, run=run, outcome=outcome)
+
+
+@app.task
+def quick(ref, padding=""):
+    with recorded(ref, "quick"):
+        return ref + padding
+
+
+@app.task(ignore_result=True)
+def ignored(ref):
+    with recorded(ref, "ignored"):
+        return ref
+
+
+@app.task
+def sleeping(ref, seconds):
+    with recorded(ref, "sleeping"):
+        time.sleep(seconds)
+
+
+@app.task
+async def coroutine(ref, seconds):
+    with recorded(ref, "coroutine"):
+        await asyncio.sleep(seconds)
+        return ref
+
+
+@app.task(max_retries=0)
+def failing(ref):
+    with recorded(ref, "failing"):
+        raise Refusal(ref)
+
+
+@app.task(bind=True, max_retries=3, autoretry_for=(Refusal,), default_retry_delay=0.1, retry_jitter=False)
+def retrying(self, ref, times):
+    with recorded(ref, "retrying"):
+        if self.request.retries < times:
+            raise Refusal(ref)
+
+
+@app.task(bind=True, transactional=True)
+def transactional(self, ref, seconds):
+    with recorded(ref, "transactional") as run:
+        with self.connection.cursor() as cursor:
+            cursor.execute("INSERT INTO SOAK_EFFECT (TASK, RUN) VALUES (?, ?)", (ref, run))
+        time.sleep(seconds)
+
+
+@app.task
+def suicidal(ref, times, how):
+    """Takes its own process away, as often as *times* says; on some pools that is the worker's."""
+    with recorded(ref, "suicidal"):
+        with (_run.folder / "suicides").open("a+") as file:
+            file.seek(0)
+            done = file.read().split().count(ref)
+            if done >= times:
+                return
+            file.write(f"{ref}\n")
+        _ledger.write("fault", what="self", target=os.getpid(), ref=ref)
+        if how == "exit":
+            os._exit(3)
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(5)

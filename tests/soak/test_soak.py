@@ -1,0 +1,25 @@
+"""A short soak: a few seconds of faults, and the account of every task."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.soak, pytest.mark.acceptance]
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def test_ten_seconds_of_faults_leave_every_task_accounted_for(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "soak.soak", "--seconds", "10", "--seed", "5", "--drain", "60"],
+        env={**os.environ, "PYTHONPATH": str(TESTS), "TMPDIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every task is accounted for." in done.stdout
