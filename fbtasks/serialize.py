@@ -326,7 +326,8 @@ def _check_object(value: object) -> None:
         kombu_json.dumps(value, allow_nan=False)  # kombu may know the type, or the type itself its JSON
     except Exception as error:
         kind = _name_of(type(value)).removeprefix("builtins.")
-        raise _Refused(f"is a {kind}, which JSON does not have. Pass simple values, {_OR_PICKLE}") from error
+        article = "an" if kind[0] in "aeiouAEIOU" else "a"
+        raise _Refused(f"is {article} {kind}, which JSON does not have. Pass simple values, {_OR_PICKLE}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import click
 
 from fbtasks.app import FBTasks
+from fbtasks.call import TaskRow
 from fbtasks.cli import render
 from fbtasks.errors import ConfigurationError, FBTasksError, ForeignDatabaseError, TaskNotFound
 from fbtasks.importing import import_app
@@ -23,15 +25,18 @@ from fbtasks.serialize import Payload, show_json
 from fbtasks.states import State
 from fbtasks.store import grants, results, tasks, workers
 from fbtasks.store import migrate as schema
-from fbtasks.store.session import Session
+from fbtasks.store.session import Session, Transaction
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
 from fbtasks.worker.executors import POOLS, ChildOptions
 from fbtasks.worker.hosts import host_name
 from fbtasks.worker.supervisor import work
 
+RETRY_BATCH: Final = 500
+"""Tasks that ``retry --all-failed`` puts back in one transaction."""
 
-@dataclass
+
+@dataclasses.dataclass
 class Place:
     """Which database, as the command line says."""
 
@@ -70,6 +75,13 @@ class Commands(click.Group):
                 raise
             click.echo(f"Error: {error}", err=True)
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
+            raise  # click answers these, a pipe that was closed among them
+        except Exception as error:
+            if ctx.params.get("debug"):
+                raise
+            click.echo(f"Error: {type(error).__name__}: {error}. With --debug the traceback is shown.", err=True)
+            ctx.exit(1)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -87,6 +99,7 @@ def database_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--url", metavar="URL", help="The database; default: FBTASKS_URL, or ./fbtasks.fdb.")(function)
 
 
+since_option = click.option("--since", metavar="AGE|TIME", help="Only since then: 90s, 15m, 2h, 7d, or an ISO time.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
@@ -127,7 +140,7 @@ def worker(
     app.load()
     options = WorkerOptions(
         name=f"{name or os.getpid()}@{host_name().partition('/')[0]}",
-        queues=tuple(dict.fromkeys(q.strip() for q in queues.split(","))) if queues else tuple(app.queues_served()),
+        queues=tuple(app.queues_served() if queues is None else dict.fromkeys(q.strip() for q in queues.split(","))),
         pool=pool,
         concurrency=1 if pool == "solo" else concurrency or os.cpu_count() or 1,
         burst=burst,
@@ -168,7 +181,7 @@ def list_command(name: str, state: State, help_text: str, nothing: str) -> None:
     @json_option
     @click.option("--queue", help="Only this queue.")
     @click.option("--name", "task_name", help="Only tasks of this name.")
-    @click.option("--since", metavar="AGE|TIME", help="Only since then: 90s, 15m, 2h, 7d, or an ISO time.")
+    @since_option
     @click.option("--limit", type=click.IntRange(1), default=50, help="At most so many.")
     def command(
         url: str | None,
@@ -191,6 +204,8 @@ def list_command(name: str, state: State, help_text: str, nothing: str) -> None:
 
 
 list_command("failed", State.FAILED, "Tasks that failed for good, newest first.", "No failed tasks.")
+list_command("succeeded", State.SUCCEEDED, "Tasks that returned, newest first.", "No results are kept.")
+list_command("cancelled", State.CANCELLED, "Tasks that were cancelled or expired, newest first.", "None was cancelled.")
 list_command("active", State.RUNNING, "Tasks that run now.", "Nothing runs.")
 list_command("ready", State.READY, "Tasks that wait for a worker.", "Nothing waits.")
 list_command("scheduled", State.SCHEDULED, "Tasks that wait for their time.", "Nothing is scheduled.")
@@ -210,21 +225,25 @@ def _since(text: str | None) -> datetime | None:
     if text is None:
         return None
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    if text[-1:] in units and text[:-1].isdigit():
-        return datetime.now(UTC) - timedelta(seconds=int(text[:-1]) * units[text[-1]])
     try:
+        if text[-1:] in units and text[:-1].isdecimal():
+            return datetime.now(UTC) - timedelta(seconds=int(text[:-1]) * units[text[-1]])
         return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ConfigurationError(f"--since {text!r} is neither an age (90s, 15m, 2h, 7d) nor an ISO time.") from None
 
 
 @inspect.command("queues")
 @database_options
 @json_option
-def inspect_queues(url: str | None, app_path: str | None, as_json: bool) -> None:
+@click.option("--queue", help="Only this queue.")
+def inspect_queues(url: str | None, app_path: str | None, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue."""
     with Place(url, app_path).session() as session:
         rows = results.queues(session)
+        if queue is not None:
+            _check_queue(session, queue)
+            rows = [row for row in rows if row.queue == queue] or [results.QueueRow(queue=queue)]
         served = {queue for worker in workers.listing(session) for queue in worker.queues}
     if as_json:
         render.as_json(rows)
@@ -248,12 +267,20 @@ def inspect_workers(url: str | None, app_path: str | None, as_json: bool) -> Non
 @inspect.command("stats")
 @database_options
 @json_option
-@click.option("--hours", type=click.IntRange(1), default=24, help="Over so many hours.")
-def inspect_stats(url: str | None, app_path: str | None, as_json: bool, hours: int) -> None:
+@click.option("--queue", help="Only this queue; conflicts belong to none.")
+@click.option(
+    "--since", default="1d", metavar="AGE|TIME", help="Since the hour of then: 90s, 15m, 2h, 7d, or an ISO time."
+)
+def inspect_stats(url: str | None, app_path: str | None, as_json: bool, queue: str | None, since: str) -> None:
     """Counters of tasks, errors, times and conflicts."""
+    start = _since(since) or datetime.now(UTC)
     with Place(url, app_path).session() as session:
-        rows = results.stats(session, timedelta(hours=hours))
+        rows = results.stats(session, datetime.now(UTC) - start)
         live = results.queues(session)
+        if queue is not None:
+            _check_queue(session, queue)
+            rows = [row for row in rows if row.queue == queue]
+            live = [row for row in live if row.queue == queue]
     if as_json:
         render.as_json({"counters": rows, "queues": live})
     else:
@@ -299,27 +326,49 @@ def _find(session: Session, task_id: str) -> int:
 @click.option("--all-failed", is_flag=True, help="All failed tasks.")
 @click.option("--queue", help="With --all-failed: only this queue.")
 @click.option("--name", "task_name", help="With --all-failed: only tasks of this name.")
+@click.option("--since", metavar="AGE|TIME", help="With --all-failed: only those that failed since then.")
 @database_options
 def retry(
-    task_ids: tuple[str, ...], all_failed: bool, queue: str | None, task_name: str | None, url: str | None,
-    app_path: str | None,
+    task_ids: tuple[str, ...], all_failed: bool, queue: str | None, task_name: str | None, since: str | None,
+    url: str | None, app_path: str | None,
 ) -> None:  # fmt: skip
     """Put failed or cancelled tasks back into their queues."""
     if bool(task_ids) == all_failed:
         raise click.UsageError("give the IDs of tasks, or --all-failed.")
+    if not all_failed and (queue, task_name, since) != (None, None, None):
+        raise click.UsageError("--queue, --name and --since go with --all-failed.")
     with Place(url, app_path).session() as session:
         if all_failed:
-            wanted = results.Filter(queue=queue, name=task_name, limit=1_000_000)
-            numbers = [row.id for row in results.listing(session, State.FAILED, wanted)]
-        else:
-            numbers = [_find(session, task_id) for task_id in task_ids]
+            if queue is not None:
+                _check_queue(session, queue)
+            wanted = results.Filter(queue=queue, name=task_name, since=_since(since), limit=RETRY_BATCH)
+            total = _retry_all(session, wanted)
+            click.echo(f"{total} {'task' if total == 1 else 'tasks'} put back.")
+            return
+        numbers = [_find(session, task_id) for task_id in task_ids]
         done = [session.run(lambda t, n=number: tasks.retry(t, n)) for number in numbers]  # type: ignore[misc]
-    _report(done, "put back", "is neither failed nor cancelled", numbers, strict=not all_failed)
+    _report(done, "put back", "is neither failed nor cancelled", numbers)
 
 
-def _report(done: list[bool], what: str, why_not: str, numbers: list[int], *, strict: bool = True) -> None:
+def _retry_page(rows: list[TaskRow], transaction: Transaction) -> list[bool]:
+    return [tasks.retry(transaction, row.id) for row in rows]
+
+
+def _retry_all(session: Session, wanted: results.Filter) -> int:
+    """Puts failed tasks back, a batch in a transaction. Those that fail again meanwhile are left."""
+    wanted = dataclasses.replace(wanted, until=results.now(session))
+    total = 0
+    while rows := results.listing(session, State.FAILED, wanted):
+        done = session.run(partial(_retry_page, rows))
+        total += sum(done)
+        if not any(done):
+            break
+    return total
+
+
+def _report(done: list[bool], what: str, why_not: str, numbers: list[int]) -> None:
     click.echo(f"{sum(done)} {'task' if sum(done) == 1 else 'tasks'} {what}.")
-    if strict and not all(done):
+    if not all(done):
         left = ", ".join(str(number) for number, ok in zip(numbers, done, strict=True) if not ok)
         raise FBTasksError(f"task {left} {why_not}: nothing was changed for it.")
 

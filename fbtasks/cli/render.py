@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fbtasks.call import TaskRow, WorkerRow
 from fbtasks.states import State
@@ -40,21 +42,26 @@ def _plain(value: Any) -> Any:
 
 
 def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) -> None:
+    cells = [["" if cell is None else _escape(str(cell)) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, kind in columns:
+    for place, (title, kind) in enumerate(columns):
+        short = kind in ("number", "word")
+        # What is short keeps its width: an ID that was cut off would be of no use.
+        width = max([cell_len(title), *(cell_len(row[place]) for row in cells)]) if short else None
         table.add_column(
-            title,
-            justify="right" if kind == "number" else "left",
-            no_wrap=kind in ("number", "word"),
-            overflow="fold" if kind == "text" else "ellipsis",
+            title, justify="right" if kind == "number" else "left", no_wrap=short, width=width, overflow="fold"
         )
-    for row in rows:
-        table.add_row(*("" if cell is None else _escape(str(cell)) for cell in row))
-    console().print(table)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def _escape(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text).replace("[", r"\[")
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def ago(moment: datetime | None) -> str:
@@ -78,10 +85,15 @@ def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
     if not rows:
         print(nothing)
         return
-    common = [("ID", "number"), ("NAME", "text"), ("QUEUE", "word"), ("TRIES", "number")]
+    common = [("ID", "number"), ("NAME", "text"), ("QUEUE", "text"), ("TRIES", "number")]
     if state is State.FAILED:
         columns = [*common, ("FAILED", "word"), ("ERROR", "text")]
         _table(columns, ([*_common(r), ago(r.finish_time), _error(r)] for r in rows))
+    elif state in (State.SUCCEEDED, State.CANCELLED):
+        columns = [*common, ("ENDED", "word"), ("ELAPSED", "word")]
+        reason = state is State.CANCELLED
+        columns += [("REASON", "text")] if reason else []
+        _table(columns, ([*_common(r), ago(r.finish_time), _elapsed(r), *([r.error_msg] * reason)] for r in rows))
     elif state is State.RUNNING:
         columns = [*common, ("SINCE", "word"), ("WORKER", "text")]
         _table(columns, ([*_common(r), ago(r.claim_time), r.worker] for r in rows))
@@ -99,6 +111,10 @@ def _error(row: TaskRow) -> str:
     return f"{kind}: {row.error_msg}" if kind else row.error_msg or ""
 
 
+def _elapsed(row: TaskRow) -> str | None:
+    return None if row.elapsed_ms is None else span(row.elapsed_ms / 1000)
+
+
 def task(row: TaskRow, arguments: str, trace: str | None) -> None:
     """One task, whole."""
     facts = {
@@ -114,7 +130,7 @@ def task(row: TaskRow, arguments: str, trace: str | None) -> None:
         "START": _stamp(row.start_time),
         "CLAIMED": _stamp(row.claim_time),
         "FINISHED": _stamp(row.finish_time),
-        "ELAPSED": None if row.elapsed_ms is None else span(row.elapsed_ms / 1000),
+        "ELAPSED": _elapsed(row),
         "TRIES": row.try_count,
         "CRASHES": row.crash_count or None,
         "WORKER": row.worker,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from fbtasks.call import Stored, TaskRow
 from fbtasks.states import State
@@ -13,11 +13,12 @@ from fbtasks.store.values import as_utc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which tasks a list holds. Times are UTC; ``limit`` is the most rows."""
+    """Which tasks a list holds. Times are UTC, both inclusive; ``limit`` is the most rows."""
 
     queue: str | None = None
     name: str | None = None
     since: datetime | None = None
+    until: datetime | None = None
     limit: int = 50
 
 
@@ -128,7 +129,8 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
     for clause, value in (
         ("T.QUEUE = ?", wanted.queue),
         ("T.NAME = ?", wanted.name),
-        (f"{column} >= ?", None if wanted.since is None else wanted.since.replace(tzinfo=None)),
+        (f"{column} >= ?", _as_column(wanted.since)),
+        (f"{column} <= ?", _as_column(wanted.until)),
     ):
         if value is not None:
             clauses.append(clause)
@@ -158,6 +160,16 @@ def stats(session: Session, window: timedelta) -> list[StatRow]:
             StatRow(row[0], *map(int, row[1:]))  # sums of BIGINT arrive as Decimal
             for row in transaction.rows("stats", since)
         ]
+
+
+def now(session: Session) -> datetime:
+    """The database's clock."""
+    moment: datetime = session.read("now")[0][0]
+    return as_utc(moment)
+
+
+def _as_column(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _task(row: tuple) -> TaskRow:  # type: ignore[type-arg]  # a row of the driver has no type

@@ -21,7 +21,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.embedded
 def test_the_tutorial(tmp_path):
     text = (DOCS / "tutorial.md").read_text()
-    (tmp_path / "hello.py").write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
+    for name, source in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
+        (tmp_path / name).write_text(source)
     env = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
     env.pop("FBTASKS_URL", None)
     printed = ""
@@ -31,8 +32,14 @@ def test_the_tutorial(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         printed += done.stdout
-    assert printed.startswith("1\n5\n")
+    assert printed.startswith("1\n")
+    assert re.search(r"^default +2 .*none$", printed, re.MULTILINE)
+    assert "\n5\n" in printed
     assert "RuntimeError: Some error" in printed
+    assert re.search(r"^enqueued (\d+)$", printed, re.MULTILINE)
+    waiting, ended = printed.partition("enqueued ")[2].split("cancelled.")
+    assert waiting.count("hello.add") == 1
+    assert ended.count("hello.add") == 2
 
 
 def test_every_command_is_described():

@@ -1,0 +1,267 @@
+"""Bad input: one clear message that names the value and the remedy, and nothing that was queued is lost or stuck."""
+
+import json
+import os
+import re
+import socket
+import sys
+
+import pytest
+
+from fbtasks import (
+    AuthenticationError,
+    DatabaseUnavailable,
+    EnqueueError,
+    FBTasks,
+    SerializationError,
+    UnknownQueueError,
+)
+from fbtasks.cli import main
+
+pytestmark = pytest.mark.acceptance
+
+MODULES = {
+    "empty": "",
+    "broken": "1 / 0\n",
+    "needs": "import nosuchlib\n",
+    "syntax": "def (\n",
+    "two": "from fbtasks import FBTasks\na = FBTasks('a')\nb = FBTasks('b')\n",
+}
+FORMS = "Use firebird:///absolute/path/queue.fdb for the embedded engine, or "
+QUEUE_NAME = r"is not a queue name: use 1 to 63 letters, digits and '_', '.', ':', '-' (ASCII), beginning with"
+
+
+@pytest.fixture
+def waiting(project):
+    """A task that was queued before, with a project around it; at the end it must still run."""
+    project.write("@app.task\ndef add(a, b): return a + b\n")
+    for name, source in MODULES.items():
+        (project.folder / f"{name}.py").write_text(source)
+    app = FBTasks("producer", project.url)
+    result = app.send_task("proj.add", (2, 3))
+    yield result
+    assert result.status == "PENDING"
+    assert "succeeded" in project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
+    assert result.get(timeout=10) == 5
+    with app.connect() as connection, connection.cursor() as cursor:
+        assert cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()[0] == 0
+    app.close()
+
+
+@pytest.fixture
+def refused(project, monkeypatch, capsys):
+    """Runs a command that fails, here. Gives exit code and message, which is one line; there is no traceback."""
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setenv("FBTASKS_URL", project.url)
+    monkeypatch.setattr(sys, "path", [str(project.folder), *sys.path])
+
+    def run(*arguments):
+        for name in ("proj", *MODULES):
+            sys.modules.pop(name, None)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(list(arguments), prog_name="fbtasks")
+        printed, error = capsys.readouterr()
+        assert printed == ""
+        assert "Traceback" not in error
+        lines = error.strip().splitlines()
+        if lines[0].startswith("Usage: "):  # click shows how the command is used before what was wrong
+            lines = lines[-1:]
+        assert len(lines) == 1, error
+        assert lines[0].startswith("Error: ")
+        return left.value.code, lines[0].removeprefix("Error: ")
+
+    yield run
+    for name in ("proj", *MODULES):
+        sys.modules.pop(name, None)
+
+
+def test_wrong_apps(project, waiting, refused):
+    here = os.path.realpath(project.folder)
+    for app, message in {
+        "nosuch": f"there is no module 'nosuch' in {here} or on the Python path. Start from the folder that holds it, "
+        "or correct -A.",
+        "empty": "'empty' has no FBTasks app: name it as -A empty:NAME.",
+        "broken": "the module 'broken' does not import: ZeroDivisionError: division by zero. "
+        "Try: python -c 'import broken'",
+        "two": "'two' has 2 FBTasks apps: name it as -A two:NAME.",
+        "two:c": "'two' has no FBTasks app named 'c'.",
+        "proj:add": "'proj' has no FBTasks app named 'add'.",
+    }.items():
+        assert refused("worker", "-A", app, "--burst") == (2, message)
+    code, message = refused("worker", "-A", "needs", "--burst")
+    assert code == 2
+    assert message.startswith("the module 'needs' does not import: No module named 'nosuchlib'")
+    code, message = refused("worker", "-A", "syntax", "--burst")
+    assert (code, "SyntaxError" in message, "line 1" in message) == (2, True, True)
+
+
+def test_wrong_urls(project, waiting, refused):
+    code, message = refused("inspect", "failed", "--url", "mysql://x")
+    assert (code, message.startswith("'mysql://x' does not begin with 'firebird://'. " + FORMS)) == (2, True)
+    code, message = refused("inspect", "failed", "--url", "firebird://ann:se/cret@host/x")
+    assert (code, "%2F" in message, "cret" in message) == (2, True, False)
+    code, message = refused("inspect", "failed", "--url", "firebird:///x.fdb?chrset=UTF8")
+    assert (code, "unknown option 'chrset'. Known options: " in message) == (2, True)
+    assert refused("call", "proj.add", "-A", "proj", "--url", project.url) == (
+        2,
+        "give -A or --url, not both.",
+    )
+
+
+def test_a_database_that_cannot_be_reached(project, waiting, refused):
+    with socket.socket() as nobody:  # bound and not listening: a port where nobody answers
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        url = f"firebird://ann:secret@127.0.0.1:{port}//srv/x.fdb"
+        assert refused("inspect", "failed", "--url", url) == (
+            1,
+            f"firebird://ann:***@127.0.0.1:{port}//srv/x.fdb cannot be reached ([Errno 111] Connection refused). "
+            "Check host, port and server.",
+        )
+        with pytest.raises(DatabaseUnavailable, match=rf"127\.0\.0\.1:{port}"):
+            FBTasks("a", url).send_task("t")
+    code, message = refused("inspect", "failed", "--url", "firebird://nosuch.invalid/x")
+    assert (code, message.startswith("firebird://nosuch.invalid:3050/x cannot be reached")) == (1, True)
+
+
+@pytest.mark.embedded
+def test_a_file_that_is_none(project, waiting, refused):
+    assert refused("inspect", "failed", "--url", "firebird:///nosuch/folder/x.fdb") == (
+        1,
+        "firebird:///nosuch/folder/x.fdb: there is no folder /nosuch/folder. Create it.",
+    )
+    text = project.folder / "text.fdb"
+    text.write_text("hello")
+    code, message = refused("inspect", "failed", "--url", f"firebird://{text}")
+    assert (code, str(text) in message, "Check the path" in message) == (1, True, True)
+    assert text.read_text() == "hello"
+
+
+def test_a_wrong_password(project, waiting, refused):
+    if FBTasks("a", project.url).settings.url.embedded:
+        pytest.skip("the embedded engine asks for no password; set FBTASKS_TEST_URL")
+    wrong = re.sub(r"://([^:@]*):[^@]*@", r"://\1:not-the-password@", project.url)
+    shown = re.sub(r"://([^:@]*):[^@]*@", r"://\1:***@", project.url)
+    message = f"{shown} does not accept this user and password. Correct the URL."
+    assert refused("inspect", "failed", "--url", wrong) == (1, message)
+    with pytest.raises(AuthenticationError) as caught:
+        FBTasks("a", wrong).send_task("t")
+    assert str(caught.value) == message
+
+
+def test_ids_that_do_not_exist(project, waiting, refused):
+    where = "see: fbtasks inspect failed, active, ready or scheduled."
+    for number in ("987654", "no-such-order"):
+        for command in (["inspect", "task"], ["result"], ["retry"], ["cancel"], ["discard"]):
+            assert refused(*command, number) == (1, f"there is no task {number!r}; {where}")
+
+
+def test_wrong_queues_and_pools(project, waiting, refused):
+    for command in (["inspect", "failed", "--queue"], ["purge", "--yes"]):
+        assert refused(*command, "mial") == (
+            2,
+            "unknown queue 'mial': no task and no worker has it. Known queues: default.",
+        )
+    for names, wrong in {"mail,a b": "a b", "": "", ",": "", "mail,": ""}.items():
+        code, message = refused("worker", "-A", "proj", "--burst", "-Q", names)
+        assert (code, message.startswith(f"{wrong!r} {QUEUE_NAME}")) == (2, True)
+    code, message = refused("call", "proj.add", "--queue", "a b")
+    assert (code, message.startswith(f"'a b' {QUEUE_NAME}")) == (2, True)
+    assert refused("worker", "-A", "proj", "--burst", "--pool", "gevent") == (
+        2,
+        "Invalid value for '--pool': 'gevent' is not one of 'processes', 'threads', 'asyncio', 'solo'.",
+    )
+    app = FBTasks("strict", project.url, queues=["default", "mail"])
+    with pytest.raises(UnknownQueueError, match=r"'strict' declares no queue 'mial'\. Declared: default, mail\."):
+        app.send_task("proj.add", (1, 1), queue="mial")
+    app.close()
+
+
+def test_wrong_calls(project, waiting, refused):
+    cases = {
+        ("--args", "{"): (2, "--args '{' is not JSON: "),
+        ("--args", "{}"): (2, "--args '{}' must be a JSON list."),
+        ("--kwargs", "[1]"): (2, "--kwargs '[1]' must be a JSON object."),
+        ("--args", "[NaN]"): (1, "task 'proj.add': args[0] is nan, which JSON does not have."),
+        ("--countdown", "-1"): (1, "countdown -1.0 must not be negative; 0 means at once."),
+        ("--priority", "100000"): (2, "priority 100000 must be a whole number from -9999 to 9999; higher runs first."),
+        ("--task-id", "42"): (1, "task_id '42' is a number, and numbers are given by the database. Prefix it: "),
+        ("--task-id", ""): (1, "task_id '' must be a string of 1 to 255 printable characters."),
+        ("-A", "proj"): (1, "'proj.add' cannot be called like that: missing a required argument: 'a'."),
+    }
+    for arguments, (code, message) in cases.items():
+        got = refused("call", "proj.add", *arguments)
+        assert (got[0], got[1][: len(message)]) == (code, message)
+    for countdown in ("nan", "inf", "1e300"):
+        assert refused("call", "proj.add", "--countdown", countdown)[0] in (1, 2)
+    assert refused("call", "")[1] == "the task name '' must have 1 to 255 printable characters."
+    for since in ("yesterday", ""):
+        assert refused("inspect", "failed", "--since", since) == (
+            2,
+            f"--since {since!r} is neither an age (90s, 15m, 2h, 7d) nor an ISO time.",
+        )
+    assert refused("retry") == (2, "give the IDs of tasks, or --all-failed.")
+
+
+def test_arguments_that_cannot_be_serialised(project, waiting):
+    app = FBTasks("a", project.url)
+    add = app.task(name="proj.add")(lambda a, b: a + b)
+    for value, place in [
+        (object(), r"args\[0\] is an object"),
+        ({1: 2}, r"args\[0\] has the key 1 of type int"),
+        ({"x": [{3}]}, r"args\[0\]\['x'\]\[0\] is a set"),
+        (float("inf"), r"args\[0\] is inf"),
+    ]:
+        with pytest.raises(SerializationError, match=rf"'proj\.add'.*{place}") as caught:
+            add.delay(value, 1)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(EnqueueError, match=r"countdown -0\.5 must not be negative; 0 means at once\."):
+        add.apply_async((1, 1), countdown=-0.5)
+    app.close()
+
+
+def test_payloads_and_results_that_cannot_be_read(project):
+    """The tasks fail with an error that says so; the worker goes on, and what is good runs."""
+    project.write("""
+        @app.task
+        def add(a, b): return a + b
+
+        @app.task(max_retries=5)
+        def odd(): return {"x": [object()]}
+    """)
+    app = FBTasks("a", project.url)
+    broken = [app.send_task("proj.add", (1, 1)) for _ in range(3)]
+    with app.connect() as connection, connection.cursor() as cursor:
+        for result, change in zip(
+            broken, ["PAYLOAD = x'ff00'", "CONTENT_TYPE = 'text/x'", "PAYLOAD = '[[1]'"], strict=True
+        ):
+            cursor.execute(f"UPDATE QUEUE_TASK SET {change} WHERE ID = ?", (int(result.id),))
+        connection.commit()
+    odd = app.send_task("proj.odd")
+    good = app.send_task("proj.add", (2, 2))
+    late = app.send_task("proj.add", (3, 3), queue="other")
+    log = project.run("worker", "-A", "proj", "-c", "2", "--burst", "-Q", "default,other").stderr
+    assert "Traceback" not in log
+    assert (good.get(timeout=10), late.get(timeout=10)) == (4, 6)
+    said = [
+        "the payload cannot be read as application/json",
+        "content type 'text/x' is not accepted here; accepted: json",
+        "the payload cannot be read as application/json",
+    ]
+    for result, message in zip(broken, said, strict=True):
+        row = json.loads(project.run("inspect", "task", result.id, "--json").stdout)["task"]
+        assert (row["state"], row["try_count"]) == ("failed", 1)
+        assert message in row["error_msg"]
+    with pytest.raises(SerializationError, match=r"task 'proj\.odd': result\['x'\]\[0\] is an object"):
+        odd.get(timeout=10)
+    # What was wrong is put right, and the task put back.
+    with app.connect() as connection:
+        connection.execute_immediate(
+            "UPDATE QUEUE_HISTORY SET PAYLOAD = '[[1, 1], {}]', CONTENT_TYPE = 'application/json'"
+        )
+        connection.commit()
+    project.run("retry", *(result.id for result in broken))
+    project.run("worker", "-A", "proj", "-c", "1", "--burst")
+    assert [result.get(timeout=10) for result in broken] == [2, 2, 2]
+    app.close()

@@ -1,0 +1,206 @@
+"""The pages against what they describe: names, options of commands and of calls, columns; and their examples."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import fbtasks
+from fbtasks import FBTasks, Task
+from fbtasks.cli import main
+from fbtasks.testing import drain
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+COMMON = {"--url", "-A", "--app", "--json"}
+
+
+def sections(page, level="##"):
+    """The text of each section by its heading."""
+    parts = re.split(rf"^{level} (.*)$", (REFERENCE / page).read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def commands(command, path=()):
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def test_every_public_name_has_its_section():
+    described = sections("api.md")
+    assert set(described) == set(fbtasks.__all__)
+    assert all(text.strip() for text in described.values())
+
+
+@pytest.mark.parametrize("kind", [FBTasks, Task, fbtasks.AsyncResult])
+def test_public_members_are_described(kind):
+    text = sections("api.md")[kind.__name__]
+    internal = {"FBTasks": {"make_call", "enqueue", "enqueue_many", "waiting", "load", "queues_served", "check_queue"},
+                "Task": {"call", "bound_to", "is_async"}}.get(kind.__name__, set())  # fmt: skip
+    members = {name for name in vars(kind) if not name.startswith("_")} - internal
+    missing = {name for name in members if not re.search(rf"`(await )?{name}\b|\b{name}`", text)}
+    assert missing == set()
+
+
+def test_every_field_of_a_request_is_described():
+    text = sections("api.md")["Request"]
+    assert all(f"`{name}`" in text for name in fbtasks.Request.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("function", "heading"), [(FBTasks.__init__, "FBTasks(name"), (Task.apply_async, "apply_async")]
+)
+def test_every_parameter_is_described(function, heading):
+    text = next(text for title, text in sections("options.md").items() if title.startswith(heading))
+    names = set(inspect.signature(function).parameters) - {"self", "name", "url"}
+    table = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
+    assert table == names
+
+
+def test_every_option_of_every_command_is_described_and_exists():
+    described = sections("cli.md")
+    assert all(f"`{name}" in described["Common options"] for name in ("--url", "-A", "--app", "--json"))
+    seen = set()
+    for name, command in commands(main):
+        text = next(text for heading, text in described.items() if f"`{name}`" in heading)
+        options = {opt for p in command.params if isinstance(p, click.Option) for opt in p.opts}
+        table = set(re.findall(r"`(--?[a-zA-Z-]+)", "".join(re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE))))
+        assert options - COMMON - table == set(), name
+        assert table - options == set(), name
+        assert name == "worker" or {"--url", "-A"} <= options, name
+        seen.add(name)
+    known = {found for heading in described for found in re.findall(r"`([a-z ]+)`", heading)}
+    assert known == seen
+
+
+def test_defaults_on_the_page_are_those_of_the_program():
+    described = sections("cli.md")
+    for name, option, default in [
+        ("worker", "--grace SECONDS", "30"),
+        ("worker", "--lease SECONDS", "30"),
+        ("worker", "--pool POOL", "`processes`"),
+        ("health", "--max-age SECONDS", "300"),
+        ("inspect failed", "--limit N", "50"),
+        ("result", "--timeout SECONDS", "0"),
+    ]:
+        command = dict(commands(main))[name]
+        real = next(p.default for p in command.params if option.split()[0] in p.opts)
+        text = next(text for heading, text in described.items() if f"`{name}`" in heading)
+        shown = re.search(rf"`{option}` \| (\S+) \|", text)[1]
+        assert shown == default
+        assert str(shown.strip("`")) in (str(real), str(real).removesuffix(".0"))
+
+
+def test_every_column_of_every_table_is_described(app):
+    described = sections("schema.md")
+    app.migrate()
+    with app.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT TRIM(RDB$RELATION_NAME), TRIM(RDB$FIELD_NAME) FROM RDB$RELATION_FIELDS "
+            "WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
+        )
+        real = set(cursor.fetchall())
+        cursor.execute("SELECT TRIM(RDB$PROCEDURE_NAME) FROM RDB$PROCEDURES WHERE RDB$SYSTEM_FLAG = 0")
+        procedures = {row[0] for row in cursor.fetchall()}
+    shown = {
+        (table, column)
+        for table, text in described.items()
+        if table.startswith("QUEUE_")
+        for cell in re.findall(r"^\| ([A-Z_, ]+) \|", text, re.MULTILINE)
+        for column in cell.split(", ")
+    }
+    assert real - shown == set(), "columns that docs/reference/schema.md does not describe"
+    assert shown - real == set(), "columns that docs/reference/schema.md describes and the database does not have"
+    named = set(re.findall(r"^\| (QUEUE_\w+_V\d+) \|", described["Procedures for applications"], re.MULTILINE))
+    assert len(named) >= 6
+    assert named <= procedures
+
+
+@pytest.mark.acceptance
+@pytest.mark.embedded
+def test_the_testing_pages_example_is_a_test_that_passes(tmp_path):
+    for number, block in enumerate(blocks("docs/how-to/testing.md", "python")):
+        (tmp_path / f"test_page{number}.py").write_text(block)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_are_valid(page):
+    """Python compiles; commands of fbtasks exist, with the options that they are given."""
+    for block in blocks(page, "python"):
+        compile(block, page, "exec", flags=0x2000)  # await may stand at the top, as in an asyncio prompt
+    for block in blocks(page, "sh"):
+        subprocess.run(["sh", "-n"], input=block, text=True, check=True)
+        for line in block.splitlines():
+            words = line.split("#")[0].split()
+            if words[:1] == ["fbtasks"]:
+                names = [words[1]] + ([words[2]] if words[1] == "inspect" else [])
+                command = dict(commands(main))[" ".join(names)]
+                known = {opt for p in command.params for opt in p.opts}
+                given = {
+                    re.split("[ =]", word)[0] for word in words[1 + len(names) :] if re.match(r"--?[a-zA-Z]", word)
+                }
+                assert given <= known, line
+
+
+def test_the_readmes_example_runs(project, wait_for):
+    """Its module and its calls, with the functions' bodies filled in; then its commands."""
+    module, calls = blocks("README.md", "python")
+    module = re.sub(r'FBTasks\("shop", "[^"]*"\)', 'FBTasks("shop")', module).replace(
+        "...", 'return f"invoice {order}"'
+    )
+    (project.folder / "shop.py").write_text(module)
+    setup = "from shop import app, send_invoice\nconnection = app.connect()\n"
+    project.python(setup + calls + "connection.commit()\nconnection.close()\napp.close()\n")
+    done = project.run("worker", "-A", "shop", "-c", "4", "--burst")
+    assert "Traceback" not in done.stderr
+    assert project.run("result", "1").stdout == '"invoice 4711"\n'
+    assert project.run("result", "2").stdout == '"invoice 4711"\n'
+    assert project.run("inspect", "scheduled", "-A", "shop").stdout.count("send_invoice") == 1
+
+
+def test_the_sql_pages_statements_run(app):
+    """On the engine itself, one after the other, trigger and all."""
+    first, trigger, outcome = blocks("docs/how-to/sql.md", "sql")
+    app.migrate()
+    sent = []
+    app.task(name="shop.send_invoice")(lambda order: sent.append(order) or order)
+    app.task(name="shop.report", queue="reports")(lambda year: year)
+    with app.connect() as connection:
+        connection.execute_immediate("CREATE TABLE ORDERS (ID INTEGER)")
+        connection.commit()
+        with connection.cursor() as cursor:
+            for statement in first.split(";\n"):
+                if statement.strip():
+                    cursor.execute(statement)
+                    assert len(cursor.fetchone()) >= 1
+        connection.execute_immediate(trigger)
+        connection.commit()
+        connection.execute_immediate("INSERT INTO ORDERS (ID) VALUES (12)")
+        connection.commit()
+    drain(app)
+    assert sorted(sent) == [12, 4711]
+    with app.connect() as connection, connection.cursor() as cursor:
+        report = cursor.execute("SELECT ID FROM QUEUE_TASK WHERE NAME = 'shop.report' AND STATE = 1").fetchone()[0]
+        for line, wanted in zip(outcome.replace("17", "?").splitlines(), [(10, b"4711", None), (1,)], strict=True):
+            known = int(cursor.execute("SELECT MIN(ID) FROM QUEUE_HISTORY").fetchone()[0])
+            cursor.execute(line.partition(";")[0], (known if wanted[0] == 10 else report,))
+            assert cursor.fetchone() == wanted
+        connection.commit()

@@ -1,0 +1,143 @@
+"""What operators look at: tables that fit 80 columns into a pipe, filters, and acting on many tasks."""
+
+import json
+
+import pytest
+from rich.cells import cell_len
+
+from fbtasks import FBTasks
+from fbtasks.cli import main
+from fbtasks.testing import drain
+
+NAME = "shop.orders.invoices.monthly.send_reminder_to_the_customer_x"  # 60 characters
+QUEUE = "a-queue-with-a-name-as-long-as-names-of-queues-are-allowed-to-b"  # 63
+ERROR = (
+    "Käse: 寿司を注文できませんでした [bold]no[/bold] " + "ein_sehr_langes_wort_" * 8 + "\x1b[31mred\ttab\nnext line"
+)
+
+
+@pytest.fixture
+def fb(url, capsys, monkeypatch):
+    """Runs a command here and gives what it prints."""
+    monkeypatch.setenv("FBTASKS_URL", url)
+    monkeypatch.setenv("COLUMNS", "200")  # a pipe is 80 columns wide, whatever the shell says
+
+    def run(*arguments, code=0):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(list(arguments), prog_name="fbtasks")
+        printed, error = capsys.readouterr()
+        assert (left.value.code or 0) == code, error
+        return printed
+
+    return run
+
+
+@pytest.fixture
+def busy(url):
+    """A database with a task of each kind, all with long names."""
+    app = FBTasks("busy", url)
+
+    @app.task(name=NAME, queue=QUEUE, max_retries=0)
+    def fail(*args):
+        raise ValueError(ERROR)
+
+    good = app.task(name="good" + NAME[4:], queue=QUEUE)(lambda: 1)
+    with app.connect() as connection:  # as after years
+        app.migrate()
+        connection.execute_immediate("ALTER SEQUENCE QUEUE_TASK_SEQ RESTART WITH 1234567890123")
+        connection.commit()
+    app.failed = [fail.delay("ä" * 200), fail.delay(), good.delay()]
+    app.send_task("unknown" + NAME[7:], queue=QUEUE)
+    drain(app)
+    app.revoked = good.delay()
+    app.revoked.revoke()
+    good.apply_async(countdown=3600 * 24 * 400, priority=-9999)
+    good.delay()
+    yield app
+    app.close()
+
+
+LISTS = ["failed", "ready", "scheduled", "parked", "succeeded", "cancelled"]
+
+
+def test_tables_fit_80_columns_and_cut_no_id(busy, fb):
+    with busy.connect() as connection:  # a worker as no host names it
+        connection.execute_immediate(f"""
+            INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL, QUEUES,
+                POOL, CONCURRENCY, VERSION, DRAINING)
+            VALUES (123456789, '{"w" * 120}', 'host', 4194304, 1, LOCALTIMESTAMP, LOCALTIMESTAMP, LOCALTIMESTAMP,
+                '{QUEUE},default', 'processes', 1000, '1', TRUE)""")
+        connection.execute_immediate(
+            "UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = 123456789, CLAIM_TIME = START_TIME WHERE STATE = 0"
+        )
+        connection.commit()
+    for what in [
+        ["active"],
+        ["queues"],
+        ["workers"],
+        ["stats"],
+        ["task", busy.failed[0].id],
+        *([name] for name in LISTS),
+    ]:
+        text = fb("inspect", *what)
+        if what[0] == "task":
+            text = text.partition("Traceback")[0]  # that is not a table
+        for line in text.splitlines():
+            assert cell_len(line) <= 80, line
+            assert line == line.rstrip()
+        assert "…" not in text
+        assert "\x1b" not in text
+        rows = json.loads(fb("inspect", *what, "--json"))
+        for row in rows if isinstance(rows, list) and what[0] != "queues" else []:
+            assert any(line.strip().startswith(str(row["id"])) for line in text.splitlines())
+    shown = fb("inspect", "failed")
+    assert "寿司" in shown
+    assert "[bold]" in shown.replace("\n", "")
+    whole = "".join(line[15:].strip() for line in shown.splitlines())
+    assert "shop.orde" in whole
+
+
+def test_filters(busy, fb):
+    def ids(*arguments):
+        return [row["id"] for row in json.loads(fb("inspect", *arguments, "--json"))]
+
+    two = sorted(int(result.id) for result in busy.failed[:2])
+    assert sorted(ids("failed")) == two
+    assert sorted(ids("failed", "--queue", QUEUE, "--name", NAME, "--since", "1h")) == two
+    assert len(ids("failed", "--limit", "1")) == 1
+    assert ids("failed", "--name", "other") == []
+    assert ids("failed", "--since", "2099-01-01") == []
+    assert ids("succeeded") == [int(busy.failed[2].id)]
+    assert ids("cancelled") == [int(busy.revoked.id)]
+    assert [row["queue"] for row in json.loads(fb("inspect", "queues", "--queue", QUEUE, "--json"))] == [QUEUE]
+    fb("inspect", "queues", "--queue", "mial", code=2)
+    fb("inspect", "stats", "--queue", "mial", code=2)
+    counters = json.loads(fb("inspect", "stats", "--queue", QUEUE, "--since", "1h", "--json"))["counters"]
+    assert [(row["queue"], row["succeeded"], row["failed"]) for row in counters] == [(QUEUE, 1, 2)]
+    assert json.loads(fb("inspect", "stats", "--since", "2099-01-01", "--json"))["counters"] == []
+    assert "ERROR                   2" in fb("inspect", "stats")
+
+
+def test_retry_all_failed_goes_in_batches(url, fb):
+    app = FBTasks("many", url)
+    app.migrate()
+    app.task(name="other")(lambda: 1).delay()
+    with app.connect() as connection:
+        connection.execute_immediate("""
+            EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
+                WHILE (I < 1203) DO BEGIN
+                    INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+                        FINISH_TIME, TRY_COUNT, CRASH_COUNT, CONTENT_TYPE, PAYLOAD)
+                    VALUES (1000000 + :I, IIF(:I < 3, 'old', 'new'), 'default', 11, 0, '2020-01-01', '2020-01-01',
+                        IIF(:I < 3, TIMESTAMP '2020-01-01', CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)),
+                        1, 0, 'application/json', '[[],{}]');
+                    I = I + 1;
+                END END""")
+        connection.commit()
+    assert fb("retry", "--all-failed", "--since", "2099-01-01") == "0 tasks put back.\n"
+    assert fb("retry", "--all-failed", "--since", "1d") == "1200 tasks put back.\n"
+    assert fb("retry", "--all-failed", "--name", "old") == "3 tasks put back.\n"
+    assert fb("retry", "--all-failed") == "0 tasks put back.\n"
+    fb("retry", "1000000", "--since", "1d", code=2)
+    app.close()

@@ -1,0 +1,76 @@
+"""How soon a worker begins: woken by an event, at the time of a schedule; and what monitoring is told of it."""
+
+import json
+import statistics
+import time
+
+import pytest
+
+from fbtasks import FBTasks
+
+pytestmark = pytest.mark.acceptance
+
+LATENESS = "SELECT DATEDIFF(MILLISECOND FROM START_TIME TO CLAIM_TIME) FROM QUEUE_HISTORY WHERE NAME = ?"
+
+
+@pytest.fixture
+def served(project, wait_for):
+    """An app whose worker is idle."""
+    project.write("@app.task\ndef add(a, b): return a + b\n\n@app.task\ndef due(n): return n\n")
+    app = FBTasks("producer", project.url)
+    project.worker("-c", "2", "-n", "one")
+    assert app.send_task("proj.add", (1, 1)).get(timeout=30) == 2
+    yield app
+    app.close()
+
+
+def lateness(app, name):
+    with app.connect() as connection, connection.cursor() as cursor:
+        return sorted(row[0] for row in cursor.execute(LATENESS, (name,)))
+
+
+def test_an_idle_worker_is_woken_by_the_event(served, record_property):
+    """The poll of an idle worker is a second; the event is there in milliseconds."""
+    trips = []
+    for number in range(60):
+        time.sleep(0.05)  # idle again, its poll slower each time
+        start = time.monotonic()
+        assert served.send_task("proj.add", (number, 1)).get(timeout=20) == number + 1
+        trips.append(time.monotonic() - start)
+    found = {
+        "round trip p50": round(statistics.median(trips) * 1000, 1),
+        "round trip max": round(max(trips) * 1000, 1),
+        "claim p50": statistics.median(lateness(served, "proj.add")[1:]),
+    }
+    record_property("milliseconds", found)
+    print(found)
+    assert statistics.median(trips) < 0.25
+
+
+def test_scheduled_tasks_begin_when_they_are_due(served, record_property, wait_for):
+    """The promise is 50 ms; the bounds here are for a machine that does other things as well."""
+    results = [served.send_task("proj.due", (n,), countdown=1 + n * 0.04) for n in range(50)]
+    for result in results:
+        result.get(timeout=30)
+    late = lateness(served, "proj.due")
+    found = {"p50": late[25], "p90": late[45], "max": late[-1]}
+    record_property("milliseconds", found)
+    print(found)
+    assert late[0] >= 0
+    assert late[25] < 100
+    assert late[-1] < 1000
+
+
+def test_health_tells_with_its_exit_code(project, served, wait_for):
+    done = project.run("health", "--json")
+    assert json.loads(done.stdout) == {"healthy": True, "problems": [], "workers": 1}
+    assert project.run("health").stdout.startswith("healthy: 1 worker")
+    served.send_task("proj.add", (1, 1), queue="unserved")
+    done = project.run("health", check=False)
+    assert (done.returncode, done.stdout) == (1, "queue unserved: no worker serves it\n")
+    project.run("purge", "unserved", "--yes")
+    assert project.run("health").returncode == 0
+    project.workers[0][0].terminate()
+    assert project.workers[0][0].wait(30) == 0
+    done = project.run("health", check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "no worker is alive\n", "")

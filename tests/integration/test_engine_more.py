@@ -1,0 +1,212 @@
+"""Databases that cannot hold the queue, the pool of connections, and the signals of the host program."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError
+from fbtasks.config import DatabaseURL
+from fbtasks.store import engine
+from fbtasks.store.pool import ConnectionPool
+
+
+@pytest.mark.embedded
+def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
+    from firebird.driver import create_database, driver_config
+
+    url = DatabaseURL(database=str(tmp_path / "old.fdb"))
+    engine._load(url)
+    monkeypatch.setattr(driver_config.db_defaults.db_sql_dialect, "value", 1)
+    monkeypatch.setattr(driver_config.db_defaults.sql_dialect, "value", 1)
+    create_database(url.database, user="SYSDBA").close()
+    monkeypatch.undo()
+    app = FBTasks("a", str(url))
+    with pytest.raises(SchemaError) as caught:
+        app.task(name="t")(lambda: 1).delay()
+    assert str(caught.value) == (
+        f"{url} has SQL dialect 1; fbtasks needs dialect 3. Use another database for the queue, or change the dialect "
+        "with gfix."
+    )
+    with engine.connect(url) as connection, connection.cursor() as cursor:
+        sql = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
+        assert cursor.execute(sql).fetchone()[0] == 0
+
+
+@pytest.mark.parametrize(("version", "ok"), [("3.0", False), (4.0, False), (5.0, True), (6.0, True)])
+def test_a_database_older_than_firebird_5_is_refused(version, ok):
+    """Seen with a server of version 3.0.11 as well; here the connection stands in for it."""
+    closed = []
+    old = SimpleNamespace(info=SimpleNamespace(engine_version=version), close=lambda: closed.append(1))
+    url = DatabaseURL.parse("firebird://ann:secret@db.example//srv/x.fdb")
+    if ok:
+        engine._check_version(old, url)
+        assert closed == []
+        return
+    with pytest.raises(SchemaError) as caught:
+        engine._check_version(old, url)
+    assert str(caught.value).startswith(
+        f"firebird://ann:***@db.example:3050//srv/x.fdb is served by Firebird {version}; fbtasks needs Firebird 5"
+    )
+    assert closed == [1]
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_auto_migrate(url, auto):
+    bare = url if url.startswith("firebird:///") else None
+    if bare is None:
+        pytest.skip("the fixture has migrated the database already")
+    engine.connect(DatabaseURL.parse(url), create=True).close()
+    app = FBTasks("a", url, auto_migrate=auto)
+    make = app.task(name="t")(lambda: 1)
+    if auto:
+        assert make.delay().status == "PENDING"
+    else:
+        with pytest.raises(SchemaError) as caught:
+            make.delay()
+        assert str(caught.value) == f"{app.settings.url} has no queue yet. Run: fbtasks migrate --url URL"
+        assert app.migrate()
+        assert make.delay().id == "1"
+    app.close()
+
+
+def attachments(app):
+    with app.connect() as connection, connection.cursor() as cursor:
+        sql = (
+            "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$SYSTEM_FLAG = 0 AND MON$ATTACHMENT_ID <> CURRENT_CONNECTION"
+        )
+        return cursor.execute(sql).fetchone()[0]
+
+
+def test_the_pool_opens_as_many_connections_as_it_may_and_no_more(url):
+    app = FBTasks("a", url, pool_size=2, pool_timeout=0.1)
+    app.database.make_ready()
+    before = attachments(app)
+    most, errors = [], []
+
+    def use():
+        try:
+            for _ in range(20):
+                with app.database.session() as session:
+                    session.read("now")
+        except PoolTimeout:
+            pass  # all were lent for longer than one may wait here
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        most.append(attachments(app) - before)
+    assert errors == []
+    assert 1 <= max(most) <= 2
+    with app.database.session(), app.database.session(), pytest.raises(PoolTimeout) as caught:
+        app.task(name="t")(lambda: 1).delay()
+    message = str(caught.value)
+    assert "2" in message
+    assert "pool_size" in message
+    app.close()
+    assert attachments(app) == before
+
+
+def test_a_dead_connection_is_replaced(url):
+    app = FBTasks("a", url)
+    opened = []
+
+    def connector(where):
+        opened.append(engine.connect(where))
+        return opened[-1]
+
+    app.database.make_ready()
+    pool = ConnectionPool(app.settings.url, size=1, timeout=1, connector=connector)
+    with pool.connection() as first:
+        assert first is opened[0]
+    with pool.connection() as again:
+        assert again is first
+    # One that was found dead while it was lent does not come back, and does not count as lent.
+    with pytest.raises(DatabaseUnavailable), pool.connection():
+        raise DatabaseUnavailable
+    with pool.connection() as second:
+        assert second is opened[1]
+        number = second.info.id
+    # One that died while it was idle is found out by a ping, which is only worth its time after a while.
+    with app.connect() as other:
+        other.execute_immediate(f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
+        other.commit()
+    pool._idle = [(connection, since - 3600) for connection, since in pool._idle]
+    with pool.connection() as third, third.cursor() as cursor:
+        assert third is opened[2]
+        assert cursor.execute("SELECT 1 FROM RDB$DATABASE").fetchone() == (1,)
+    pool.close()
+    app.close()
+
+
+def test_nothing_is_printed_at_exit(project):
+    """Connections lent, idle, of an application's own, and one that listens: closed, or at least silent."""
+    assert (
+        project.python("""
+        import threading
+        from fbtasks import FBTasks, ResultTimeout
+        app = FBTasks("a")
+        t = app.task(name="t")(lambda: 1)
+        result = t.delay()
+        threads = [threading.Thread(target=t.delay) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        try: result.get(timeout=0.05)
+        except ResultTimeout: pass
+        own = app.connect()
+        with own.cursor() as cursor: cursor.execute("SELECT 1 FROM RDB$DATABASE")
+        print("end")
+    """)
+        == "end\n"
+    )  # Project.python runs with -W error and asserts that nothing comes on stderr
+
+
+ATTACH = """
+import os, signal, sys, threading
+from fbtasks import FBTasks
+app = FBTasks("a", {url!r})
+def use():
+    app.connect().close()
+    app.AsyncResult(1).status
+before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+{how}
+assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+print("ready", flush=True)
+threading.Event().wait(60)
+"""
+MAIN = "use()"
+THREADS = """
+threads = [threading.Thread(target=use) for _ in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+@pytest.mark.parametrize("how", [MAIN, THREADS, MAIN + THREADS], ids=["main", "threads", "both"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_only_enqueues_dies_of_signals_as_any_other(url, how, number):
+    process = subprocess.Popen(
+        [sys.executable, "-c", ATTACH.format(url=url, how=how)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ.copy(),
+    )
+    assert process.stdout.readline() == "ready\n", process.stderr.read()
+    start = time.monotonic()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == -number
+    assert time.monotonic() - start < 5
+    if number is signal.SIGINT:
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+    else:
+        assert errors == ""
