@@ -13,7 +13,7 @@ import pytest
 from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine
-from fbtasks.store.pool import ConnectionPool
+from fbtasks.store.pool import Pool
 
 
 @pytest.mark.embedded
@@ -39,7 +39,7 @@ def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("version", "ok"), [("3.0", False), (4.0, False), (5.0, True), (6.0, True)])
-def test_a_database_older_than_firebird_5_is_refused(version, ok):
+def test_a_database_older_than_firebird_5_is_refused(monkeypatch, version, ok):
     """Seen with a server of version 3.0.11 as well; here the connection stands in for it."""
     closed = []
     old = SimpleNamespace(info=SimpleNamespace(engine_version=version), close=lambda: closed.append(1))
@@ -48,8 +48,9 @@ def test_a_database_older_than_firebird_5_is_refused(version, ok):
         engine._check_version(old, url)
         assert closed == []
         return
+    monkeypatch.setattr(engine, "_attach", lambda *_: old)
     with pytest.raises(SchemaError) as caught:
-        engine._check_version(old, url)
+        engine.connect(url)
     assert str(caught.value).startswith(
         f"firebird://ann:***@db.example:3050//srv/x.fdb is served by Firebird {version}; fbtasks needs Firebird 5"
     )
@@ -119,30 +120,29 @@ def test_a_dead_connection_is_replaced(url):
     app = FBTasks("a", url)
     opened = []
 
-    def connector(where):
-        opened.append(engine.connect(where))
+    def connect():
+        opened.append(app.database.open())
         return opened[-1]
 
-    app.database.make_ready()
-    pool = ConnectionPool(app.settings.url, size=1, timeout=1, connector=connector)
-    with pool.connection() as first:
+    pool = Pool(app.settings.url, connect, size=1, timeout=1)
+    with pool.session() as first:
         assert first is opened[0]
-    with pool.connection() as again:
+    with pool.session() as again:
         assert again is first
     # One that was found dead while it was lent does not come back, and does not count as lent.
-    with pytest.raises(DatabaseUnavailable), pool.connection():
+    with pytest.raises(DatabaseUnavailable), pool.session():
         raise DatabaseUnavailable
-    with pool.connection() as second:
+    with pool.session() as second:
         assert second is opened[1]
-        number = second.info.id
+        number = second.connection.info.id
     # One that died while it was idle is found out by a ping, which is only worth its time after a while.
     with app.connect() as other:
         other.execute_immediate(f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
         other.commit()
-    pool._idle = [(connection, since - 3600) for connection, since in pool._idle]
-    with pool.connection() as third, third.cursor() as cursor:
+    pool._idle = [(session, since - 3600) for session, since in pool._idle]
+    with pool.session() as third:
         assert third is opened[2]
-        assert cursor.execute("SELECT 1 FROM RDB$DATABASE").fetchone() == (1,)
+        assert third.alive()
     pool.close()
     app.close()
 

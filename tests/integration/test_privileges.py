@@ -17,7 +17,7 @@ from fbtasks.testing import drain
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
-INNER = {"QUEUE_INSERT", "QUEUE_BURY", "QUEUE_TAKE_BACK", "QUEUE_WHOSE"}
+INNER = {"QUEUE_INSERT", "QUEUE_BURY", "QUEUE_TAKE_BACK", "QUEUE_VERDICT", "QUEUE_WHOSE"}
 """Called by other procedures alone: whoever could execute one could forge an enqueuer or bury a task."""
 
 
