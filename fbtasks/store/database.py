@@ -57,7 +57,7 @@ class Database:
             except DatabaseUnavailable:
                 if fresh:
                     raise
-        self._pooled().close()  # the others are most likely dead as well
+        self._pooled().drop_idle()  # the others are most likely dead as well
         with self.session() as session:
             session.fresh = False
             return work(session)

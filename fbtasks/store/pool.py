@@ -26,6 +26,7 @@ class Pool:
         self._timeout = timeout
         self._idle: list[tuple[Session, float]] = []
         self._lent = 0
+        self._closed = False
         self._changed = threading.Condition()
 
     @contextmanager
@@ -70,6 +71,7 @@ class Pool:
         """Takes a session back."""
         with self._changed:
             self._lent -= 1
+            broken = broken or self._closed
             if not broken:
                 self._idle.append((session, clock.monotonic()))
             self._changed.notify()
@@ -77,6 +79,11 @@ class Pool:
             session.close()
 
     def close(self) -> None:
+        """Closes the sessions: those that are lent when they come back."""
+        self._closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
         """Closes the sessions that are not lent."""
         with self._changed:
             idle, self._idle = self._idle, []
