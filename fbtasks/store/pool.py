@@ -28,6 +28,7 @@ class ConnectionPool:
         self._connector = connector
         self._idle: list[tuple[Any, float]] = []
         self._lent = 0
+        self._closed = False
         self._changed = threading.Condition()
 
     @contextmanager
@@ -72,6 +73,7 @@ class ConnectionPool:
         """Takes a connection back."""
         with self._changed:
             self._lent -= 1
+            broken = broken or self._closed
             if not broken:
                 self._idle.append((connection, time.monotonic()))
             self._changed.notify()
@@ -79,8 +81,9 @@ class ConnectionPool:
             _close(connection)
 
     def close(self) -> None:
-        """Closes the connections that are not lent."""
+        """Closes the connections: those that are lent when they come back."""
         with self._changed:
+            self._closed = True
             idle, self._idle = self._idle, []
         for connection, _ in idle:
             _close(connection)
