@@ -343,11 +343,15 @@ def retry(
                 _check_queue(session, queue)
             wanted = results.Filter(queue=queue, name=task_name, since=_since(since), limit=RETRY_BATCH)
             total = _retry_all(session, wanted)
-            click.echo(f"{total} {'task' if total == 1 else 'tasks'} put back.")
+            click.echo(f"{_count(total, 'task')} put back.")
             return
         numbers = [_find(session, task_id) for task_id in task_ids]
         done = [session.run(lambda t, n=number: tasks.retry(t, n)) for number in numbers]  # type: ignore[misc]
     _report(done, "put back", "is neither failed nor cancelled", numbers)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _retry_page(rows: list[TaskRow], transaction: Transaction) -> list[bool]:
@@ -367,7 +371,7 @@ def _retry_all(session: Session, wanted: results.Filter) -> int:
 
 
 def _report(done: list[bool], what: str, why_not: str, numbers: list[int]) -> None:
-    click.echo(f"{sum(done)} {'task' if sum(done) == 1 else 'tasks'} {what}.")
+    click.echo(f"{_count(sum(done), 'task')} {what}.")
     if not all(done):
         left = ", ".join(str(number) for number, ok in zip(numbers, done, strict=True) if not ok)
         raise FBTasksError(f"task {left} {why_not}: nothing was changed for it.")
@@ -408,11 +412,11 @@ def purge(queue: str, yes: bool, url: str | None, app_path: str | None) -> None:
         _check_queue(session, queue)
         counts = {row.queue: row.ready + row.scheduled + row.parked for row in results.queues(session)}
         if not yes:
-            click.confirm(f"Delete {counts.get(queue, 0)} waiting tasks of queue {queue!r}?", abort=True)
+            click.confirm(f"Delete {_count(counts.get(queue, 0), 'waiting task')} of queue {queue!r}?", abort=True)
         total = 0
         while gone := session.run(lambda t: tasks.purge(t, queue)):
             total += gone
-    click.echo(f"{total} {'task' if total == 1 else 'tasks'} deleted.")
+    click.echo(f"{_count(total, 'task')} deleted.")
 
 
 @main.command()
@@ -426,7 +430,7 @@ def prune(url: str | None, app_path: str | None) -> None:
             total = prune_now(session, app.settings, batches=1_000_000)
     finally:
         app.close()
-    click.echo(f"{total} finished tasks deleted.")
+    click.echo(f"{_count(total, 'finished task')} deleted.")
 
 
 @main.command()
@@ -451,7 +455,7 @@ def health(url: str | None, app_path: str | None, as_json: bool, max_age: float)
     if as_json:
         render.as_json({"healthy": not problems, "problems": problems, "workers": len(alive)})
     else:
-        click.echo("\n".join(problems) or f"healthy: {len(alive)} workers")
+        click.echo("\n".join(problems) or f"healthy: {_count(len(alive), 'worker')}")
     sys.exit(1 if problems else 0)
 
 

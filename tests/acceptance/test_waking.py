@@ -64,7 +64,7 @@ def test_scheduled_tasks_begin_when_they_are_due(served, record_property, wait_f
 def test_health_tells_with_its_exit_code(project, served, wait_for):
     done = project.run("health", "--json")
     assert json.loads(done.stdout) == {"healthy": True, "problems": [], "workers": 1}
-    assert project.run("health").stdout.startswith("healthy: 1 worker")
+    assert project.run("health").stdout == "healthy: 1 worker\n"
     served.send_task("proj.add", (1, 1), queue="unserved")
     done = project.run("health", check=False)
     assert (done.returncode, done.stdout) == (1, "queue unserved: no worker serves it\n")
