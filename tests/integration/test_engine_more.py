@@ -152,12 +152,11 @@ def test_a_connection_that_is_lent_when_the_app_closes_is_closed_afterwards(url)
     app = FBTasks("a", url)
     app.database.make_ready()
     before = attachments(app)
-    pool = ConnectionPool(app.settings.url, size=2, timeout=1)
-    with pool.connection() as lent:
+    pool = Pool(app.settings.url, app.database.open, size=2, timeout=1)
+    with pool.session() as lent:
         pool.close()
-        with lent.cursor() as cursor:
-            assert cursor.execute("SELECT 1 FROM RDB$DATABASE").fetchone() == (1,)
-    assert lent.is_closed()
+        assert lent.read("now")
+    assert lent.connection.is_closed()
     assert attachments(app) == before
     app.close()
 
