@@ -12,7 +12,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Crashed, Finished, Outcome
+from fbtasks.call import Claim, Crashed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.executors.process import Child, Run
@@ -182,14 +182,18 @@ class ChildExecutor:
         for run in child.running.values():
             if run.outcome is None:
                 logger.error("The process of task %d (%s) ended %s.", run.claim.id, run.claim.name, how)
-                outcome: Outcome = Crashed(_why(how, len(left) - 1), len(left) == 1, self._crash_limit)
-                self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+                self._ended.append((Finished(run.claim, self._crash(child, how, len(left) - 1), run.elapsed), False))
             elif child.one:
                 self._ended.append((Finished(run.claim, run.outcome, run.elapsed), False))
         child.running.clear()
         if not child.ready and child in self._children:
             self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
         self._forget(child)
+
+    def _crash(self, child: Child, how: str, others: int) -> Outcome:
+        if not child.ready:  # it died while it imported the app, before the task
+            return Released()
+        return Crashed(_why(how, others), others == 0, self._crash_limit)
 
     def _forget(self, child: Child) -> None:
         for siblings in (self._children, self._apart):
