@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fbtasks import clock
 from fbtasks.call import Call, Enqueued
 from fbtasks.config import Settings, check_queue_name, resolve_url
 from fbtasks.errors import (
@@ -26,7 +25,17 @@ from fbtasks.serialize import Serializer
 from fbtasks.store import engine, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.session import WAIT, Transaction
-from fbtasks.task import Hook, Task, check_name, check_priority, make_options, start_of, unbound_tasks
+from fbtasks.task import (
+    Hook,
+    Task,
+    as_moment,
+    as_span,
+    check_name,
+    check_priority,
+    make_options,
+    start_of,
+    unbound_tasks,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -291,10 +300,12 @@ class FBTasks:
         return queue
 
     def _expiry(self, expires: float | timedelta | datetime | None) -> datetime | timedelta | None:
+        if expires is None:
+            return None
         if isinstance(expires, datetime):
-            return clock.as_utc(expires, self.settings.timezone)
-        span = timedelta(seconds=expires) if isinstance(expires, int | float) else expires
-        if span is not None and span <= timedelta(0):
+            return as_moment("expires", expires, self)
+        span = as_span("expires", expires)
+        if span <= timedelta(0):
             raise EnqueueError(f"expires {expires!r} must be later than now.")
         return span
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from fbtasks import clock
 from fbtasks.call import Call, When
@@ -300,6 +300,8 @@ class Task(Generic[P, R]):
             inspect.signature(self.function).bind(*first, *args, **kwargs)
         except TypeError as error:
             raise EnqueueError(f"{self.name!r} cannot be called like that: {error}.") from None
+        except ValueError:  # a function written in C that does not tell its parameters
+            return
 
 
 def home_module(function: Callable[..., Any]) -> str:
@@ -378,9 +380,33 @@ def start_of(countdown: float | None, eta: datetime | None, app: FBTasks) -> Whe
     if countdown is not None and eta is not None:
         raise EnqueueError("give countdown or eta, not both.")
     if countdown is not None:
-        if countdown < 0:
+        span = as_span("countdown", countdown)
+        if span < timedelta(0):
             raise EnqueueError(f"countdown {countdown!r} must not be negative; 0 means at once.")
-        return timedelta(seconds=countdown)
+        return span
     if eta is not None:
-        return clock.as_utc(eta, app.settings.timezone)
+        return as_moment("eta", eta, app)
     return None
+
+
+LONGEST: Final = timedelta(days=36_525)
+"""A hundred years: the most that a countdown or an expiry may be."""
+
+
+def as_span(what: str, value: float | timedelta) -> timedelta:
+    """*value*, in seconds or a span already, as a span. Raises :class:`EnqueueError`."""
+    try:
+        span = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (TypeError, ValueError, OverflowError):
+        span = None
+    if span is None or span > LONGEST:
+        raise EnqueueError(f"{what} {value!r} must be a number of seconds, at most a hundred years.")
+    return span
+
+
+def as_moment(what: str, value: datetime, app: FBTasks) -> datetime:
+    """*value* in UTC. Raises :class:`EnqueueError`."""
+    try:
+        return clock.as_utc(value, app.settings.timezone)
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise EnqueueError(f"{what} {value!r} must be a datetime of the years 2 to 9998.") from None

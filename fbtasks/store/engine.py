@@ -127,7 +127,10 @@ def _create(url: DatabaseURL, page_size: int) -> Any:
 def _check_version(connection: Any, url: DatabaseURL) -> None:
     version = float(connection.info.engine_version)
     if version < 5.0:
-        raise SchemaError(f"{url} is served by Firebird {version}; fbtasks needs Firebird 5 or newer.")
+        raise SchemaError(
+            f"{url} is served by Firebird {version}; fbtasks needs Firebird 5 or newer. "
+            "Upgrade the server, or keep the queue in an embedded file."
+        )
 
 
 def _load(url: DatabaseURL) -> None:

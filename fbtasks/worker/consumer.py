@@ -142,8 +142,8 @@ class Consumer:
         self._executor.start(self.membership.worker_id)
 
     def run(self, *, listen: bool = True) -> None:
-        """Works until told to stop (or, in a burst, until nothing is due); with events unless *listen* is false."""
-        if listen:
+        """Works until told to stop, with events unless *listen* is false; or, in a burst, until nothing is due."""
+        if listen and not self._options.burst:
             self._listener = WatchedListener(self._app.database, self._events, self.wake)
             self._listener.start()
         try:
@@ -191,7 +191,14 @@ class Consumer:
         if self._draining_since is not None:
             idle = not self._executor.busy() and not self._ended and not self._buffer
             return self._killed or idle or self._grace_over()
-        if not self._options.burst or self._hungry or self._buffer or self._ended or self._executor.busy():
+        if (
+            not self._options.burst
+            or self._hungry
+            or self._parked
+            or self._buffer
+            or self._ended
+            or self._executor.busy()
+        ):
             return False
         return not self._anything_due()
 
@@ -383,11 +390,16 @@ class Consumer:
     def _take_parked(self) -> None:
         self._parked = False
         for queue, name in self._db.read("parked_names"):
+            if name not in self._known or queue not in self._options.queues:
+                continue
             room = self._room()
-            if room > 0 and name in self._known and queue in self._options.queues:
-                with self._turn.held():
-                    claims = self._claim_from(queue, room, name)
-                self._take(claims)
+            if room <= 0:
+                self._parked = True  # looked at again as soon as there is room
+                return
+            with self._turn.held():
+                claims = self._claim_from(queue, room, name)
+            self._parked = self._parked or len(claims) >= room
+            self._take(claims)
 
     def _stop_cancelled(self) -> None:
         self._stops = False
@@ -580,9 +592,12 @@ def _log(finished: Finished) -> None:
         case Succeeded():
             logger.info("Task %d (%s) succeeded in %.3f s.", claim.id, claim.name, elapsed)
         case Failed(error_type, message):
-            logger.error("Task %d (%s) failed in %.3f s: %s: %s", claim.id, claim.name, elapsed, error_type, message)
+            said = _line(message)
+            logger.error("Task %d (%s) failed in %.3f s: %s: %s", claim.id, claim.name, elapsed, error_type, said)
         case Retry(delay, message):
-            logger.warning("Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, message)
+            logger.warning(
+                "Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, _line(message)
+            )
         case Cancelled(message):
             logger.info("Task %d (%s) was cancelled: %s", claim.id, claim.name, message)
         case Crashed(message, charged, limit):
@@ -592,3 +607,8 @@ def _log(finished: Finished) -> None:
             logger.info("Task %d (%s) was given back.", claim.id, claim.name)
         case Parked():
             pass
+
+
+def _line(text: str) -> str:
+    """*text*, which a task's exception chose, as one line without control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
