@@ -48,7 +48,7 @@ def heartbeat(
     alive, version, parked, stops, packed = transaction.rows(
         "heartbeat", worker_id, int(lease * 1000), draining, conflicts, int(grace * 1000)
     )[0]
-    neighbours = tuple(_neighbour(line) for line in bytes(packed).decode().splitlines())
+    neighbours = tuple(_neighbour(line) for line in bytes(packed).decode().split("\n") if line)
     return Pulse(bool(alive), version, bool(parked), bool(stops), neighbours)
 
 
