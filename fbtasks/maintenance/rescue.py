@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from fbtasks.call import Neighbour
-from fbtasks.errors import ConflictError
+from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.store import tasks, workers
 from fbtasks.store.session import Session
 
@@ -36,6 +36,11 @@ def rescue(
         except ConflictError:  # it writes at this moment, or it was stopped while it did
             if session.run(lambda t, w=worker.worker_id: workers.cut(t, w, grace=grace)):  # type: ignore[misc]
                 logger.warning("Worker %d on %s holds locks and is silent: its connection is cut.", *_who(worker))
+            continue
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError as error:  # a row of the register that somebody wrote by hand
+            logger.error("Worker %d on %s cannot be looked after: %s", *_who(worker), error)
             continue
         if why is not None:
             total += released

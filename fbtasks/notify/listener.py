@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -21,6 +22,12 @@ logger = logging.getLogger(__name__)
 Wake = Callable[[Iterable[str]], None]
 _WAKE_TO_LOOK: Final = 0.2
 """Seconds after which the thread looks whether it is to end; no query is made."""
+_LAY_OUT: Final = 3.0
+"""Seconds for which a lost connection is left alone: the library's own thread for its events is still at it, and both
+at once have ended the process."""
+_QUIET: Final = 10.0
+"""Seconds that a database must have been back for before events are asked for again: a connection that is cut just then
+is what the client library bears least."""
 _SILENT_BEATS: Final = 3
 _RESTART_AFTER: Final = 60.0
 """Seconds between two attempts to hear events where none arrive."""
@@ -35,10 +42,13 @@ class Listener:
         self._wake = wake
         self._stopping = threading.Event()
         self._session: Session | None = None
+        self._lost = False
+        self._started = 0.0
         self._thread = threading.Thread(target=self._listen, name="fbtasks-events", daemon=True)
 
     def start(self) -> None:
         """Begins to listen. Where events cannot be had this is logged, and polling has to do."""
+        self._started = clock.monotonic()
         self._thread.start()
         atexit.register(self.stop)
 
@@ -53,17 +63,23 @@ class Listener:
         except Exception as error:  # noqa: BLE001  # whatever the driver raises here, polling goes on
             if not self._stopping.is_set():
                 logger.info("No events from the database, polling instead: %s", error)
+                self._lost = True
+                time.sleep(_LAY_OUT)
         finally:
             if events is not None:
                 events.close()
             if self._session is not None:
                 self._session.close()
 
+    def may_begin_anew(self) -> bool:
+        """Whether the connection was lost, and so long ago that another listener may take the place of this one."""
+        return self._lost and not self._thread.is_alive() and clock.monotonic() - self._started > _QUIET
+
     def stop(self) -> None:
         """Ends the thread and closes the connection."""
         self._stopping.set()
         atexit.unregister(self.stop)
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread.is_alive() and not self._lost and self._thread is not threading.current_thread():
             self._thread.join(5 * _WAKE_TO_LOOK)
             if self._thread.is_alive() and self._session is not None:
                 self._session.abort()  # it waits for an answer that does not come
@@ -78,8 +94,7 @@ class WatchedListener:
         self._names = names
         self._wake = wake
         self._listener: Listener | None = None
-        self._started = 0.0
-        self._heard = 0.0
+        self._started = self._start_at = self._heard = 0.0
 
     def start(self) -> None:
         """Begins to listen."""
@@ -96,16 +111,24 @@ class WatchedListener:
         return clock.monotonic() - self._heard < seconds
 
     def check(self, beat: float) -> None:
-        """Starts again, now and then, when no event has arrived although one is posted every *beat* seconds."""
+        """To be called every *beat* seconds, when an event is posted: begins anew when it is time, or none has come."""
         now = clock.monotonic()
-        if now - self._started > _RESTART_AFTER and now - self._heard > _SILENT_BEATS * beat:
+        if self._listener is None:
+            if now >= self._start_at:
+                self.start()
+        elif now - self._started > _RESTART_AFTER and now - self._heard > _SILENT_BEATS * beat:
             logger.info("No event has arrived for a while: listening anew, and polling meanwhile.")
             self.restart()
 
     def restart(self) -> None:
-        """Listens anew: the connection was lost, or the names have changed."""
+        """Listens anew: the names have changed."""
         self.stop()
         self.start()
+
+    def pause(self) -> None:
+        """The database was away: listens anew once it has been there for a while, by :meth:`check`."""
+        self.stop()
+        self._start_at = clock.monotonic() + _QUIET
 
     def stop(self) -> None:
         """Stops listening."""

@@ -45,7 +45,7 @@ class ResultListener:
         waiter = Waiter()
         with self._lock:
             self._waiters.add(waiter)
-            if self._listener is None:
+            if self._listener is None or self._listener.may_begin_anew():
                 events = [f"fbtasks:result:{bucket}" for bucket in range(BUCKETS)]
                 self._listener = Listener(self._database, events, self._wake_all)
                 self._listener.start()

@@ -10,13 +10,14 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 from fbtasks.store.session import Session
 from fbtasks.store.translate import translated
 
 _VERSION = b"\x01"
+_kept: list[Any] = []
+"""Callbacks, while the process lives: a thread of the client library may call one after its connection went."""
 
 
 class Events:
@@ -47,6 +48,7 @@ class Events:
         self._session = session
         self._counts = dict.fromkeys((name.encode("ascii") for name in names), 0)
         self._callback = Callback()
+        _kept.append(self._callback)
         self._request: Any = None
         self._ask()
 
@@ -77,8 +79,11 @@ class Events:
     def close(self) -> None:
         """Withdraws the request."""
         if self._request is not None:
-            with self._session.watched(), suppress(Exception):
-                self._request.cancel()
+            try:
+                with self._session.watched():
+                    self._request.cancel()
+            except Exception:  # noqa: BLE001  # the connection is lost, and the request is for the library to forget
+                self._request._refcnt = 0
             self._request = None
 
 

@@ -480,7 +480,7 @@ class Consumer:
         self._hungry, self._next_due = True, 0.0
         self.membership.beat_soon()
         if self._listener is not None:
-            self._listener.restart()
+            self._listener.pause()
         return True
 
     def _settle(self) -> None:

@@ -160,6 +160,11 @@ class Store(RuleBasedStateMachine):
     def empty(self):
         for table in TABLES:
             self.sql(f"DELETE FROM QUEUE_{table}")
+        self.register()
+        self.register()
+        for queue in QUEUES:  # so that there is something to do, whichever rules are drawn
+            self.put(queue, 0, 0, None, False, False, 3)
+            self.put(queue, 1, 0, None, True, True, 1)
 
     # What callers do
 
@@ -168,6 +173,9 @@ class Store(RuleBasedStateMachine):
         expires=st.sampled_from([None, None, 3]), large=st.booleans(), named=st.booleans(), count=st.integers(1, 3),
     )  # fmt: skip
     def enqueue(self, queue, priority, delay, expires, large, named, count):
+        self.put(queue, priority, delay, expires, large, named, count)
+
+    def put(self, queue, priority, delay, expires, large, named, count):
         for _ in range(count):
             task_id = None
             if named:
@@ -206,6 +214,9 @@ class Store(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.model.workers) < 3)
     @rule()
+    def come(self):
+        self.register()
+
     def register(self):
         worker = self.run(
             lambda t: workers.register(
@@ -242,7 +253,10 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data(), queue=st.sampled_from(QUEUES), most=st.integers(1, 4), accused=st.booleans())
     def claim(self, data, queue, most, accused):
-        worker, model = self.a_worker(data), self.model
+        self.claim_for(self.a_worker(data), queue, most, accused)
+
+    def claim_for(self, worker, queue, most, accused):
+        model = self.model
         claims = self.run(lambda t: tasks.claim(t, worker, queue, most, accused=accused))
         ready = [row for row in model.live.values() if row.state is State.READY and row.queue == queue]
         eligible = [row for row in ready if accused or row.suspect < 2]
@@ -360,7 +374,26 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data())
     def its_process_is_gone(self, data):
-        worker = self.a_worker(data)
+        self.bury(self.a_worker(data))
+
+    @precondition(lambda self: any(row.state is State.RUNNING for row in self.model.live.values()))
+    @rule(data=st.data(), begin=st.booleans())
+    def another_takes_over(self, data, begin):
+        """The worker of a running task dies, and another one claims it: what the first says then comes too late."""
+        running = [row for row in self.model.live.values() if row.state is State.RUNNING]
+        row = data.draw(st.sampled_from(running))
+        if row.worker in self.model.workers:
+            self.bury(row.worker)
+        else:
+            self.orphans()
+        self.register()
+        self.claim_for(max(self.model.workers), row.queue, 2, True)
+        if begin and row.claim is not None:
+            claim = next(c for c in reversed(self.old) if c.claim_id == row.claim and c.id == row.id)
+            assert self.run(lambda t: tasks.start(t, claim))
+            row.started = 1
+
+    def bury(self, worker):
         released, why = self.run(lambda t: workers.rescue(t, worker, gone=True, grace=1, crash_limit=2))
         assert (released, why) == (self.model.rescue(worker, 2), "its process is gone")
 

@@ -6,7 +6,11 @@ SET TERM ^ ;
 -- begun and was not alone. A suspect is claimed alone. STARTED: 1 when a suspect is known to have begun. Both are
 -- cleared when it survives, whatever its outcome.
 ALTER TABLE QUEUE_TASK ADD SUSPECT SMALLINT DEFAULT 0 NOT NULL, ADD STARTED SMALLINT DEFAULT 0 NOT NULL^
+-- A row written by hand is refused here, rather than met by a worker that can neither claim nor finish it.
 ALTER TABLE QUEUE_TASK ADD CONSTRAINT QUEUE_TASK_STATE CHECK (STATE IN (0, 1, 2, 3))^
+ALTER TABLE QUEUE_TASK ADD CONSTRAINT QUEUE_TASK_COUNTS CHECK (PRIORITY_RANK BETWEEN -9999 AND 9999
+    AND TRY_COUNT BETWEEN 0 AND 1000000000 AND CRASH_COUNT BETWEEN 0 AND 1000000000
+    AND SUSPECT BETWEEN 0 AND 2 AND STARTED BETWEEN 0 AND 1)^
 ALTER TABLE QUEUE_CANCEL ADD TERMINATE SMALLINT DEFAULT 0 NOT NULL^
 
 -- Whether the transaction that enqueued ID was committed, asked by a caller who lost the answer. KNOWN 0 is for good: an

@@ -1,0 +1,200 @@
+"""Rows written by hand with nonsense in them: refused, or failed with a clear error, and never a worker that dies."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fbtasks import EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
+from fbtasks.states import State
+from fbtasks.store import results
+from fbtasks.testing import drain
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def add(app):
+    return app.task(name="add")(lambda a, b: a + b)
+
+
+def sql(app, statement, *params):
+    with app.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        connection.commit()
+
+
+def rows(app, statement):
+    with app.connect() as connection, connection.cursor() as cursor:
+        return cursor.execute(statement).fetchall()
+
+
+def good_ones_still_run(app, add):
+    result = add.delay(1, 1)
+    drain(app)
+    assert result.get(timeout=5) == 2
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 2") == [(0,)]
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_WORKER WHERE NAME STARTING WITH 'drain'") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "STATE = 7", "STATE = -1", "STATE = NULL", "TRY_COUNT = -1", "TRY_COUNT = 2147483647", "CRASH_COUNT = -1",
+        "PRIORITY_RANK = -32768", "SUSPECT = 3", "NAME = NULL", "QUEUE = NULL", "START_TIME = NULL",
+        "CONTENT_TYPE = NULL",
+    ],
+)  # fmt: skip
+def test_what_no_worker_could_handle_is_refused_by_the_database(app, add, change):
+    add.delay(1, 2)
+    with pytest.raises(Exception, match=r"CHECK|not null|NOT NULL|validation|overflow"):
+        sql(app, f"UPDATE QUEUE_TASK SET {change}")
+    good_ones_still_run(app, add)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("PAYLOAD = x'00'", "cannot be read"),
+        ("PAYLOAD = x''", "payload is empty"),
+        ("PAYLOAD = NULL", "payload is empty"),
+        ("PAYLOAD = x'5B5B5D5D'", "not a call"),
+        ("PAYLOAD = x'6E756C6C'", "not a call"),
+        ("PAYLOAD = x'5B312C325D'", "not a call"),
+        ("CONTENT_TYPE = ''", "not accepted"),
+        ("CONTENT_TYPE = 'application/x-python-serialize'", "not accepted"),
+        ("CONTENT_TYPE = '../../etc'", "not accepted"),
+    ],
+)
+def test_what_cannot_be_read_fails_with_a_clear_error(app, add, change, said):
+    bad = add.delay(1, 2)
+    sql(app, f"UPDATE QUEUE_TASK SET {change}")
+    good_ones_still_run(app, add)
+    with app.database.session() as session:
+        row = results.find(session, int(bad.id))
+    assert row.state is State.FAILED
+    assert said in row.error_msg
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ("START_TIME = TIMESTAMP '0001-01-01'", State.SUCCEEDED),
+        ("START_TIME = TIMESTAMP '9999-12-31 23:59:59'", State.SUCCEEDED),
+        ("STATE = 1, START_TIME = TIMESTAMP '9999-12-31 23:59:59'", State.SCHEDULED),
+        ("STATE = 1, START_TIME = TIMESTAMP '0001-01-01'", State.SUCCEEDED),
+        ("RAISE_TIME = TIMESTAMP '0001-01-01'", State.SUCCEEDED),
+        ("EXPIRE_TIME = TIMESTAMP '0001-01-01'", State.CANCELLED),
+        ("EXPIRE_TIME = TIMESTAMP '9999-12-31'", State.SUCCEEDED),
+        ("MAX_TRIES = -5", State.SUCCEEDED),
+        ("SUSPECT = 2", State.SUCCEEDED),
+        ("WORKER_ID = -1, CLAIM_ID = -1", State.SUCCEEDED),
+        ("STATE = 2", State.SUCCEEDED),
+        ("STATE = 2, WORKER_ID = 77, CLAIM_ID = 78, STARTED = 1", State.SUCCEEDED),
+        ("STATE = 3", State.SUCCEEDED),
+        ("TASK_ID = 'somebody''s'", State.SUCCEEDED),
+        ("ERROR_MSG = 'earlier'", State.SUCCEEDED),
+        ("GROUP_ID = -1, UNIQUE_KEY = ''", State.SUCCEEDED),
+        ("NAME = ''", State.PARKED),
+        ("NAME = ASCII_CHAR(10) || ASCII_CHAR(27) || '[31m;' || ASCII_CHAR(0)", State.PARKED),
+        ("NAME = LPAD('', 255, '\N{PILE OF POO}')", State.PARKED),
+        ("QUEUE = ''", State.READY),
+        ("QUEUE = 'no such; queue'", State.READY),
+    ],
+)
+def test_other_nonsense_runs_waits_or_is_parked(app, add, change, state):
+    odd = add.delay(1, 2)
+    sql(app, f"UPDATE QUEUE_TASK SET {change}")
+    good_ones_still_run(app, add)
+    with app.database.session() as session:
+        assert results.find(session, int(odd.id)).state is state
+        results.queues(session)  # an operator can look at it
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "HOST = ASCII_CHAR(10) || ';;' || ASCII_CHAR(13)", "PID = -1", "PID = 0", "PID_START = -1", "QUEUES = ''",
+        "HEARTBEAT_TIME = TIMESTAMP '9999-12-31', LEASE_UNTIL = TIMESTAMP '0001-01-01'",
+        "HEARTBEAT_TIME = TIMESTAMP '0001-01-01', LEASE_UNTIL = TIMESTAMP '9999-12-31'",
+        "HEARTBEAT_TIME = TIMESTAMP '0001-01-01', LEASE_UNTIL = TIMESTAMP '0001-01-01'",
+        "ATTACHMENT_ID = NULL", "NAME = ''", "CONCURRENCY = -3",
+    ],
+)  # fmt: skip
+def test_nonsense_in_the_register_hurts_nobody(app, add, change):
+    drain(app)
+    sql(
+        app,
+        "INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL, QUEUES,"
+        " POOL, CONCURRENCY, VERSION) VALUES (99, 'w', 'h', 1, 1, LOCALTIMESTAMP, LOCALTIMESTAMP, LOCALTIMESTAMP, 'a',"
+        " 'solo', 1, '0')",
+    )
+    sql(app, f"UPDATE QUEUE_WORKER SET {change} WHERE ID = 99")
+    sql(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, TIMESTAMP '0001-01-01', 1)")
+    good_ones_still_run(app, add)
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_CANCEL") == [(0,)]
+
+
+def test_random_payloads_never_kill_a_worker(app, add):
+    @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+    @given(
+        st.lists(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()), min_size=20, max_size=20)
+    )
+    def feed(payloads):
+        for payload in payloads:
+            number = add.delay(1, 2).id
+            sql(app, "UPDATE QUEUE_TASK SET PAYLOAD = ? WHERE ID = ?", payload, int(number))
+        good_ones_still_run(app, add)
+
+    feed()
+    assert {state for (state,) in rows(app, "SELECT DISTINCT STATE FROM QUEUE_HISTORY")} <= {10, 11}
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK") == [(0,)]
+
+
+@pytest.mark.parametrize("length", [256, 1_000_000])
+def test_names_of_a_megabyte_are_refused(app, length):
+    with pytest.raises(TaskDefinitionError, match="255"):
+        app.send_task("x" * length)
+    with pytest.raises(EnqueueError, match="task_id"):
+        app.send_task("add", task_id="x" * length)
+    with pytest.raises(TaskDefinitionError, match="255"):
+        app.task(name="x" * length)(lambda: 1)
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK") == [(0,)]
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("nul \0 in it"), ValueError("\ud800 lone"), ValueError("x" * 10_000_000), Unspeakable("a"),
+        type("E" * 300, (Exception,), {})("long"), type("Café'\n;", (Exception,), {})("odd"), SystemExit(3),
+        KeyboardInterrupt(), GeneratorExit(), RecursionError("deep"), ExceptionGroup("g", [ValueError(1)]),
+    ],
+    ids=lambda error: type(error).__name__[:20].strip(),
+)  # fmt: skip
+def test_whatever_is_raised_is_recorded(app, add, error):
+    def bad():
+        raise error
+
+    result = app.task(name="bad", max_retries=0)(bad).delay()
+    good_ones_still_run(app, add)
+    assert result.status == "FAILURE"
+    assert "bad" in result.traceback
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # whichever type it can be rebuilt as
+        result.get(timeout=1)
+    assert not isinstance(caught.value, ResultTimeout)
+
+
+def test_the_app_looks_at_what_is_left(url):
+    app = FBTasks("look", url)
+    assert app.AsyncResult("x" * 1_000_000).status == "PENDING"
+    app.close()
