@@ -66,3 +66,11 @@ def test_links_lead_somewhere():
     for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page}: {link}"
+
+
+def test_the_tests_that_are_said_to_show_a_promise_exist():
+    text = (DOCS / "explanation" / "guarantees.md").read_text()
+    tests = DOCS.parent / "tests"
+    there = {name for path in tests.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+    assert set(re.findall(r"\b(test_\w+)`", text)) <= there
+    assert all((tests / path).exists() for path in re.findall(r"`(\w+/test_\w+\.py)", text))
