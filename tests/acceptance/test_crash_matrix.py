@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 
 import pytest
+from support.sql import execute, rows
 
 from fbtasks import FBTasks
 
@@ -42,16 +43,9 @@ MOMENTS = ["before", "after"]
 def producer(project):
     project.write(SOURCE)
     app = FBTasks("producer", project.url)
-    with app.connect() as connection:
-        connection.execute_immediate("CREATE TABLE EFFECT (N INTEGER)")
-        connection.commit()
+    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
     yield app
     app.close()
-
-
-def rows(app, sql):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(sql).fetchall()
 
 
 def ran(project):

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, TaskRevoked, TimeLimitExceeded, WorkerLost
 from fbtasks.worker import hosts
@@ -102,20 +103,9 @@ SOURCE = """
 def producer(project):
     project.write("import fbtasks.errors as app_errors\n" + __import__("textwrap").dedent(SOURCE))
     app = FBTasks("producer", project.url)
-    with app.connect() as connection:
-        connection.execute_immediate("CREATE TABLE NOTE (N INTEGER)")
-        connection.commit()
+    execute(app, "CREATE TABLE NOTE (N INTEGER)")
     yield app
     app.close()
-
-
-def rows(app, sql):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(sql).fetchall()
-
-
-def one(app, sql):
-    return rows(app, sql)[0][0]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.proxy import Proxy
+from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
 from fbtasks.store import watchdog
@@ -37,9 +38,7 @@ SOURCE = """
 def producer(project):
     project.write(SOURCE)
     app = FBTasks("producer", project.url)
-    with app.connect() as connection:
-        connection.execute_immediate("CREATE TABLE EFFECT (N INTEGER)")
-        connection.commit()
+    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
     yield app
     app.close()
 
@@ -54,11 +53,6 @@ def proxy(project, url):
         proxy.url = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
         project.env["FBTASKS_URL"] = proxy.url
         yield proxy
-
-
-def rows(app, sql):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(sql).fetchall()
 
 
 def ran(project):

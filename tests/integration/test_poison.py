@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.sql import execute, rows
 
 from fbtasks import EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
 from fbtasks.states import State
@@ -21,17 +22,6 @@ JSON = st.recursive(
 @pytest.fixture
 def add(app):
     return app.task(name="add")(lambda a, b: a + b)
-
-
-def sql(app, statement, *params):
-    with app.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(statement, params)
-        connection.commit()
-
-
-def rows(app, statement):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(statement).fetchall()
 
 
 def good_ones_still_run(app, add):
@@ -53,7 +43,7 @@ def good_ones_still_run(app, add):
 def test_what_no_worker_could_handle_is_refused_by_the_database(app, add, change):
     add.delay(1, 2)
     with pytest.raises(Exception, match=r"CHECK|not null|NOT NULL|validation|overflow"):
-        sql(app, f"UPDATE QUEUE_TASK SET {change}")
+        execute(app, f"UPDATE QUEUE_TASK SET {change}")
     good_ones_still_run(app, add)
 
 
@@ -73,7 +63,7 @@ def test_what_no_worker_could_handle_is_refused_by_the_database(app, add, change
 )
 def test_what_cannot_be_read_fails_with_a_clear_error(app, add, change, said):
     bad = add.delay(1, 2)
-    sql(app, f"UPDATE QUEUE_TASK SET {change}")
+    execute(app, f"UPDATE QUEUE_TASK SET {change}")
     good_ones_still_run(app, add)
     with app.database.session() as session:
         row = results.find(session, int(bad.id))
@@ -109,7 +99,7 @@ def test_what_cannot_be_read_fails_with_a_clear_error(app, add, change, said):
 )
 def test_other_nonsense_runs_waits_or_is_parked(app, add, change, state):
     odd = add.delay(1, 2)
-    sql(app, f"UPDATE QUEUE_TASK SET {change}")
+    execute(app, f"UPDATE QUEUE_TASK SET {change}")
     good_ones_still_run(app, add)
     with app.database.session() as session:
         assert results.find(session, int(odd.id)).state is state
@@ -128,14 +118,14 @@ def test_other_nonsense_runs_waits_or_is_parked(app, add, change, state):
 )  # fmt: skip
 def test_nonsense_in_the_register_hurts_nobody(app, add, change):
     drain(app)
-    sql(
+    execute(
         app,
         "INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL, QUEUES,"
         " POOL, CONCURRENCY, VERSION) VALUES (99, 'w', 'h', 1, 1, LOCALTIMESTAMP, LOCALTIMESTAMP, LOCALTIMESTAMP, 'a',"
         " 'solo', 1, '0')",
     )
-    sql(app, f"UPDATE QUEUE_WORKER SET {change} WHERE ID = 99")
-    sql(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, TIMESTAMP '0001-01-01', 1)")
+    execute(app, f"UPDATE QUEUE_WORKER SET {change} WHERE ID = 99")
+    execute(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, TIMESTAMP '0001-01-01', 1)")
     good_ones_still_run(app, add)
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_CANCEL") == [(0,)]
 
@@ -148,7 +138,7 @@ def test_random_payloads_never_kill_a_worker(app, add):
     def feed(payloads):
         for payload in payloads:
             number = add.delay(1, 2).id
-            sql(app, "UPDATE QUEUE_TASK SET PAYLOAD = ? WHERE ID = ?", payload, int(number))
+            execute(app, "UPDATE QUEUE_TASK SET PAYLOAD = ? WHERE ID = ?", payload, int(number))
         good_ones_still_run(app, add)
 
     feed()
