@@ -21,6 +21,7 @@ from fbtasks.errors import FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
+from fbtasks.worker.lifeline import follow_parent
 
 Interruption = tuple[str, int]
 """What the worker sends besides claims: a kind (see ``interrupts``) and the task it is meant for."""
@@ -174,7 +175,7 @@ SERVERS = {"processes": ProcessServer, "threads": ThreadServer, "asyncio": LoopS
 def main(arguments: list[str]) -> int:
     """Runs the child."""
     fd, mode, app_path, worker_id, slot, places, level = arguments
-    _outlive_signals()
+    follow_parent()
     os.set_inheritable(int(fd), False)
     pipe: Connection[Any, Any] = Connection(int(fd))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(processName)s %(message)s")
@@ -192,18 +193,6 @@ def main(arguments: list[str]) -> int:
         server.close()
         app.close()
     return 0
-
-
-def _outlive_signals() -> None:
-    """Leaves SIGINT and SIGTERM to the worker, which decides when a child ends; and ends when the worker does."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # a handler, not SIG_IGN: what tasks start gets the default back
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() == 1:
-            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from fbtasks.store.database import Database
 from fbtasks.store.session import Session
 from fbtasks.worker import hosts
 from fbtasks.worker.executors.process import reap
+from fbtasks.worker.lifeline import follow_parent
 from fbtasks.worker.membership import Membership, Rhythm
 
 
@@ -50,8 +50,7 @@ class Pulse:
 
 def main(arguments: list[str]) -> int:
     """Runs until the socket is closed."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+    follow_parent()
     os.set_inheritable(int(arguments[0]), False)
     pipe: Connection[Any, Any] = Connection(int(arguments[0]))
     settings, worker_id, rhythm = pipe.recv()

@@ -415,8 +415,6 @@ BEGIN
         IF (RELEASED >= MOST) THEN
             LEAVE;
     END
-    -- Requests that came when their task had just ended.
-    DELETE FROM QUEUE_CANCEL C WHERE NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = C.ID);
     SUSPEND;
 END^
 
@@ -488,6 +486,9 @@ BEGIN
             LEAVE;
         NEIGHBOURS = NEIGHBOURS || LINE;
     END
+    -- Requests that came when their task had just ended.
+    IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = C.ID))) THEN
+        DELETE FROM QUEUE_CANCEL C WHERE NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = C.ID);
     POST_EVENT 'fbtasks:worker:' || ID;
     SUSPEND;
 END^
