@@ -25,7 +25,7 @@ from soak.database import Database
 from soak.faults import Faults
 from soak.ledger import Ledger, read_ledger
 from soak.monitor import Monitor
-from soak.processes import Fleet, adopt_orphans
+from soak.processes import POOLS, Fleet, adopt_orphans
 from soak.report import complaints, summary, verdict
 from soak.settings import Run
 
@@ -45,6 +45,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--url", default=os.environ.get("FBTASKS_TEST_URL"), help="a database whose server to use")
     parser.add_argument("--keep", action="store_true", help="keep ledger, logs and database")
     parser.add_argument("--drain", type=float, default=90.0, help="seconds that the queue may take to drain")
+    parser.add_argument("--pools", default=",".join(POOLS), help="pools of the workers, separated by commas")
     return parser.parse_args()
 
 
@@ -57,7 +58,7 @@ def worker_has(option: str) -> bool:
 class Soak:
     """One soak from its start to its verdict."""
 
-    def __init__(self, seconds: float, seed: int, url: str | None, drain: float) -> None:
+    def __init__(self, seconds: float, seed: int, url: str | None, drain: float, pools: tuple[str, ...]) -> None:
         self.seconds = seconds
         self.seed = seed
         self.drain = drain
@@ -73,7 +74,7 @@ class Soak:
         self.run = Run(self.folder, time.monotonic() + seconds)
         self.ledger = Ledger(self.run.ledger, "supervisor")
         through = self.database.url if self.proxy is None else self.database.through(self.proxy.port)
-        self.fleet = Fleet(self.run, self.ledger, through, self._worker_options())
+        self.fleet = Fleet(self.run, self.ledger, through, self._worker_options(), pools)
         rng = random.Random(f"{seed}/faults")
         self.rng = random.Random(f"{seed}/supervisor")
         self.faults = Faults(self.fleet, self.ledger, rng, lease=self.lease, longest=seconds / 2, proxy=self.proxy)
@@ -159,7 +160,7 @@ def main() -> int:
     chosen = options()
     print(f"seed {chosen.seed}, {chosen.seconds:g} seconds", flush=True)
     adopt_orphans()
-    soak = Soak(chosen.seconds, chosen.seed, chosen.url, chosen.drain)
+    soak = Soak(chosen.seconds, chosen.seed, chosen.url, chosen.drain, tuple(chosen.pools.split(",")))
     keep = True
     try:
         soak.begin()
