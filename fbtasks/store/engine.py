@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import EngineError, ForkError, SchemaError
+from fbtasks.store import robust
 from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
 from fbtasks.store.lost import bury, hush
 from fbtasks.store.signals import preserved_signals
@@ -159,6 +160,7 @@ def _load(url: DatabaseURL) -> None:
                 warn_root(url.database)
                 _guards[real] = Guard(url.database, _lock_directory)
                 _lock_directory = _guards[real].directory
+                robust.start(_lock_directory)
         if not fbapi.has_api():
             if _lock_directory is None:
                 _lock_directory = Path(tempfile.mkdtemp(prefix="fbtasks-lock-"))

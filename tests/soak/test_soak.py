@@ -14,21 +14,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def test_ten_seconds_of_faults_leave_every_task_accounted_for(tmp_path):
     done = subprocess.run(
-        # Not the solo pool: in two of seven long soaks on the embedded engine all processes waited inside the engine
-        # for good after a solo worker had been killed. `make soak` has it.
-        [
-            sys.executable,
-            "-m",
-            "soak.soak",
-            "--seconds",
-            "10",
-            "--seed",
-            "5",
-            "--drain",
-            "60",
-            "--pools",
-            "processes,threads,asyncio",
-        ],
+        [sys.executable, "-m", "soak.soak", "--seconds", "10", "--seed", "5", "--drain", "60"],
         env={**os.environ, "PYTHONPATH": str(TESTS), "TMPDIR": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

@@ -1,0 +1,105 @@
+"""A process that is killed while it holds a mutex of the engine's does not stop the others for good."""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.embedded,
+    pytest.mark.skipif(not os.path.exists("/proc/self/syscall"), reason="threads cannot be looked at here"),
+]
+
+WRITER = """
+import sys, time
+from fbtasks import FBTasks
+app = FBTasks("a", sys.argv[1])
+task = app.task(name="t")(lambda: 1)
+while True:
+    print(task.delay().id, flush=True)
+    time.sleep(0.002)
+"""
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from integration.test_robust import events_of, lock
+locked = [lock(path, offset) for path, offset in events_of(int(sys.argv[2]))]
+print(len(locked), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+FUTEX_WAIT_BITSET = 9
+COND_TO_WORD = (40, 44)  # from a pthread_cond_t to the word that its waiters sleep on
+MUTEX_TO_COND = 40
+SHARED_NORMAL = 128
+
+
+def events_of(pid):
+    """Where in the engine's shared files the mutexes are of the events that threads of *pid* wait for."""
+    maps = []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        parts = line.split(maxsplit=5)
+        if len(parts) == 6 and "/.fbtasks/lock/" in parts[5]:
+            first, last = (int(part, 16) for part in parts[0].split("-"))
+            maps.append((first, last, int(parts[2], 16), parts[5]))
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        call = (task / "syscall").read_text().split()
+        if call[0] != "202" or int(call[2], 16) & 127 != FUTEX_WAIT_BITSET:
+            continue
+        word = int(call[1], 16)
+        for first, last, start, path in maps:
+            if first <= word < last:
+                for distance in COND_TO_WORD:
+                    offset = word - distance - MUTEX_TO_COND - first + start
+                    data = Path(path).read_bytes()[offset : offset + 20]
+                    if offset % 8 == 0 and int.from_bytes(data[16:20], "little") == SHARED_NORMAL:
+                        yield path, offset
+
+
+def lock(path, offset):
+    """Locks the mutex that is at *offset* in a file mapped by several processes."""
+    with open(path, "r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(base + offset)) == 0
+    return memory
+
+
+def test_a_mutex_whose_holder_was_killed_is_freed(tmp_path):
+    url = f"firebird://{tmp_path}/q.fdb"
+    logs = [tmp_path / "one", tmp_path / "two"]
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for log in logs:
+            out = stack.enter_context(log.open("wb"))
+            writers.append(stack.enter_context(subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=out)))
+            stack.callback(writers[-1].kill)
+        wait_for_lines(logs, 10)
+        while not kill_one_that_holds_mutexes_of(writers[0].pid):
+            pass
+        wait_for_lines(logs, max(map(lines, logs)) + 50)
+
+
+def wait_for_lines(logs, count):
+    deadline = time.monotonic() + 30
+    while min(map(lines, logs)) < count:
+        assert time.monotonic() < deadline, [lines(log) for log in logs]
+        time.sleep(0.05)
+
+
+def lines(log):
+    return log.read_bytes().count(b"\n")
+
+
+def kill_one_that_holds_mutexes_of(pid):
+    """How many it held."""
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parents[1]), str(pid)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return int(done.stdout)
