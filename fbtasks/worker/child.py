@@ -186,9 +186,11 @@ def main(arguments: list[str]) -> int:
         pipe.send(str(error))
         return 1
     server = SERVERS[mode](app, pipe, int(worker_id), int(slot), int(places))
-    pipe.send("ready")
     try:
+        pipe.send("ready")
         server.serve()
+    except BrokenPipeError:  # the worker has gone, and this process goes with it
+        return 1
     finally:
         server.close()
         app.close()

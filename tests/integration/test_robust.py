@@ -86,6 +86,31 @@ def test_a_mutex_whose_holder_was_killed_is_freed(tmp_path):
         wait_for_lines(logs, max(map(lines, logs)) + 50)
 
 
+def test_an_idle_process_looks_for_requests_that_nobody_posted(tmp_path):
+    """Who dies between the note of a request and its event leaves a note that keeps all others from posting again."""
+    url = f"firebird://{tmp_path}/q.fdb"
+    log = tmp_path / "log"
+    script = WRITER.replace("time.sleep(0.002)", "time.sleep(3600)")
+    with log.open("wb") as out, subprocess.Popen([sys.executable, "-c", script, url], stdout=out) as idle:
+        try:
+            wait_for_lines([log], 1)
+            before = posted(idle.pid)
+            deadline = time.monotonic() + 30
+            while not all(now > then for now, then in zip(posted(idle.pid), before, strict=False)):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            idle.kill()
+
+
+def posted(pid):
+    """How often the events that *pid* waits for have been posted."""
+    counters = []
+    while not counters:
+        counters = [Path(path).read_bytes()[at - 8 : at - 4] for path, at in sorted(events_of(pid))]
+    return [int.from_bytes(counter, "little") for counter in counters]
+
+
 def wait_for_lines(logs, count):
     deadline = time.monotonic() + 30
     while min(map(lines, logs)) < count:
