@@ -7,7 +7,11 @@ within one process: how long something took, and what a datetime given by a call
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 monotonic = time.monotonic
 """Seconds from an arbitrary start; never goes back."""
@@ -16,6 +20,16 @@ monotonic = time.monotonic
 def utcnow() -> datetime:
     """The current time of this machine as an aware datetime in UTC."""
     return datetime.now(UTC)
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The moment so many milliseconds after 1970 began, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def to_ms(moment: datetime) -> int:
+    """The milliseconds from the beginning of 1970 to an aware datetime."""
+    return (moment - _EPOCH) // _MILLISECOND
 
 
 def as_utc(moment: datetime, timezone: tzinfo | None) -> datetime:

@@ -10,7 +10,7 @@ import asyncio
 import ctypes
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar
@@ -116,9 +116,13 @@ def _set_async(ident: int, error: type[BaseException] | None) -> None:
 
 
 class SignalInterrupts(NoInterrupts):
-    """Interrupts the one task in the main thread: SIGUSR1 for the soft limit, SIGUSR2 to stop it."""
+    """Interrupts the one task in the main thread: SIGUSR1 for the soft limit, SIGUSR2 to stop it.
 
-    def __init__(self) -> None:
+    *aimed_at* tells for which task the last signal of a kind was meant: the one that runs may be the next already.
+    """
+
+    def __init__(self, aimed_at: Callable[[str], int]) -> None:
+        self._aimed_at = aimed_at
         self._task: int | None = None
         signal.signal(signal.SIGUSR1, self._soft)
         signal.signal(signal.SIGUSR2, self._stop)
@@ -133,11 +137,11 @@ class SignalInterrupts(NoInterrupts):
             self._task = None
 
     def _soft(self, _number: int, _frame: FrameType | None) -> None:
-        if self._task is not None:
+        if self._task is not None and self._task == self._aimed_at(SOFT):
             raise SoftTimeLimitExceeded
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        if self._task is not None:
+        if self._task is not None and self._task == self._aimed_at(STOP):
             self._task = None
             raise TaskStopped
 

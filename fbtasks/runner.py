@@ -100,8 +100,8 @@ class Runner:
             priority=claim.priority,
             retries=claim.try_count,
             max_retries=None if claim.max_tries == 0 else limit,
-            eta=claim.start_at,
-            expires=claim.expires_at,
+            eta=clock.from_ms(claim.start_ms),
+            expires=None if claim.expire_ms is None else clock.from_ms(claim.expire_ms),
             connection=connection,
         )
         return Prepared(claim, task, request)

@@ -8,9 +8,10 @@ does. The other half of each format is in the procedure named beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final
 
+from fbtasks import clock
 from fbtasks.call import (
     Call,
     Cancelled,
@@ -31,7 +32,8 @@ CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
 INLINE: Final = 4_000
 """The longest payload or result that stays in its row, in bytes."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SHORT: Final = (b"D", b"L", b"P")
+"""Kinds of outcomes that carry no values."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -40,7 +42,7 @@ def _when(value: When) -> bytes:
         return b"-" + b"0" * 15
     if isinstance(value, timedelta):
         return b"R%015d" % (value // _MILLISECOND)
-    return b"A%015d" % ((value - _EPOCH) // _MILLISECOND)
+    return b"A%015d" % clock.to_ms(value)
 
 
 def pack_call(call: Call) -> bytes:
@@ -71,38 +73,36 @@ def unpack_enqueued(packed: str) -> Iterator[Enqueued]:
 
 
 def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
-    """The records of one row of QUEUE_CLAIM_V2."""
+    """The records of one row of QUEUE_CLAIM_V3."""
     at = 0
-    while at < len(packed):
+    size = len(packed)
+    while at < size:
         colon = packed.index(b":", at)
-        head = packed[at:colon].split(b";")
+        fields: list[Any] = [int(field) if field else None for field in packed[at:colon].split(b";")]
+        task, priority, tries, crashes, most, start, expires, large, suspect = fields[:9]
+        len_id, len_name, len_type, len_payload = fields[9:]
         at = colon + 1
-        texts = []
-        for length in map(int, head[10:]):
-            texts.append(packed[at : at + length])
-            at += length
-        task_id, name, content_type, payload = texts
+        name_at = at + len_id
+        type_at = name_at + len_name
+        payload_at = type_at + len_type
+        end = payload_at + len_payload
         yield Claim(
-            id=int(head[0]),
-            claim_id=claim_id,
-            name=name.decode(),
-            queue=queue,
-            priority=int(head[1]),
-            try_count=int(head[2]),
-            crash_count=int(head[3]),
-            max_tries=int(head[4]) if head[4] else None,
-            raised_at=_moment(head[5]),
-            start_at=_moment(head[6]),
-            expires_at=_moment(head[7]) if head[7] else None,
-            content_type=content_type.decode("ascii"),
-            payload=None if head[8] == b"1" else payload,
-            task_id=task_id.decode() or None,
-            suspect=int(head[9]),
+            task,
+            claim_id,
+            packed[name_at:type_at].decode(),
+            queue,
+            priority,
+            tries,
+            crashes,
+            most,
+            start,
+            expires,
+            packed[type_at:payload_at].decode("ascii"),
+            None if large else packed[payload_at:end],
+            packed[at:name_at].decode() or None,
+            suspect,
         )
-
-
-def _moment(milliseconds: bytes) -> datetime:
-    return _EPOCH + timedelta(milliseconds=int(milliseconds))
+        at = end
 
 
 def large_result(outcome: object) -> bytes | None:
@@ -113,7 +113,7 @@ def large_result(outcome: object) -> bytes | None:
 
 
 def pack_finished(item: Finished) -> bytes:
-    """One record for QUEUE_FINISH_V2. A result longer than INLINE is left out: it goes separately."""
+    """One record for QUEUE_FINISH_V3. A result longer than INLINE is left out: it goes separately."""
     kind, delay = b"L", 0.0
     error_type = message = trace = content_type = ""
     result = b""
@@ -139,7 +139,7 @@ def pack_finished(item: Finished) -> bytes:
 
 
 def unpack_stale(packed: str) -> Iterator[Stale]:
-    """The answer of QUEUE_FINISH_V2: what it did not record."""
+    """The answer of QUEUE_FINISH_V3: what it did not record."""
     for at in range(0, len(packed), 38):
         yield Stale(int(packed[at : at + 19]), int(packed[at + 19 : at + 38]))
 
@@ -147,27 +147,23 @@ def unpack_stale(packed: str) -> Iterator[Stale]:
 def _outcome_record(
     item: Finished, kind: bytes, delay: float, error: tuple[str, str, str], content_type: str, result: bytes
 ) -> bytes:
+    head = b"%s%019d%019d%015d" % (kind, item.claim.id, item.claim.claim_id, int(item.elapsed * 1000))
+    if kind in SHORT:
+        return head
     error_type = _clip(error[0], 255, 1020)
     message = _clip(error[1], 1000, 4000)
     trace = _clip(error[2], 24_000, 24_000)
     kind_of = content_type.encode("ascii")
-    return b"".join(
-        (
-            kind,
-            b"%019d%019d%015d%015d"
-            % (item.claim.id, item.claim.claim_id, int(item.elapsed * 1000), max(0, round(delay * 1000))),
-            b"%04d%04d%05d%03d%05d" % (len(error_type), len(message), len(trace), len(kind_of), len(result)),
-            error_type,
-            message,
-            trace,
-            kind_of,
-            result,
-        )
-    )
+    lengths = b"%015d%04d%04d%05d%03d%05d" % (
+        max(0, round(delay * 1000)), len(error_type), len(message), len(trace), len(kind_of), len(result)
+    )  # fmt: skip
+    return b"".join((head, lengths, error_type, message, trace, kind_of, result))
 
 
 def _clip(text: str, characters: int, limit: int) -> bytes:
     """*text* in UTF-8 that fits a column: no NUL, no lone surrogate, and cut in the middle where it is long."""
+    if not text:
+        return b""
     if len(text) > characters:
         half = characters // 2 - 3
         text = f"{text[:half]} ... {text[-half:]}"

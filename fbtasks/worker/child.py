@@ -1,6 +1,6 @@
-"""The main function of a child process: receives claims, runs them, sends outcomes back.
+"""The main function of a child process: takes tasks, runs them, says what became of them.
 
-``python -m fbtasks.worker.child FD MODE APP WORKER_ID SLOT PLACES LEVEL``. The child ends when its socket does.
+``python -m fbtasks.worker.child FD TASKS BOARD MODE APP WORKER_ID SLOT PLACES LEVEL``. It ends when its sockets do.
 """
 
 from __future__ import annotations
@@ -9,34 +9,67 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Finished
 from fbtasks.errors import FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
+from fbtasks.worker.board import Board
+from fbtasks.worker.channel import Assignment, Begun, Ended, receive_task, say
 from fbtasks.worker.lifeline import follow_parent
 
-Interruption = tuple[str, int]
-"""What the worker sends besides claims: a kind (see ``interrupts``) and the task it is meant for."""
+
+class Link:
+    """The three ways that lead to the worker."""
+
+    def __init__(self, pipe: int, tasks: int, board: int, places: int) -> None:
+        for file in (pipe, tasks, board):
+            os.set_inheritable(file, False)
+        self.pipe: Connection[Any, Any] = Connection(pipe)
+        self.tasks = socket.socket(fileno=tasks)
+        self.board = Board(places, board)
+        self.places = places
+        self._lock = threading.Lock()
+
+    def say(self, message: object) -> None:
+        """Tells the worker; from any thread."""
+        with self._lock:
+            say(self.pipe, message)
+
+    def begin(self, place: int, assignment: Assignment) -> Claim:
+        """Notes that a task begins; and says so, where the worker wants to hear it."""
+        claim = assignment.claim
+        self.board.begin(place, claim.id)
+        if assignment.announce:
+            self.say(Begun(claim.id, clock.monotonic()))
+        return claim
+
+    def end(self, place: int, finished: Finished, recorded: bool) -> None:
+        """Says what became of a task."""
+        self.say(Ended(finished.claim.id, finished.outcome, finished.elapsed, recorded))
+        self.board.end(place)
 
 
 class Server:
-    """Serves claims from one socket; each subclass in its own way."""
+    """Runs the tasks of one worker; each subclass in its own way."""
 
     interrupts: NoInterrupts
 
-    def __init__(self, app: FBTasks, pipe: Connection[Any, Any], worker_id: int, slot: int, places: int) -> None:
+    def __init__(self, app: FBTasks, link: Link, worker_id: int, slot: int) -> None:
         self._runner = Runner(app, interrupts=self.interrupts)
-        self._pipe = pipe
+        self._link = link
         self._worker_id = worker_id
-        self._places = places
         self._lock = threading.Lock()
         self._local = threading.local()
         self._slots = iter(range(slot * 10_000, slot * 10_000 + 10_000))
@@ -44,16 +77,23 @@ class Server:
         self._connected: dict[int, TransactionalRunner] = {}
 
     def serve(self) -> None:
-        """Serves until the socket is closed."""
+        """Serves until the sockets are closed."""
         raise NotImplementedError
 
-    def run(self, claim: Claim) -> None:
-        """Runs one claim in this thread and sends its outcome."""
+    def serve_place(self, place: int) -> None:
+        """Takes one task after the other in this thread, until the sockets are closed."""
+        link = self._link
+        with suppress(OSError):
+            while (assignment := receive_task(link.tasks, wait=True)) is not None:
+                claim = link.begin(place, assignment)
+                link.end(place, *self.run(claim))
+
+    def run(self, claim: Claim) -> tuple[Finished, bool]:
+        """Runs one claim in this thread. The flag tells whether its outcome is recorded already."""
         try:
             if self._is_transactional(claim):
-                self._send(*self._run_transactional(claim))
-            else:
-                self._send(self._runner.run(claim), False)
+                return self._run_transactional(claim)
+            return self._runner.run(claim), False
         except TaskStopped:  # it came when the task had just ended; its outcome does not count any more
             os._exit(1)
 
@@ -79,17 +119,6 @@ class Server:
         if runner is not None:
             runner.cancel_statement()
 
-    def _send(self, finished: Finished, recorded: bool) -> None:
-        with self._lock:
-            self._pipe.send((finished, recorded))
-
-    def _receive(self) -> Claim | Interruption | None:
-        try:
-            message: Claim | Interruption = self._pipe.recv()
-        except (EOFError, OSError):
-            return None
-        return message
-
     def close(self) -> None:
         """Closes what transactional tasks had opened."""
         for runner in self._transactional:
@@ -99,95 +128,126 @@ class Server:
 class ProcessServer(Server):
     """One task at a time, in the main thread, where signals interrupt it."""
 
-    def __init__(self, *arguments: Any) -> None:
-        self.interrupts = SignalInterrupts()
-        super().__init__(*arguments)
-        self._current = 0
+    def __init__(self, app: FBTasks, link: Link, worker_id: int, slot: int) -> None:
+        self.interrupts = SignalInterrupts(link.board.aimed_at)
+        super().__init__(app, link, worker_id, slot)
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         threading.Thread(target=self._hear, args=(read,), name="fbtasks-stop", daemon=True).start()
 
     def serve(self) -> None:
-        """Serves until the socket is closed."""
-        while isinstance(claim := self._receive(), Claim):
-            self._current = claim.id
-            self.run(claim)
+        """Serves until the sockets are closed."""
+        self.serve_place(0)
 
     def _hear(self, read: int) -> None:
         # A signal's Python handler waits for the main thread, which may be inside the engine: this thread is not.
         while numbers := os.read(read, 64):
             if signal.SIGUSR2 in numbers:
-                self.cancel_statement(self._current)
+                self.cancel_statement(self._link.board.aimed_at(STOP))
 
 
 class ThreadServer(Server):
     """Tasks side by side in threads; the main thread hears what the worker says."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, app: FBTasks, link: Link, worker_id: int, slot: int) -> None:
         self.interrupts: ThreadInterrupts = ThreadInterrupts()
-        super().__init__(*arguments)
+        super().__init__(app, link, worker_id, slot)
 
     def serve(self) -> None:
-        """Serves until the socket is closed."""
-        with ThreadPoolExecutor(self._places, thread_name_prefix="task") as pool:
-            while (message := self._receive()) is not None:
-                if isinstance(message, Claim):
-                    pool.submit(self.run, message)
-                else:
-                    self._interrupt(*message)
+        """Serves until the sockets are closed."""
+        with ThreadPoolExecutor(self._link.places, thread_name_prefix="task") as pool:
+            for place in range(self._link.places):
+                pool.submit(self.serve_place, place)
+            self._listen()
 
-    def _interrupt(self, kind: str, task: int) -> None:
-        self.interrupts.interrupt(task, kind)
-        if kind == STOP:
-            self.cancel_statement(task)
+    def _listen(self) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                kind, task = self._link.pipe.recv()
+                self.interrupts.interrupt(task, kind)
+                if kind == STOP:
+                    self.cancel_statement(task)
 
 
 class LoopServer(ThreadServer):
     """Coroutine functions side by side in one event loop; plain and transactional ones in threads."""
 
     def serve(self) -> None:
-        """Serves until the socket is closed."""
+        """Serves until the sockets are closed."""
+        threading.Thread(target=self._listen, name="fbtasks-listen", daemon=True).start()
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(self._places + 1))
-        running: set[asyncio.Task[None]] = set()
-        while (message := await asyncio.to_thread(self._receive)) is not None:
-            if isinstance(message, Claim):
-                job = asyncio.create_task(self._run(message))
-                running.add(job)
-                job.add_done_callback(running.discard)
-            else:
-                self._interrupt(*message)
+        loop.set_default_executor(ThreadPoolExecutor(self._link.places))
+        self._free = list(range(self._link.places))
+        self._running: set[asyncio.Task[None]] = set()
+        self._over = loop.create_future()
+        self._taking = False
+        self._take(loop)
+        await self._over
+        while self._running:
+            await asyncio.wait(self._running)
 
-    async def _run(self, claim: Claim) -> None:
+    def _take(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins tasks as long as there are free places, and has itself called when there is more."""
+        link = self._link
+        try:
+            while self._free:
+                assignment = receive_task(link.tasks, wait=False)
+                if assignment is None:
+                    raise EOFError
+                place = self._free.pop()
+                job = loop.create_task(self._run(place, link.begin(place, assignment)))
+                self._running.add(job)
+                job.add_done_callback(self._running.discard)
+        except BlockingIOError:
+            if not self._taking:
+                self._taking = True
+                loop.add_reader(link.tasks, self._take, loop)
+            return
+        except (EOFError, OSError):
+            if not self._over.done():
+                self._over.set_result(None)
+        if self._taking:
+            self._taking = False
+            loop.remove_reader(link.tasks)
+
+    async def _run(self, place: int, claim: Claim) -> None:
         if self._is_transactional(claim):
-            await asyncio.to_thread(self.run, claim)
+            done, recorded = await asyncio.to_thread(self.run, claim)
         else:
-            self._send(await self._runner.run_async(claim), False)
+            done, recorded = await self._runner.run_async(claim), False
+        self._link.end(place, done, recorded)
+        self._free.append(place)
+        if not self._taking and not self._over.done():
+            self._take(asyncio.get_running_loop())
 
 
-SERVERS = {"processes": ProcessServer, "threads": ThreadServer, "asyncio": LoopServer}
+SERVERS: dict[str, Callable[[FBTasks, Link, int, int], Server]] = {
+    "processes": ProcessServer,
+    "threads": ThreadServer,
+    "asyncio": LoopServer,
+}
 
 
 def main(arguments: list[str]) -> int:
     """Runs the child."""
-    fd, mode, app_path, worker_id, slot, places, level = arguments
+    *files, mode, app_path, worker_id, slot, places, level = arguments
     follow_parent()
-    os.set_inheritable(int(fd), False)
-    pipe: Connection[Any, Any] = Connection(int(fd))
+    pipe, tasks, board = map(int, files)
+    link = Link(pipe, tasks, board, int(places))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(processName)s %(message)s")
     try:
         app = import_app(app_path)
         app.load()
     except FBTasksError as error:
-        pipe.send(str(error))
+        link.say(str(error))
         return 1
-    server = SERVERS[mode](app, pipe, int(worker_id), int(slot), int(places))
+    server = SERVERS[mode](app, link, int(worker_id), int(slot))
     try:
-        pipe.send("ready")
+        link.say("ready")
         server.serve()
     except BrokenPipeError:  # the worker has gone, and this process goes with it
         return 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import selectors
+import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,7 +19,19 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Parked, Pulse, Released, Retry, Succeeded
+from fbtasks.call import (
+    Cancelled,
+    Claim,
+    Crashed,
+    Failed,
+    Finished,
+    Parked,
+    Pulse,
+    Released,
+    Retry,
+    Stale,
+    Succeeded,
+)
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable, SchemaError
 from fbtasks.maintenance.prune import give_up_parked, prune
 from fbtasks.maintenance.rescue import release_orphans
@@ -26,7 +39,7 @@ from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.migrate import latest_version
-from fbtasks.store.session import Session
+from fbtasks.store.session import Session, Transaction
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.membership import Membership
 
@@ -42,11 +55,12 @@ DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
 RECONNECT_FIRST: Final = 0.1
 RECONNECT_LAST: Final = 5.0
-AHEAD: Final = 0.05
-"""Seconds of work to hold beyond what runs: enough to keep executors busy, little enough to hide nothing."""
-MOST_AHEAD: Final = 200
-HELD_TOO_LONG: Final = 1.0
-"""Seconds after which a claim that has not begun is given back for others to take."""
+GATHER: Final = 0.01
+"""Seconds that outcomes may wait for others, to be recorded together, while the executor has enough to do."""
+GATHER_MOST: Final = 200
+"""Outcomes that are enough for one transaction."""
+HELD_TOO_LONG: Final = 0.1
+"""Seconds after which claims that no executor takes are given back for other workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +101,7 @@ class Consumer:
         self._buffer: deque[Claim] = deque()
         self._buffered_at = 0.0
         self._ended: list[Finished] = []
-        self._average = 1.0
+        self._ended_at = 0.0
         self._hungry = True
         self._parked = self._stops = False
         self._poll = POLL_FIRST
@@ -169,23 +183,22 @@ class Consumer:
         if not self._announced and self._executor.free() > 0:
             self._announced = True
             logger.info("Worker %s is ready.", self._options.name)
-        self._record()
         self._beat()
         if self._stops:
             self._stop_cancelled()
         if self._draining_since is None:
             self._give_back_stale()
             self._promote()
-            self._claim()
+            self._exchange()
             if self._parked:
                 self._take_parked()
             self._maintain()
         else:
-            self._give_back(self._buffer)
+            self._give_back([*self._buffer, *self._executor.take_all_back()])
             self._buffer.clear()
+            self._record()
         self._submit()
         self._collect()
-        self._record()
 
     def _finished(self) -> bool:
         if self._draining_since is not None:
@@ -223,16 +236,34 @@ class Consumer:
 
     def _collect(self) -> None:
         for finished, recorded in self._executor.collect():
-            self._average += 0.2 * (finished.elapsed - self._average)
             if recorded:
                 _log(finished)
             else:
-                self._ended.append(finished)
+                self._end(finished)
+        returned = self._executor.take_back()
+        if returned:
+            self._buffer.extendleft(reversed(returned))
+            self._buffered_at = clock.monotonic()
+
+    def _end(self, finished: Finished) -> None:
+        if not self._ended:
+            self._ended_at = clock.monotonic()
+        self._ended.append(finished)
+
+    def _gathering(self) -> bool:
+        """Whether it is better to wait for more outcomes before they are recorded: executors have enough to do."""
+        return (
+            len(self._ended) < GATHER_MOST
+            and clock.monotonic() < self._ended_at + GATHER
+            and self._executor.idle() == 0
+            and self._draining_since is None
+        )
 
     def _record(self) -> None:
+        """Records what has ended."""
         if not self._ended:
             return
-        batch = sorted(self._ended, key=lambda item: (item.claim.queue, item.claim.id))
+        batch = self._batch()
         try:
             self._write(batch)
         except (DatabaseUnavailable, ConflictError):
@@ -240,6 +271,9 @@ class Consumer:
         except DatabaseError:  # one of them is such that it cannot be written
             for finished in batch:
                 self._write_or_fail(finished)
+
+    def _batch(self) -> list[Finished]:
+        return sorted(self._ended, key=lambda item: (item.claim.queue, item.claim.id))
 
     def _write_or_fail(self, finished: Finished) -> None:
         """Records one outcome, or, where the database does not take it, a failure that says so."""
@@ -255,9 +289,18 @@ class Consumer:
         worker_id = self.membership.worker_id
         with self._turn.held():
             stale = self._db.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish")
-        written = {(item.claim.id, item.claim.claim_id) for item in batch}
-        self._ended = [item for item in self._ended if (item.claim.id, item.claim.claim_id) not in written]
+        self._written(batch, stale)
+
+    def _written(self, batch: list[Finished], stale: list[Stale]) -> None:
+        """Forgets outcomes that are recorded, and says so."""
+        if len(batch) == len(self._ended):
+            self._ended = []
+        else:
+            written = {(item.claim.id, item.claim.claim_id) for item in batch}
+            self._ended = [item for item in self._ended if (item.claim.id, item.claim.claim_id) not in written]
         standing = {item.task: item.stands for item in stale}
+        if not standing and not logger.isEnabledFor(logging.INFO):
+            batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:
             if finished.claim.id in standing:
                 _log_stale(finished.claim, standing[finished.claim.id])
@@ -265,13 +308,13 @@ class Consumer:
                 _log(finished)
 
     def _give_back(self, claims: Iterable[Claim]) -> None:
-        self._ended.extend(Finished(claim, Released()) for claim in claims)
+        for claim in claims:
+            self._end(Finished(claim, Released()))
 
     def _give_back_stale(self) -> None:
         if self._buffer and clock.monotonic() - self._buffered_at > HELD_TOO_LONG:
             self._give_back(self._buffer)
             self._buffer.clear()
-            self._average = max(self._average, 1.0)
             self._record()
 
     # What is to be done
@@ -284,18 +327,42 @@ class Consumer:
         self._next_due = now + min(DUE_LAST, DUE_LAST if next_due is None else next_due)
         self._hungry = self._hungry or promoted > 0
 
-    def _claim(self) -> None:
-        now = clock.monotonic()
-        if not self._hungry and now < self._next_poll:
-            return
-        room = self._room()
-        if room <= 0:
-            return
-        if not self._hungry and not any(self._db.read("any_ready", queue) for queue in self._options.queues):
-            self._poll_later(now)
-            return
-        self._hungry = False  # an event that comes while this claim looks has it look again
-        claims = self._claim_from_queues(room)
+    def _exchange(self) -> None:
+        """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
+        room = self._room_to_claim()
+        if self._ended and (room or not self._gathering()):
+            if room and self._finish_and_claim(room):
+                return
+            self._record()
+            room = self._room_to_claim()
+        if room:
+            self._hungry = False  # an event that comes while this claim looks has it look again
+            with self._turn.held():
+                claims = self._db.run(lambda t: self._claim_from_queues(t, room), point="claim")
+            self._claimed(claims, room)
+
+    def _finish_and_claim(self, room: int) -> bool:
+        """False when an outcome cannot be written like this: then nothing was changed."""
+        batch, worker_id = self._batch(), self.membership.worker_id
+        self._hungry = False
+
+        def work(transaction: Transaction) -> tuple[list[Stale], list[Claim]]:
+            stale = tasks.finish(transaction, worker_id, 0, batch)
+            return stale, self._claim_from_queues(transaction, room)
+
+        try:
+            with self._turn.held():
+                stale, claims = self._db.run(work, point="exchange")
+        except (DatabaseUnavailable, ConflictError):
+            raise
+        except DatabaseError:
+            self._hungry = True
+            return False
+        self._written(batch, stale)
+        self._claimed(claims, room)
+        return True
+
+    def _claimed(self, claims: list[Claim], room: int) -> None:
         self._hungry = self._hungry or len(claims) >= room or any(claim.suspect for claim in claims)
         if claims:
             self._poll = POLL_FIRST
@@ -309,36 +376,39 @@ class Consumer:
         self._poll = min(self._poll * 2, POLL_WITH_EVENTS if arrive else POLL_LAST)
         self._next_poll = now + self._poll
 
-    def _room(self) -> int:
-        ahead = min(MOST_AHEAD, int(self._options.concurrency * AHEAD / max(self._average, 1e-4)))
-        if self._options.pool == "solo":
-            ahead = 0
-        held = len(self._buffer)
-        free = self._executor.free()
-        if free == 0 and not self._executor.busy():  # its processes are still starting
+    def _room_to_claim(self) -> int:
+        """How many tasks to claim now: 0 while there is no reason to look, or enough to do."""
+        now = clock.monotonic()
+        if not self._hungry and now < self._next_poll:
             return 0
-        room = free + ahead - held
-        return 0 if held and room < ahead // 2 else room
+        room = self._room()
+        if room <= 0 or (self._executor.idle() == 0 and room < self._executor.capacity() // 2):
+            return 0
+        if not self._hungry and not any(self._db.read("any_ready", queue) for queue in self._options.queues):
+            self._poll_later(now)
+            return 0
+        return room
 
-    def _claim_from_queues(self, room: int) -> list[Claim]:
+    def _room(self) -> int:
+        return self._executor.free() - len(self._buffer)
+
+    def _claim_from_queues(self, transaction: Transaction, room: int) -> list[Claim]:
         """Claims from all queues in turn, each an equal share of what room is left."""
         queues = self._options.queues
         order = [queues[(self._first_queue + i) % len(queues)] for i in range(len(queues))]
         self._first_queue = (self._first_queue + 1) % len(queues)
         claims: list[Claim] = []
-        with self._turn.held():
-            for place, queue in enumerate(order):
-                share = -(-(room - len(claims)) // (len(order) - place))
-                if share > 0:
-                    claims += self._claim_from(queue, share)
+        for place, queue in enumerate(order):
+            share = -(-(room - len(claims)) // (len(order) - place))
+            if share > 0:
+                claims += self._claim_from(transaction, queue, share)
         return claims
 
-    def _claim_from(self, queue: str, most: int, parked_name: str | None = None) -> list[Claim]:
+    def _claim_from(
+        self, transaction: Transaction, queue: str, most: int, parked_name: str | None = None
+    ) -> list[Claim]:
         accused = not any(claim.suspect > 1 for claim in self._held())
-        worker_id = self.membership.worker_id
-        return self._db.run(
-            lambda t: tasks.claim(t, worker_id, queue, most, parked_name, accused=accused), point="claim"
-        )
+        return tasks.claim(transaction, self.membership.worker_id, queue, most, parked_name, accused=accused)
 
     def _take(self, claims: list[Claim]) -> None:
         for claim in claims:
@@ -350,42 +420,41 @@ class Consumer:
                     claim.id,
                     claim.name,
                 )
-                self._ended.append(Finished(claim, Parked()))
+                self._end(Finished(claim, Parked()))
         if claims:
             self._buffered_at = clock.monotonic()
 
     def _submit(self) -> None:
-        while self._buffer and self._executor.free() > 0:
+        executor, debug = self._executor, logger.isEnabledFor(logging.DEBUG)
+        while self._buffer and (room := executor.free()) > 0:
             if self.membership.overdue:  # stopped for a while: what is held may be another worker's by now
                 self.membership.beat_soon()
                 self._beat()
                 continue
-            claim = self._buffer.popleft()
-            try:
-                claim = self._prepared(claim)
-            except BaseException:
-                self._buffer.appendleft(claim)
-                raise
+            for _ in range(min(room, len(self._buffer))):
+                claim = self._buffer[0]
+                if claim.payload is None:
+                    claim = self._buffer[0] = self._with_payload(claim)
+                if claim.suspect:
+                    if executor.idle() == 0:
+                        return
+                    if not self._marked(claim):
+                        self._buffer.popleft()
+                        continue
+                if debug:
+                    logger.debug("Task %d (%s) is handed out.", claim.id, claim.name)
+                if not executor.submit(claim):
+                    return
+                self._buffer.popleft()
             self._buffered_at = clock.monotonic()
-            if claim.suspect and not self._marked(claim):
-                continue
-            logger.debug("Task %d (%s) begins.", claim.id, claim.name)
-            self._executor.submit(claim)
 
-    def _prepared(self, claim: Claim) -> Claim:
-        """The claim with its payload."""
-        if claim.payload is not None:
-            return claim
+    def _with_payload(self, claim: Claim) -> Claim:
         with self._db.transaction() as transaction:
-            return replace(claim, payload=tasks.payload(transaction, claim.id) or b"")
+            return claim._replace(payload=tasks.payload(transaction, claim.id) or b"")
 
     def _marked(self, claim: Claim) -> bool:
         """Notes in the database that a suspect is about to begin. False when it is not this worker's any more."""
-        try:
-            return self._db.run(lambda t: tasks.start(t, claim), point="start")
-        except DatabaseError:
-            self._buffer.appendleft(claim)
-            raise
+        return self._db.run(lambda t: tasks.start(t, claim), point="start")
 
     def _take_parked(self) -> None:
         self._parked = False
@@ -397,7 +466,10 @@ class Consumer:
                 self._parked = True  # looked at again as soon as there is room
                 return
             with self._turn.held():
-                claims = self._claim_from(queue, room, name)
+                claims = self._db.run(
+                    lambda t, q=queue, n=name, r=room: self._claim_from(t, q, r, n),  # type: ignore[misc]
+                    point="claim",
+                )
             self._parked = self._parked or len(claims) >= room
             self._take(claims)
 
@@ -492,7 +564,7 @@ class Consumer:
         held = {(task, claim_id) for task, claim_id in self._db.read("held_by", self.membership.worker_id)}
         ours = {(claim.id, claim.claim_id) for claim in self._held()}
         for task, claim_id in held - ours:
-            self._ended.append(Finished(_bare_claim(task, claim_id), Released()))
+            self._end(Finished(Claim(task, claim_id), Released()))
         self._buffer = deque(claim for claim in self._buffer if (claim.id, claim.claim_id) in held)
 
     def _held(self) -> list[Claim]:
@@ -502,6 +574,9 @@ class Consumer:
 
     def _wait(self) -> None:
         timeout = self._time_to_wait()
+        if self._ended and timeout > 0:  # gathering: not woken by each outcome
+            time.sleep(min(timeout, GATHER / 8))
+            return
         if timeout > 0 or not self._options.burst:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._wake_read, selectors.EVENT_READ)
@@ -520,11 +595,13 @@ class Consumer:
         if self._session is None:
             until.append(self._next_attempt)
         else:
-            if self._ended or self._stops:
+            if self._stops or (self._ended and not self._gathering()):
                 return 0.0
+            if self._ended:
+                until.append(self._ended_at + GATHER)
             until.append(self.membership.next_beat)
             if self._draining_since is None:
-                if (self._hungry or self._parked) and self._room() > 0:
+                if (self._hungry and self._room_to_claim()) or (self._parked and self._room() > 0):
                     return 0.0
                 until += [self._next_due, self._next_maintenance]
                 if self._room() > 0:
@@ -558,14 +635,6 @@ class Consumer:
             self._turn.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-
-
-def _bare_claim(task: int, claim_id: int) -> Claim:
-    epoch = clock.utcnow()
-    return Claim(
-        id=task, claim_id=claim_id, name="", queue="", priority=0, try_count=0, crash_count=0, max_tries=None,
-        raised_at=epoch, start_at=epoch, expires_at=None, content_type="", payload=b"", task_id=None,
-    )  # fmt: skip
 
 
 def _log_stale(claim: Claim, stands: int) -> None:

@@ -14,13 +14,25 @@ class Executor(Protocol):
         """Makes the executor ready; *worker_id* is for tasks that record their own outcome."""
 
     def free(self) -> int:
+        """How many more claims it takes: to begin at once, and to wait a moment where tasks are short."""
+
+    def capacity(self) -> int:
+        """How many claims it takes when it has none."""
+
+    def idle(self) -> int:
         """How many more claims can begin at once."""
 
     def busy(self) -> list[Claim]:
         """The claims that run now."""
 
-    def submit(self, claim: Claim) -> None:
-        """Begins to run *claim*; there is a free place. A suspect gets a process of its own, where there are any."""
+    def submit(self, claim: Claim) -> bool:
+        """Takes *claim*; False when it cannot now. A suspect gets a process of its own, where there are any."""
+
+    def take_back(self) -> list[Claim]:
+        """Claims that were submitted, have not begun, and are better given to others."""
+
+    def take_all_back(self) -> list[Claim]:
+        """All claims that were submitted and have not begun."""
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task*, if it runs here, and gives it *outcome*, where that is possible."""

@@ -15,6 +15,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.interrupts import SOFT, STOP
+from fbtasks.worker.channel import Ended
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import Limits
 
@@ -27,7 +28,15 @@ _UNWIND: Final = 1.0
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
 
-Ended = tuple[Finished, bool]
+_AHEAD: Final = 0.02
+"""Seconds of work that a child may have waiting, so that it need not wait for the worker."""
+_MOST_AHEAD: Final = 400
+_OVERHEAD: Final = 50e-6
+"""Seconds that a task takes beside its own."""
+_PATIENCE: Final = 0.01
+"""Seconds that a task may wait in a child behind longer ones, before it is taken back for others."""
+
+Recorded = tuple[Finished, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +68,9 @@ class ChildExecutor:
         self._children: list[Child] = []
         self._apart: list[Child] = []
         """Children of one suspect each, and those that are to end when what runs in them has ended."""
-        self._ended: list[Ended] = []
+        self._ended: list[Recorded] = []
+        self._returned: list[Claim] = []
+        self._average = 1.0
         self._was_ready = False
         self._failures = 0
         self._spawn_at = 0.0
@@ -70,60 +81,104 @@ class ChildExecutor:
         self._replenish(clock.monotonic())
 
     def free(self) -> int:
+        """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""
+        return max(0, sum(map(self._room, self._children)) - self._alone())
+
+    def capacity(self) -> int:
+        """Places, and what may wait in the children."""
+        return sum(child.places + self._ahead(child) for child in self._children)
+
+    def idle(self) -> int:
         """Places without a claim."""
-        alone = 0 if self._one else len([child for child in self._apart if child.one])
-        return max(0, sum(child.free() for child in self._children) - alone)
+        return max(0, sum(c.places - len(c.running) for c in self._children if self._room(c)) - self._alone())
+
+    def _alone(self) -> int:
+        """Places that suspects take up, each in a process of its own."""
+        return 0 if self._one else len([child for child in self._apart if child.one])
+
+    def _room(self, child: Child) -> int:
+        if not child.ready or (child.stuck and len(child.running) >= child.places):
+            return 0
+        if self._one and any(run.claim.suspect for run in child.running.values()):
+            return 0
+        room = child.places + self._ahead(child) - len(child.running)
+        most = self._options.max_tasks
+        return max(0, room if most is None else min(room, most - child.served))
+
+    def _ahead(self, child: Child) -> int:
+        return min(_MOST_AHEAD, int(_AHEAD * child.places / (self._average + _OVERHEAD * child.places)))
 
     def busy(self) -> list[Claim]:
         """The claims in the children, without those that were stopped and have their outcome."""
         return [run.claim for child in self._all() for run in child.running.values() if run.outcome is None]
 
-    def submit(self, claim: Claim) -> None:
-        """Sends the claim to the child with the most room."""
-        now = clock.monotonic()
-        soft, hard = self._limits.of(claim)
-        run = Run(claim, now, None if soft is None else now + soft, None if hard is None else now + hard)
+    def submit(self, claim: Claim) -> bool:
+        """Sends the claim to the child with the most room; False when it cannot be taken now."""
+        run = Run(claim, clock.monotonic(), *self._limits.of(claim))
         if claim.suspect and not self._one:
             child = Child("processes", self._app_path, self._worker_id, 9_000 + len(self._apart), 1, self._level)
             self._apart.append(child)
+        elif len(self._children) == 1 or not claim.suspect:
+            child = max(self._children, key=self._room)
         else:
-            child = max(self._children, key=Child.free)
-        child.submit(run)
+            child = min(self._children, key=lambda child: (not child.ready, len(child.running)))
+        if claim.suspect and child.running:
+            return False
+        return child.submit(run)
+
+    def take_back(self) -> list[Claim]:
+        """Claims that were submitted and have not begun, and are better given to others."""
+        returned, self._returned = self._returned, []
+        return returned
+
+    def take_all_back(self) -> list[Claim]:
+        """All claims that were submitted and have not begun."""
+        for child in self._all():
+            self._returned += child.take_back()
+        return self.take_back()
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task* and gives it *outcome*."""
         for child in self._all():
             run = child.running.get(task)
-            if run is not None and run.outcome is None:
+            if run is None or run.outcome is not None:
+                continue
+            self._returned += child.take_back()
+            if task in child.running:
                 self._stop(child, run, outcome)
+            else:
+                self._returned = [claim for claim in self._returned if claim.id != task]
+                self._ended.append((Finished(run.claim, outcome), False))
 
     def filenos(self) -> list[int]:
         """Sockets and deaths of all children."""
         return [fileno for child in self._all() for fileno in child.filenos()]
 
     def deadline(self) -> float | None:
-        """The next limit that a task reaches, or the next child that is to be started."""
+        """The next limit that a task reaches, the next look at what waits, or the next child that is to be started."""
         times = [
             moment
             for child in self._all()
             for run in child.running.values()
+            if run.soft is not None or run.hard is not None or run.outcome is not None
             for moment in (run.kill_at, None if run.outcome else run.hard_at, None if run.outcome else run.soft_at)
             if moment is not None
         ]
+        times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
         if len(self._children) < self._count:
             times.append(self._spawn_at)
         return min(times, default=None)
 
-    def collect(self) -> list[Ended]:
+    def collect(self) -> list[Recorded]:
         """What has ended; for a child that died, a crash of what it ran.
 
         Raises :class:`FBTasksError` when the children cannot import the app and never could.
         """
         now = clock.monotonic()
         for child in self._all():
-            heard, dead = child.read()
-            for finished, recorded in heard:
-                self._take(child, finished, recorded)
+            ended, dead = child.read()
+            for each in ended:
+                self._take(child, each)
             if child not in self._all():  # what it said was the end of it
                 continue
             if dead:
@@ -131,6 +186,7 @@ class ChildExecutor:
             elif child.ready:
                 self._was_ready, self._failures = True, 0
                 self._retire_used_up(child)
+                self._look_at_waiting(child, now)
             elif now > child.started + _START_LIMIT:
                 child.message = f"a child process had not imported the app after {_START_LIMIT:g} seconds."
                 self._bury(child)
@@ -151,13 +207,28 @@ class ChildExecutor:
     def _all(self) -> list[Child]:
         return [*self._children, *self._apart]
 
-    def _take(self, child: Child, finished: Finished, recorded: bool) -> None:
-        run = child.running.pop(finished.claim.id, None)
-        if run is None or run.outcome is None:
-            self._ended.append((finished, recorded))
+    def _take(self, child: Child, ended: Ended) -> None:
+        run = child.running.pop(ended.task, None)
+        if run is None:
+            return
+        if run.outcome is None:
+            self._average += 0.1 * (ended.elapsed - self._average)
+            self._ended.append((Finished(run.claim, ended.outcome, ended.elapsed), ended.recorded))
         elif child.one:  # stopped, and now out of its transaction
-            self._ended.append((Finished(run.claim, run.outcome, run.elapsed), recorded))
+            self._ended.append((Finished(run.claim, run.outcome, run.elapsed), ended.recorded))
             self._discard(child)
+
+    def _has_waiting(self, child: Child) -> bool:
+        return child.ready and not child.stuck and len(child.running) > child.places
+
+    def _look_at_waiting(self, child: Child, now: float) -> None:
+        """Takes back what waits in a child for longer than is worth it."""
+        if self._has_waiting(child):
+            begun = child.board.running().values()
+            patience = max(_PATIENCE, 2 * self._average)
+            if len(begun) == child.places and now - max(begun) > patience:
+                child.stuck = True
+                self._returned += child.take_back()
 
     def _retire_used_up(self, child: Child) -> None:
         """Replaces a child that has served its time, or that runs nothing that counts any more."""
@@ -171,29 +242,38 @@ class ChildExecutor:
                 self._discard(child)
 
     def _discard(self, child: Child) -> None:
+        self._returned += child.take_back()
         child.close(0.0 if child.running else 1.0)
         self._forget(child)
 
     def _bury(self, child: Child) -> None:
-        """Deals with a child that died: what it ran has crashed, but for what it was stopped for."""
-        child.close()
+        """Deals with a child that died: what had begun has crashed, but for what it was stopped for."""
+        child.kill()
         how = child.how_it_ended()
-        left = [run for run in child.running.values() if run.outcome is None]
+        self._returned += child.take_back()
+        begun = child.board.running()
+        left = [run for run in child.running.values() if run.outcome is None and run.claim.id in begun]
         for run in child.running.values():
             if run.outcome is None:
-                logger.error("The process of task %d (%s) ended %s.", run.claim.id, run.claim.name, how)
-                self._ended.append((Finished(run.claim, self._crash(child, how, len(left) - 1), run.elapsed), False))
+                run.since = begun.get(run.claim.id, run.since)
+                if run in left:
+                    logger.error("The process of task %d (%s) ended %s.", run.claim.id, run.claim.name, how)
+                    outcome = self._crash(child, how, len(left) - 1)
+                else:  # it had just ended, or was about to begin
+                    outcome = self._crash(child, how, len(child.running) - 1, charged=False)
+                self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
             elif child.one:
                 self._ended.append((Finished(run.claim, run.outcome, run.elapsed), False))
         child.running.clear()
+        child.close()
         if not child.ready and child in self._children:
             self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
         self._forget(child)
 
-    def _crash(self, child: Child, how: str, others: int) -> Outcome:
+    def _crash(self, child: Child, how: str, others: int, *, charged: bool = True) -> Outcome:
         if not child.ready:  # it died while it imported the app, before the task
             return Released()
-        return Crashed(_why(how, others), others == 0, self._crash_limit)
+        return Crashed(_why(how, others), charged and others == 0, self._crash_limit)
 
     def _forget(self, child: Child) -> None:
         for siblings in (self._children, self._apart):
@@ -254,6 +334,7 @@ class ChildExecutor:
         if child in self._children:
             self._children.remove(child)
             self._apart.append(child)
+            self._returned += child.take_back()
 
 
 def _why(how: str, others: int) -> str:

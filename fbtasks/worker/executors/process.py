@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from fbtasks import clock
-from fbtasks.call import Claim, Finished, Outcome
+from fbtasks.call import Claim, Outcome
 from fbtasks.interrupts import SOFT, STOP
+from fbtasks.worker.board import Board
+from fbtasks.worker.channel import Assignment, Begun, Ended, Full, Hearing, say, send_task, task_sockets, unread_tasks
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
@@ -35,16 +37,24 @@ def reap(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(slots=True)
 class Run:
-    """One claim in a child. Times are monotonic."""
+    """One claim in a child. Times are monotonic, limits in seconds."""
 
     claim: Claim
     since: float
+    soft: float | None = None
+    hard: float | None = None
     soft_at: float | None = None
     hard_at: float | None = None
     kill_at: float | None = None
     """When patience with a task that was told to stop ends."""
     outcome: Outcome | None = None
     """What it was stopped for; whatever the child says of it no longer counts."""
+
+    def begin(self, since: float) -> None:
+        """Its time runs from now on."""
+        self.since = since
+        self.soft_at = None if self.soft is None else since + self.soft
+        self.hard_at = None if self.hard is None else since + self.hard
 
     @property
     def elapsed(self) -> float:
@@ -53,68 +63,87 @@ class Run:
 
 
 class Child:
-    """A new interpreter at the other end of a socket; never a fork, which would inherit open connections."""
+    """A new interpreter at the other end of two sockets; never a fork, which would inherit open connections."""
 
     def __init__(self, mode: str, app_path: str, worker_id: int, slot: int, places: int, level: str) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "fbtasks.worker.child", str(theirs.fileno()), mode, app_path]
+        self._tasks, self._taken = task_sockets()
+        self.board = Board(places)
+        files = (theirs.fileno(), self._taken.fileno(), self.board.file)
+        command = [sys.executable, "-m", "fbtasks.worker.child", *map(str, files), mode, app_path]
         command += [str(worker_id), str(slot), str(places), level]
         self.slot = slot
         self.one = mode == "processes"
         self.places = places
         self.running: dict[int, Run] = {}
+        """What was sent and has not ended, begun or not."""
         self.served = 0
         self.ready = False
+        self.stuck = False
+        """Whether what it runs takes so long that nothing should wait for it; until it says something."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
         self.started = clock.monotonic()
-        self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0)
+        self.process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         reap(self.process)
-        self.pipe: Connection[object, object] = Connection(ours.detach())
+        self._hearing = Hearing(ours)
+        self._socket = ours
+        self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
         self._death = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None
 
-    def free(self) -> int:
-        """Places without a claim."""
-        return self.places - len(self.running) if self.ready else 0
-
-    def submit(self, run: Run) -> None:
-        """Sends a claim. A child that has just died is found out by the next :meth:`read`."""
+    def submit(self, run: Run) -> bool:
+        """Sends a claim; False when it takes no more. One that has just died is found out by the next :meth:`read`."""
+        try:
+            send_task(self._tasks, Assignment(run.claim, run.soft is not None or run.hard is not None))
+        except Full:
+            self.stuck = True
+            return False
+        except OSError:
+            pass
         self.running[run.claim.id] = run
         self.served += 1
-        with suppress(OSError):
-            self.pipe.send(run.claim)
+        return True
+
+    def take_back(self) -> list[Claim]:
+        """What was sent and not taken."""
+        claims = list(unread_tasks(self._taken))
+        for claim in claims:
+            self.running.pop(claim.id, None)
+        self.served -= len(claims)
+        return claims
 
     def interrupt(self, task: int, kind: str) -> None:
         """Has an exception raised inside *task*."""
         with suppress(OSError):
             if self.one:
+                self.board.aim(kind, task)
                 os.kill(self.process.pid, _SIGNALS[kind])
             else:
-                self.pipe.send((kind, task))
+                say(self._pipe, (kind, task))
 
-    def read(self) -> tuple[list[tuple[Finished, bool]], bool]:
-        """What the child has said since the last time, and whether it is dead."""
-        heard: list[tuple[Finished, bool]] = []
+    def read(self) -> tuple[list[Ended], bool]:
+        """What has ended since the last time, and whether the child is dead."""
         dead = self.process.poll() is not None  # asked first: what it said before it died is still read
-        try:
-            while self.pipe.poll():
-                message: Any = self.pipe.recv()
-                if message == "ready":
-                    self.ready = True
-                    for run in self.running.values():
-                        run.since = clock.monotonic()
-                elif isinstance(message, str):
-                    self.message = message
-                else:
-                    heard.append(message)
-        except (EOFError, OSError):
-            dead = True
-        return heard, dead
+        messages, over = self._hearing.messages()
+        ended: list[Ended] = []
+        for message in messages:
+            if isinstance(message, Ended):
+                ended.append(message)
+            elif isinstance(message, Begun):
+                if message.task in self.running:
+                    self.running[message.task].begin(message.since)
+            elif message == "ready":
+                self.ready = True
+            else:
+                self.message = message
+        if messages:
+            self.stuck = False
+        return ended, dead or over
 
     def filenos(self) -> list[int]:
         """Readable when the child has said something or has died."""
-        return [self.pipe.fileno()] if self._death is None else [self.pipe.fileno(), self._death]
+        return [self._socket.fileno()] if self._death is None else [self._socket.fileno(), self._death]
 
     def memory(self) -> int:
         """Bytes of memory that the child has in use; 0 where that cannot be known."""
@@ -123,21 +152,30 @@ class Child:
         except (OSError, IndexError):
             return 0
 
-    def close(self, patience: float = 0.0) -> None:
+    def kill(self, patience: float = 0.0) -> None:
         """Ends the child, at the latest after *patience* seconds, with all that it has started; reaps it."""
         if patience:
-            with suppress(OSError):
-                self.pipe.close()  # an idle child ends by itself
+            self._hang_up()  # an idle child ends by itself
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(patience)
         with suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        with suppress(OSError):
-            self.pipe.close()
+
+    def close(self, patience: float = 0.0) -> None:
+        """Kills the child and gives everything back."""
+        self.kill(patience)
+        self._hang_up()
+        self._taken.close()
+        self.board.close()
         if self._death is not None:
             os.close(self._death)
             self._death = None
+
+    def _hang_up(self) -> None:
+        for end in (self._pipe, self._socket, self._tasks):
+            with suppress(OSError):
+                end.close()
 
     def how_it_ended(self) -> str:
         """The signal or the exit code of a child that was reaped."""

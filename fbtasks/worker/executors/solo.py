@@ -31,13 +31,28 @@ class SoloExecutor:
         """Nothing ever runs between two calls."""
         return []
 
-    def submit(self, claim: Claim) -> None:
+    def capacity(self) -> int:
+        """One."""
+        return 1
+
+    def idle(self) -> int:
+        """The same."""
+        return self.free()
+
+    def take_back(self) -> list[Claim]:
+        """None: whatever is submitted runs."""
+        return []
+
+    take_all_back = take_back
+
+    def submit(self, claim: Claim) -> bool:
         """Runs the claim to its end."""
         self._alarm.limits = self._limits.of(claim)
         if self._limits.is_transactional(claim) and self._transactional is not None:
             self._done.append(self._transactional.run(claim))
         else:
             self._done.append((self._runner.run(claim), False))
+        return True
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Nothing ever runs when this is asked."""

@@ -1,0 +1,64 @@
+"""What a child process runs at this moment, in memory that it shares with its worker.
+
+The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
+what has begun and since when, also of a child that has just died.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.interrupts import SOFT, STOP
+
+_TARGET: Final = struct.Struct("<q")
+_TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
+_ENTRY: Final = struct.Struct("<qd")
+_FIRST: Final = 2 * _TARGET.size
+
+
+class Board:
+    """One entry for each place of a child. *file* is that of the other side; None makes a new one."""
+
+    def __init__(self, places: int, file: int | None = None) -> None:
+        self.file = _new_file() if file is None else file
+        self._size = _FIRST + places * _ENTRY.size
+        if file is None:
+            os.ftruncate(self.file, self._size)
+        self._memory = mmap.mmap(self.file, self._size)
+
+    def begin(self, place: int, task: int) -> None:
+        """Notes that *task* begins now."""
+        _ENTRY.pack_into(self._memory, _FIRST + place * _ENTRY.size, task, clock.monotonic())
+
+    def end(self, place: int) -> None:
+        """Notes that nothing runs at *place*."""
+        _ENTRY.pack_into(self._memory, _FIRST + place * _ENTRY.size, 0, 0.0)
+
+    def running(self) -> dict[int, float]:
+        """What runs, and since when on the monotonic clock, which all processes of a machine share."""
+        return {task: since for task, since in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task}
+
+    def aim(self, kind: str, task: int) -> None:
+        """Says for which task the next signal of this kind is meant."""
+        _TARGET.pack_into(self._memory, _TARGETS[kind], task)
+
+    def aimed_at(self, kind: str) -> int:
+        """The task that the last signal of this kind was meant for."""
+        return int(_TARGET.unpack_from(self._memory, _TARGETS[kind])[0])
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._memory.close()
+        os.close(self.file)
+
+
+def _new_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("fbtasks-board")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
