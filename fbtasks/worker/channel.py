@@ -15,19 +15,17 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
-from fbtasks.call import Claim, Outcome
+from fbtasks.call import Claim, Outcome, Succeeded
 
 _PACKET: Final = 16_384
 """Bytes of a task that go in a packet; of a longer one the packet carries the file."""
 _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
 _FILE: Final = array.array("i").itemsize
-_LENGTH: Final = struct.Struct("!i")
-_LONG_LENGTH: Final = struct.Struct("!Q")
-"""How ``multiprocessing.connection`` marks the length of a message."""
+_LENGTH: Final = struct.Struct("=Q")
+_DONE: Final = Succeeded(keep=False)
 
 
 class Assignment(NamedTuple):
@@ -108,9 +106,25 @@ def unread_tasks(source: socket.socket) -> Iterator[Claim]:
             yield assignment.claim
 
 
-def say(pipe: Connection[Any, Any], message: object) -> None:
+def say(to: socket.socket, message: object) -> None:
     """Writes one message."""
-    pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    match message:
+        case Ended(
+            task, Succeeded(content_type, result, keep), elapsed, recorded
+        ):  # the shortest form for what is most
+            message = (task, elapsed, recorded, content_type, result) if keep else (task, elapsed, recorded)
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    to.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def _heard(message: Any) -> Message:
+    if type(message) is not tuple:
+        return message  # type: ignore[no-any-return]
+    if len(message) == 3:
+        task, elapsed, recorded = message
+        return Ended(task, _DONE, elapsed, recorded)
+    task, elapsed, recorded, content_type, result = message
+    return Ended(task, Succeeded(content_type, result), elapsed, recorded)
 
 
 class Hearing:
@@ -141,18 +155,14 @@ class Hearing:
 
     def _split(self, data: bytes) -> list[Message]:
         found: list[Message] = []
-        at = 0
-        while at + _LENGTH.size <= len(data):
-            (length,) = _LENGTH.unpack_from(data, at)
+        at, size = 0, len(data)
+        view = memoryview(data)
+        while at + _LENGTH.size <= size:
             start = at + _LENGTH.size
-            if length == -1:
-                if start + _LONG_LENGTH.size > len(data):
-                    break
-                (length,) = _LONG_LENGTH.unpack_from(data, start)
-                start += _LONG_LENGTH.size
-            if start + length > len(data):
+            end = start + _LENGTH.unpack_from(data, at)[0]
+            if end > size:
                 break
-            found.append(pickle.loads(memoryview(data)[start : start + length]))  # noqa: S301
-            at = start + length
+            found.append(_heard(pickle.loads(view[start:end])))  # noqa: S301
+            at = end
         self._rest = data[at:]
         return found

@@ -36,7 +36,7 @@ class Link:
     def __init__(self, pipe: int, tasks: int, board: int, places: int) -> None:
         for file in (pipe, tasks, board):
             os.set_inheritable(file, False)
-        self.pipe: Connection[Any, Any] = Connection(pipe)
+        self.pipe = socket.socket(fileno=pipe)
         self.tasks = socket.socket(fileno=tasks)
         self.board = Board(places, board)
         self.places = places
@@ -162,9 +162,10 @@ class ThreadServer(Server):
             self._listen()
 
     def _listen(self) -> None:
-        with suppress(EOFError, OSError):
+        source: Connection[Any, Any] = Connection(os.dup(self._link.pipe.fileno()))
+        with source, suppress(EOFError, OSError):
             while True:
-                kind, task = self._link.pipe.recv()
+                kind, task = source.recv()
                 self.interrupts.interrupt(task, kind)
                 if kind == STOP:
                     self.cancel_statement(task)

@@ -19,7 +19,7 @@ from fbtasks import clock
 from fbtasks.call import Claim, Outcome
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.board import Board
-from fbtasks.worker.channel import Assignment, Begun, Ended, Full, Hearing, say, send_task, task_sockets, unread_tasks
+from fbtasks.worker.channel import Assignment, Begun, Ended, Full, Hearing, send_task, task_sockets, unread_tasks
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
@@ -120,7 +120,7 @@ class Child:
                 self.board.aim(kind, task)
                 os.kill(self.process.pid, _SIGNALS[kind])
             else:
-                say(self._pipe, (kind, task))
+                self._pipe.send((kind, task))
 
     def read(self) -> tuple[list[Ended], bool]:
         """What has ended since the last time, and whether the child is dead."""
