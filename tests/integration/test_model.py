@@ -30,12 +30,21 @@ LEASE = 3.0
 LARGE = b'[["' + b"x" * 5_000 + b'"],{}]'
 SMALL = b"[[],{}]"
 QUEUES = ("a", "b")
-TABLES = ("TASK", "HISTORY", "PAYLOAD", "RESULT", "TASK_ID", "CANCEL", "WORKER", "STAT")
+TABLES = ("TASK", "HISTORY", "PAYLOAD", "RESULT", "TASK_ID", "ERROR", "CANCEL", "WORKER", "STAT")
 TIMES = {
     "QUEUE_TASK": ("RAISE_TIME", "START_TIME", "EXPIRE_TIME", "CLAIM_TIME"),
     "QUEUE_HISTORY": ("RAISE_TIME", "START_TIME", "CLAIM_TIME", "FINISH_TIME"),
     "QUEUE_WORKER": ("START_TIME", "HEARTBEAT_TIME", "LEASE_UNTIL"),
 }
+
+
+OUTCOMES = st.sampled_from(
+    [
+        Succeeded("application/json", b"1"), Succeeded("application/json", LARGE), Succeeded(keep=False),
+        Failed("builtins.ValueError", "no", "trace"), Retry(0.0, "again"), Retry(7200.0, "later"),
+        Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, 2), Crashed("it died", False, 2),
+    ]
+)  # fmt: skip
 
 
 @dataclass
@@ -54,6 +63,7 @@ class Row:
     crashes: int = 0
     suspect: int = 0
     started: int = 0
+    error: bool = False
     worker: int | None = None
     claim: int | None = None
     claimed: float = 0.0
@@ -90,6 +100,7 @@ class Model:
         self.move(row, state)
         del self.live[row.id]
         self.cancels.pop(row.id, None)
+        row.error = state is not State.SUCCEEDED
         if state is State.SUCCEEDED:
             row.large = False
         self.past[row.id] = Past(row, state, row.tries + tries, row.crashes, result, self.now)
@@ -107,6 +118,7 @@ class Model:
             self.bury(row, State.CANCELLED)
         elif charge and row.crashes >= limit:
             row.worker = row.claim = None
+            row.error = True
             self.move(row, State.FAILED)
             del self.live[row.id]
             self.past[row.id] = Past(row, State.FAILED, row.tries, row.crashes, False, self.now)
@@ -302,16 +314,24 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self.old)
     @rule(
         data=st.data(),
-        outcome=st.sampled_from(
-            [
-                Succeeded("application/json", b"1"), Succeeded("application/json", LARGE), Succeeded(keep=False),
-                Failed("builtins.ValueError", "no", "trace"), Retry(0.0, "again"), Retry(7200.0, "later"),
-                Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, 2), Crashed("it died", False, 2),
-            ]
-        ),
-    )  # fmt: skip
+        outcome=OUTCOMES,
+    )
     def finish(self, data, outcome):
-        claim, model = data.draw(st.sampled_from(self.old)), self.model
+        self.end(data.draw(st.sampled_from(self.old)), outcome)
+
+    @precondition(lambda self: any(row.state is State.RUNNING for row in self.model.live.values()))
+    @rule(data=st.data(), outcome=OUTCOMES, terminate=st.booleans())
+    def cancel_and_finish(self, data, outcome, terminate):
+        """A running task is asked to stop, milder requests follow, and then it ends in whatever way."""
+        running = [row for row in self.model.live.values() if row.state is State.RUNNING]
+        row = data.draw(st.sampled_from(running))
+        for wish in (terminate, False):
+            assert self.run(lambda t, w=wish: tasks.cancel(t, row.id, terminate=w)) == "requested"
+            self.model.cancels[row.id] = self.model.cancels.get(row.id, False) or wish
+        self.end(next(c for c in reversed(self.old) if c.claim_id == row.claim and c.id == row.id), outcome)
+
+    def end(self, claim, outcome):
+        model = self.model
         stale = self.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.5)]))
         row = model.live.get(claim.id)
         if row is None or row.claim != claim.claim_id:
@@ -319,7 +339,10 @@ class Store(RuleBasedStateMachine):
             return
         assert stale == []
         wish = row.id in model.cancels
+        tries = 1
         if wish and isinstance(outcome, Retry | Released | Parked | Crashed):
+            tries = int(isinstance(outcome, Retry))
+            row.crashes += isinstance(outcome, Crashed) and outcome.charged
             outcome = Cancelled("cancelled on request")
         model.cancels.pop(row.id, None)
         match outcome:
@@ -330,10 +353,11 @@ class Store(RuleBasedStateMachine):
             case Failed():
                 model.bury(row, State.FAILED, 1)
             case Cancelled():
-                model.bury(row, State.CANCELLED, 1)
+                model.bury(row, State.CANCELLED, tries)
             case Retry(delay):
                 row.tries += 1
                 row.suspect = 0
+                row.error = True
                 row.start = model.now + delay / 3600
                 model.back(row, State.SCHEDULED if delay else State.READY)
             case Released():
@@ -343,6 +367,7 @@ class Store(RuleBasedStateMachine):
             case Crashed(_, charged, limit):
                 row.crashes += charged
                 row.suspect = max(row.suspect, 1)
+                row.error = True
                 model.back(row) if not (charged and row.crashes >= limit) else model.bury(row, State.FAILED)
 
     @precondition(lambda self: self.model.workers)
@@ -434,7 +459,7 @@ class Store(RuleBasedStateMachine):
             assert answer is None
         elif row.state is State.RUNNING:
             assert answer == "requested"
-            self.model.cancels[task] = terminate
+            self.model.cancels[task] = self.model.cancels.get(task, False) or terminate
         else:
             assert answer == "cancelled"
             self.model.bury(row, State.CANCELLED)
@@ -500,7 +525,8 @@ class Store(RuleBasedStateMachine):
         self.ids("QUEUE_RESULT", {t for t, p in model.past.items() if p.result})
         self.ids("QUEUE_TASK_ID", {r.id for r in rows if r.task_id})
         self.ids("QUEUE_WORKER", set(model.workers))
-        self.ids("QUEUE_CANCEL", set(model.cancels))
+        self.ids("QUEUE_ERROR", {r.id for r in rows if r.error})
+        assert dict(self.rows("SELECT ID, TERMINATE FROM QUEUE_CANCEL")) == model.cancels
 
     def ids(self, table, expected):
         assert {task for (task,) in self.rows(f"SELECT ID FROM {table}")} == expected, table

@@ -87,7 +87,7 @@ def test_roles_are_brought_up_to_date(app):
         grants.give(session, "producer", "ANN")
         for statement in (
             "REVOKE EXECUTE ON PROCEDURE QUEUE_STATE_V1 FROM ROLE FBTASKS_PRODUCER",
-            "GRANT EXECUTE ON PROCEDURE QUEUE_CANCEL_V1 TO ROLE FBTASKS_PRODUCER",
+            "GRANT EXECUTE ON PROCEDURE QUEUE_CANCEL_V2 TO ROLE FBTASKS_PRODUCER",
             "CREATE TABLE MINE (ID INTEGER)",
             "GRANT SELECT ON TABLE MINE TO ROLE FBTASKS_PRODUCER",
         ):
@@ -97,7 +97,7 @@ def test_roles_are_brought_up_to_date(app):
     with app.database.session() as session:
         found = rights(session, "FBTASKS_PRODUCER")
         assert ("QUEUE_STATE_V1", "X") in found
-        assert ("QUEUE_CANCEL_V1", "X") not in found
+        assert ("QUEUE_CANCEL_V2", "X") not in found
         assert ("MINE", "S") in found
         assert not rights(session, "FBTASKS_WORKER")
 
@@ -328,7 +328,7 @@ def test_a_producer_touches_nothing_else(app, users):
             "SELECT * FROM QUEUE_FINISH_V1(1, 0, '')",
             "SELECT * FROM QUEUE_PROMOTE_V1(10)",
             "SELECT * FROM QUEUE_RELEASE_V1(1, 1, 1)",
-            f"SELECT * FROM QUEUE_CANCEL_V1({number})",
+            f"SELECT * FROM QUEUE_CANCEL_V2({number})",
             f"SELECT * FROM QUEUE_RETRY_V1({number})",
             f"SELECT * FROM QUEUE_FORGET_V1({number})",
             "SELECT * FROM QUEUE_PURGE_V1('default', 10)",
