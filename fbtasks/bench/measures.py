@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -15,8 +14,6 @@ from dataclasses import dataclass
 from fbtasks.bench import processes
 from fbtasks.bench.figures import Sample, percentile
 from fbtasks.bench.place import Place, Worker, wait_for
-from fbtasks.bench.tasks import OUT_VARIABLE, QUEUE_VARIABLE
-from fbtasks.config import URL_VARIABLE
 from fbtasks.store import tasks
 from fbtasks.store.bench import Bare, held_snapshot
 
@@ -35,14 +32,17 @@ class Scale:
     open: int = 4_000
     bulk: int = 20_000
     drain: int = 20_000
-    slow_drain: int = 5_000
-    """Tasks for the pool with a process for each task at a time."""
+    """Tasks of a drain, or fewer where they would take longer than ``seconds``."""
+    seconds: float = 6.0
+    """About how long a drain may take."""
     latency: float = 10.0
     """Seconds of latency measured at each rate."""
     idle: float = 30.0
     starts: int = 3
     backlog: int = 100_000
-    """Tasks for several workers, and for claims in large tables."""
+    """Tasks for several workers, and for claims in large tables; fewer where that takes longer than ``patience``."""
+    patience: float = 60.0
+    """About how many seconds one of these may take."""
     pauses: int = 2_000
     history: int = 1_000_000
     scheduled: int = 100_000
@@ -51,8 +51,8 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    ceiling=2_000, singles=100, open=500, bulk=2_000, drain=2_000, slow_drain=500, latency=2.0, idle=5.0, starts=1,
-    backlog=5_000, pauses=200, history=20_000, scheduled=5_000, concurrencies=(2,),
+    ceiling=2_000, singles=100, open=500, bulk=2_000, drain=2_000, seconds=1.0, latency=2.0, idle=5.0, starts=1,
+    backlog=5_000, patience=3.0, pauses=200, history=20_000, scheduled=5_000, concurrencies=(2,),
 )  # fmt: skip
 Samples = Iterator[Sample]
 Measure = Callable[[Place, Scale], Iterable[Sample]]
@@ -141,10 +141,10 @@ def drain_of(pool: str, concurrency: int, *, kept: bool) -> Measure:
     """No-op tasks on one pool: from the start of the first, by a worker at rest, until nothing is left."""
 
     def measure(place: Place, scale: Scale) -> Samples:
-        count = scale.slow_drain if pool == "processes" else scale.drain
         name = ("kept_" if kept else "") + ("noop_async" if pool == "asyncio" else "noop")
         with Worker(place, pool, concurrency) as worker:
             worker.settle()
+            count = _affordable(place, worker, name, scale.drain, scale.seconds)
             seconds = drain(place, worker, name, count)
             pids = processes.family(worker.pid)
             memory = processes.memory(pids[:1]), processes.memory(pids[1:])
@@ -163,10 +163,19 @@ def drain_of(pool: str, concurrency: int, *, kept: bool) -> Measure:
 
 def drain(place: Place, worker: Worker, name: str, count: int) -> float:
     """The seconds that a worker at rest takes for *count* tasks and their outcomes."""
+    worker.forget()
     place.backlog(name, count)
-    wait_for(lambda: (worker.check(), "last" in worker.marks())[1], "the last of the tasks")
+    wait_for(lambda: worker.said("last"), "the last of the tasks", pause=0.005)
     wait_for(place.drained, "the last outcomes")
     return time.monotonic() - worker.marks()["first"]
+
+
+def _affordable(place: Place, worker: Worker, name: str, most: int, seconds: float) -> int:
+    """How many tasks the worker does in about so many *seconds*, at most *most*; found out with a few of them."""
+    few = max(100, most // 100)
+    count = min(most, max(few, int(seconds * few / drain(place, worker, name, few))))
+    worker.rest()
+    return count
 
 
 def latency(place: Place, scale: Scale) -> Samples:
@@ -221,12 +230,16 @@ def idle(place: Place, scale: Scale) -> Samples:
 def start(place: Place, scale: Scale) -> Samples:
     """From the start of the process to the first line of a task that waits; and the help."""
     for _ in range(scale.starts):
-        yield Sample("start/help", "start of fbtasks --help", _run_time([sys.executable, "-m", "fbtasks", "--help"]), "s")
+        yield Sample(
+            "start/help", "start of fbtasks --help", _run_time([sys.executable, "-m", "fbtasks", "--help"]), "s"
+        )
         place.app.tasks["mark"].delay("first")
         with Worker(place, "threads", 2) as worker:
             worker_begun = time.monotonic()
-            wait_for(lambda: (worker.check(), "first" in worker.marks())[1], "a worker's first task")  # noqa: B023
-            yield Sample("start/worker", "start of a worker to its first task", worker.marks()["first"] - worker_begun, "s")
+            wait_for(lambda: worker.said("first"), "a worker's first task")
+            yield Sample(
+                "start/worker", "start of a worker to its first task", worker.marks()["first"] - worker_begun, "s"
+            )
             wait_for(place.drained, "a worker's first outcome")
     place.clear()
 
@@ -237,10 +250,16 @@ def _run_time(command: list[str]) -> float:
 
 def several_workers(place: Place, scale: Scale) -> Samples:
     """One worker and four on the same backlog: no-op tasks, each counted, and tasks of 5 ms."""
-    for name, count in (("numbered", scale.backlog), ("pause", scale.pauses)):
+    with Worker(place, "threads", 2) as worker:
+        worker.settle()
+        backlog = _affordable(place, worker, "noop", scale.backlog, scale.patience)
+    for name, count in (("numbered", backlog), ("pause", scale.pauses)):
         what = "no-op tasks" if name == "numbered" else "tasks of 5 ms"
         for workers in (1, 4):
-            key, label = f"workers/{workers}/{name}", f"{workers} workers on {count:,} {what}".replace("1 workers", "1 worker")
+            key, label = (
+                f"workers/{workers}/{name}",
+                f"{workers} workers on {count:,} {what}".replace("1 workers", "1 worker"),
+            )
             seconds, numbers, asked, conflicts = _fleet(place, workers, name, count)
             yield Sample(key, label, count / seconds, "tasks/s")
             if workers == 4:
@@ -267,7 +286,7 @@ def _fleet(place: Place, workers: int, name: str, count: int) -> tuple[float, li
                 worker.check()
             return place.drained()
 
-        wait_for(lambda: (first.check(), "last" in first.marks())[1], "the last of the tasks", pause=0.02)
+        wait_for(lambda: first.said("last"), "the last of the tasks", pause=0.02)
         wait_for(empty, "the last outcomes", pause=0.02)
         seconds = time.monotonic() - first.marks()["first"]
         asked = sum(worker.statements() for worker in fleet)
@@ -278,35 +297,35 @@ def _fleet(place: Place, workers: int, name: str, count: int) -> tuple[float, li
 
 def large_tables(place: Place, scale: Scale) -> Samples:
     """What a claim costs while a backlog drains: with little else in the tables, with much, and under a snapshot."""
-    empty = _claim_cost(place, scale, snapshot=False)
+    with Worker(place, "threads", 10) as worker:
+        worker.settle()
+        count = _affordable(place, worker, "noop", scale.backlog, scale.patience)
+    empty = _claim_cost(place, count, snapshot=False)
     place.bench.fill_history("noop", scale.history)
     place.bench.insert("noop", scale.scheduled, after=7 * 86_400)
-    full = _claim_cost(place, scale, snapshot=False)
-    held = _claim_cost(place, scale, snapshot=True)
+    full = _claim_cost(place, count, snapshot=False)
+    held = _claim_cost(place, count, snapshot=True)
+    yield Sample("claim/backlog", "claims measured over a backlog of", count, "tasks")
     yield Sample("claim/empty", "claim, in small tables", 1e6 * empty, "us a task")
-    yield Sample("claim/full", f"claim, {scale.history:,} finished and {scale.scheduled:,} scheduled", 1e6 * full, "us a task")
+    yield Sample(
+        "claim/full", f"claim, {scale.history:,} finished and {scale.scheduled:,} scheduled", 1e6 * full, "us a task"
+    )
     yield Sample("claim/snapshot", "claim, the same, a snapshot held over the backlog", 1e6 * held, "us a task")
     yield Sample("claim/full/ratio", "claim in large tables / in small ones", full / empty, "")
     yield Sample("claim/snapshot/ratio", "claim in large tables under a snapshot / in small ones", held / empty, "")
     place.clear()
 
 
-def _claim_cost(place: Place, scale: Scale, *, snapshot: bool) -> float:
+def _claim_cost(place: Place, count: int, *, snapshot: bool) -> float:
     """The seconds that a worker spends claiming, for each task of a backlog that it drains."""
-    count = scale.backlog
+    place.backlog("noop", count)
     with ExitStack() as stack:
-        worker = stack.enter_context(Worker(place, "threads", 10))
-        worker.settle()
         if snapshot:
             other = place.app.database.open()
             stack.callback(other.close)
-            worker.stop()
-            place.backlog("noop", count)
             stack.enter_context(held_snapshot(other))
-            worker = stack.enter_context(Worker(place, "threads", 10))
-        else:
-            place.backlog("noop", count)
-        wait_for(lambda: (worker.check(), "last" in worker.marks())[1], "the last of the tasks")
+        worker = stack.enter_context(Worker(place, "threads", 10))
+        wait_for(lambda: worker.said("last"), "the last of the tasks")
         wait_for(place.drained, "the last outcomes")
         worker.stop()
         seen = json.loads(worker.seen().read_text())
@@ -321,12 +340,12 @@ def _parts() -> dict[str, Measure]:
         for kept in (False, True)
     }
     return {
-        "ceiling": ceiling, "enqueue single": enqueue_single, "enqueue open": enqueue_open, "enqueue bulk": enqueue_bulk,
-        **drains, "latency": latency, "idle": idle, "start": start, "workers": several_workers, "large": large_tables,
+        "ceiling": ceiling,
+        "enqueue single": enqueue_single, "enqueue open": enqueue_open, "enqueue bulk": enqueue_bulk, **drains,
+        "latency": latency, "idle": idle, "start": start, "workers": several_workers, "large": large_tables,
     }  # fmt: skip
 
 
 PARTS = _parts()
 ONCE = frozenset({"latency", "idle", "start", "workers", "large"})
 """Parts that are long, or many samples by themselves: measured in the first round alone."""
-__all__ = ["FULL", "ONCE", "OUT_VARIABLE", "PARTS", "QUEUE_VARIABLE", "QUICK", "URL_VARIABLE", "Scale", "os"]

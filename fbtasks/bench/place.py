@@ -171,7 +171,7 @@ class Worker:
         """Waits until the worker and its children have run some tasks and have come to rest."""
         self.place.bench.insert("noop", self._warm_up)
         self.place.app.tasks["mark"].delay("warm")
-        wait_for(lambda: (self.check(), self.marks().get("warm"))[1], "a worker's first task", pause=0.02)
+        wait_for(lambda: self.said("warm"), "a worker's first task", pause=0.02)
         wait_for(self.place.drained, "a worker's first tasks", pause=0.02)
         self.rest()
 
@@ -189,10 +189,19 @@ class Worker:
 
         wait_for(resting, "a worker to come to rest", seconds=60.0)
 
+    def forget(self) -> None:
+        """Forgets what its tasks have said so far."""
+        os.truncate(self.out, 0)
+
     def marks(self) -> dict[str, float]:
         """The marks so far and when they were made."""
         lines = (line.split() for line in self.out.read_text().splitlines())
         return {words[0]: float(words[1]) for words in lines if len(words) == 2}
+
+    def said(self, mark: str) -> bool:
+        """Whether a task has made *mark*. Raises :class:`FBTasksError` when the worker has ended."""
+        self.check()
+        return mark in self.marks()
 
     def lines(self) -> list[str]:
         """All that its tasks said."""

@@ -97,7 +97,7 @@ class Bench:
         return version, page_size, buffers, bool(forced)
 
     def clear(self, since: datetime) -> None:
-        """Takes away what the benchmark wrote: its tasks, what it finished *since* then (database time), its counters."""
+        """Takes away its tasks, what it finished *since* then (database time), and its counters."""
         while self.run("bench_clear_tasks", self.queue, CLEAR):
             pass
         while self.run("bench_clear_history", self.queue, since, CLEAR):
