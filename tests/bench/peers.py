@@ -8,9 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fbtasks.bench.figures import Sample, percentile
-
 from bench.servers import File, Postgres, Redis, Unavailable, die_with_parent
+from fbtasks.bench.figures import Sample, percentile
 
 TESTS = Path(__file__).resolve().parents[1]
 DRAIN_LIMIT = 120.0
@@ -53,48 +52,55 @@ def _celery(key, title, server, packages, pool, concurrency, backlog, scheme="")
     )  # fmt: skip
 
 
+def _huey(concurrency):
+    return Peer(
+        key=f"huey-sqlite/threads/{concurrency}", title="Huey + SQLite (threads)", packages=("huey",), server=File,
+        module="huey_app", backlog=15_000, setting=f"{concurrency} at once",
+        worker=("huey_consumer", "bench.apps.huey_app.huey", "-w", str(concurrency), "-k", "thread", "-q", "-n"),
+        latency=concurrency == 2, single=concurrency == 2,
+    )  # fmt: skip
+
+
+def _procrastinate(concurrency):
+    return Peer(
+        key=f"procrastinate/asyncio/{concurrency}", title="Procrastinate + PostgreSQL (asyncio)",
+        packages=("procrastinate", "psycopg"), server=Postgres, module="procrastinate_app", backlog=2_000,
+        setting=f"{concurrency} at once",
+        worker=("procrastinate", "--app=bench.apps.procrastinate_app.app", "--log-level", "warning", "worker", "-c",
+                str(concurrency)),
+        latency=concurrency == 2, single=concurrency == 2,
+    )  # fmt: skip
+
+
+def _dramatiq(concurrency):
+    return Peer(
+        key=f"dramatiq/threads/{concurrency}", title="Dramatiq + Redis (2 processes with threads)",
+        packages=("dramatiq", "redis"), server=Redis, module="dramatiq_app", backlog=4_000,
+        setting=f"{concurrency} at once",
+        worker=("dramatiq", "bench.apps.dramatiq_app", "-p", "2", "-t", str(concurrency // 2)),
+        counted=True, latency=concurrency == 2, single=concurrency == 2,
+    )  # fmt: skip
+
+
+def _pgqueuer(batch):
+    return Peer(
+        key=f"pgqueuer/asyncio/{batch}", title="PgQueuer + PostgreSQL (asyncio)", packages=("pgqueuer", "asyncpg"),
+        server=Postgres, module="pgqueuer_app", backlog=20_000, setting=f"batches of {batch}",
+        worker=("python", "-m", "bench.apps.pgqueuer_app", str(batch)), latency=batch == 10, single=batch == 10,
+    )  # fmt: skip
+
+
 def all_peers():
-    redis = ("celery", "redis")
-    found = [
-        _celery("celery-redis", "Celery + Redis", Redis, redis, pool, concurrency, 6_000)
-        for pool in ("prefork", "threads")
-        for concurrency in (2, 10)
-    ]
-    for concurrency in (2, 10):
-        found.append(Peer(
-            key=f"huey-sqlite/threads/{concurrency}", title="Huey + SQLite (threads)", packages=("huey",), server=File,
-            module="huey_app", backlog=15_000, setting=f"{concurrency} at once",
-            worker=("huey_consumer", "bench.apps.huey_app.huey", "-w", str(concurrency), "-k", "thread", "-q", "-n"),
-            latency=concurrency == 2, single=concurrency == 2,
-        ))  # fmt: skip
-        found.append(Peer(
-            key=f"procrastinate/asyncio/{concurrency}", title="Procrastinate + PostgreSQL (asyncio)",
-            packages=("procrastinate", "psycopg"), server=Postgres, module="procrastinate_app", backlog=2_000,
-            setting=f"{concurrency} at once",
-            worker=("procrastinate", "--app=bench.apps.procrastinate_app.app", "worker", "-c", str(concurrency)),
-            latency=concurrency == 2, single=concurrency == 2,
-        ))  # fmt: skip
-        found.append(Peer(
-            key=f"dramatiq/threads/{concurrency}", title="Dramatiq + Redis (2 processes with threads)",
-            packages=("dramatiq", "redis"), server=Redis, module="dramatiq_app", backlog=4_000,
-            setting=f"{concurrency} at once",
-            worker=("dramatiq", "bench.apps.dramatiq_app", "-p", "2", "-t", str(concurrency // 2)),
-            counted=True, latency=concurrency == 2, single=concurrency == 2,
-        ))  # fmt: skip
-    for batch in (10, 100):
-        found.append(Peer(
-            key=f"pgqueuer/asyncio/{batch}", title="PgQueuer + PostgreSQL (asyncio)", packages=("pgqueuer", "asyncpg"),
-            server=Postgres, module="pgqueuer_app", backlog=20_000, setting=f"batches of {batch}",
-            worker=("python", "-m", "bench.apps.pgqueuer_app", str(batch)),
-            latency=batch == 10, single=batch == 10,
-        ))  # fmt: skip
-    packages = ("celery", "SQLAlchemy")
-    for concurrency in (2, 10):
-        found.append(
-            _celery("celery-sqlite", "Celery + SQLAlchemy on SQLite", File, packages, "prefork", concurrency, 1_500,
-                    scheme="sqla+sqlite:///")
-        )  # fmt: skip
-    return found
+    """Every system in every setting."""
+    redis, sqlite = ("celery", "redis"), ("celery", "SQLAlchemy")
+    return [
+        *(_celery("celery-redis", "Celery + Redis", Redis, redis, pool, concurrency, 6_000)
+          for pool in ("prefork", "threads") for concurrency in (2, 10)),
+        *(make(concurrency) for make in (_huey, _procrastinate, _dramatiq) for concurrency in (2, 10)),
+        *(_pgqueuer(batch) for batch in (10, 100)),
+        *(_celery("celery-sqlite", "Celery + SQLAlchemy on SQLite", File, sqlite, "prefork", concurrency, 1_500,
+                  scheme="sqla+sqlite:///") for concurrency in (2, 10)),
+    ]  # fmt: skip
 
 
 class Peers:
@@ -110,7 +116,10 @@ class Peers:
 
     def _versions(self):
         """The versions of all packages in the virtual environment, by their names in lower case."""
-        script = "import importlib.metadata as m, json; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
+        script = (
+            "import importlib.metadata, json;"
+            "print(json.dumps({d.name.lower(): d.version for d in importlib.metadata.distributions()}))"
+        )
         try:
             done = subprocess.run([self.programs / "python", "-c", script], capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError):
@@ -164,7 +173,9 @@ class Peers:
             number = max(100, int(1000 * scale))
             with Bout(self, peer) as bout:
                 found = bout.produce("single", number, install=True)
-            yield Sample(f"peer/{peer.key}/single", f"enqueue, one at a time, {peer.title}", number / found["seconds"], "tasks/s")
+            yield Sample(
+                f"peer/{peer.key}/single", f"enqueue, one at a time, {peer.title}", number / found["seconds"], "tasks/s"
+            )
 
     def close(self):
         for server in self.servers.values():
@@ -185,7 +196,8 @@ class Bout:
         self.worker = None
         self.env = {
             **{name: value for name, value in os.environ.items() if name not in ("FBTASKS_URL", "VIRTUAL_ENV")},
-            "PYTHONPATH": str(TESTS), "BENCH_OUT": str(self.out), "BENCH_BROKER": peer.scheme + peers._server(peer).fresh(),
+            "PYTHONPATH": str(TESTS), "BENCH_OUT": str(self.out),
+            "BENCH_BROKER": peer.scheme + peers._server(peer).fresh(),
             "PATH": f"{peers.programs}{os.pathsep}{os.environ['PATH']}",
         }  # fmt: skip
 
@@ -193,7 +205,15 @@ class Bout:
         return self
 
     def produce(self, what, count, rate=0, *, install=False):
-        command = [self.peers.programs / "python", "-m", "bench.apps.producer", self.peer.module, what, str(count), str(rate)]
+        command = [
+            self.peers.programs / "python",
+            "-m",
+            "bench.apps.producer",
+            self.peer.module,
+            what,
+            str(count),
+            str(rate),
+        ]
         env = {**self.env, **({"BENCH_INSTALL": "1"} if install else {})}
         done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, text=True, timeout=300)
         if done.returncode:

@@ -26,9 +26,7 @@ async def stamp(sent):
 
 class Producer:
     def setup(self):
-        self.replaced = app.replace_connector(
-            procrastinate.SyncPsycopgConnector(conninfo=os.environ["BENCH_BROKER"])
-        )
+        self.replaced = app.replace_connector(procrastinate.SyncPsycopgConnector(conninfo=os.environ["BENCH_BROKER"]))
         self.sync = self.replaced.__enter__()
         self.sync.open()
         if os.environ.get("BENCH_INSTALL"):
