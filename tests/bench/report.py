@@ -6,7 +6,8 @@ from fbtasks.cli.render import amount, verdict
 CELERY = tuple(f"peer/celery-redis/{pool}/{number}/drain" for pool in ("prefork", "threads") for number in (2, 10))
 PREFORK = CELERY[:2]
 PEER_COLUMNS = (
-    "system", "setting", "drain, tasks/s", "samples", "fbtasks / it", "enqueue, tasks/s", "latency p50, p99, ms", "versions",
+    "system", "setting", "drain, tasks/s", "samples", "fbtasks / it", "enqueue, tasks/s", "latency p50, p99, ms",
+    "versions",
 )  # fmt: skip
 
 
@@ -63,9 +64,9 @@ def page(found):
     rounds = found["rounds"]
     text += [
         table(("", ""), found["machine"].items(), ("---", "---")),
-        f"\nEvery figure is the median of {rounds} round{'s' if rounds > 1 else ''} with the systems in turns; beside "
-        "it stand the least and the most. Latency, idle cost, several workers and large tables are measured in the first "
-        "round alone.\n",
+        f"\nEvery figure is the median of {rounds} round{'s' if rounds > 1 else ''}, with the systems in turns; beside "
+        "it stand the least and the most. Latency of fbtasks, idle cost, starts, several workers and large tables are "
+        "measured in the first round alone.\n",
         "![Drained tasks a second](results.svg)\n",
         "## Targets\n",
         table(("what", "wanted", "found", "reached"), targets, ("---", "---", "---", "---")),
@@ -73,7 +74,8 @@ def page(found):
         table(("figure", "median", "unit", "samples"),
               [(f["label"], amount(f["value"]), f["unit"], spread(f)) for f in ours], ("---", "---:", "---", "---")),
         "\n## Peers\n",
-        table(PEER_COLUMNS, list(peer_rows(found, figures)), ("---", "---", "---:", "---", "---:", "---:", "---", "---")),
+        table(PEER_COLUMNS, list(peer_rows(found, figures)),
+              ("---", "---", "---:", "---", "---:", "---:", "---", "---")),
         "\n*fbtasks / it* compares with the fastest drain of fbtasks with results ignored: of the process pool for "
         "Celery's prefork, else of threads and asyncio.",
     ]  # fmt: skip
