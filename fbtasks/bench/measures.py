@@ -328,7 +328,7 @@ def _claim_cost(place: Place, count: int, *, snapshot: bool) -> float:
         wait_for(lambda: worker.said("last"), "the last of the tasks")
         wait_for(place.drained, "the last outcomes")
         worker.stop()
-        seen = json.loads(worker.seen().read_text())
+        seen: dict[str, dict[str, list[float]]] = json.loads(worker.seen().read_text())
     return sum(seconds for name, (_, seconds) in seen["queries"].items() if name.startswith("claim")) / count
 
 
