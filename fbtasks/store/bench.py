@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fbtasks.call import Call
 from fbtasks.sql import bench_queries
@@ -23,6 +23,14 @@ SNAPSHOT: Final = bytes((3, 2, 8, 7))
 """SNAPSHOT, read only, NO WAIT: a long report that somebody runs beside the workers."""
 CLEAR: Final = 20_000
 """Rows that are taken away in one transaction."""
+
+
+class Claimed(NamedTuple):
+    """A claim of the ceiling: all tasks of the benchmark that run and have these ids."""
+
+    number: int
+    first_id: int | None
+    last_id: int | None
 
 
 class Bench:
@@ -63,17 +71,18 @@ class Bench:
         else:
             self.rows(within, "bench_insert", *params)
 
-    def claim(self, worker_id: int, most: int) -> int:
-        """Claims up to *most*, and commits. Gives how many."""
-        return int(self.run("bench_claim", self.queue, worker_id, most))
+    def claim(self, worker_id: int, most: int) -> Claimed:
+        """Claims up to *most*, and commits."""
+        found = self.session.run(lambda t: self.rows(t, "bench_claim", self.queue, worker_id, most), WAIT)
+        return Claimed(*found[0])
 
-    def delete(self, most: int) -> int:
-        """Finishes up to *most* claimed tasks by deleting them, and commits. Gives how many."""
-        return int(self.run("bench_delete", self.queue, most))
+    def delete(self, claimed: Claimed) -> int:
+        """Finishes claimed tasks by deleting them, and commits. Gives how many."""
+        return int(self.run("bench_delete", self.queue, claimed.first_id, claimed.last_id))
 
-    def move(self, most: int) -> int:
-        """Finishes up to *most* claimed tasks by moving them to the history, and commits. Gives how many."""
-        return int(self.run("bench_move", self.queue, most))
+    def move(self, claimed: Claimed) -> int:
+        """Finishes claimed tasks by moving them to the history, and commits. Gives how many."""
+        return int(self.run("bench_move", self.queue, claimed.first_id, claimed.last_id))
 
     def fill_history(self, name: str, most: int) -> None:
         """Writes *most* finished tasks."""
