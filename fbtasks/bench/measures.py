@@ -37,7 +37,10 @@ class Scale:
     """About how long a drain may take."""
     latency: float = 10.0
     """Seconds of latency measured at each rate."""
-    idle: float = 30.0
+    idle: float = 60.0
+    """Seconds for which a worker is watched that has nothing to do."""
+    rest: float = 20.0
+    """Seconds before that: its polls grow rarer while events are known to arrive."""
     starts: int = 3
     backlog: int = 100_000
     """Tasks for several workers, and for claims in large tables; fewer where that takes longer than ``patience``."""
@@ -51,7 +54,7 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    ceiling=2_000, singles=100, open=500, bulk=2_000, drain=2_000, seconds=1.0, latency=2.0, idle=5.0, starts=1,
+    ceiling=2_000, singles=100, open=500, bulk=2_000, drain=2_000, seconds=1.0, latency=2.0, idle=5.0, rest=0.0, starts=1,
     backlog=5_000, patience=3.0, pauses=200, history=20_000, scheduled=5_000, concurrencies=(2,),
 )  # fmt: skip
 Samples = Iterator[Sample]
@@ -216,7 +219,7 @@ def idle(place: Place, scale: Scale) -> Samples:
     """What a worker costs that has nothing to do."""
     with Worker(place, "threads", 2) as worker:
         worker.settle()
-        time.sleep(5.0 if scale.idle > 10 else 0.0)  # its polls grow rarer when events are known to arrive
+        time.sleep(scale.rest)
         pids = processes.family(worker.pid)
         before = time.monotonic(), worker.statements(), processes.cpu_seconds(pids), processes.memory(pids)
         time.sleep(scale.idle)
