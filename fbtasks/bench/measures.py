@@ -54,8 +54,8 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    ceiling=2_000, singles=100, open=500, bulk=2_000, drain=2_000, seconds=1.0, latency=2.0, idle=5.0, rest=0.0, starts=1,
-    backlog=5_000, patience=3.0, pauses=200, history=20_000, scheduled=5_000, concurrencies=(2,),
+    ceiling=2_000, singles=100, open=500, bulk=2_000, drain=2_000, seconds=1.0, latency=2.0, idle=5.0, rest=0.0,
+    starts=1, backlog=5_000, patience=3.0, pauses=200, history=20_000, scheduled=5_000, concurrencies=(2,),
 )  # fmt: skip
 Samples = Iterator[Sample]
 Measure = Callable[[Place, Scale], Iterable[Sample]]
