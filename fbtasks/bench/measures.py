@@ -354,4 +354,5 @@ def _parts() -> dict[str, Measure]:
 
 PARTS = _parts()
 ONCE = frozenset({"latency", "idle", "start", "workers", "large"})
-"""Parts that are long, or many samples by themselves: measured in the first round alone."""
+"""Parts that are long, or many samples by themselves: measured in the last round alone, after which no other part meets
+the garbage that the large tables leave."""

@@ -36,11 +36,11 @@ def chosen_parts(names: Iterable[str], scale: Scale, *, large: bool) -> dict[str
 
 
 def run_round(
-    place: Place, parts: Mapping[str, Measure], scale: Scale, figures: Figures, progress: Progress, *, first: bool
+    place: Place, parts: Mapping[str, Measure], scale: Scale, figures: Figures, progress: Progress, *, last: bool
 ) -> None:
-    """Measures every part once; the long ones in the *first* round alone. What fails is noted and the rest goes on."""
+    """Measures every part once; the long ones in the *last* round alone. What fails is noted and the rest goes on."""
     for name, measure in parts.items():
-        if name in ONCE and not first:
+        if name in ONCE and not last:
             continue
         progress(name)
         gc.collect()

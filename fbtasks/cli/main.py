@@ -610,7 +610,7 @@ def bench(
             run.run_round(
                 place, parts, scale, figures,
                 lambda name, number=number: click.echo(f"round {number + 1} of {total}: {name}", err=True),  # type: ignore[misc]
-                first=number == 0,
+                last=number == total - 1,
             )  # fmt: skip
         found = run.results(place, figures)
     if json_file is not None:

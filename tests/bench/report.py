@@ -66,7 +66,7 @@ def page(found):
         table(("", ""), found["machine"].items(), ("---", "---")),
         f"\nEvery figure is the median of {rounds} round{'s' if rounds > 1 else ''}, with the systems in turns; beside "
         "it stand the least and the most. Latency of fbtasks, idle cost, starts, several workers and large tables are "
-        "measured in the first round alone.\n",
+        "measured in the last round alone.\n",
         "![Drained tasks a second](results.svg)\n",
         "## Targets\n",
         table(("what", "wanted", "found", "reached"), targets, ("---", "---", "---", "---")),

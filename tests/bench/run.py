@@ -78,7 +78,7 @@ def measure(chosen, folder, progress):
                 def say(what, number=number):
                     progress(f"round {number + 1} of {rounds}: {what}")
 
-                run.run_round(place, parts, scale, figures, say, first=number == 0)
+                run.run_round(place, parts, scale, figures, say, last=number == rounds - 1)
                 measure_peers(peers, peers_wanted, QUICK if chosen.quick else 1.0, figures, say)
             found = run.results(place, figures, all_targets(figures, embedded=place.url.embedded))
         found["rounds"] = rounds
