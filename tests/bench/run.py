@@ -42,18 +42,23 @@ def wanted(names, key):
     return not names or any(key.startswith(name) for name in names)
 
 
-def measure_peers(peers, chosen, share, figures, progress):
-    """Measures every peer once. One that cannot be had is noted."""
-    for peer in chosen:
-        if peer.key in peers.missing:
-            continue
-        progress(peer.key)
-        try:
-            peers.ready(peer)
-            figures.add(peers.measure(peer, share))
-        except Unavailable as error:
-            peers.missing[peer.key] = str(error)
-            figures.note(f"{peer.label}: not measured: {error}")
+def measure_peer(peers, peer, share, figures, progress):
+    """Measures a peer once. One that cannot be had is noted."""
+    if peer.key in peers.missing:
+        return
+    progress(peer.key)
+    try:
+        peers.ready(peer)
+        figures.add(peers.measure(peer, share))
+    except Unavailable as error:
+        peers.missing[peer.key] = str(error)
+        figures.note(f"{peer.label}: not measured: {error}")
+
+
+def in_turns(some, others):
+    """All of both, each evenly among the other, so that a slow minute of the machine falls on both."""
+    places = [((place + 0.5) / len(group), item) for group in (some, others) for place, item in enumerate(group)]
+    return [item for _, item in sorted(places, key=lambda pair: pair[0])]
 
 
 def measure(chosen, folder, progress):
@@ -78,8 +83,14 @@ def measure(chosen, folder, progress):
                 def say(what, number=number):
                     progress(f"round {number + 1} of {rounds}: {what}")
 
-                run.run_round(place, parts, scale, figures, say, last=number == rounds - 1)
-                measure_peers(peers, peers_wanted, QUICK if chosen.quick else 1.0, figures, say)
+                last = number == rounds - 1
+                for item in in_turns([name for name in parts if name not in measures.ONCE], peers_wanted):
+                    if isinstance(item, str):
+                        run.run_round(place, {item: parts[item]}, scale, figures, say, last=last)
+                    else:
+                        measure_peer(peers, item, QUICK if chosen.quick else 1.0, figures, say)
+                late = {name: part for name, part in parts.items() if name in measures.ONCE}
+                run.run_round(place, late, scale, figures, say, last=last)
             found = run.results(place, figures, all_targets(figures, embedded=place.url.embedded))
         found["rounds"] = rounds
         found["quick"] = chosen.quick
