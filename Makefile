@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo soak test lint check clean
+.PHONY: demo soak bench test lint check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   runs two examples with a real worker"
 	@echo "make test   runs the tests"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
+	@echo "make bench  measures fbtasks and its peers, into docs/benchmarks (QUICK=1 for a small run, ROUNDS=3)"
 	@echo "make lint   runs the linters and the type checker"
 
 demo: $(VENV)/ready
@@ -26,6 +27,18 @@ SEED ?=
 soak: $(VENV)/ready
 	@PYTHONPATH=tests $(BIN)/python -m soak.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+ROUNDS ?= 3
+QUICK ?=
+BENCH_VENV := .venv-bench
+# A quick run is only to see that all of it works: its figures do not replace those in docs.
+bench: $(VENV)/ready $(BENCH_VENV)/ready
+	@PYTHONPATH=tests $(BIN)/python -m bench.run --venv $(BENCH_VENV) --rounds $(ROUNDS) \
+		$(if $(QUICK),--quick --into .bench,--into docs/benchmarks)
+
+$(BENCH_VENV)/ready: tests/bench/requirements.txt tools/bench-setup.sh
+	@PYTHON=$(PYTHON) BENCH_VENV=$(BENCH_VENV) SUDO="$(SUDO)" sh tools/bench-setup.sh tests/bench/requirements.txt
+	@touch $@
+
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -38,4 +51,4 @@ $(VENV)/ready: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .demo
+	rm -rf $(VENV) $(BENCH_VENV) .demo .bench

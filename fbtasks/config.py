@@ -56,6 +56,13 @@ class DatabaseURL:
         return f"inet://{host}:{self.port}/{self.database}"
 
     def __str__(self) -> str:
+        return self._text("***")
+
+    def reveal(self) -> str:
+        """The URL with its password, for the environment of a process that needs it; never to be shown."""
+        return self._text(quote(self.password or "", safe=""))
+
+    def _text(self, password: str) -> str:
         query = "&".join(f"{k}={quote(v)}" for k, v in self.options.items())
         suffix = f"?{query}" if query else ""
         if self.host is None:
@@ -63,7 +70,7 @@ class DatabaseURL:
             return f"firebird://{slash}{quote(self.database)}{suffix}"
         login = ""
         if self.user is not None:
-            login = quote(self.user, safe="") + (":***" if self.password is not None else "") + "@"
+            login = quote(self.user, safe="") + (f":{password}" if self.password is not None else "") + "@"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"firebird://{login}{host}:{self.port}/{quote(self.database)}{suffix}"
 
