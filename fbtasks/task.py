@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, TypeVar, overload
 
@@ -295,13 +296,33 @@ class Task(Generic[P, R]):
         )
 
     def _check_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        signature, least, most = self._parameters
+        given = len(args) + self.options.bind
+        if signature is None or (not kwargs and least <= given <= most):
+            return
         first = (self,) if self.options.bind else ()
         try:
-            inspect.signature(self.function).bind(*first, *args, **kwargs)
+            signature.bind(*first, *args, **kwargs)
         except TypeError as error:
             raise EnqueueError(f"{self.name!r} cannot be called like that: {error}.") from None
+
+    @cached_property
+    def _parameters(self) -> tuple[inspect.Signature | None, int, float]:
+        """The signature, and how few and how many positional arguments alone are a call of the function."""
+        try:
+            signature = inspect.signature(self.function)
         except ValueError:  # a function written in C that does not tell its parameters
-            return
+            return None, 0, 0
+        least, most = 0, 0.0
+        for parameter in signature.parameters.values():
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                least += parameter.default is parameter.empty
+                most += 1
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                most = math.inf
+            elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+                return signature, 1, 0  # never by position alone
+        return signature, least, most
 
 
 def home_module(function: Callable[..., Any]) -> str:

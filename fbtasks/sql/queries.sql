@@ -1,7 +1,7 @@
 -- Named queries. The parameters are positional, in the order of their question marks.
 
 -- name: enqueue
-SELECT IDS FROM QUEUE_ENQUEUE_PACKED_V1(?)
+EXECUTE PROCEDURE QUEUE_ENQUEUE_PACKED_V1(?)
 
 -- name: put_payload
 EXECUTE PROCEDURE QUEUE_PUT_PAYLOAD_V1(?, ?)
@@ -30,7 +30,7 @@ SELECT DISTINCT QUEUE, NAME FROM QUEUE_TASK WHERE STATE = 3
 SELECT DATA FROM QUEUE_PAYLOAD WHERE ID = ?
 
 -- name: finish
-SELECT STALE FROM QUEUE_FINISH_V2(?, ?, ?)
+EXECUTE PROCEDURE QUEUE_FINISH_V2(?, ?, ?)
 
 -- name: cancel
 SELECT DONE FROM QUEUE_CANCEL_V2(?, ?)

@@ -67,10 +67,10 @@ def pack_call(call: Call) -> bytes:
     )
 
 
-def unpack_enqueued(packed: str) -> Iterator[Enqueued]:
+def unpack_enqueued(packed: bytes) -> Iterator[Enqueued]:
     """The answers of QUEUE_ENQUEUE_PACKED_V1, in the order of the calls."""
     for at in range(0, len(packed), 20):
-        yield Enqueued(int(packed[at : at + 19]), packed[at + 19] == "1")
+        yield Enqueued(int(packed[at : at + 19]), packed[at + 19 : at + 20] == b"1")
 
 
 def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from fbtasks import faults
 from fbtasks.config import DatabaseURL
@@ -14,6 +15,7 @@ from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable
 from fbtasks.sql import queries
 from fbtasks.store import watchdog
 from fbtasks.store.lost import bury
+from fbtasks.store.packed import PackedCall
 from fbtasks.store.translate import translate
 
 T = TypeVar("T")
@@ -31,6 +33,10 @@ QUICK_ATTEMPTS: Final = 3
 """Conflicts after which the next attempt waits a little, at random."""
 
 
+_guests: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+"""Statements prepared on connections that are not ours; the driver frees them with their connection."""
+
+
 class Transaction:
     """Runs named queries in one transaction of the driver's, its own or the caller's."""
 
@@ -46,15 +52,40 @@ class Transaction:
             cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
             try:
                 sql = queries()[name] + more
-                if self._session is None or more:
+                if more:
                     cursor.execute(sql, params)
                 else:
-                    cursor.execute(self._session.prepared(cursor, name), params)
+                    cursor.execute(self._prepared(cursor, name), params)
                 return list(cursor.fetchall()) if cursor.description else []
             finally:
                 cursor.close()
         except Exception as error:
             raise translate(error, self._url) from error
+
+    def packed(self, name: str, data: bytes) -> bytes:
+        """What a procedure of one string that returns one returns for *data*."""
+        try:
+            calls = self._statements("packed")
+            call = calls.get(name)
+            if call is None:
+                with closing(self.driver.cursor()) as cursor:
+                    call = calls[name] = PackedCall(self._prepared(cursor, name))
+            return call(self.driver, data)
+        except Exception as error:
+            raise translate(error, self._url) from error
+
+    def _prepared(self, cursor: Any, name: str) -> Any:
+        statements = self._statements("prepared")
+        statement = statements.get(name)
+        if statement is None:
+            statement = statements[name] = cursor.prepare(queries()[name])
+        return statement
+
+    def _statements(self, kind: str) -> dict[str, Any]:
+        """What is kept of *kind* for this connection, ours or a guest's."""
+        if self._session is not None:
+            return self._session.statements[kind]
+        return _guests.setdefault(self.driver._connection(), {"packed": {}, "prepared": {}})[kind]
 
     def execute(self, name: str, *params: object) -> None:
         """Runs a query that returns nothing."""
@@ -103,15 +134,9 @@ class Session:
         """Conflicts met and retried since somebody last took the count."""
         self.fresh = True
         """Whether the connection was opened for the use it is in, and has not lain in a pool."""
-        self._prepared: dict[str, Any] = {}
+        self.statements: dict[str, dict[str, Any]] = {"prepared": {}, "packed": {}}
+        """Prepared statements by the names of their queries; they outlive commit and rollback."""
         self._managers: dict[bytes, Any] = {}
-
-    def prepared(self, cursor: Any, name: str) -> Any:
-        """The prepared statement of a named query; it outlives commit and rollback."""
-        statement = self._prepared.get(name)
-        if statement is None:
-            statement = self._prepared[name] = cursor.prepare(queries()[name])
-        return statement
 
     @contextmanager
     def transaction(self, kind: bytes = WRITE, point: str = "") -> Iterator[Transaction]:
@@ -200,12 +225,13 @@ class Session:
         try:
             with self.watched():
                 self.connection._att.ping()
-                for statement in self._prepared.values():
+                for statement in self.statements["prepared"].values():
                     statement.free()
                 for manager in self._managers.values():
                     manager.close()
                 self.connection.close()
         except Exception:  # noqa: BLE001  # lost, now or before
             bury(self.connection)
-        self._prepared.clear()
+        for kept in self.statements.values():
+            kept.clear()
         self._managers.clear()

@@ -19,7 +19,7 @@ def enqueue(transaction: Transaction, calls: Sequence[Call]) -> list[Enqueued]:
     """Writes *calls* and gives their ids in the same order. Nobody sees them before the commit."""
     found: list[Enqueued] = []
     for group in codec.chunks(map(codec.pack_call, calls)):
-        found.extend(codec.unpack_enqueued(transaction.value("enqueue", b"".join(group))))
+        found.extend(codec.unpack_enqueued(transaction.packed("enqueue", b"".join(group))))
     for call, enqueued in zip(calls, found, strict=True):
         if len(call.payload) > codec.INLINE and not enqueued.duplicate:
             transaction.execute("put_payload", enqueued.id, call.payload)
