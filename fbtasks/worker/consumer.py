@@ -53,6 +53,8 @@ POLL_WITH_EVENTS: Final = 15.0
 """Seconds between polls while events are known to arrive."""
 DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
+LOOK_BACK: Final = 1.0
+"""Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
 RECONNECT_FIRST: Final = 0.1
 RECONNECT_LAST: Final = 5.0
 GATHER: Final = 0.01
@@ -110,6 +112,8 @@ class Consumer:
         self._next_attempt = 0.0
         self._pause = RECONNECT_FIRST
         self._first_queue = 0
+        self._marks: dict[str, tuple[Claim, float]] = {}
+        """Where the last claim from a queue ended, and until when to go on from there."""
         self._announced = False
         self._draining_since: float | None = None
         self._killed = False
@@ -408,7 +412,17 @@ class Consumer:
         self, transaction: Transaction, queue: str, most: int, parked_name: str | None = None
     ) -> list[Claim]:
         accused = not any(claim.suspect > 1 for claim in self._held())
-        return tasks.claim(transaction, self.membership.worker_id, queue, most, parked_name, accused=accused)
+        after, until = self._marks.get(queue, (None, 0.0))
+        now = clock.monotonic()
+        if now > until:
+            after, until = None, now + LOOK_BACK
+        worker_id = self.membership.worker_id
+        claims = tasks.claim(transaction, worker_id, queue, most, parked_name, accused=accused, after=after)
+        if len(claims) == most and not parked_name:
+            self._marks[queue] = claims[-1], until
+        else:
+            self._marks.pop(queue, None)
+        return claims
 
     def _take(self, claims: list[Claim]) -> None:
         for claim in claims:

@@ -353,12 +353,14 @@ BEGIN
         SUSPEND;
 END^
 
--- Claims up to MOST ready tasks of one queue (or, with NAME, parked ones of that name). One row for each 30,000 bytes:
--- records packed as store/codec.py reads them. What expired is cancelled on the way. A suspect comes alone in its claim,
--- and one that is accused (SUSPECT 2) only with ACCUSED = 1.
+-- Claims up to MOST ready tasks of one queue (or, with NAME, parked ones of that name), rank by rank. One row for each 30,000
+-- bytes: records packed as store/codec.py reads them. What expired is cancelled on the way. A suspect comes alone in its
+-- claim, and one that is accused (SUSPECT 2) only with ACCUSED = 1. LOW_RANK and LOW_MS are the low-water mark: where in the
+-- queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old transaction
+-- keeps; so that rank is read from the mark on, and from its beginning only when that is not enough.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V3 (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, NAME VARCHAR(255) CHARACTER SET UTF8,
-    ACCUSED SMALLINT)
+    ACCUSED SMALLINT, LOW_RANK SMALLINT, LOW_MS BIGINT)
 RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
 AS
@@ -379,49 +381,78 @@ AS
     DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
     DECLARE PAYLOAD VARCHAR(4000) CHARACTER SET OCTETS;
     DECLARE SUSPECT SMALLINT;
+    DECLARE RANK SMALLINT;
+    DECLARE NEXT_RANK SMALLINT;
+    DECLARE LOW_TIME TIMESTAMP;
+    DECLARE ENOUGH SMALLINT = 0;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     CLAIM_ID = NEXT VALUE FOR QUEUE_CLAIM_SEQ;
     PACKED = '';
     WANTED = IIF(NAME IS NULL, 0, 3);
-    FOR SELECT T.ID, T.TASK_ID, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES,
-            T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
-        FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND (:NAME IS NULL OR T.NAME = :NAME)
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED
-        INTO :ID, :TASK_ID, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES,
-            :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT
-        AS CURSOR C
-    DO
+    SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+    RANK = COALESCE(RANK, LOW_RANK);
+    WHILE (RANK IS NOT NULL AND ENOUGH = 0) DO
     BEGIN
-        IF (EXPIRE_TIME <= NOW_UTC) THEN
-            EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
-        ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR ACCUSED = 1))) THEN
+        LOW_TIME = IIF(RANK = LOW_RANK, DATEADD(LOW_MS MILLISECOND TO EPOCH), TIMESTAMP '0001-01-01');
+        FOR SELECT T.ID, T.TASK_ID, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES,
+                T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+            FROM QUEUE_TASK T
+            WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :LOW_TIME
+                AND (:NAME IS NULL OR T.NAME = :NAME)
+            ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
+            FOR UPDATE WITH LOCK SKIP LOCKED
+            INTO :ID, :TASK_ID, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES,
+                :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT
+            AS CURSOR C
+        DO
         BEGIN
-            UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
-                WHERE CURRENT OF C;
-            ITEM = ID || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || COALESCE(MAX_TRIES, '')
-                || ';' || CAST(DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT)
-                || ';' || COALESCE(CAST(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME) AS BIGINT), '')
-                || ';' || IIF(PAYLOAD IS NULL, 1, 0) || ';' || SUSPECT
-                || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0) || ';' || OCTET_LENGTH(TASK_NAME)
-                || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';' || COALESCE(OCTET_LENGTH(PAYLOAD), 0) || ':'
-                || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
-                || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
-                || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
-            IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
+            IF (EXPIRE_TIME <= NOW_UTC) THEN
+                EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR ACCUSED = 1))) THEN
             BEGIN
-                SUSPEND;
-                PACKED = '';
+                UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
+                    WHERE CURRENT OF C;
+                ITEM = ID || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || COALESCE(MAX_TRIES, '')
+                    || ';' || CAST(DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT)
+                    || ';' || COALESCE(CAST(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME) AS BIGINT), '')
+                    || ';' || IIF(PAYLOAD IS NULL, 1, 0) || ';' || SUSPECT
+                    || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0) || ';' || OCTET_LENGTH(TASK_NAME)
+                    || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';' || COALESCE(OCTET_LENGTH(PAYLOAD), 0) || ':'
+                    || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
+                    || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
+                    || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
+                IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
+                BEGIN
+                    SUSPEND;
+                    PACKED = '';
+                END
+                PACKED = PACKED || ITEM;
+                FOUND = FOUND + 1;
+                IF (FOUND >= MOST OR SUSPECT > 0) THEN
+                BEGIN
+                    ENOUGH = 1;
+                    LEAVE;
+                END
             END
-            PACKED = PACKED || ITEM;
-            FOUND = FOUND + 1;
-            IF (FOUND >= MOST OR SUSPECT > 0) THEN
+            ELSE IF (FOUND > 0) THEN
+            BEGIN
+                ENOUGH = 1;
                 LEAVE;
+            END
         END
-        ELSE IF (FOUND > 0) THEN
-            LEAVE;
+        IF (RANK = LOW_RANK) THEN
+            LOW_RANK = NULL;
+        ELSE IF (ENOUGH = 0) THEN
+        BEGIN
+            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
+            RANK = NULL;
+            SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
+                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+        END
     END
     IF (PACKED <> '') THEN
         SUSPEND;
