@@ -10,6 +10,17 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from fbtasks.call import Call, Enqueued
 from fbtasks.config import Settings, check_queue_name, resolve_url
+from fbtasks.definition import (
+    Hook,
+    Task,
+    as_moment,
+    as_span,
+    check_name,
+    check_priority,
+    make_options,
+    start_of,
+    unbound_tasks,
+)
 from fbtasks.errors import (
     CommitUncertain,
     DatabaseUnavailable,
@@ -25,17 +36,6 @@ from fbtasks.serialize import Serializer
 from fbtasks.store import engine, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.session import WAIT, Transaction
-from fbtasks.task import (
-    Hook,
-    Task,
-    as_moment,
-    as_span,
-    check_name,
-    check_priority,
-    make_options,
-    start_of,
-    unbound_tasks,
-)
 
 P = ParamSpec("P")
 R = TypeVar("R")

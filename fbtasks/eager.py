@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from fbtasks import clock
 from fbtasks.call import Call, Claim, Failed, Retry, Stored, Succeeded
+from fbtasks.definition import Task
 from fbtasks.result import AsyncResult
 from fbtasks.runner import Runner
 from fbtasks.states import State
-from fbtasks.task import Task
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks

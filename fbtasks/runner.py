@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
+from fbtasks.definition import Request, RetryRequested, Task, running
 from fbtasks.errors import ConflictError, DatabaseUnavailable, FBTasksError
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
 from fbtasks.serialize import Payload, describe_exception
 from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.session import Session
-from fbtasks.task import Request, RetryRequested, Task, running
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks

@@ -12,29 +12,68 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fbtasks.app import FBTasks
-from fbtasks.call import TaskRow
-from fbtasks.cli import render
+from fbtasks.choices import POOLS, ROLES
 from fbtasks.errors import ConfigurationError, FBTasksError, ForeignDatabaseError, TaskNotFound
-from fbtasks.importing import import_app
-from fbtasks.maintenance.prune import prune as prune_now
-from fbtasks.serialize import Payload, show_json
 from fbtasks.states import State
-from fbtasks.store import grants, results, tasks, workers
-from fbtasks.store import migrate as schema
-from fbtasks.store.session import Session, Transaction
 from fbtasks.version import VERSION
-from fbtasks.worker.consumer import WorkerOptions
-from fbtasks.worker.executors import POOLS, ChildOptions
-from fbtasks.worker.hosts import host_name
-from fbtasks.worker.supervisor import work
+
+if TYPE_CHECKING:
+    from fbtasks.app import FBTasks
+    from fbtasks.call import TaskRow
+    from fbtasks.cli import render
+    from fbtasks.importing import import_app
+    from fbtasks.maintenance.prune import prune as prune_now
+    from fbtasks.serialize import Payload, show_json
+    from fbtasks.store import grants, results, tasks, workers
+    from fbtasks.store import migrate as schema
+    from fbtasks.store.session import Session, Transaction
+    from fbtasks.worker.consumer import WorkerOptions
+    from fbtasks.worker.executors import ChildOptions
+    from fbtasks.worker.hosts import host_name
+    from fbtasks.worker.supervisor import work
 
 RETRY_BATCH: Final = 500
 """Tasks that ``retry --all-failed`` puts back in one transaction."""
+
+
+def load() -> None:
+    """Imports what commands need and ``--help`` does not, which takes longer than all the rest."""
+    global \
+        ChildOptions, \
+        FBTasks, \
+        Payload, \
+        Session, \
+        TaskRow, \
+        Transaction, \
+        WorkerOptions, \
+        grants, \
+        host_name, \
+        import_app, \
+        prune_now, \
+        render, \
+        results, \
+        schema, \
+        show_json, \
+        tasks, \
+        work, \
+        workers
+    from fbtasks.app import FBTasks
+    from fbtasks.call import TaskRow
+    from fbtasks.cli import render
+    from fbtasks.importing import import_app
+    from fbtasks.maintenance.prune import prune as prune_now
+    from fbtasks.serialize import Payload, show_json
+    from fbtasks.store import grants, results, tasks, workers
+    from fbtasks.store import migrate as schema
+    from fbtasks.store.session import Session, Transaction
+    from fbtasks.worker.consumer import WorkerOptions
+    from fbtasks.worker.executors import ChildOptions
+    from fbtasks.worker.hosts import host_name
+    from fbtasks.worker.supervisor import work
 
 
 @dataclasses.dataclass
@@ -70,6 +109,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
+            load()
             return super().invoke(ctx)
         except FBTasksError as error:
             if ctx.params.get("debug"):
@@ -551,7 +591,7 @@ def adopt(yes: bool, url: str | None, app_path: str | None) -> None:
 
 
 @main.command()
-@click.argument("role", type=click.Choice(list(grants.ROLES)))
+@click.argument("role", type=click.Choice(list(ROLES)))
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("--revoke", is_flag=True, help="Take the role from them instead.")
 @database_options

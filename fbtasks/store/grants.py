@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from fbtasks.choices import ROLES
 from fbtasks.errors import AuthenticationError, ConfigurationError, ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.sql import grants
 from fbtasks.store.session import Session
 
-ROLES: Final = {"producer": "FBTASKS_PRODUCER", "worker": "FBTASKS_WORKER", "operator": "FBTASKS_OPERATOR"}
-"""The roles by the names that people give."""
 _REGULAR: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _LONGEST: Final = 63
 

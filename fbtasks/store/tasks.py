@@ -39,8 +39,8 @@ def claim(
     """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
 
     A suspect comes alone. With *accused* false, those that are suspected for the second time are left to others.
-    *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before it
-    are found only when that is not enough.
+    *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before
+    it are found only when that is not enough.
     """
     claims: list[Claim] = []
     low_rank, low_ms = (None, None) if after is None else (-after.priority, after.start_ms)

@@ -6,8 +6,8 @@ import random
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Outcome, Retry
+from fbtasks.definition import Task
 from fbtasks.errors import TimeLimitExceeded
-from fbtasks.task import Task
 
 _ERROR_TYPE = f"{TimeLimitExceeded.__module__}.{TimeLimitExceeded.__qualname__}"
 

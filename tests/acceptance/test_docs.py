@@ -11,8 +11,8 @@ import click
 import pytest
 
 from fbtasks.cli import main
+from fbtasks.definition import TaskOptions
 from fbtasks.states import TRANSITIONS
-from fbtasks.task import TaskOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from fbtasks.app import FBTasks
+from fbtasks.choices import POOLS
 from fbtasks.errors import ConfigurationError
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.executors.children import ChildExecutor, ChildOptions
 from fbtasks.worker.executors.solo import SoloExecutor
 
-__all__ = ["POOLS", "ChildOptions", "Executor", "make_executor"]
-
-POOLS = ("processes", "threads", "asyncio", "solo")
+__all__ = ["ChildOptions", "Executor", "make_executor"]
 
 
 def make_executor(
