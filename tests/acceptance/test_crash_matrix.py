@@ -72,7 +72,7 @@ def finish_with_a_clean_worker(project, producer, results, wait_for):
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("point", ["register", "heartbeat", "claim", "promote", "finish", "effect"])
+@pytest.mark.parametrize("point", ["register", "heartbeat", "claim", "promote", "finish", "exchange", "effect"])
 def test_a_worker_killed_at(project, producer, wait_for, point, moment):
     results = [producer.send_task("proj.plain", (n,)) for n in range(6)]
     results += [producer.send_task("proj.effect", (n,)) for n in range(3)]
