@@ -34,7 +34,6 @@ INLINE: Final = 4_000
 """The longest payload or result that stays in its row, in bytes."""
 SHORT: Final = (b"D", b"L", b"P")
 """Kinds of outcomes that carry no values."""
-NOTHING: Final = b"0" * 36
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -114,7 +113,7 @@ def large_result(outcome: object) -> bytes | None:
 
 
 def pack_finished(item: Finished) -> bytes:
-    """One record for QUEUE_FINISH_V2. A result longer than INLINE is left out: it goes separately."""
+    """One record for QUEUE_FINISH_V3. A result longer than INLINE is left out: it goes separately."""
     kind, delay = b"L", 0.0
     error_type = message = trace = content_type = ""
     result = b""
@@ -140,7 +139,7 @@ def pack_finished(item: Finished) -> bytes:
 
 
 def unpack_stale(packed: str) -> Iterator[Stale]:
-    """The answer of QUEUE_FINISH_V2: what it did not record."""
+    """The answer of QUEUE_FINISH_V3: what it did not record."""
     for at in range(0, len(packed), 38):
         yield Stale(int(packed[at : at + 19]), int(packed[at + 19 : at + 38]))
 
@@ -150,7 +149,7 @@ def _outcome_record(
 ) -> bytes:
     head = b"%s%019d%019d%015d" % (kind, item.claim.id, item.claim.claim_id, int(item.elapsed * 1000))
     if kind in SHORT:
-        return head + NOTHING
+        return head
     error_type = _clip(error[0], 255, 1020)
     message = _clip(error[1], 1000, 4000)
     trace = _clip(error[2], 24_000, 24_000)

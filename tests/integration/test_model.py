@@ -30,7 +30,7 @@ LEASE = 3.0
 LARGE = b'[["' + b"x" * 5_000 + b'"],{}]'
 SMALL = b"[[],{}]"
 QUEUES = ("a", "b")
-TABLES = ("TASK", "HISTORY", "PAYLOAD", "RESULT", "TASK_ID", "ERROR", "CANCEL", "WORKER", "STAT")
+TABLES = ("TASK", "HISTORY", "PAYLOAD", "RESULT", "TASK_ID", "CANCEL", "WORKER", "STAT")
 TIMES = {
     "QUEUE_TASK": ("RAISE_TIME", "START_TIME", "EXPIRE_TIME", "CLAIM_TIME"),
     "QUEUE_HISTORY": ("RAISE_TIME", "START_TIME", "CLAIM_TIME", "FINISH_TIME"),
@@ -63,7 +63,6 @@ class Row:
     crashes: int = 0
     suspect: int = 0
     started: int = 0
-    error: bool = False
     worker: int | None = None
     claim: int | None = None
     claimed: float = 0.0
@@ -100,7 +99,6 @@ class Model:
         self.move(row, state)
         del self.live[row.id]
         self.cancels.pop(row.id, None)
-        row.error = state is not State.SUCCEEDED
         if state is State.SUCCEEDED:
             row.large = False
         self.past[row.id] = Past(row, state, row.tries + tries, row.crashes, result, self.now)
@@ -118,7 +116,6 @@ class Model:
             self.bury(row, State.CANCELLED)
         elif charge and row.crashes >= limit:
             row.worker = row.claim = None
-            row.error = True
             self.move(row, State.FAILED)
             del self.live[row.id]
             self.past[row.id] = Past(row, State.FAILED, row.tries, row.crashes, False, self.now)
@@ -357,7 +354,6 @@ class Store(RuleBasedStateMachine):
             case Retry(delay):
                 row.tries += 1
                 row.suspect = 0
-                row.error = True
                 row.start = model.now + delay / 3600
                 model.back(row, State.SCHEDULED if delay else State.READY)
             case Released():
@@ -367,7 +363,6 @@ class Store(RuleBasedStateMachine):
             case Crashed(_, charged, limit):
                 row.crashes += charged
                 row.suspect = max(row.suspect, 1)
-                row.error = True
                 model.back(row) if not (charged and row.crashes >= limit) else model.bury(row, State.FAILED)
 
     @precondition(lambda self: self.model.workers)
@@ -525,7 +520,6 @@ class Store(RuleBasedStateMachine):
         self.ids("QUEUE_RESULT", {t for t, p in model.past.items() if p.result})
         self.ids("QUEUE_TASK_ID", {r.id for r in rows if r.task_id})
         self.ids("QUEUE_WORKER", set(model.workers))
-        self.ids("QUEUE_ERROR", {r.id for r in rows if r.error})
         assert dict(self.rows("SELECT ID, TERMINATE FROM QUEUE_CANCEL")) == model.cancels
 
     def ids(self, table, expected):

@@ -87,7 +87,7 @@ def test_roles_are_brought_up_to_date(app):
         grants.give(session, "producer", "ANN")
         for statement in (
             "REVOKE EXECUTE ON PROCEDURE QUEUE_STATE_V1 FROM ROLE FBTASKS_PRODUCER",
-            "GRANT EXECUTE ON PROCEDURE QUEUE_CANCEL_V2 TO ROLE FBTASKS_PRODUCER",
+            "GRANT EXECUTE ON PROCEDURE QUEUE_CANCEL_V1 TO ROLE FBTASKS_PRODUCER",
             "CREATE TABLE MINE (ID INTEGER)",
             "GRANT SELECT ON TABLE MINE TO ROLE FBTASKS_PRODUCER",
         ):
@@ -97,7 +97,7 @@ def test_roles_are_brought_up_to_date(app):
     with app.database.session() as session:
         found = rights(session, "FBTASKS_PRODUCER")
         assert ("QUEUE_STATE_V1", "X") in found
-        assert ("QUEUE_CANCEL_V2", "X") not in found
+        assert ("QUEUE_CANCEL_V1", "X") not in found
         assert ("MINE", "S") in found
         assert not rights(session, "FBTASKS_WORKER")
 
