@@ -4,7 +4,7 @@ Off unless the environment variable FBTASKS_FAULT names one, as ``claim.after`` 
 ``claim.after:3``. With ``claim.after:3:hang`` the process is not killed but hangs there until it gets SIGCONT. With
 FBTASKS_FAULT_FILE this happens to the first process alone that creates the file of that name.
 ``before`` is just before the commit, ``after`` just after it. The points: enqueue, claim, start, finish, effect (a
-transactional task's), heartbeat, rescue, promote, cancel, register.
+transactional task's), heartbeat, rescue, promote, cancel, register; and exchange, a commit that is a finish as well.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ _left = int(_times or 1)
 
 
 def reach(point: str, moment: str) -> None:
-    """Kills this process, or has it hang, when *point* and *moment* are what the environment names."""
+    """Kills this process, or has it hang, when *point* and *moment* are what the environment names.
+
+    A commit that is several points names them with spaces between.
+    """
     global _left
-    if f"{point}.{moment}" != _name:
+    if _name not in [f"{each}.{moment}" for each in point.split()]:
         return
     _left -= 1
     if _left != 0 or not _is_first():

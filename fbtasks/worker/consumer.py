@@ -356,7 +356,7 @@ class Consumer:
 
         try:
             with self._turn.held():
-                stale, claims = self._db.run(work, point="exchange")
+                stale, claims = self._db.run(work, point="exchange finish")
         except (DatabaseUnavailable, ConflictError):
             raise
         except DatabaseError:
