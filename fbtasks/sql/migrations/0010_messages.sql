@@ -313,7 +313,7 @@ BEGIN
             SUSPEND;
     ELSE
         FOR SELECT DISTINCT B.QUEUE_ID FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :EXCHANGE_ID
-                AND (B.PATTERN IS NULL OR :ROUTING_KEY SIMILAR TO B.PATTERN)
+                AND (B.PATTERN IS NULL OR :ROUTING_KEY SIMILAR TO B.PATTERN ESCAPE '\')
             INTO :QUEUE_ID DO
             SUSPEND;
 END^
@@ -348,7 +348,7 @@ BEGIN
                 DATEADD(:TTL MILLISECOND TO :NOW_UTC), :DEAD_EXCHANGE, :DEAD_KEY, :QUEUE, :REASON, M.MESSAGE
                 FROM QUEUE_MSG M WHERE M.ID = :ID;
             INSERT INTO QUEUE_MSG_BODY (ID, DATA) SELECT :COPY_ID, D.DATA FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
-            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 15);
+            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
     END
     DELETE FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
@@ -398,7 +398,7 @@ BEGIN
             DATEADD(:TTL MILLISECOND TO :START_TIME), :EXCHANGE, :ROUTING_KEY, :MESSAGE);
         IF (MESSAGE IS NULL) THEN
             INSERT INTO QUEUE_MSG_BODY (ID, DATA) VALUES (:LAST_ID, :DATA);
-        POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 15);
+        POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         IF (MAX_LENGTH IS NOT NULL) THEN
         BEGIN
             SELECT COUNT(*) FROM QUEUE_MSG M WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 INTO :MANY;
@@ -474,7 +474,7 @@ BEGIN
                 STALE = STALE + 1;
             ELSE IF (QUEUE_ID <> LAST_QUEUE) THEN
             BEGIN
-                POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 15);
+                POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
                 LAST_QUEUE = QUEUE_ID;
             END
         END
@@ -492,7 +492,7 @@ BEGIN
         WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 2 AND M.CONSUMER_ID = :CONSUMER_ID AND M.CLAIM_ID = :CLAIM_ID;
     RELEASED = ROW_COUNT;
     IF (RELEASED > 0) THEN
-        POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 15);
+        POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
     SUSPEND;
 END^
 
@@ -706,7 +706,7 @@ END^
 
 -- Renews a lease. DONE is 0 when the consumer is no longer registered. NEIGHBOURS are the consumers of its host and those
 -- that have been silent for GRACE_MS; one a line, as id;pid;start of the process;milliseconds of silence;host. FIRST_ID is
--- the oldest consumer, who sweeps.
+-- the oldest consumer, who sweeps. Posts an event to itself, by which a consumer knows that events arrive.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_BEAT_V1 (ID BIGINT, LEASE_MS BIGINT, GRACE_MS BIGINT)
 RETURNS (DONE SMALLINT, FIRST_ID BIGINT, NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
@@ -732,6 +732,7 @@ BEGIN
             LEAVE;
         NEIGHBOURS = NEIGHBOURS || LINE;
     END
+    POST_EVENT 'fbtasks:consumer:' || ID;
     SUSPEND;
 END^
 
@@ -755,7 +756,7 @@ BEGIN
             UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
                 REDELIVERED = MAXVALUE(M.REDELIVERED, :REDELIVERED) WHERE CURRENT OF C;
             RELEASED = RELEASED + 1;
-            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 15);
+            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
     FOR SELECT Q.NAME FROM QUEUE_MSG_USE U JOIN QUEUE_MSG_QUEUE Q ON Q.ID = U.QUEUE_ID
         WHERE U.CONSUMER_ID = :CONSUMER_ID INTO :NAME DO
@@ -837,7 +838,7 @@ BEGIN
         BEGIN
             UPDATE QUEUE_MSG SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL, REDELIVERED = 1 WHERE CURRENT OF C;
             RELEASED = RELEASED + 1;
-            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 15);
+            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
     FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.STATE IN (0, 1) AND M.EXPIRE_TIME < :NOW_UTC
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR E DO
