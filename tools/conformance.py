@@ -122,7 +122,7 @@ def celery(url: str, backend: str, redis: str | None, arguments: list[str]) -> i
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=("kombu", "celery"))
-    parser.add_argument("--url", required=True, help="the database, which gets queues and tables")
+    parser.add_argument("--url", required=True, help="a fresh database: the tests expect empty queues")
     parser.add_argument("--backend", help="the result backend, when it is not the same")
     parser.add_argument("--redis", help="HOST:PORT of a Redis that some of Celery's tests use on the side")
     options, arguments = parser.parse_known_args()
