@@ -1,4 +1,4 @@
-"""The result backend ``firebird://`` of Celery: states, results, groups and chords in a table of a Firebird database."""
+"""The result backend ``firebird://`` of Celery: states, results, groups and chords in a table of Firebird."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def _text(key: Any) -> str:
 class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no types
     """Results in the table QUEUE_CELERY.
 
-    A success is never replaced: a task that was thought lost cannot overwrite its successor's result. Who waits is woken
-    by an event. A chord counts its parts, each once. Option (``result_backend_transport_options``): ``auto_migrate``,
+    A success is never replaced: a task that was thought lost cannot overwrite its successor's result. An event wakes
+    who waits. A chord counts its parts, each once. Option (``result_backend_transport_options``): ``auto_migrate``,
     whether the schema is made or brought up to date at the first use (None: for the embedded engine alone).
     """
 
@@ -133,11 +133,11 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def get(self, key: Any) -> bytes | None:
         """A value, or None."""
-        return self._use(lambda t: keyvalues.fetch(t, self.key_t(key)), READ)
+        return self._use(lambda t: keyvalues.fetch(t, _text(key)), READ)
 
     def mget(self, keys: Iterable[Any]) -> list[bytes | None]:
         """Several values, in one transaction."""
-        names = [self.key_t(key) for key in keys]
+        names = [_text(key) for key in keys]
         return self._use(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
 
     def set(self, key: Any, value: Any) -> None:
@@ -146,7 +146,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def _set_with_state(self, key: Any, value: Any, state: str | None) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
-        name = self.key_t(key)
+        name = _text(key)
         # A group is stored as a success as well, and replaced when it is stored again.
         final = state == states.SUCCESS and name.startswith(self.task_keyprefix)
         self._use(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
@@ -157,16 +157,16 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def delete(self, key: Any) -> None:
         """Deletes a value."""
-        self._use(lambda t: keyvalues.delete(t, self.key_t(key)))
+        self._use(lambda t: keyvalues.delete(t, _text(key)))
 
     def incr(self, key: Any) -> int:
         """Counts one more; within :meth:`on_chord_part_return` each part once."""
         part = getattr(self._parts, "part", None)
-        return self._use(lambda t: keyvalues.increment(t, self.key_t(key), part, self._lifetime))
+        return self._use(lambda t: keyvalues.increment(t, _text(key), part, self._lifetime))
 
     def expire(self, key: Any, value: float | None) -> None:
         """Keeps a value for so many seconds from now; without *value* for ever."""
-        self._use(lambda t: keyvalues.expire(t, self.key_t(key), float(value) if value else None))
+        self._use(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> Any:
         """A part of a chord has ended. One that ran twice, after its worker died, is counted once."""
@@ -188,7 +188,12 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     # Waiting.
 
     def wait_for(
-        self, task_id: str, timeout: float | None = None, interval: float = 0.5, no_ack: bool = True, on_interval: Any = None  # noqa: ARG002
+        self,
+        task_id: str,
+        timeout: float | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        on_interval: Any = None,
     ) -> Any:
         """The state of a task that has ended. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
         self._ensure_not_eager()
@@ -209,7 +214,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         raise AssertionError("not reached")
 
     def get_many(
-        self, task_ids: Iterable[str], timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,  # noqa: ARG002
+        self, task_ids: Iterable[str], timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
         on_message: Any = None, on_interval: Any = None, max_iterations: int | None = None, **options: Any,
     ) -> Iterator[tuple[str, Any]]:  # fmt: skip
         """The states of tasks as they end. Raises Celery's ``TimeoutError`` after *timeout* seconds."""

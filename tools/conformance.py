@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".suites"
 
-BINDING = '''
+BINDING = """
 import os
 import kombu, pytest
 import fbtasks.kombu
@@ -75,7 +75,7 @@ class TestEventLoop(common.BaseEventLoop):
 
 class TestFailover(common.BaseFailover):
     pass
-'''
+"""
 
 
 def source(name: str) -> Path:
@@ -93,15 +93,15 @@ def source(name: str) -> Path:
 
 
 def run(folder: Path, arguments: list[str], env: dict[str, str]) -> int:
-    """pytest on a suite; its own configuration is left aside."""
+    """Runs pytest on a suite; its own configuration is left aside."""
     env = {**os.environ, "PYTHONPATH": str(folder), **env}
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider",
-               "-p", "no:rerunfailures", *arguments]  # fmt: skip
+               "-p", "no:rerunfailures", "-o", "python_classes=test_* Test*", *arguments]  # fmt: skip
     return subprocess.run(command, cwd=folder, env=env).returncode
 
 
 def kombu(url: str, arguments: list[str]) -> int:
-    """kombu's base classes, bound to this transport."""
+    """Runs kombu's base classes, bound to this transport."""
     folder = source("kombu")
     bound = folder / "t" / "integration" / "test_firebird_bound.py"
     bound.write_text(BINDING)
@@ -120,6 +120,7 @@ def celery(url: str, backend: str, redis: str | None, arguments: list[str]) -> i
 
 
 def main() -> int:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=("kombu", "celery"))
     parser.add_argument("--url", required=True, help="a fresh database: the tests expect empty queues")

@@ -1,4 +1,4 @@
-"""A transport of kombu: messages in tables of a Firebird database. Importing this makes the scheme ``firebird`` known."""
+"""A transport of kombu: messages in tables of Firebird. Importing this makes the scheme ``firebird`` known."""
 
 from fbtasks.kombu.broker import close_all
 from fbtasks.kombu.channel import Channel

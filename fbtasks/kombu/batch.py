@@ -31,7 +31,7 @@ class PublishBatch:
             self.flush()
 
     def flush(self) -> None:
-        """Publishes what was gathered. Raises :class:`BatchPublishError` when it is not known to have been published."""
+        """Publishes what was gathered. Raises :class:`BatchPublishError` unless it is known to have been published."""
         self._check()
         items, self._items = self._items, []
         if not items:
@@ -40,7 +40,9 @@ class PublishBatch:
             self.channel.publish_all(items)
         except DatabaseError as error:
             self._failed = error
-            raise BatchPublishError(f"The batch of {len(items)} messages was not published, as far as is known.") from error
+            raise BatchPublishError(
+                f"The batch of {len(items)} messages was not published, as far as is known."
+            ) from error
         except BaseException as error:
             self._failed = error
             raise

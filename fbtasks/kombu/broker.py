@@ -117,9 +117,7 @@ class Broker:
     def declare_queue(self, spec: QueueSpec, *, passive: bool) -> QueueFacts | None:
         """See :func:`messages.declare_queue`."""
         kind = {"kind": READ} if passive else {}
-        return self.shared.use(
-            lambda t: messages.declare_queue(t, spec, self._consumer_id, passive=passive), **kind
-        )
+        return self.shared.use(lambda t: messages.declare_queue(t, spec, self._consumer_id, passive=passive), **kind)
 
     def drop_queue(self, name: str, *, if_unused: bool, if_empty: bool) -> bool:
         """See :func:`messages.drop_queue`. Settlements on their way come first."""

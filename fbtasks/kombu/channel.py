@@ -14,9 +14,9 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
+from fbtasks.kombu import qos as quality
 from fbtasks.kombu import topics, wire
 from fbtasks.kombu.batch import PublishBatch
-from fbtasks.kombu.qos import QoS
 from fbtasks.kombu.within import current
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueSpec
@@ -49,10 +49,13 @@ class Source:
 class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     """A channel of the transport. The thread that receives is one; messages are settled from any."""
 
-    QoS = QoS
+    QoS = quality.QoS
     supports_fanout = True
     do_restore = False
     body_encoding = None
+
+    closed: bool
+    connection: Any
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -63,9 +66,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self._queue_of: dict[str, str] = {}
         self._buffer: deque[tuple[Claimed, str]] = deque()
         self._starved = False
-        self.qos = QoS(self)
+        self.qos = quality.QoS(self)
 
-    qos: QoS = None  # type: ignore[assignment]  # replaces the base class's property
+    qos: quality.QoS = None  # type: ignore[assignment]  # set at once; it replaces the base class's property
 
     @property
     def broker(self) -> Any:
@@ -75,14 +78,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     # Exchanges and queues.
 
     def exchange_declare(
-        self, exchange: str | None = None, type: str = "direct", durable: bool = False, auto_delete: bool = False,  # noqa: A002
-        arguments: Any = None, nowait: bool = False, passive: bool = False,  # noqa: ARG002
+        self, exchange: str | None = None, type: str = "direct", durable: bool = False, auto_delete: bool = False,
+        arguments: Any = None, nowait: bool = False, passive: bool = False,
     ) -> None:  # fmt: skip
         """Declares an exchange; with *passive* it must be there already."""
         kind = type or "direct"
         name = exchange or f"amq.{kind}"
         if not passive and kind not in self.exchange_types:
-            raise ChannelError(f"COMMAND_INVALID - exchange type {kind!r} is not one of {', '.join(self.exchange_types)}",
+            raise ChannelError(f"COMMAND_INVALID - exchange type {kind!r}, not one of {', '.join(self.exchange_types)}",
                                (40, 10), "Channel.exchange_declare", "503")  # fmt: skip
         found = self._broker.declare_exchange(name, None if passive else kind, durable=durable, auto_delete=auto_delete)
         if found is None:
@@ -92,7 +95,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 f"Cannot redeclare exchange {name!r}: it is of type {found!r}, not {kind!r}."
             )
 
-    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:  # noqa: ARG002
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         """Deletes an exchange and its bindings."""
         self._broker.drop_exchange(exchange, if_unused=if_unused)
 
@@ -128,7 +131,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self._broker.drop_queue(queue, if_unused=if_unused, if_empty=if_empty)
 
     def queue_bind(
-        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **_: Any  # noqa: ARG002
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,
+        **_: Any,
     ) -> None:
         """Binds a queue to an exchange."""
         name = exchange or "amq.direct"
@@ -139,7 +147,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             raise _not_found("queue", queue, (50, 20), "Channel.queue_bind")
 
     def queue_unbind(
-        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **_: Any  # noqa: ARG002
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,
+        **_: Any,
     ) -> None:
         """Takes a binding away."""
         self._broker.unbind(queue, exchange or "amq.direct", routing_key or "")
@@ -179,7 +192,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def publication(self, message: dict[str, Any], exchange: str, routing_key: str) -> Publication:
         """What a message is for the database."""
         return wire.publication(
-            message, exchange or "", routing_key or "", withhold=self._transport.withhold_eta, fallback=self.deadletter_queue
+            message,
+            exchange or "",
+            routing_key or "",
+            withhold=self._transport.withhold_eta,
+            fallback=self.deadletter_queue,
         )
 
     def publish_all(self, items: list[Publication]) -> None:
@@ -265,8 +282,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def deliver(self) -> int:
         """Claims from the next queue that has something, and delivers. Gives how many messages.
 
-        Those of a consumer without acknowledgements are gone when they are handed over, so they are handed over one at a
-        time: who stops after one, as kombu's mailbox does, loses nothing.
+        Those of a consumer without acknowledgements are gone when they are handed over, so they are handed over one at
+        a time: who stops after one, as kombu's mailbox does, loses nothing.
         """
         if not self._buffer:
             self._receive()
@@ -342,7 +359,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self.qos.hold(found[0], message)
         return message
 
-    def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:  # noqa: ARG002
+    def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Delivers what is there, or waits for it, as the connection does."""
         self._transport.drain_events(self._transport, timeout=timeout)
 
@@ -353,7 +370,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self.qos.ack(delivery_tag, multiple=multiple)
 
     def basic_reject(self, delivery_tag: Any, requeue: bool = False) -> None:
-        """A message is refused; with *requeue* it goes back to its queue, else to the dead-letter exchange or nowhere."""
+        """A message is refused; with *requeue* it goes back to its queue, else to the dead-letter exchange."""
         self.qos.reject(delivery_tag, requeue=requeue)
 
     def basic_recover(self, requeue: bool = False) -> None:
@@ -362,7 +379,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             raise NotImplementedError("Does not support recover(requeue=False)")
         self.qos.restore_unacked()
 
-    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:  # noqa: ARG002
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """Limits how many messages of this channel may be unsettled; 0 without limit."""
         self.qos.prefetch_count = prefetch_count
 
@@ -407,4 +424,3 @@ def _integer(value: Any) -> int | None:
 
 def _not_found(what: str, name: str, method: tuple[int, int], where: str) -> ChannelError:
     return ChannelError(f"NOT_FOUND - no {what} {name!r}", method, where, str(_NOT_FOUND))
-

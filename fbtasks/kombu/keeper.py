@@ -140,7 +140,7 @@ class Keeper:
             self._sweep_at = now + _SWEEP
             self._broker.sweep()
             for queue, number in self._broker.renew_queues().items():
-                if any([transport.renumber(queue, number) for transport in list(self._broker.transports)]):
+                if sum(transport.renumber(queue, number) for transport in list(self._broker.transports)):
                     self._broker.reuse(queue)
 
     def _lost(self) -> None:

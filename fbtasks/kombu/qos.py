@@ -81,7 +81,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
             self._end(tag, messages.GIVEN_BACK)
         return []
 
-    def restore_unacked_once(self, stderr: Any = None) -> None:  # noqa: ARG002
+    def restore_unacked_once(self, stderr: Any = None) -> None:
         """Gives back all that is unsettled."""
         self.restore_unacked()
 

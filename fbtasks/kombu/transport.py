@@ -17,7 +17,7 @@ from fbtasks import clock
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
 from fbtasks.kombu.broker import Broker, broker_for
-from fbtasks.kombu.channel import Channel
+from fbtasks.kombu.channel import Channel as _Channel
 from fbtasks.kombu.wake import Waker
 from fbtasks.store.messages import BUCKETS
 from fbtasks.version import VERSION
@@ -30,13 +30,13 @@ LEASE: Final = 30.0
 class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     """Messages in tables of a Firebird database.
 
-    Options (``transport_options``): ``polling_interval``, seconds between two looks when no event comes (1.0); ``lease``,
-    seconds after which a silent process that cannot be looked at is taken for dead (30); ``withhold_eta``, whether a task
-    with an ETA waits in the database (True); ``auto_migrate``, whether the schema is made or brought up to date at the
+    Options (``transport_options``): ``polling_interval``, seconds between two looks when no event comes (1.0);
+    ``lease``, seconds after which a silent process that cannot be looked at is taken for dead (30); ``withhold_eta``,
+    whether a task with an ETA waits in the database (True); ``auto_migrate``, whether the schema is made or brought up to date at the
     first connection (None: for the embedded engine alone); ``deadletter_queue``, the queue of messages that go nowhere.
     """
 
-    Channel = Channel
+    Channel = _Channel
     can_parse_url = True
     default_port = DEFAULT_PORT
     driver_type = "firebird"
@@ -91,7 +91,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self._broker = broker
         return self
 
-    def close_connection(self, connection: Any) -> None:  # noqa: ARG002  # it is this transport
+    def close_connection(self, connection: Any) -> None:
         """Closes the channels, and gives the connection back."""
         broker = self._broker
         if broker is None:
@@ -129,11 +129,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             self._loop = None
         broker.detach(self)
 
-    def verify_connection(self, connection: Any) -> bool:  # noqa: ARG002
+    def verify_connection(self, connection: Any) -> bool:
         """Whether it is open, here. A database that went away is noticed by what is asked of it next."""
         return self._broker is not None and self._pid == os.getpid()
 
-    def create_channel(self, connection: Any) -> Channel:
+    def create_channel(self, connection: Any) -> _Channel:
         """A channel on this connection."""
         channel = self.Channel(connection)
         self.channels.append(channel)
@@ -181,9 +181,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     def renumber(self, queue: str, number: int) -> bool:
         """Tells the channels a queue's number. Whether it was another one for some."""
-        return any([channel.renumber(queue, number) for channel in list(self.channels)])
+        return sum(channel.renumber(queue, number) for channel in list(self.channels)) > 0
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # noqa: ARG002
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Delivers what is there, or waits for it. Raises :class:`TimeoutError` after *timeout* seconds."""
         deadline = None if timeout is None else clock.monotonic() + timeout
         while not self.deliver():
@@ -218,7 +218,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
                 return self._deliver_one(channels)
         return 0
 
-    def _deliver_one(self, channels: list[Channel]) -> int:
+    def _deliver_one(self, channels: list[_Channel]) -> int:
         for step in range(len(channels)):
             index = (self._turn + step) % len(channels)
             delivered = channels[index].deliver()
@@ -229,18 +229,18 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     # The event loop.
 
-    def register_with_event_loop(self, connection: Any, loop: Any) -> None:  # noqa: ARG002
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """Has *loop* deliver when the database has something."""
         self._loop = loop
         loop.add_reader(self._waker.fileno(), self.on_readable, connection, loop)
         self._waker.wake()
 
-    def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:  # noqa: ARG002
+    def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
         """Ends that."""
         loop.remove_reader(self._waker.fileno())
         self._loop = None
 
-    def on_readable(self, connection: Any, loop: Any) -> None:  # noqa: ARG002
+    def on_readable(self, connection: Any, loop: Any) -> None:
         """Called by the loop. Raises :class:`DatabaseUnavailable` when the connection is lost."""
         self._waker.clear()
         if self._broker is None:
@@ -269,8 +269,8 @@ def url_of(client: Any, text: str | None = None) -> DatabaseURL:
 def keep_queries(client: Any) -> None:
     """Lets the alternates of a failover list keep their query.
 
-    kombu takes an alternate apart itself when it switches to it, and does not know our options; written as a part of the
-    path they come through. And it shows the port of the first URL as those of the others.
+    kombu takes an alternate apart itself when it switches to it, and does not know our options; written as a part of
+    the path they come through. And it shows the port of the first URL as those of the others.
     """
     if client.port is None and client.hostname and "://" in client.hostname:
         with suppress(ConfigurationError):
@@ -286,7 +286,7 @@ def keep_queries(client: Any) -> None:
 
 
 def welcome_celery() -> None:
-    """Has Celery's workers talk to each other here as on its other transports: nothing about it depends on the broker."""
+    """Has Celery's workers talk to each other here as on RabbitMQ: nothing about it depends on the broker."""
     for module, step in (("mingle", "Mingle"), ("gossip", "Gossip")):
         loaded = sys.modules.get(f"celery.worker.consumer.{module}")
         if loaded is not None:

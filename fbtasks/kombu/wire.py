@@ -27,7 +27,9 @@ def publication(
     headers = message.get("headers") or {}
     for name in (exchange, routing_key):
         if len(name) > LONGEST_NAME:
-            raise SerializationError(f"{name!r:.60} has {len(name)} characters; names and keys have {LONGEST_NAME} at most.")
+            raise SerializationError(
+                f"{name!r:.60} has {len(name)} characters; names and keys have {LONGEST_NAME} at most."
+            )
     body = message["body"]
     body = b"" if body is None else body.encode() if isinstance(body, str) else bytes(body)
     head = {
@@ -82,7 +84,7 @@ def payload(claimed: Claimed, message: bytes, tag: int, consumer_tag: str | None
 
 def _priority(value: object) -> int:
     try:
-        return max(0, min(MOST_PRIORITY, int(value)))  # type: ignore[call-overload]  # whatever the caller gave
+        return max(0, min(MOST_PRIORITY, int(value)))  # type: ignore[call-overload,no-any-return]  # whatever the caller gave
     except (TypeError, ValueError):
         return 0
 

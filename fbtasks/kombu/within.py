@@ -1,4 +1,4 @@
-"""Publishing in a transaction of the caller's: the messages are there when it commits, and never were if it does not."""
+"""Publishing in a transaction of the caller's: the messages are there when it commits, and only then."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=No
 def within(connection: Any) -> Iterator[None]:
     """For the block, what this thread publishes is part of the main transaction of *connection*.
 
-    *connection* is one of firebird-driver, to the database that the messages are in (``FBTasks.connect()`` gives one that
-    works for the embedded engine as well). The caller commits or rolls back. Exchanges and queues are declared outside
-    of it, and are there either way. In a transaction of isolation SNAPSHOT, what was declared after it began is not seen,
-    and a message to it goes nowhere.
+    *connection* is one of firebird-driver, to the database that the messages are in (``FBTasks.connect()`` gives one
+    that works for the embedded engine as well). The caller commits or rolls back. Exchanges and queues are declared outside
+    of it, and are there either way. In a transaction of isolation SNAPSHOT, what was declared after it began is not
+    seen, and a message to it goes nowhere.
     """
     token = _connection.set(connection)
     try:

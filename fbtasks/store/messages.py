@@ -21,7 +21,7 @@ LONGEST_NAME: Final = 250
 """Characters that the name of a queue or an exchange, and a routing key, may have."""
 BUCKETS: Final = 14
 EVENTS: Final = tuple(f"fbtasks:message:{number}" for number in range(BUCKETS))
-"""Posted when a message may be claimed: the number of its queue modulo 14. With one's own there are 15, which is the most."""
+"""Posted when a message may be claimed: the number of its queue modulo 14. With one's own there are 15, the most."""
 OWN_EVENT: Final = "fbtasks:consumer:"
 """With the number of a consumer behind it: posted by its heartbeat."""
 BATCH: Final = 200

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from weakref import WeakSet
 
 from fbtasks.config import Settings
+from fbtasks.errors import DuplicateKey
 from fbtasks.store.database import Database
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.session import WRITE, Session, Transaction
@@ -24,6 +25,7 @@ from fbtasks.store.session import WRITE, Session, Transaction
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
 """Seconds for which a fork waits for those who are in the middle of something."""
+_FIRSTS: Final = 5
 
 _all: WeakSet[SharedDatabase] = WeakSet()
 
@@ -58,7 +60,7 @@ class SharedDatabase:
         self._attachers.append(attach)
 
     def use(self, work: Callable[[Transaction], T], kind: bytes = WRITE) -> T:
-        """*work* in a transaction of its own, tried again when another one is in its way. Raises what the store does."""
+        """*work* in a transaction of its own, tried again when another one is in its way."""
         with self._inside():
             return self._database.use(lambda session: self._run(session, work, kind))
 
@@ -69,6 +71,10 @@ class SharedDatabase:
 
     def _run(self, session: Session, work: Callable[[Transaction], T], kind: bytes) -> T:
         try:
+            for _ in range(_FIRSTS):
+                # Two that are the first to declare or to count something: the second finds it there the next time.
+                with suppress(DuplicateKey):
+                    return session.run(work, kind)
             return session.run(work, kind)
         finally:
             self.conflicts += session.take_conflicts()
