@@ -94,7 +94,8 @@ def source(name: str) -> Path:
 
 def run(folder: Path, arguments: list[str], env: dict[str, str]) -> int:
     """Runs pytest on a suite; its own configuration is left aside."""
-    env = {**os.environ, "PYTHONPATH": str(folder), **env}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), **env}
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider",
                "-p", "no:rerunfailures", "-o", "python_classes=test_* Test*", *arguments]  # fmt: skip
     return subprocess.run(command, cwd=folder, env=env).returncode

@@ -90,7 +90,7 @@ class Broker:
 
     def verify(self) -> None:
         """Raises what keeps the database from answering."""
-        self.shared.use(messages.exchanges, READ)
+        self.shared.verify()
         # Only now: the driver's own exit function, which shuts the library down, must run after this one.
         atexit.unregister(close_all)
         atexit.register(close_all)
@@ -160,7 +160,7 @@ class Broker:
 
         Raises :class:`DatabaseUnavailable` when the connection was lost before it is known that it took effect.
         """
-        return [routed for routed, _ in self.shared.use(lambda t: [messages.publish(t, item) for item in items])]
+        return self.shared.use(lambda t: messages.publish(t, items))
 
     def claim(self, queue_id: int, most: int) -> list[Claimed]:
         """Claims up to *most* messages; settlements that wait go with it."""

@@ -30,10 +30,14 @@ LEASE: Final = 30.0
 class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     """Messages in tables of a Firebird database.
 
-    Options (``transport_options``): ``polling_interval``, seconds between two looks when no event comes (1.0);
-    ``lease``, seconds after which a silent process that cannot be looked at is taken for dead (30); ``withhold_eta``,
-    whether a task with an ETA waits in the database (True); ``auto_migrate``, whether the schema is made or brought up to date at the
-    first connection (None: for the embedded engine alone); ``deadletter_queue``, the queue of messages that go nowhere.
+    Options (``transport_options``):
+
+    * ``polling_interval``: seconds between two looks when no event comes (1.0);
+    * ``lease``: seconds after which a silent process that cannot be looked at is taken for dead (30);
+    * ``withhold_eta``: whether a task with an ETA waits in the database (True);
+    * ``auto_migrate``: whether the schema is made or brought up to date at the first connection (None: for the embedded
+      engine alone);
+    * ``deadletter_queue``: the queue of messages that go nowhere.
     """
 
     Channel = _Channel
@@ -181,7 +185,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     def renumber(self, queue: str, number: int) -> bool:
         """Tells the channels a queue's number. Whether it was another one for some."""
-        return sum(channel.renumber(queue, number) for channel in list(self.channels)) > 0
+        return bool(sum(channel.renumber(queue, number) for channel in list(self.channels)))
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Delivers what is there, or waits for it. Raises :class:`TimeoutError` after *timeout* seconds."""

@@ -18,9 +18,9 @@ def within(connection: Any) -> Iterator[None]:
     """For the block, what this thread publishes is part of the main transaction of *connection*.
 
     *connection* is one of firebird-driver, to the database that the messages are in (``FBTasks.connect()`` gives one
-    that works for the embedded engine as well). The caller commits or rolls back. Exchanges and queues are declared outside
-    of it, and are there either way. In a transaction of isolation SNAPSHOT, what was declared after it began is not
-    seen, and a message to it goes nowhere.
+    that works for the embedded engine as well). The caller commits or rolls back. Exchanges and queues are declared
+    outside of it, and are there either way. In a transaction of isolation SNAPSHOT, what was declared after it began is
+    not seen, and a message to it goes nowhere.
     """
     token = _connection.set(connection)
     try:

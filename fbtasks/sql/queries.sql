@@ -216,8 +216,8 @@ SELECT NAME FROM QUEUE_MSG_EXCHANGE ORDER BY NAME
 -- name: msg_publish
 SELECT ROUTED, LAST_ID FROM QUEUE_MSG_PUBLISH_V1(?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: msg_known
-SELECT KNOWN FROM QUEUE_MSG_KNOWN_V1(?)
+-- name: msg_publish_packed
+SELECT COUNTS FROM QUEUE_MSG_PUBLISH_PACKED_V1(?)
 
 -- name: msg_settle
 SELECT STALE FROM QUEUE_MSG_SETTLE_V1(?, ?)

@@ -141,19 +141,57 @@ def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str
     return bool(transaction.value("msg_unbind", queue, exchange, routing_key))
 
 
-def publish(transaction: Transaction, item: Publication) -> tuple[int, int | None]:
-    """Writes one copy for each queue. Gives their number (-1: no such exchange) and the number of the last copy."""
-    large = len(item.message) > INLINE
-    routed, last = transaction.rows(
-        "msg_publish", item.exchange, item.routing_key, item.priority, item.start, item.ttl,
-        None if large else item.message, item.message if large else None, item.fallback,
-    )[0]  # fmt: skip
-    return routed, last
+def publish(transaction: Transaction, items: Iterable[Publication]) -> list[int]:
+    """Writes one copy of each for each of its queues, in this order. Gives their numbers (-1: no such exchange)."""
+    counts: list[int] = []
+    group: list[bytes] = []
+    size = 0
+    for item in items:
+        if len(item.message) > INLINE:
+            counts.extend(_publish_group(transaction, group))
+            counts.append(_publish_large(transaction, item))
+            group, size = [], 0
+            continue
+        record = _pack(item)
+        if size + len(record) > CHUNK:
+            counts.extend(_publish_group(transaction, group))
+            group, size = [], 0
+        group.append(record)
+        size += len(record)
+    counts.extend(_publish_group(transaction, group))
+    return counts
 
 
-def known(transaction: Transaction, number: int) -> bool:
-    """Whether a message is there, claimed or not."""
-    return bool(transaction.value("msg_known", number))
+def _publish_group(transaction: Transaction, group: list[bytes]) -> list[int]:
+    if not group:
+        return []
+    packed: str = transaction.value("msg_publish_packed", b"".join(group))
+    return [int(packed[at : at + 6]) for at in range(0, len(packed), 6)]
+
+
+def _publish_large(transaction: Transaction, item: Publication) -> int:
+    return int(
+        transaction.value(
+            "msg_publish", item.exchange, item.routing_key, item.priority, item.start, item.ttl, None, item.message,
+            item.fallback,
+        )
+    )  # fmt: skip
+
+
+def _pack(item: Publication) -> bytes:
+    exchange, key, fallback = item.exchange.encode(), item.routing_key.encode(), (item.fallback or "").encode()
+    return b"".join(
+        (
+            b"%d" % item.priority,
+            b" " * 15 if item.start is None else b"%015d" % max(0, item.start),
+            b" " * 15 if item.ttl is None else b"%015d" % item.ttl,
+            b"%04d%04d%04d%05d" % (len(exchange), len(key), len(fallback), len(item.message)),
+            exchange,
+            key,
+            fallback,
+            item.message,
+        )
+    )
 
 
 def claim(

@@ -20,7 +20,7 @@ from fbtasks.config import Settings
 from fbtasks.errors import DuplicateKey
 from fbtasks.store.database import Database
 from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import WRITE, Session, Transaction
+from fbtasks.store.session import READ, WRITE, Session, Transaction
 
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
@@ -63,6 +63,10 @@ class SharedDatabase:
         """*work* in a transaction of its own, tried again when another one is in its way."""
         with self._inside():
             return self._database.use(lambda session: self._run(session, work, kind))
+
+    def verify(self) -> None:
+        """Raises what keeps the database from answering."""
+        self.use(lambda transaction: transaction.value("schema_version"), READ)
 
     def use_in_turn(self, work: Callable[[Transaction], T]) -> T:
         """The same, one at a time on this host where the engine is embedded: what claims and deletes side by side."""
