@@ -27,6 +27,19 @@ LEASE: Final = 30.0
 """Seconds without a sign of life after which a consumer that cannot be looked at is taken for dead."""
 
 
+class _NoWaker(Waker):
+    """What a connection has that is not open: nobody waits."""
+
+    def __init__(self) -> None:
+        self.woken = True
+
+    def close(self) -> None:
+        pass
+
+
+_NO_WAKER: Final[Waker] = _NoWaker()
+
+
 class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     """Messages in tables of a Firebird database.
 
@@ -66,7 +79,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self._lease = float(settings.get("lease", LEASE))
         self._auto_migrate = settings.get("auto_migrate")
         self._broker: Broker | None = None
-        self._waker = Waker()
+        self._waker: Waker = _NO_WAKER
         self._pid = os.getpid()
         self._buckets: set[int] = set()
         self._lock = threading.Lock()
@@ -91,6 +104,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             raise DatabaseUnavailable("This connection was inherited by a fork: connect anew.")
         broker = broker_for(url_of(self.client), lease=self._lease, auto_migrate=self._auto_migrate)
         broker.verify()
+        self._waker = Waker()
         broker.attach(self)
         self._broker = broker
         return self
@@ -121,6 +135,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self.channels.clear()
         if inherited:
             self._broker = None
+            self._close_waker()
         else:
             self._detach(broker)
 
@@ -132,6 +147,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
                 self._loop.remove_reader(self._waker.fileno())
             self._loop = None
         broker.detach(self)
+        self._close_waker()
+
+    def _close_waker(self) -> None:
+        waker, self._waker = self._waker, _NO_WAKER
+        waker.close()
 
     def verify_connection(self, connection: Any) -> bool:
         """Whether it is open, here. A database that went away is noticed by what is asked of it next."""
