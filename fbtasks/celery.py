@@ -127,6 +127,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
             store.at_exit = True  # type: ignore[attr-defined]
             atexit.unregister(close_all)
             atexit.register(close_all)
+            store.shared.at_pool_exit(close_all)
         return found
 
     # What KeyValueStoreBackend is built on.

@@ -94,6 +94,7 @@ class Broker:
         # Only now: the driver's own exit function, which shuts the library down, must run after this one.
         atexit.unregister(close_all)
         atexit.register(close_all)
+        self.shared.at_pool_exit(close_all)
 
     def wake(self, names: Iterable[str]) -> None:
         """Tells the transports that events came."""

@@ -12,12 +12,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, TypeVar
 from weakref import WeakSet
 
 from fbtasks.config import Settings
 from fbtasks.errors import DuplicateKey
+from fbtasks.store import zombies
 from fbtasks.store.database import Database
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.session import READ, WRITE, Session, Transaction
@@ -59,9 +60,15 @@ class SharedDatabase:
         self._detachers.append(detach)
         self._attachers.append(attach)
 
+    def at_pool_exit(self, close: Callable[[], None]) -> None:
+        """Has *close* called when this process is one of Celery's pool, and ends: it does so without exit functions."""
+        signals = sys.modules.get("celery.signals")
+        if signals is not None:
+            signals.worker_process_shutdown.connect(lambda **_: close(), weak=False, dispatch_uid=id(self))
+
     def use(self, work: Callable[[Transaction], T], kind: bytes = WRITE) -> T:
         """*work* in a transaction of its own, tried again when another one is in its way."""
-        with self._inside():
+        with self._inside(), self._watched():
             return self._database.use(lambda session: self._run(session, work, kind))
 
     def verify(self) -> None:
@@ -70,8 +77,11 @@ class SharedDatabase:
 
     def use_in_turn(self, work: Callable[[Transaction], T]) -> T:
         """The same, one at a time on this host where the engine is embedded: what claims and deletes side by side."""
-        with self._inside(), self._in_turn():
+        with self._inside(), self._watched(), self._in_turn():
             return self._database.use(lambda session: self._run(session, work, WRITE))
+
+    def _watched(self) -> AbstractContextManager[None]:
+        return zombies.reaped() if self.url.embedded else nullcontext()
 
     def _run(self, session: Session, work: Callable[[Transaction], T], kind: bytes) -> T:
         try:
@@ -163,6 +173,7 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
+    zombies.forget()
     _inherited.extend(_mine)  # their locks and files are the parent's: neither used nor collected
     _mine.clear()
     _all.clear()
