@@ -102,3 +102,16 @@ def test_a_killed_workers_task_runs_again_once_and_soon(celery, wait_for):
     wait_for(lambda: "received" in log.read_text(), 5)
     wait_for(lambda: "succeeded" in log.read_text())
     assert log.read_text().count("received") == 1
+
+
+def test_children_that_are_replaced_after_each_task(celery, wait_for):
+    """The connected master forks for each task, and each child that ends was attached."""
+    worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO", "--max-tasks-per-child", "1")
+    wait_for(lambda: "ready." in log.read_text(), 60)
+    done = celery.run(
+        sys.executable, "-c", "from shop import price\nsent = [price.delay('x', n) for n in range(8)]\n"
+        "print([result.get(timeout=60) for result in sent])",
+    )  # fmt: skip
+    assert done.stdout.strip() == str(list(range(8))), done.stderr + log.read_text()
+    worker.terminate()
+    assert worker.wait(60) == 0
