@@ -97,7 +97,6 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     key_t = _text
     implements_incr = True
-    supports_native_join = True
     persistent = True
 
     def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
@@ -176,6 +175,15 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
             return super().on_chord_part_return(request, state, result, **options)
         finally:
             self._parts.part = None
+
+    @property
+    def supports_native_join(self) -> bool:
+        """Whether many results are waited for together.
+
+        Not where a chord collects its parts, in a pool process: Celery waits there without a limit for what a nested
+        group left undone, while one at a time they are subject to ``result_chord_join_timeout``.
+        """
+        return getattr(self._parts, "part", None) is None
 
     def cleanup(self) -> None:
         """Deletes what has expired (the task ``celery.backend_cleanup`` of beat does this daily)."""
