@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,6 +12,7 @@ from fbtasks.store.database import Database
 
 BUCKETS: Final = 15
 """Result events are posted per id modulo this number, so that few names tell of any number of tasks."""
+EVENTS: Final = tuple(f"fbtasks:result:{bucket}" for bucket in range(BUCKETS))
 
 
 class Waiter:
@@ -33,8 +34,9 @@ class Waiter:
 class ResultListener:
     """Shares one listener among all waits of a process; it is started by the first."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, names: Sequence[str] = EVENTS) -> None:
         self._database = database
+        self._names = names
         self._lock = threading.Lock()
         self._waiters: set[Waiter] = set()
         self._listener: Listener | None = None
@@ -46,8 +48,7 @@ class ResultListener:
         with self._lock:
             self._waiters.add(waiter)
             if self._listener is None or self._listener.may_begin_anew():
-                events = [f"fbtasks:result:{bucket}" for bucket in range(BUCKETS)]
-                self._listener = Listener(self._database, events, self._wake_all)
+                self._listener = Listener(self._database, self._names, self._wake_all)
                 self._listener.start()
         try:
             yield waiter

@@ -187,3 +187,91 @@ SELECT RELEASED FROM QUEUE_ORPHANS_V2(?)
 -- name: stops
 SELECT C.ID FROM QUEUE_CANCEL C JOIN QUEUE_TASK T ON T.ID = C.ID
     WHERE C.TERMINATE = 1 AND T.STATE = 2 AND T.WORKER_ID = ?
+
+-- name: msg_declare_exchange
+SELECT FOUND FROM QUEUE_MSG_DECLARE_EXCHANGE_V1(?, ?, ?, ?)
+
+-- name: msg_drop_exchange
+SELECT DONE FROM QUEUE_MSG_DROP_EXCHANGE_V1(?, ?)
+
+-- name: msg_declare_queue
+SELECT ID, WAITING, CONSUMERS FROM QUEUE_MSG_DECLARE_QUEUE_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: msg_drop_queue
+SELECT DONE FROM QUEUE_MSG_DROP_QUEUE_V1(?, ?, ?, ?)
+
+-- name: msg_bind
+SELECT DONE FROM QUEUE_MSG_BIND_V1(?, ?, ?, ?)
+
+-- name: msg_unbind
+SELECT DONE FROM QUEUE_MSG_UNBIND_V1(?, ?, ?)
+
+-- name: msg_bindings
+SELECT Q.NAME, X.NAME, B.ROUTING_KEY FROM QUEUE_MSG_BINDING B
+    JOIN QUEUE_MSG_QUEUE Q ON Q.ID = B.QUEUE_ID JOIN QUEUE_MSG_EXCHANGE X ON X.ID = B.EXCHANGE_ID
+
+-- name: msg_exchanges
+SELECT NAME FROM QUEUE_MSG_EXCHANGE ORDER BY NAME
+
+-- name: msg_publish
+SELECT ROUTED, LAST_ID FROM QUEUE_MSG_PUBLISH_V1(?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: msg_publish_packed
+EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_PACKED_V1(?)
+
+-- name: msg_settle
+EXECUTE PROCEDURE QUEUE_MSG_SETTLE_V1(?, ?)
+
+-- name: msg_unclaim
+SELECT RELEASED FROM QUEUE_MSG_UNCLAIM_V1(?, ?, ?)
+
+-- name: msg_claim
+SELECT STALE, PACKED FROM QUEUE_MSG_CLAIM_V1(?, ?, ?, ?, ?)
+
+-- name: msg_ready
+EXECUTE PROCEDURE QUEUE_MSG_READY_V1(?)
+
+-- name: msg_body
+SELECT DATA FROM QUEUE_MSG_BODY WHERE ID = ?
+
+-- name: msg_purge
+SELECT PURGED FROM QUEUE_MSG_PURGE_V1(?, ?)
+
+-- name: msg_register
+SELECT ID FROM QUEUE_MSG_REGISTER_V1(?, ?, ?, ?)
+
+-- name: msg_unregister
+EXECUTE PROCEDURE QUEUE_MSG_UNREGISTER_V1(?)
+
+-- name: msg_use
+SELECT ID FROM QUEUE_MSG_USE_V1(?, ?, ?)
+
+-- name: msg_ask
+SELECT ID FROM QUEUE_MSG_ASK_V1(?)
+
+-- name: msg_beat
+SELECT DONE, FIRST_ID, NEIGHBOURS FROM QUEUE_MSG_BEAT_V1(?, ?, ?)
+
+-- name: msg_rescue
+SELECT RELEASED, WHY FROM QUEUE_MSG_RESCUE_V1(?, ?, ?)
+
+-- name: msg_sweep
+SELECT QUEUES, RELEASED, EXPIRED FROM QUEUE_MSG_SWEEP_V1(?)
+
+-- name: celery_set
+SELECT DONE FROM QUEUE_CELERY_SET_V1(?, ?, ?, ?, ?)
+
+-- name: celery_get
+SELECT SHORT_DATA, DATA FROM QUEUE_CELERY_GET_V1(?)
+
+-- name: celery_delete
+SELECT DONE FROM QUEUE_CELERY_DELETE_V1(?)
+
+-- name: celery_increment
+SELECT COUNTER FROM QUEUE_CELERY_INCREMENT_V1(?, ?, ?)
+
+-- name: celery_expire
+SELECT DONE FROM QUEUE_CELERY_EXPIRE_V1(?, ?)
+
+-- name: celery_prune
+SELECT PRUNED FROM QUEUE_CELERY_PRUNE_V1(?)

@@ -160,7 +160,7 @@ def _load(url: DatabaseURL) -> None:
                 warn_root(url.database)
                 _guards[real] = Guard(url.database, _lock_directory)
                 _lock_directory = _guards[real].directory
-                robust.start(_lock_directory)
+            robust.start(_guards[real].directory)
         if not fbapi.has_api():
             if _lock_directory is None:
                 _lock_directory = Path(tempfile.mkdtemp(prefix="fbtasks-lock-"))
@@ -240,11 +240,15 @@ def _cache_folder() -> Path:
 
 
 def _forked() -> None:
-    """In a child: whatever the parent had loaded is not to be used, and its connections not even to be closed."""
+    """In a child: connections that the parent had open are not to be used, and not even to be closed.
+
+    Where none was open the child may open its own: measured, nothing is lost then.
+    """
     global _forked_open
-    if _provider is not None:
+    inherited = [connection for connection in _open if not connection.is_closed()]
+    if inherited:
         _forked_open = True
-        _abandoned.extend(_open)  # kept from the garbage collector, which would detach the parent's
+        _abandoned.extend(inherited)  # kept from the garbage collector, which would detach the parent's
 
 
 _abandoned: list[Any] = []

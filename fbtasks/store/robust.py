@@ -43,7 +43,7 @@ _CONTENDED: Final = 2
 _SHARED: Final = 128
 """A plain mutex between processes; a robust one has other bits."""
 
-_started = threading.Lock()
+_started = False
 
 
 def start(folder: Path) -> None:
@@ -51,8 +51,12 @@ def start(folder: Path) -> None:
 
     Does nothing where threads cannot be looked at: other systems than Linux, or other C libraries than glibc.
     """
+    global _started
+    if _started:
+        return
     possible = sys.platform == "linux" and _FUTEX is not None and platform.libc_ver()[0] == "glibc"
-    if possible and os.path.exists("/proc/self/task") and _started.acquire(blocking=False):
+    if possible and os.path.exists("/proc/self/task"):
+        _started = True
         threading.Thread(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-robust", daemon=True).start()
 
 
@@ -158,3 +162,13 @@ def _post(event: int, libc: Any) -> None:
         ctypes.c_int.from_address(event).value += 1
         libc.pthread_cond_broadcast(condition)
         libc.pthread_mutex_unlock(mutex)
+
+
+def _forked() -> None:
+    """In a child: the parent's thread is not there."""
+    global _started
+    _started = False
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forked)

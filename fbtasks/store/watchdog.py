@@ -7,6 +7,8 @@ wait then ends with an error.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -69,3 +71,14 @@ def _look() -> None:
                 _waits.pop(number, None)
                 with suppress(Exception):
                     abort(connection)
+
+
+def _forked() -> None:
+    """In a child: the parent's thread is not there, and what the parent waits for is the parent's."""
+    global _thread
+    _thread = None
+    _waits.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forked)

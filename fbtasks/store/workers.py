@@ -48,11 +48,12 @@ def heartbeat(
     alive, version, parked, stops, packed = transaction.rows(
         "heartbeat", worker_id, int(lease * 1000), draining, conflicts, int(grace * 1000)
     )[0]
-    neighbours = tuple(_neighbour(line) for line in bytes(packed).decode().split("\n") if line)
+    neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("\n") if line)
     return Pulse(bool(alive), version, bool(parked), bool(stops), neighbours)
 
 
-def _neighbour(line: str) -> Neighbour:
+def neighbour(line: str) -> Neighbour:
+    """One line of the neighbours that a heartbeat tells of."""
     worker_id, pid, pid_start, silence, host = line.split(";", 4)
     return Neighbour(int(worker_id), int(pid), int(pid_start), int(silence) / 1000, host)
 

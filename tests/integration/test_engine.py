@@ -57,7 +57,8 @@ def test_two_users_of_one_group_share_a_file():
                 shutil.copytree(
                     path, packages, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "mypy*")
                 )
-        shutil.copytree(Path(engine.__file__).parents[1], packages / "fbtasks", dirs_exist_ok=True)
+        for name in ("fbtasks", "fbtasks_scheme"):
+            shutil.copytree(Path(engine.__file__).parents[2] / name, packages / name, dirs_exist_ok=True)
         data = folder / "data"
         data.mkdir()
         os.chown(data, -1, group)

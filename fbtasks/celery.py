@@ -1,0 +1,271 @@
+"""The result backend ``firebird://`` of Celery: states, results, groups and chords in a table of Firebird."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from celery import states
+from celery.backends.base import KeyValueStoreBackend
+from celery.exceptions import TimeoutError as CeleryTimeout
+
+from fbtasks import clock
+from fbtasks.config import DatabaseURL, Settings
+from fbtasks.errors import ConflictError, DatabaseUnavailable
+from fbtasks.notify.results import ResultListener, Waiter
+from fbtasks.store import keyvalues
+from fbtasks.store.session import READ, WAIT, Transaction
+from fbtasks.store.shared import SharedDatabase
+
+T = TypeVar("T")
+_POLL: Final = 1.0
+"""Seconds between two looks when no event comes."""
+_FIRST_POLLS: Final = 0.05
+_POOL: Final = 10
+
+_stores: dict[tuple[str, str | None, bool | None], Store] = {}
+_lock = threading.Lock()
+
+
+class Store:
+    """One database as the backends of this process use it."""
+
+    def __init__(self, url: DatabaseURL, auto_migrate: bool | None) -> None:
+        self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
+        self._listener = ResultListener(self.shared.database, keyvalues.EVENTS)
+        self.shared.around_fork(self._listener.close, lambda: None)
+
+    @contextmanager
+    def waiter(self) -> Iterator[Waiter]:
+        """A wait, woken when a value was stored."""
+        with self._listener.waiter() as waiter:
+            yield waiter
+
+    def close(self) -> None:
+        """Stops listening and closes the connections."""
+        self._listener.close()
+        self.shared.close()
+
+
+def store_for(url: DatabaseURL, auto_migrate: bool | None) -> Store:
+    """The store of this process for *url*."""
+    key = (str(url), url.password, auto_migrate)
+    with _lock:
+        store = _stores.get(key)
+        if store is None or store.shared.inherited:
+            store = _stores[key] = Store(url, auto_migrate)
+        return store
+
+
+def close_all() -> None:
+    """Closes the connections of all backends of this process."""
+    with _lock:
+        stores = list(_stores.values())
+        _stores.clear()
+    for store in stores:
+        if not store.shared.inherited:
+            store.close()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _kept.extend(_stores.values())  # the parent's, with its locks: neither used nor collected
+    _stores.clear()
+
+
+_kept: list[Store] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _text(key: Any) -> str:
+    return key.decode() if isinstance(key, bytes) else str(key)
+
+
+class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no types
+    """Results in the table QUEUE_CELERY.
+
+    A success is never replaced: a task that was thought lost cannot overwrite its successor's result. An event wakes
+    who waits. A chord counts its parts, each once. Option (``result_backend_transport_options``): ``auto_migrate``,
+    whether the schema is made or brought up to date at the first use (None: for the embedded engine alone).
+    """
+
+    key_t = _text
+    implements_incr = True
+    persistent = True
+
+    def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.url = url
+        self._address = DatabaseURL.parse(url or "")
+        settings = app.conf.get("result_backend_transport_options") or {}
+        self._auto_migrate = settings.get("auto_migrate")
+        self._parts = threading.local()
+
+    def as_uri(self, include_password: bool = False) -> str:
+        """The URL, without the password unless it is asked for."""
+        return self.url or "" if include_password else str(self._address).replace(":***@", ":**@")
+
+    def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        return super().__reduce__(args, {**(kwargs or {}), "expires": self.expires, "url": self.url})
+
+    @property
+    def _store(self) -> Store:
+        return store_for(self._address, self._auto_migrate)
+
+    def _use(self, work: Callable[[Transaction], T], kind: bytes = WAIT) -> T:
+        store = self._store
+        found = store.shared.use(work, kind)
+        # Only now: the driver's own exit function, which shuts the library down, must run after this one.
+        if not getattr(store, "at_exit", False):
+            store.at_exit = True  # type: ignore[attr-defined]
+            atexit.unregister(close_all)
+            atexit.register(close_all)
+            store.shared.at_pool_exit(close_all)
+        return found
+
+    # What KeyValueStoreBackend is built on.
+
+    def get(self, key: Any) -> bytes | None:
+        """A value, or None."""
+        return self._use(lambda t: keyvalues.fetch(t, _text(key)), READ)
+
+    def mget(self, keys: Iterable[Any]) -> list[bytes | None]:
+        """Several values, in one transaction."""
+        names = [_text(key) for key in keys]
+        return self._use(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
+
+    def set(self, key: Any, value: Any) -> None:
+        """Stores a value."""
+        self._set_with_state(key, value, None)
+
+    def _set_with_state(self, key: Any, value: Any, state: str | None) -> None:
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        name = _text(key)
+        # A group is stored as a success as well, and replaced when it is stored again.
+        final = state == states.SUCCESS and name.startswith(self.task_keyprefix)
+        self._use(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
+
+    @property
+    def _lifetime(self) -> float | None:
+        return float(self.expires) if self.expires else None
+
+    def delete(self, key: Any) -> None:
+        """Deletes a value."""
+        self._use(lambda t: keyvalues.delete(t, _text(key)))
+
+    def incr(self, key: Any) -> int:
+        """Counts one more; within :meth:`on_chord_part_return` each part once."""
+        part = getattr(self._parts, "part", None)
+        return self._use(lambda t: keyvalues.increment(t, _text(key), part, self._lifetime))
+
+    def expire(self, key: Any, value: float | None) -> None:
+        """Keeps a value for so many seconds from now; without *value* for ever."""
+        self._use(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> Any:
+        """A part of a chord has ended. One that ran twice, after its worker died, is counted once."""
+        self._parts.part = str(request.id)
+        try:
+            return super().on_chord_part_return(request, state, result, **options)
+        finally:
+            self._parts.part = None
+
+    @property
+    def supports_native_join(self) -> bool:
+        """Whether many results are waited for together.
+
+        Not where a chord collects its parts, in a pool process: Celery waits there without a limit for what a nested
+        group left undone, while one at a time they are subject to ``result_chord_join_timeout``.
+        """
+        return getattr(self._parts, "part", None) is None
+
+    def cleanup(self) -> None:
+        """Deletes what has expired (the task ``celery.backend_cleanup`` of beat does this daily)."""
+        while self._use(keyvalues.prune) == keyvalues.BATCH:
+            pass
+
+    def exception_safe_to_retry(self, exc: BaseException) -> bool:
+        """Whether what failed may be tried again: storing twice is storing once."""
+        return isinstance(exc, (DatabaseUnavailable, ConflictError))
+
+    # Waiting.
+
+    def wait_for(
+        self,
+        task_id: str,
+        timeout: float | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        on_interval: Any = None,
+    ) -> Any:
+        """The state of a task that has ended. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
+        self._ensure_not_eager()
+        meta = self.get_task_meta(task_id)
+        if meta["status"] in states.READY_STATES:
+            return meta
+        deadline = None if timeout is None else clock.monotonic() + timeout
+        with self._store.waiter() as waiter:
+            for pause in _pauses(deadline):
+                meta = self.get_task_meta(task_id)
+                if meta["status"] in states.READY_STATES:
+                    return meta
+                if on_interval:
+                    on_interval()
+                if pause is None:
+                    raise CeleryTimeout("The operation timed out.")
+                waiter.wait(pause)
+        raise AssertionError("not reached")
+
+    def get_many(
+        self, task_ids: Iterable[str], timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
+        on_message: Any = None, on_interval: Any = None, max_iterations: int | None = None, **options: Any,
+    ) -> Iterator[tuple[str, Any]]:  # fmt: skip
+        """The states of tasks as they end. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
+        left = {str(task_id) for task_id in task_ids}
+        deadline = None if timeout is None else clock.monotonic() + timeout
+        rounds = 0
+
+        def look() -> list[tuple[str, Any]]:
+            found = list(super(FirebirdBackend, self).get_many(
+                set(left), interval=0, on_message=on_message, max_iterations=1, **options
+            ))  # fmt: skip
+            left.difference_update(task_id for task_id, _ in found)
+            return found
+
+        yield from look()
+        if not left:
+            return
+        with self._store.waiter() as waiter:
+            for pause in _pauses(deadline):
+                yield from look()
+                if not left:
+                    return
+                if pause is None:
+                    raise CeleryTimeout(f"Operation timed out ({timeout})")
+                if on_interval:
+                    on_interval()
+                rounds += 1
+                if max_iterations and rounds >= max_iterations:
+                    return
+                waiter.wait(pause)
+
+
+def _pauses(deadline: float | None) -> Iterator[float | None]:
+    """How long to wait before each next look; None when the time is over.
+
+    The first ones are short: the listener may still be connecting.
+    """
+    longest = _FIRST_POLLS
+    while True:
+        left = None if deadline is None else deadline - clock.monotonic()
+        if left is not None and left <= 0:
+            yield None
+            return
+        yield longest if left is None else min(longest, left)
+        longest = min(2 * longest, _POLL)

@@ -1,0 +1,63 @@
+"""Several publications in one transaction: what ``Producer.batch()`` uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kombu.exceptions import BatchPublishError
+
+from fbtasks.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from fbtasks.kombu.channel import Channel
+    from fbtasks.store.messages import Publication
+
+
+class PublishBatch:
+    """Gathers messages, and publishes up to *max_size* of them at a time: all or none."""
+
+    def __init__(self, channel: Channel, max_size: int) -> None:
+        self.channel = channel
+        self.max_size = max_size
+        self._items: list[Publication] = []
+        self._failed: BaseException | None = None
+        self._over = False
+
+    def publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **_: Any) -> None:
+        """Takes a message."""
+        self._check()
+        self._items.append(self.channel.publication(message, exchange, routing_key))
+        if len(self._items) >= self.max_size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Publishes what was gathered. Raises :class:`BatchPublishError` unless it is known to have been published."""
+        self._check()
+        items, self._items = self._items, []
+        if not items:
+            return
+        try:
+            self.channel.publish_all(items)
+        except DatabaseError as error:
+            self._failed = error
+            raise BatchPublishError(
+                f"The batch of {len(items)} messages was not published, as far as is known."
+            ) from error
+        except BaseException as error:
+            self._failed = error
+            raise
+
+    def discard(self) -> None:
+        """Forgets what was gathered."""
+        self._over = True
+        self._items.clear()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._over = True
+
+    def _check(self) -> None:
+        if self._over:
+            raise RuntimeError("This batch has ended.")
+        if self._failed is not None:
+            raise BatchPublishError("This batch has failed before.") from self._failed

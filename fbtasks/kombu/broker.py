@@ -1,0 +1,425 @@
+"""What the transports of one process share for one database: connections, the consumer's registration, settlements.
+
+A process is one consumer in the database, whatever connections and channels it has. It renews one lease, and dies as a
+whole; what a channel leaves behind is given back by name.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from fbtasks.config import DatabaseURL, Settings
+from fbtasks.errors import DatabaseError
+from fbtasks.kombu.keeper import LINGER, Keeper
+from fbtasks.store import messages
+from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec
+from fbtasks.store.session import READ, Transaction
+from fbtasks.store.shared import SharedDatabase
+from fbtasks.worker import hosts
+
+if TYPE_CHECKING:
+    from fbtasks.kombu.transport import Transport
+
+logger = logging.getLogger("fbtasks.kombu")
+_PIGGYBACK: Final = 800
+"""Settlements that travel with a claim, at most."""
+_POOL: Final = 10
+
+_brokers: dict[tuple[str, str | None, bool | None], Broker] = {}
+_lock = threading.Lock()
+
+
+class Broker:
+    """One database as the transports of this process use it. Every method may be called from any thread."""
+
+    def __init__(self, url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> None:
+        self.url = url
+        self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
+        self.lease = lease
+        self.transports: WeakSet[Transport] = WeakSet()
+        self._lock = threading.RLock()
+        self._claims = count(1)
+        self._consumer_id: int | None = None
+        self._uses: Counter[str] = Counter()
+        self._settled: list[bytes] = []
+        self._flushing = threading.Lock()
+        self._uncertain: list[tuple[int, int, int]] = []
+        self._forgotten: set[str] = set()
+        self._keeper: Keeper | None = None
+        self._users = 0
+        self.shared.around_fork(self._before_fork, self._after_fork)
+
+    # What transports are to it.
+
+    def attach(self, transport: Transport) -> None:
+        """Another transport begins."""
+        with self._lock:
+            self.transports.add(transport)
+            self._users += 1
+
+    def detach(self, transport: Transport) -> None:
+        """A transport ends; with the last one the connections are closed after a while."""
+        with self._lock:
+            self.transports.discard(transport)
+            self._users -= 1
+            idle = self._users == 0
+        if idle:
+            if self._keeper is not None:
+                self._keeper.linger()
+            else:
+                timer = threading.Timer(LINGER, self._close_if_idle)
+                timer.daemon = True
+                timer.start()
+
+    def _close_if_idle(self) -> None:
+        if self.idle and not self.shared.inherited and self._keeper is None:
+            self.shared.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transport is attached."""
+        return self._users == 0
+
+    def verify(self) -> None:
+        """Raises what keeps the database from answering."""
+        self.shared.verify()
+        # Only now: the driver's own exit function, which shuts the library down, must run after this one.
+        atexit.unregister(close_all)
+        atexit.register(close_all)
+        self.shared.at_pool_exit(close_all)
+
+    def wake(self, names: Iterable[str]) -> None:
+        """Tells the transports that events came."""
+        buckets = {int(name.rpartition(":")[2]) for name in names if not name.startswith(messages.OWN_EVENT)}
+        if buckets:
+            for transport in list(self.transports):
+                transport.wake(buckets)
+
+    # What is declared.
+
+    def declare_exchange(self, name: str, kind: str | None, *, durable: bool, auto_delete: bool) -> str | None:
+        """See :func:`messages.declare_exchange`."""
+        return self.shared.use(
+            lambda t: messages.declare_exchange(t, name, kind, durable=durable, auto_delete=auto_delete)
+        )
+
+    def drop_exchange(self, name: str, *, if_unused: bool) -> bool:
+        """See :func:`messages.drop_exchange`."""
+        return self.shared.use(lambda t: messages.drop_exchange(t, name, if_unused=if_unused))
+
+    def declare_queue(self, spec: QueueSpec, *, passive: bool) -> QueueFacts | None:
+        """See :func:`messages.declare_queue`."""
+        kind = {"kind": READ} if passive else {}
+        return self.shared.use(lambda t: messages.declare_queue(t, spec, self._consumer_id, passive=passive), **kind)
+
+    def drop_queue(self, name: str, *, if_unused: bool, if_empty: bool) -> bool:
+        """See :func:`messages.drop_queue`. Settlements on their way come first."""
+        self.flush()
+        return self.shared.use(
+            lambda t: messages.drop_queue(t, name, self._consumer_id, if_unused=if_unused, if_empty=if_empty)
+        )
+
+    def bind(self, queue: str, exchange: str, routing_key: str, pattern: str | None) -> int:
+        """See :func:`messages.bind`."""
+        return self.shared.use(lambda t: messages.bind(t, queue, exchange, routing_key, pattern))
+
+    def unbind(self, queue: str, exchange: str, routing_key: str) -> bool:
+        """See :func:`messages.unbind`."""
+        return self.shared.use(lambda t: messages.unbind(t, queue, exchange, routing_key))
+
+    def bindings(self) -> list[tuple[str, str, str]]:
+        """See :func:`messages.bindings`."""
+        return self.shared.use(messages.bindings, READ)
+
+    def exchanges(self) -> list[str]:
+        """See :func:`messages.exchanges`."""
+        return self.shared.use(messages.exchanges, READ)
+
+    def purge(self, queue: str) -> int | None:
+        """Deletes what waits in a queue. Gives how many messages; None when there is no such queue."""
+        total = 0
+        while True:
+            gone = self.shared.use_in_turn(lambda t: messages.purge(t, queue))
+            if gone is None:
+                return None
+            total += gone
+            if gone < messages.BATCH:
+                return total
+
+    # Messages.
+
+    def publish(self, items: list[Publication]) -> list[int]:
+        """Publishes in one transaction. Gives for each to how many queues it went (-1: no such exchange).
+
+        Raises :class:`DatabaseUnavailable` when the connection was lost before it is known that it took effect.
+        """
+        return self.shared.use(lambda t: messages.publish(t, items))
+
+    def claim(self, queue_id: int, most: int) -> list[Claimed]:
+        """Claims up to *most* messages; settlements that wait go with it."""
+        while True:
+            consumer_id = self.register()
+            claim_id = next(self._claims)
+            with self._flushing:
+                records = self._take(_PIGGYBACK)
+                try:
+                    found = self.shared.use_in_turn(
+                        lambda t: messages.claim(t, consumer_id, claim_id, queue_id, most, b"".join(records))  # noqa: B023
+                    )
+                except BaseException:
+                    self._put_back(records)
+                    with self._lock:
+                        self._uncertain.append((consumer_id, claim_id, queue_id))
+                    raise
+            if found is not None:
+                return found
+            self._struck(consumer_id)
+
+    def ask(self, queue: str) -> int | None:
+        """The number of a queue that is asked for a message; None: there is none."""
+        return self.shared.use(lambda t: messages.ask(t, queue))
+
+    def ready(self, queues: Iterable[int]) -> tuple[set[int], float | None]:
+        """See :func:`messages.ready`."""
+        numbers = list(queues)
+        return self.shared.use(lambda t: messages.ready(t, numbers), READ)
+
+    def body(self, number: int) -> bytes | None:
+        """See :func:`messages.body`."""
+        return self.shared.use(lambda t: messages.body(t, number), READ)
+
+    def settle(self, record: bytes) -> None:
+        """Takes a settlement (see :meth:`Claimed.settle`); it is written within milliseconds, with others."""
+        with self._lock:
+            self._settled.append(record)
+            first = len(self._settled) == 1
+        if first and self._keeper is not None:
+            self._keeper.flush_soon()
+
+    def flush(self) -> None:
+        """Writes the settlements that wait, and gives back claims whose answer was lost."""
+        with self._flushing:
+            records = self._take(len(self._settled))
+            consumer_id = self._consumer_id
+            if records and consumer_id is not None:
+                try:
+                    for chunk in messages.chunks(records):
+                        self.shared.use_in_turn(lambda t, c=chunk: messages.settle(t, consumer_id, c))  # type: ignore[misc]
+                except BaseException:
+                    self._put_back(records)
+                    raise
+        with self._lock:
+            uncertain, self._uncertain = self._uncertain, []
+        while uncertain:
+            try:
+                self.shared.use_in_turn(lambda t: messages.unclaim(t, *uncertain[-1]))
+            except BaseException:
+                with self._lock:
+                    self._uncertain.extend(uncertain)
+                raise
+            uncertain.pop()
+
+    def _take(self, most: int) -> list[bytes]:
+        with self._lock:
+            records, self._settled = self._settled[:most], self._settled[most:]
+        return records
+
+    def _put_back(self, records: list[bytes]) -> None:
+        with self._lock:
+            self._settled[:0] = records
+
+    # The consumer.
+
+    def register(self) -> int:
+        """The number of this process among the consumers; it is registered the first time."""
+        if self._consumer_id is not None:
+            return self._consumer_id
+        with self._lock:
+            if self._consumer_id is None:
+                pid = os.getpid()
+                host, begun = hosts.host_name(), hosts.start_ticks(pid)
+                number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.lease))
+                for queue in list(self._uses):
+                    self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
+                self._consumer_id = number
+                if self._keeper is None:
+                    self._keeper = Keeper(self)
+                    self._keeper.start()
+                else:
+                    self._keeper.renamed()
+            return self._consumer_id
+
+    @property
+    def consumer_id(self) -> int | None:
+        """The number of this process among the consumers, None when it is none."""
+        return self._consumer_id
+
+    def _struck(self, consumer_id: int) -> None:
+        """This process was taken for dead: its claims are somebody else's now, and it begins anew."""
+        with self._lock:
+            if self._consumer_id == consumer_id:
+                logger.warning("Consumer %d was taken for dead; its messages are delivered again.", consumer_id)
+                self._consumer_id = None
+
+    def begin(self, queue: str) -> int | None:
+        """One more consumer of a queue begins here. Gives the queue's number; None: there is none."""
+        consumer_id = self.register()
+        number = self.shared.use(lambda t: messages.use(t, consumer_id, queue, begins=True))
+        if number is not None:
+            with self._lock:
+                self._uses[queue] += 1
+        return number
+
+    def cease(self, queue: str) -> None:
+        """One consumer of a queue ends here; an auto-delete queue goes with the last."""
+        with self._lock:
+            self._uses[queue] -= 1
+            last = self._uses[queue] <= 0
+            if last:
+                del self._uses[queue]
+        consumer_id = self._consumer_id
+        if last and consumer_id is not None:
+            self.flush()
+            self.shared.use(lambda t: messages.use(t, consumer_id, queue, begins=False))
+
+    def forget_use(self, queue: str) -> None:
+        """A consumer was lost with its connection; the database is told when it answers again, unless it came back."""
+        with self._lock:
+            self._uses[queue] -= 1
+            if self._uses[queue] <= 0:
+                del self._uses[queue]
+                self._forgotten.add(queue)
+
+    def _tell_forgotten(self, consumer_id: int) -> None:
+        with self._lock:
+            gone = [queue for queue in self._forgotten if queue not in self._uses]
+            self._forgotten.clear()
+        for queue in gone:
+            self.shared.use(lambda t, q=queue: messages.use(t, consumer_id, q, begins=False))  # type: ignore[misc]
+
+    def beat(self, grace: float) -> None:
+        """Renews the lease, and takes back what dead neighbours held."""
+        consumer_id = self._consumer_id
+        if consumer_id is None:
+            if self._uses:
+                self.register()
+            return
+        done, self.sweeps, neighbours = self.shared.use(
+            lambda t: messages.beat(t, consumer_id, lease=self.lease, grace=grace)
+        )
+        if not done:
+            self._struck(consumer_id)
+            self.register()
+            return
+        for other in neighbours:
+            gone = hosts.is_gone(other.host, other.pid, other.pid_start)
+            if not gone and other.silence < grace:
+                continue
+            released, why = self.shared.use_in_turn(
+                lambda t, n=other.worker_id, g=gone: messages.rescue(t, n, gone=g, grace=grace)  # type: ignore[misc]
+            )
+            if why is not None:
+                logger.warning(
+                    "Consumer %d on %s is dead: %s. %d of its messages are delivered again.",
+                    other.worker_id, other.host.partition("/")[0], why, released,
+                )  # fmt: skip
+
+    sweeps = False
+    """Whether this process is the one that sweeps, as the last heartbeat told."""
+
+    def sweep(self) -> None:
+        """Takes away what is over, where it is this process's turn."""
+        if self._consumer_id is not None and self._forgotten:
+            self._tell_forgotten(self._consumer_id)
+        while self.sweeps:
+            found = self.shared.use_in_turn(messages.sweep)
+            if max(found) < messages.BATCH:
+                return
+
+    def renew_queues(self) -> dict[str, int]:
+        """The numbers of the queues consumed here: one that was deleted and declared again has another one."""
+        consumer_id = self._consumer_id
+        if consumer_id is None:
+            return {}
+        with self._lock:
+            names = list(self._uses)
+
+        def look(transaction: Transaction) -> dict[str, int]:
+            found = {}
+            for name in names:
+                number = messages.ask(transaction, name)
+                if number is not None:
+                    found[name] = number
+            return found
+
+        return self.shared.use(look) if names else {}
+
+    def reuse(self, queue: str) -> None:
+        """Notes anew that this process consumes from *queue*."""
+        consumer_id = self._consumer_id
+        if consumer_id is not None:
+            self.shared.use(lambda t: messages.use(t, consumer_id, queue, begins=True))
+
+    # Its end.
+
+    def close(self) -> None:
+        """Writes what waits, strikes this process off the consumers and closes the connections."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.stop()
+        try:
+            self.flush()
+            consumer_id, self._consumer_id = self._consumer_id, None
+            if consumer_id is not None:
+                self.shared.use_in_turn(lambda t: messages.unregister(t, consumer_id))
+        except DatabaseError as error:
+            logger.info("Not struck off at the end: %s", error)
+        self.shared.close()
+
+    def _before_fork(self) -> None:
+        if self._keeper is not None:
+            self._keeper.pause()
+
+    def _after_fork(self) -> None:
+        if self._keeper is not None:
+            self._keeper.resume()
+
+
+def broker_for(url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> Broker:
+    """The broker of this process for *url*; the first caller's options count."""
+    key = (str(url), url.password, auto_migrate)
+    with _lock:
+        broker = _brokers.get(key)
+        if broker is None or broker.shared.inherited:
+            broker = _brokers[key] = Broker(url, lease=lease, auto_migrate=auto_migrate)
+        return broker
+
+
+def close_all() -> None:
+    """Closes the connections of all transports of this process that are not in use any more."""
+    with _lock:
+        brokers = list(_brokers.values())
+        _brokers.clear()
+    for broker in brokers:
+        if not broker.shared.inherited:
+            broker.close()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _kept.extend(_brokers.values())  # the parent's, with its locks: neither used nor collected
+    _brokers.clear()
+
+
+_kept: list[Broker] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

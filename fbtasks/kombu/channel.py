@@ -1,0 +1,423 @@
+"""A channel: declares, publishes, consumes. Exchanges, queues and bindings are in the database, where all see them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+from amqp.protocol import queue_declare_ok_t
+from kombu.exceptions import ChannelError
+from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
+from kombu.utils.uuid import uuid
+
+from fbtasks.kombu import qos as quality
+from fbtasks.kombu import topics, wire
+from fbtasks.kombu.batch import PublishBatch
+from fbtasks.kombu.within import current
+from fbtasks.store import messages
+from fbtasks.store.messages import Claimed, Publication, QueueSpec
+
+_UNLIMITED: Final = 100
+"""Messages that a channel without prefetch limit claims at once."""
+_NOT_FOUND: Final = 404
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One consumer of one queue on one channel."""
+
+    tag: str
+    queue: str
+    no_ack: bool
+    callback: Callable[[Any], object]
+
+
+@dataclass(slots=True)
+class Source:
+    """A queue as a channel consumes from it."""
+
+    number: int
+    subscriptions: deque[Subscription] = field(default_factory=deque)
+    hot: bool = True
+    """Whether there may be something to claim."""
+
+
+class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
+    """A channel of the transport. The thread that receives is one; messages are settled from any."""
+
+    QoS = quality.QoS
+    supports_fanout = True
+    do_restore = False
+    body_encoding = None
+
+    closed: bool
+    connection: Any
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
+        self._transport = connection
+        self._broker = connection.broker
+        self._tags = count(1)
+        self._sources: dict[str, Source] = {}
+        self._queue_of: dict[str, str] = {}
+        self._buffer: deque[tuple[Claimed, str]] = deque()
+        self._starved = False
+        self.qos = quality.QoS(self)
+
+    qos: quality.QoS = None  # type: ignore[assignment]  # set at once; it replaces the base class's property
+
+    @property
+    def broker(self) -> Any:
+        """The broker of the connection."""
+        return self._broker
+
+    # Exchanges and queues.
+
+    def exchange_declare(
+        self, exchange: str | None = None, type: str = "direct", durable: bool = False, auto_delete: bool = False,
+        arguments: Any = None, nowait: bool = False, passive: bool = False,
+    ) -> None:  # fmt: skip
+        """Declares an exchange; with *passive* it must be there already."""
+        kind = type or "direct"
+        name = exchange or f"amq.{kind}"
+        if not passive and kind not in self.exchange_types:
+            raise ChannelError(f"COMMAND_INVALID - exchange type {kind!r}, not one of {', '.join(self.exchange_types)}",
+                               (40, 10), "Channel.exchange_declare", "503")  # fmt: skip
+        found = self._broker.declare_exchange(name, None if passive else kind, durable=durable, auto_delete=auto_delete)
+        if found is None:
+            raise _not_found("exchange", name, (40, 10), "Channel.exchange_declare")
+        if not passive and found != kind:
+            raise virtual.base.NotEquivalentError(
+                f"Cannot redeclare exchange {name!r}: it is of type {found!r}, not {kind!r}."
+            )
+
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
+        """Deletes an exchange and its bindings."""
+        self._broker.drop_exchange(exchange, if_unused=if_unused)
+
+    def prepare_queue_arguments(self, arguments: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
+        """Arguments as RabbitMQ names them: ``x-message-ttl``, ``x-expires`` and so on."""
+        prepared: dict[str, Any] = to_rabbitmq_queue_arguments(arguments or {}, **options)
+        return prepared
+
+    def queue_declare(
+        self, queue: str | None = None, passive: bool = False, durable: bool = False, exclusive: bool = False,
+        auto_delete: bool = False, arguments: dict[str, Any] | None = None, **_: Any,
+    ) -> Any:  # fmt: skip
+        """Declares a queue; with *passive* it must be there already. Gives its name, messages and other consumers."""
+        name = queue or f"amq.gen-{uuid()}"
+        given = arguments or {}
+        spec = QueueSpec(
+            name=name,
+            durable=bool(durable),
+            auto_delete=bool(auto_delete or exclusive),
+            message_ttl=_integer(given.get("x-message-ttl")),
+            expires=_integer(given.get("x-expires")),
+            max_length=_integer(given.get("x-max-length")),
+            dead_exchange=given.get("x-dead-letter-exchange"),
+            dead_routing_key=given.get("x-dead-letter-routing-key"),
+        )
+        facts = self._broker.declare_queue(spec, passive=passive)
+        if facts is None:
+            raise _not_found("queue", name, (50, 10), "Channel.queue_declare")
+        return queue_declare_ok_t(name, facts.waiting, facts.consumers)
+
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> None:
+        """Deletes a queue with its bindings and messages."""
+        self._broker.drop_queue(queue, if_unused=if_unused, if_empty=if_empty)
+
+    def queue_bind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,
+        **_: Any,
+    ) -> None:
+        """Binds a queue to an exchange."""
+        name = exchange or "amq.direct"
+        done = self._broker.bind(queue, name, routing_key or "", topics.pattern(routing_key or ""))
+        if done < 0:
+            raise _not_found("exchange", name, (50, 20), "Channel.queue_bind")
+        if not done:
+            raise _not_found("queue", queue, (50, 20), "Channel.queue_bind")
+
+    def queue_unbind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,
+        **_: Any,
+    ) -> None:
+        """Takes a binding away."""
+        self._broker.unbind(queue, exchange or "amq.direct", routing_key or "")
+
+    def queue_purge(self, queue: str, **_: Any) -> int:
+        """Deletes what waits in a queue. Gives how many messages."""
+        purged: int | None = self._broker.purge(queue)
+        if purged is None:
+            raise _not_found("queue", queue, (50, 30), "Channel.queue_purge")
+        return purged
+
+    def _size(self, queue: str) -> int:
+        facts = self._broker.declare_queue(QueueSpec(queue), passive=True)
+        return facts.waiting if facts else 0
+
+    def _has_queue(self, queue: str, **_: Any) -> bool:
+        return self._broker.declare_queue(QueueSpec(queue), passive=True) is not None
+
+    def _purge(self, queue: str) -> int:
+        return self._broker.purge(queue) or 0
+
+    def list_bindings(self) -> Iterator[tuple[str, str, str]]:
+        """Queue, exchange and routing key of all bindings."""
+        return iter(self._broker.bindings())
+
+    def get_exchanges(self) -> list[str]:
+        """The names of all exchanges."""
+        found: list[str] = self._broker.exchanges()
+        return found
+
+    # Publishing.
+
+    def basic_publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **_: Any) -> None:
+        """Publishes a message: one copy for each queue that it is routed to. What goes nowhere is dropped."""
+        self.publish_all([self.publication(message, exchange, routing_key)])
+
+    def publication(self, message: dict[str, Any], exchange: str, routing_key: str) -> Publication:
+        """What a message is for the database."""
+        return wire.publication(
+            message,
+            exchange or "",
+            routing_key or "",
+            withhold=self._transport.withhold_eta,
+            fallback=self.deadletter_queue,
+        )
+
+    def publish_all(self, items: list[Publication]) -> None:
+        """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.within``)."""
+        transaction = current(self._broker.url)
+        counts = self._broker.publish(items) if transaction is None else messages.publish(transaction, items)
+        for item, routed in zip(items, counts, strict=True):
+            if routed < 0:
+                raise _not_found("exchange", item.exchange, (60, 40), "Channel.basic_publish")
+
+    def create_publish_batch(self, max_size: int) -> PublishBatch:
+        """What ``Producer.batch()`` gathers messages in."""
+        return PublishBatch(self, max_size)
+
+    # Consuming.
+
+    def basic_consume(
+        self, queue: str, no_ack: bool = False, callback: Any = None, consumer_tag: str | None = None, **_: Any
+    ) -> str:
+        """Has *callback* called with each message of a queue, while events are drained. Gives the consumer's tag."""
+        tag = consumer_tag or uuid()
+        number = self._broker.begin(queue)
+        if number is None:
+            raise _not_found("queue", queue, (60, 20), "Channel.basic_consume")
+        source = self._sources.setdefault(queue, Source(number))
+        source.number, source.hot = number, True
+        source.subscriptions.append(Subscription(tag, queue, no_ack, callback))
+        self._queue_of[tag] = queue
+        self._consumers.add(tag)
+        self._transport.consumes()
+        return tag
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Ends a consumer. What was claimed for it and not delivered goes back, for others."""
+        queue = self._queue_of.pop(consumer_tag, None)
+        self._consumers.discard(consumer_tag)
+        source = self._sources.get(queue) if queue is not None else None
+        if queue is None or source is None:
+            return
+        source.subscriptions = deque(s for s in source.subscriptions if s.tag != consumer_tag)
+        if not source.subscriptions:
+            del self._sources[queue]
+            self._return_buffered(queue)
+        self._broker.cease(queue)
+
+    def _return_buffered(self, queue: str | None = None) -> None:
+        kept: deque[tuple[Claimed, str]] = deque()
+        for claimed, name in self._buffer:
+            if queue in (None, name):
+                self._broker.settle(claimed.settle(messages.UNSEEN))
+            else:
+                kept.append((claimed, name))
+        self._buffer = kept
+
+    @property
+    def queue_ids(self) -> list[int]:
+        """The numbers of the queues that it consumes from."""
+        return [source.number for source in self._sources.values()]
+
+    def heat(self, whether: Callable[[int], bool]) -> None:
+        """There may be something in the queues of which *whether* is true."""
+        for source in self._sources.values():
+            if whether(source.number):
+                source.hot = True
+
+    def renumber(self, queue: str, number: int) -> bool:
+        """The queue of that name has this number now. Whether it had another one."""
+        source = self._sources.get(queue)
+        if source is None or source.number == number:
+            return False
+        source.number, source.hot = number, True
+        return True
+
+    def freed(self) -> None:
+        """There may be room for another message."""
+        if self._starved:
+            self._starved = False
+            self._transport.wake(set())
+
+    def deliver(self) -> int:
+        """Claims from the next queue that has something, and delivers. Gives how many messages.
+
+        Those of a consumer without acknowledgements are gone when they are handed over, so they are handed over one at
+        a time: who stops after one, as kombu's mailbox does, loses nothing.
+        """
+        if not self._buffer:
+            self._receive()
+        delivered = 0
+        while self._buffer and not self.closed:
+            claimed, queue = self._buffer.popleft()
+            source = self._sources.get(queue)
+            if source is None or not source.subscriptions:
+                self._broker.settle(claimed.settle(messages.UNSEEN))
+                continue
+            subscription = source.subscriptions[0]
+            source.subscriptions.rotate(-1)
+            message = self._message(claimed, subscription.tag)
+            if message is None:
+                continue
+            delivered += 1
+            if subscription.no_ack:
+                self._broker.settle(claimed.settle(messages.DONE))
+                subscription.callback(message)
+                break
+            self.qos.hold(claimed, message)
+            subscription.callback(message)
+        return delivered
+
+    def _receive(self) -> None:
+        """Claims for the first queue in turn that has something, and room for it."""
+        for queue in list(self._sources):
+            source = self._sources[queue]
+            if not source.hot:
+                continue
+            room = self.qos.room if any(not s.no_ack for s in source.subscriptions) else None
+            if room == 0:
+                self._starved = True
+                if not self.qos.can_consume():
+                    continue
+            most = _UNLIMITED if room is None else min(room, _UNLIMITED)
+            source.hot = False
+            # The next time another queue comes first.
+            self._sources[queue] = self._sources.pop(queue)
+            try:
+                found = self._broker.claim(source.number, most)
+            except BaseException:
+                source.hot = True
+                raise
+            if len(found) >= most:
+                source.hot = True
+            if found:
+                self._buffer.extend((claimed, queue) for claimed in found)
+                return
+
+    def _message(self, claimed: Claimed, consumer_tag: str | None) -> Any:
+        data = claimed.message
+        if data is None:
+            data = self._broker.body(claimed.id)
+            if data is None:  # the queue was deleted meanwhile
+                return None
+        return self.Message(wire.payload(claimed, data, next(self._tags), consumer_tag), channel=self)
+
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
+        """The next message of a queue; None: there is none."""
+        number = self._broker.ask(queue)
+        if number is None:
+            raise _not_found("queue", queue, (60, 70), "Channel.basic_get")
+        found = self._broker.claim(number, 1)
+        if not found:
+            return None
+        message = self._message(found[0], None)
+        if message is None:
+            return None
+        if no_ack:
+            self._broker.settle(found[0].settle(messages.DONE))
+        else:
+            self.qos.hold(found[0], message)
+        return message
+
+    def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
+        """Delivers what is there, or waits for it, as the connection does."""
+        self._transport.drain_events(self._transport, timeout=timeout)
+
+    # Settling.
+
+    def basic_ack(self, delivery_tag: Any, multiple: bool = False) -> None:
+        """A message is done."""
+        self.qos.ack(delivery_tag, multiple=multiple)
+
+    def basic_reject(self, delivery_tag: Any, requeue: bool = False) -> None:
+        """A message is refused; with *requeue* it goes back to its queue, else to the dead-letter exchange."""
+        self.qos.reject(delivery_tag, requeue=requeue)
+
+    def basic_recover(self, requeue: bool = False) -> None:
+        """Gives back all that is unsettled."""
+        if not requeue:
+            raise NotImplementedError("Does not support recover(requeue=False)")
+        self.qos.restore_unacked()
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
+        """Limits how many messages of this channel may be unsettled; 0 without limit."""
+        self.qos.prefetch_count = prefetch_count
+
+    # Its end.
+
+    def close(self) -> None:
+        """Ends the consumers, and gives back what is unsettled."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self._return_buffered()
+            self.qos.restore_unacked()
+            for tag in list(self._consumers):
+                self.basic_cancel(tag)
+            self._broker.flush()
+        finally:
+            if self.connection is not None:
+                self.connection.close_channel(self)
+
+    def abandon(self, *, give_back: bool) -> None:
+        """The connection is lost; nothing is asked of the database. With *give_back* false this is a fork's copy."""
+        self.closed = True
+        if give_back:
+            self._return_buffered()
+            self.qos.abandon()
+            for tag in list(self._consumers):
+                queue = self._queue_of.pop(tag, None)
+                if queue is not None:
+                    self._broker.forget_use(queue)
+        else:
+            self._buffer.clear()
+            self.qos.discard()
+        self._consumers.clear()
+        self._sources.clear()
+        self.connection = None
+
+
+def _integer(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _not_found(what: str, name: str, method: tuple[int, int], where: str) -> ChannelError:
+    return ChannelError(f"NOT_FOUND - no {what} {name!r}", method, where, str(_NOT_FOUND))

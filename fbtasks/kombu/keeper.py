@@ -1,0 +1,153 @@
+"""The thread of a consuming process that keeps its lease, writes settlements, and backs the events up by polling."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from fbtasks import clock
+from fbtasks.errors import DatabaseError
+from fbtasks.notify.listener import WatchedListener
+from fbtasks.store import messages
+
+if TYPE_CHECKING:
+    from fbtasks.kombu.broker import Broker
+
+logger = logging.getLogger("fbtasks.kombu")
+_BEAT: Final = 1.0
+"""Seconds between two heartbeats: a death is seen within this and :data:`GRACE`."""
+GRACE: Final = 2.5
+"""Seconds of silence after which a consumer whose connection is gone is taken for dead."""
+_GATHER: Final = 0.01
+"""Seconds for which settlements are gathered."""
+_SWEEP: Final = 10.0
+LINGER: Final = 5.0
+"""Seconds after which the connections of a process without transports are closed."""
+_RETRY: Final = 1.0
+
+
+class Keeper:
+    """Runs while the process is registered as a consumer."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._flush_at: float | None = None
+        self._beat_at = clock.monotonic() + _BEAT
+        self._sweep_at = clock.monotonic() + 1.0
+        self._linger_until: float | None = None
+        self._retry_at = 0.0
+        self._listener = WatchedListener(broker.shared.database, self._events, broker.wake)
+        self._thread = threading.Thread(target=self._run, name="fbtasks-keeper", daemon=True)
+
+    def _events(self) -> list[str]:
+        return [*messages.EVENTS, f"{messages.OWN_EVENT}{self._broker.consumer_id}"]
+
+    def start(self) -> None:
+        """Begins, and listens for events."""
+        self._listener.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and the listening."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(30)
+        self._listener.stop()
+
+    def pause(self) -> None:
+        """Before a fork: closes the listener's connection. The thread waits at the database's gate meanwhile."""
+        self._listener.stop()
+
+    def resume(self) -> None:
+        """After a fork, in the parent."""
+        if not self._stopping:
+            self._listener.start()
+            with self._changed:
+                self._beat_at = 0.0
+                self._changed.notify()
+
+    def renamed(self) -> None:
+        """The consumer has another number, so its own event has another name."""
+        self._listener.restart()
+
+    def flush_soon(self) -> None:
+        """There are settlements to be written."""
+        with self._changed:
+            if self._flush_at is None:
+                self._flush_at = clock.monotonic() + _GATHER
+                self._changed.notify()
+
+    def linger(self) -> None:
+        """No transport is left: if that stays so for a while, everything is closed."""
+        with self._changed:
+            self._linger_until = clock.monotonic() + LINGER
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._stopping:
+                    self._changed.wait(max(0.0, self._next() - clock.monotonic()))
+                if self._stopping:
+                    return
+            if self._is_over():
+                self._broker.close()
+                return
+            try:
+                self._work()
+            except DatabaseError as error:
+                logger.debug("The database does not answer: %s", error)
+                self._lost()
+            except Exception:
+                logger.exception("The keeper of the consumer goes on after an error")
+                self._lost()
+
+    def _next(self) -> float:
+        times = [self._beat_at, self._poll_at()]
+        if self._flush_at is not None:
+            times.append(self._flush_at)
+        if self._linger_until is not None:
+            times.append(self._linger_until)
+        return max(min(times), self._retry_at)
+
+    def _poll_at(self) -> float:
+        return min((transport.next_wake for transport in list(self._broker.transports)), default=float("inf"))
+
+    def _is_over(self) -> bool:
+        with self._changed:
+            if not self._broker.idle:
+                self._linger_until = None
+            return self._linger_until is not None and clock.monotonic() >= self._linger_until
+
+    def _work(self) -> None:
+        now = clock.monotonic()
+        if self._flush_at is not None and now >= self._flush_at:
+            self._flush_at = None
+            self._broker.flush()
+        for transport in list(self._broker.transports):
+            transport.wake_if_due(now)
+        if now >= self._beat_at:
+            self._beat_at = now + _BEAT
+            self._broker.beat(GRACE)
+            self._listener.check(_BEAT)
+            self._broker.flush()
+        if now >= self._sweep_at:
+            self._sweep_at = now + _SWEEP
+            self._broker.sweep()
+            for queue, number in self._broker.renew_queues().items():
+                if sum(transport.renumber(queue, number) for transport in list(self._broker.transports)):
+                    self._broker.reuse(queue)
+
+    def _lost(self) -> None:
+        now = clock.monotonic()
+        self._retry_at = now + _RETRY
+        self._beat_at = 0.0
+        self._flush_at = now
+        self._listener.pause()
+        for transport in list(self._broker.transports):
+            transport.wake(set())

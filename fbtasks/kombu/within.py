@@ -1,0 +1,39 @@
+"""Publishing in a transaction of the caller's: the messages are there when it commits, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from fbtasks.config import DatabaseURL
+from fbtasks.store.session import Transaction
+
+_connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
+
+
+@contextmanager
+def within(connection: Any) -> Iterator[None]:
+    """For the block, what this thread publishes is part of the main transaction of *connection*.
+
+    *connection* is one of firebird-driver, to the database that the messages are in (``FBTasks.connect()`` gives one
+    that works for the embedded engine as well). The caller commits or rolls back. Exchanges and queues are declared
+    outside of it, and are there either way. In a transaction of isolation SNAPSHOT, what was declared after it began is
+    not seen, and a message to it goes nowhere.
+    """
+    token = _connection.set(connection)
+    try:
+        yield
+    finally:
+        _connection.reset(token)
+
+
+def current(url: DatabaseURL) -> Transaction | None:
+    """The transaction that the caller is within; None: it publishes on its own."""
+    connection = _connection.get()
+    if connection is None:
+        return None
+    if not connection.main_transaction.is_active():
+        connection.begin()
+    return Transaction(None, connection.main_transaction, url)

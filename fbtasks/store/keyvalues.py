@@ -1,0 +1,56 @@
+"""Values by name, as the result backend of Celery keeps them: states, results, groups, and the counters of chords."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fbtasks.store.session import Transaction
+
+INLINE: Final = 8_000
+"""The longest value, in bytes, that stays in its row."""
+EVENTS: Final = tuple(f"fbtasks:celery:{number}" for number in range(15))
+"""Posted when a value was stored."""
+BATCH: Final = 500
+
+
+def store(transaction: Transaction, name: str, value: bytes, *, final: bool, expires: float | None) -> bool:
+    """Stores *value* for *expires* seconds. False when a final value stands there: that one stays."""
+    large = len(value) > INLINE
+    return bool(
+        transaction.value(
+            "celery_set", name, int(final), _milliseconds(expires), None if large else value, value if large else None
+        )
+    )
+
+
+def fetch(transaction: Transaction, name: str) -> bytes | None:
+    """A value; None when there is none, or it has expired."""
+    rows = transaction.rows("celery_get", name)
+    if not rows:
+        return None
+    value = rows[0][0] if rows[0][0] is not None else rows[0][1]
+    return None if value is None else bytes(value)
+
+
+def delete(transaction: Transaction, name: str) -> bool:
+    """Deletes a value, or a counter. False when there was none."""
+    return bool(transaction.value("celery_delete", name))
+
+
+def increment(transaction: Transaction, name: str, part: str | None, expires: float | None) -> int:
+    """Counts one more and gives the number; a *part* that was counted before is not counted again."""
+    return int(transaction.value("celery_increment", name, part, _milliseconds(expires)))
+
+
+def expire(transaction: Transaction, name: str, expires: float | None) -> bool:
+    """Keeps a value for *expires* seconds from now (None: for ever). False when there is none."""
+    return bool(transaction.value("celery_expire", name, _milliseconds(expires)))
+
+
+def prune(transaction: Transaction, most: int = BATCH) -> int:
+    """Deletes up to *most* values that have expired. Gives how many."""
+    return int(transaction.value("celery_prune", most))
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)

@@ -1,0 +1,317 @@
+"""Messages of the kombu transport in the database: declared, published, claimed, settled, rescued.
+
+Names in the procedures are AMQP's. Every function is one statement in the caller's transaction; what travels in numbers
+is packed in strings (see ``codec``): a row or a parameter costs the driver more than its content does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fbtasks.call import Neighbour
+from fbtasks.store.codec import CHUNK
+from fbtasks.store.session import Transaction
+from fbtasks.store.workers import neighbour
+
+INLINE: Final = 8_000
+"""The longest message, in bytes, that stays in its row."""
+LONGEST_NAME: Final = 250
+"""Characters that the name of a queue or an exchange, and a routing key, may have."""
+BUCKETS: Final = 14
+EVENTS: Final = tuple(f"fbtasks:message:{number}" for number in range(BUCKETS))
+"""Posted when a message may be claimed: the number of its queue modulo 14. With one's own there are 15, the most."""
+OWN_EVENT: Final = "fbtasks:consumer:"
+"""With the number of a consumer behind it: posted by its heartbeat."""
+BATCH: Final = 200
+"""Rows that a purge or a sweep takes in one transaction."""
+_RECORD: Final = 39
+
+DONE: Final = b"A"
+DONE_WITH_BODY: Final = b"a"
+REJECTED: Final = b"D"
+GIVEN_BACK: Final = b"R"
+UNSEEN: Final = b"U"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """What a queue is declared with; times in milliseconds, None without limit."""
+
+    name: str
+    durable: bool = False
+    auto_delete: bool = False
+    message_ttl: int | None = None
+    expires: int | None = None
+    max_length: int | None = None
+    dead_exchange: str | None = None
+    dead_routing_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """What the database knows of a queue."""
+
+    id: int
+    waiting: int
+    """Messages that nobody has claimed."""
+    consumers: int
+    """Other processes that consume from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message on its way to an exchange."""
+
+    exchange: str
+    routing_key: str
+    message: bytes
+    priority: int = 0
+    start: int | None = None
+    """Milliseconds of the Unix epoch until which it is withheld."""
+    ttl: int | None = None
+    """Milliseconds that it may wait."""
+    fallback: str | None = None
+    """The queue that takes it where nothing is bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A message as its consumer has it."""
+
+    id: int
+    claim_id: int
+    queue_id: int
+    priority: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+    dead_queue: str
+    """The queue that it died in before, or ''."""
+    dead_reason: str
+    message: bytes | None
+    """None: too large for its row, see :func:`body`."""
+
+    def settle(self, kind: bytes) -> bytes:
+        """The record that settles it: one of the letters of this module."""
+        if kind == DONE and self.message is None:
+            kind = DONE_WITH_BODY
+        return b"%s%019d%019d" % (kind, self.id, self.claim_id)
+
+
+def declare_exchange(
+    transaction: Transaction, name: str, kind: str | None, *, durable: bool = False, auto_delete: bool = False
+) -> str | None:
+    """The kind of the exchange *name*, which is made when it is missing and *kind* is given; None: there is none."""
+    found: str | None = transaction.value("msg_declare_exchange", name, kind, durable, auto_delete)
+    return found
+
+
+def drop_exchange(transaction: Transaction, name: str, *, if_unused: bool = False) -> bool:
+    """Deletes an exchange and its bindings; False when it is not there, or with *if_unused* has bindings."""
+    return bool(transaction.value("msg_drop_exchange", name, if_unused))
+
+
+def declare_queue(
+    transaction: Transaction, spec: QueueSpec, consumer_id: int | None, *, passive: bool = False
+) -> QueueFacts | None:
+    """Makes the queue, or gives it the arguments of *spec*; with *passive* only looks. None: there is none."""
+    found = transaction.rows(
+        "msg_declare_queue", spec.name, passive, spec.durable, spec.auto_delete, spec.message_ttl, spec.expires,
+        spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id,
+    )[0]  # fmt: skip
+    return None if found[0] is None else QueueFacts(*found)
+
+
+def drop_queue(
+    transaction: Transaction, name: str, consumer_id: int | None, *, if_unused: bool = False, if_empty: bool = False
+) -> bool:
+    """Deletes a queue, its bindings and messages. False when there is none, or a condition does not hold."""
+    return bool(transaction.value("msg_drop_queue", name, if_unused, if_empty, consumer_id))
+
+
+def bind(transaction: Transaction, queue: str, exchange: str, routing_key: str, pattern: str | None) -> int:
+    """Binds a queue: 1 done, 0 no such queue, -1 no such exchange. *pattern* is that of a topic, for SIMILAR TO."""
+    return int(transaction.value("msg_bind", queue, exchange, routing_key, pattern))
+
+
+def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str) -> bool:
+    """Takes a binding away. False when there was none."""
+    return bool(transaction.value("msg_unbind", queue, exchange, routing_key))
+
+
+def publish(transaction: Transaction, items: Iterable[Publication]) -> list[int]:
+    """Writes one copy of each for each of its queues, in this order. Gives their numbers (-1: no such exchange)."""
+    counts: list[int] = []
+    group: list[bytes] = []
+    size = 0
+    for item in items:
+        if len(item.message) > INLINE:
+            counts.extend(_publish_group(transaction, group))
+            counts.append(_publish_large(transaction, item))
+            group, size = [], 0
+            continue
+        record = _pack(item)
+        if size + len(record) > CHUNK:
+            counts.extend(_publish_group(transaction, group))
+            group, size = [], 0
+        group.append(record)
+        size += len(record)
+    counts.extend(_publish_group(transaction, group))
+    return counts
+
+
+def _publish_group(transaction: Transaction, group: list[bytes]) -> list[int]:
+    if not group:
+        return []
+    packed: str = transaction.value("msg_publish_packed", b"".join(group))
+    return [int(packed[at : at + 6]) for at in range(0, len(packed), 6)]
+
+
+def _publish_large(transaction: Transaction, item: Publication) -> int:
+    return int(
+        transaction.value(
+            "msg_publish", item.exchange, item.routing_key, item.priority, item.start, item.ttl, None, item.message,
+            item.fallback,
+        )
+    )  # fmt: skip
+
+
+def _pack(item: Publication) -> bytes:
+    exchange, key, fallback = item.exchange.encode(), item.routing_key.encode(), (item.fallback or "").encode()
+    return b"".join(
+        (
+            b"%d" % item.priority,
+            b" " * 15 if item.start is None else b"%015d" % max(0, item.start),
+            b" " * 15 if item.ttl is None else b"%015d" % item.ttl,
+            b"%04d%04d%04d%05d" % (len(exchange), len(key), len(fallback), len(item.message)),
+            exchange,
+            key,
+            fallback,
+            item.message,
+        )
+    )
+
+
+def claim(
+    transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int, most: int, settled: bytes
+) -> list[Claimed] | None:
+    """Settles *settled*, then claims up to *most* messages. None when the consumer is not registered."""
+    found: list[Claimed] = []
+    for stale, packed in transaction.rows("msg_claim", consumer_id, claim_id, queue_id, most, settled):
+        if stale < 0:
+            return None
+        found.extend(_unpack(bytes(packed), claim_id, queue_id))
+    return found
+
+
+def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed]:
+    at = 0
+    while at < len(packed):
+        colon = packed.index(b":", at)
+        number, priority, redelivered, large, *lengths = map(int, packed[at:colon].split(b";"))
+        at = colon + 1
+        texts = []
+        for length in lengths:
+            texts.append(packed[at : at + length])
+            at += length
+        exchange, routing_key, dead_queue, dead_reason, message = texts
+        yield Claimed(
+            number, claim_id, queue_id, priority, bool(redelivered), exchange.decode(), routing_key.decode(),
+            dead_queue.decode(), dead_reason.decode(), None if large else message,
+        )  # fmt: skip
+
+
+def body(transaction: Transaction, number: int) -> bytes | None:
+    """A message too large for its row; None when it is gone."""
+    value = transaction.value("msg_body", number)
+    return None if value is None else bytes(value)
+
+
+def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:
+    """Settles messages by the records of :meth:`Claimed.settle`. Gives how many were somebody else's by now."""
+    return int(transaction.value("msg_settle", consumer_id, records))
+
+
+def chunks(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Records of :meth:`Claimed.settle` in strings of a length that the database takes."""
+    joined = b"".join(records)
+    most = CHUNK // _RECORD * _RECORD
+    for at in range(0, len(joined), most):
+        yield joined[at : at + most]
+
+
+def unclaim(transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int) -> int:
+    """Gives back a claim whose answer was lost. Gives how many messages."""
+    return int(transaction.value("msg_unclaim", consumer_id, claim_id, queue_id))
+
+
+def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], float | None]:
+    """Those of *queues* that have something to claim, and the seconds until more is due (None: nothing is withheld)."""
+    found, next_ms = transaction.rows("msg_ready", "".join(f"{number:019d}" for number in queues))[0]
+    numbers = {int(found[at : at + 19]) for at in range(0, len(found), 19)}
+    return numbers, None if next_ms is None else next_ms / 1000
+
+
+def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None:
+    """Deletes up to *most* messages that nobody has claimed. None when there is no such queue."""
+    gone: int | None = transaction.value("msg_purge", queue, most)
+    return gone
+
+
+def register(transaction: Transaction, host: str, pid: int, pid_start: int, lease: float) -> int:
+    """Announces a process that consumes, with a lease of *lease* seconds. Gives its number."""
+    return int(transaction.value("msg_register", host[:255], pid, pid_start, int(lease * 1000)))
+
+
+def unregister(transaction: Transaction, consumer_id: int) -> None:
+    """Strikes a consumer off; what it still holds is given back as unseen."""
+    transaction.execute("msg_unregister", consumer_id)
+
+
+def use(transaction: Transaction, consumer_id: int, queue: str, *, begins: bool) -> int | None:
+    """Notes that a process begins or ceases to consume. Gives the queue's number; None: there is none."""
+    number: int | None = transaction.value("msg_use", consumer_id, queue, int(begins))
+    return number
+
+
+def ask(transaction: Transaction, queue: str) -> int | None:
+    """The number of a queue, which counts as used by this; None: there is none."""
+    number: int | None = transaction.value("msg_ask", queue)
+    return number
+
+
+def beat(
+    transaction: Transaction, consumer_id: int, *, lease: float, grace: float
+) -> tuple[bool, bool, tuple[Neighbour, ...]]:
+    """Renews the lease.
+
+    Gives whether the consumer is registered, whether it is the oldest, and its neighbours: those of its host, and those
+    that have been silent for *grace* seconds.
+    """
+    done, first, packed = transaction.rows("msg_beat", consumer_id, int(lease * 1000), int(grace * 1000))[0]
+    lines = bytes(packed).decode().split("\n")
+    return bool(done), first == consumer_id, tuple(neighbour(line) for line in lines if line)
+
+
+def rescue(transaction: Transaction, consumer_id: int, *, gone: bool, grace: float) -> tuple[int, str | None]:
+    """Gives back what a consumer held when it is dead. Gives how many messages, and why (None: it lives)."""
+    released, why = transaction.rows("msg_rescue", consumer_id, int(gone), int(grace * 1000))[0]
+    return released, why
+
+
+def sweep(transaction: Transaction, most: int = BATCH) -> tuple[int, int, int]:
+    """Takes away what is over: unused queues, claims of nobody, expired messages. Gives how many of each."""
+    queues, released, expired = transaction.rows("msg_sweep", most)[0]
+    return queues, released, expired
+
+
+def bindings(transaction: Transaction) -> list[tuple[str, str, str]]:
+    """Queue, exchange and routing key of all bindings."""
+    return [(queue, exchange, key) for queue, exchange, key in transaction.rows("msg_bindings")]
+
+
+def exchanges(transaction: Transaction) -> list[str]:
+    """The names of all exchanges."""
+    return [row[0] for row in transaction.rows("msg_exchanges")]

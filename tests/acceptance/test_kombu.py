@@ -1,0 +1,295 @@
+"""The kombu transport as programs use it: one connection, several, forks, and many processes at once."""
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from urllib.parse import quote
+
+import kombu
+import pytest
+from kombu.asynchronous.hub import Hub
+from kombu.exceptions import ChannelError
+
+import fbtasks.kombu
+from fbtasks.config import DatabaseURL
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture
+def connection(app, url):
+    app.migrate()
+    with kombu.Connection(url) as made:
+        yield made
+    fbtasks.kombu.close_all()
+
+
+def queue(name, **options):
+    return kombu.Queue(name, kombu.Exchange(""), routing_key=name, **options)
+
+
+def publish(connection, name, *bodies, **options):
+    producer = connection.Producer()
+    for body in bodies:
+        producer.publish(body, exchange="", routing_key=name, **options)
+
+
+def drain(connection, until, seconds=20.0):
+    limit = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < limit, "the messages did not come"
+        try:
+            connection.drain_events(timeout=1)
+        except TimeoutError:
+            pass
+
+
+def count(app, table="QUEUE_MSG"):
+    with app.connect() as connection, connection.cursor() as cursor:
+        return cursor.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+
+
+def test_two_consumers_on_one_connection_and_their_prefetch(connection):
+    for name in ("a", "b"):
+        queue(name)(connection.default_channel).declare()
+        publish(connection, name, *range(5))
+    got = {"a": [], "b": []}
+    held = []
+    one = connection.Consumer(
+        [queue("a")], callbacks=[lambda b, m: (got["a"].append(b), held.append(m))], prefetch_count=2
+    )
+    two = kombu.Consumer(connection.channel(), [queue("b")], callbacks=[lambda b, m: (got["b"].append(b), m.ack())])
+    with one, two:
+        drain(connection, lambda: got == {"a": [0, 1], "b": [0, 1, 2, 3, 4]})
+        with pytest.raises(socket.timeout):
+            connection.drain_events(timeout=0.3)
+        held[0].ack()
+        drain(connection, lambda: got["a"] == [0, 1, 2])
+    assert queue("a")(connection.default_channel).queue_declare(passive=True).message_count == 2
+
+
+def test_a_consumer_without_acknowledgements_loses_nothing_when_it_stops(connection):
+    queue("q")(connection.default_channel).declare()
+    publish(connection, "q", *range(4))
+    got = []
+    with connection.Consumer([queue("q")], no_ack=True, callbacks=[lambda b, m: got.append(b)]):
+        drain(connection, lambda: got)
+    assert got == [0]
+    assert queue("q")(connection.default_channel).queue_declare(passive=True).message_count == 3
+
+
+def test_redelivered_is_where_celery_reads_it(connection):
+    queue("q")(connection.default_channel).declare()
+    publish(connection, "q", "x")
+    message = queue("q")(connection.default_channel).get()
+    assert message.delivery_info["redelivered"] is False
+    message.requeue()
+    again = queue("q")(connection.default_channel).get()
+    assert again.delivery_info["redelivered"] is True
+    again.ack()
+    assert queue("q")(connection.default_channel).get() is None
+
+
+def test_what_is_not_there_is_an_error(connection):
+    channel = connection.default_channel
+    for ask in (
+        lambda: channel.queue_declare("missing", passive=True),
+        lambda: channel.exchange_declare("missing", passive=True),
+        lambda: channel.basic_consume("missing", callback=print),
+        lambda: channel.basic_get("missing"),
+        lambda: channel.queue_bind("missing", "amq.direct", "k"),
+        lambda: connection.Producer().publish("x", exchange="missing", routing_key="k"),
+    ):
+        with pytest.raises(ChannelError, match="NOT_FOUND"):
+            ask()
+
+
+def test_rejected_messages_go_to_the_dead_letter_exchange(connection):
+    grave = kombu.Queue("grave", kombu.Exchange("dead"), routing_key="rip")
+    grave(connection.default_channel).declare()
+    arguments = {"x-dead-letter-exchange": "dead", "x-dead-letter-routing-key": "rip"}
+    source = queue("q", queue_arguments=arguments)
+    source(connection.default_channel).declare()
+    publish(connection, "q", {"a": 1}, headers={"h": 1})
+    source(connection.default_channel).get().reject()
+    found = grave(connection.default_channel).get()
+    assert found.payload == {"a": 1}
+    assert (found.headers["h"], found.headers["x-first-death-queue"]) == (1, "q")
+    assert found.headers["x-death"][0]["reason"] == "rejected"
+
+
+def test_a_batch_is_one_transaction(connection, app):
+    queue("q")(connection.default_channel).declare()
+    producer = connection.Producer()
+    with producer.batch():
+        for number in range(300):
+            producer.publish({"n": number, "pad": "x" * 500}, exchange="", routing_key="q")
+        assert count(app) == 0
+    assert count(app) == 300
+    with pytest.raises(RuntimeError), producer.batch():
+        producer.publish("never", exchange="", routing_key="q")
+        raise RuntimeError
+    assert count(app) == 300
+    assert connection.default_channel.queue_purge("q") == 300
+
+
+def test_publishing_within_the_callers_transaction(connection, app):
+    queue("q")(connection.default_channel).declare()
+    with app.connect() as mine:
+        with fbtasks.kombu.within(mine):
+            publish(connection, "q", "first")
+        mine.rollback()
+        with fbtasks.kombu.within(mine):
+            publish(connection, "q", "second")
+        assert count(app) == 0
+        mine.commit()
+    assert queue("q")(connection.default_channel).get().payload == "second"
+
+
+def test_a_message_wakes_the_event_loop(connection, app, url):
+    queue("q")(connection.default_channel).declare()
+    got = []
+    hub = Hub()
+    with connection.Consumer([queue("q")], callbacks=[lambda b, m: (got.append(time.monotonic() - b), m.ack())]):
+        connection.register_with_event_loop(hub)
+        with kombu.Connection(url) as other:
+            for number in range(8):
+                publish(other, "q", time.monotonic())
+                limit = time.monotonic() + 20
+                while len(got) <= number:
+                    assert time.monotonic() < limit
+                    hub.run_once()
+    hub.close()
+    assert sorted(got)[4] < 0.5, "by an event, not by polling"
+
+
+def test_the_url_and_its_password(app):
+    special = "p@ss:w/o?r#d;%"
+    text = f"firebird://me:{quote(special, safe='')}@db.example:3051//srv/x.fdb?charset=UTF8"
+    made = kombu.Connection(text)
+    assert made.as_uri() == "firebird://me:**@db.example:3051//srv/x.fdb?charset=UTF8"
+    assert made.as_uri(include_password=True) == text
+    found = fbtasks.kombu.transport.url_of(made)
+    assert (found.password, found.database, found.options) == (special, "/srv/x.fdb", {"charset": "UTF8"})
+    several = kombu.Connection(f"{text};firebird://u:p@other:3052//y.fdb?role=R;firebird:////srv/z.fdb")
+    assert several.transport.client is several
+    several.maybe_switch_next()
+    assert fbtasks.kombu.transport.url_of(several) == DatabaseURL.parse("firebird://u:p@other:3052//y.fdb?role=R")
+    several.maybe_switch_next()
+    assert fbtasks.kombu.transport.url_of(several).embedded
+    assert fbtasks.kombu.transport.url_of(several).database == "/srv/z.fdb"
+
+
+def run(source, *arguments):
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(source), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_the_scheme_is_known_to_celery_without_an_import():
+    done = run("""
+        from celery import Celery
+        app = Celery(broker="firebird:///tmp/x.fdb", backend="firebird:///tmp/x.fdb")
+        print(app.connection().transport_cls, type(app.backend).__name__, app.connection().as_uri())
+    """)
+    assert done.stdout.split() == ["firebird", "FirebirdBackend", "firebird:///tmp/x.fdb"], done.stderr
+
+
+def test_nothing_is_lost_when_a_connected_process_forks(connection, app, url):
+    """A parent that consumes and publishes forks again and again; parent and children publish; the rows are counted."""
+    queue("q")(connection.default_channel).declare()
+    done = run(
+        """
+        import os, socket, sys
+        import kombu, fbtasks.kombu
+        connection = kombu.Connection(sys.argv[1])
+        queue = kombu.Queue("listened", kombu.Exchange(""), routing_key="listened")
+        consumer = connection.Consumer([queue], callbacks=[lambda body, message: None])
+        consumer.consume()
+        def publish(made):
+            producer = made.Producer()
+            for number in range(20):
+                producer.publish(number, exchange="", routing_key="q")
+        children = []
+        for _ in range(4):
+            publish(connection)
+            child = os.fork()
+            if child == 0:
+                try:
+                    connection.collect()
+                    with kombu.Connection(sys.argv[1]) as own:
+                        publish(own)
+                except BaseException as error:
+                    print(repr(error), file=sys.stderr)
+                    os._exit(1)
+                fbtasks.kombu.close_all()
+                os._exit(0)
+            children.append(child)
+            publish(connection)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        connection.close()
+        fbtasks.kombu.close_all()
+        """,
+        url,
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == ["0"] * 4
+    assert count(app) == 4 * 60
+    assert count(app, "QUEUE_MSG_CONSUMER") == 0
+
+
+CONSUMER = """
+import collections, socket, sys, time
+import kombu, fbtasks.kombu
+got = []
+with kombu.Connection(sys.argv[1]) as connection:
+    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    def receive(body, message):
+        got.append(body)
+        message.ack()
+    with connection.Consumer([queue], callbacks=[receive], prefetch_count=50):
+        print("ready", flush=True)
+        sys.stdin.readline()
+        idle = 0
+        while idle < 3:
+            try:
+                connection.drain_events(timeout=1)
+                idle = 0
+            except socket.timeout:
+                idle += 1
+    conflicts = connection.transport.broker.shared.conflicts
+fbtasks.kombu.close_all()
+print(conflicts, *got)
+"""
+
+
+@pytest.mark.parametrize("messages", [int(os.environ.get("FBTASKS_TEST_MESSAGES", "2000"))])
+def test_four_consumers_share_a_queue(connection, app, url, messages):
+    queue("q")(connection.default_channel).declare()
+    producer = connection.Producer()
+    with producer.batch():
+        for number in range(messages):
+            producer.publish(number, exchange="", routing_key="q")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", CONSUMER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    got, conflicts = [], 0
+    for process in processes:
+        first, *numbers = process.communicate(timeout=180)[0].split()
+        conflicts += int(first)
+        got.extend(map(int, numbers))
+    assert sorted(got) == list(range(messages)), "none lost, none twice"
+    if DatabaseURL.parse(url).embedded:
+        assert conflicts == 0
+    for table in ("QUEUE_MSG", "QUEUE_MSG_BODY", "QUEUE_MSG_USE"):
+        assert count(app, table) == 0

@@ -1,0 +1,94 @@
+"""The connection to a server is cut under a consumer. Its process lives, and so does its lease."""
+
+import gc
+import time
+from urllib.parse import urlsplit
+
+import kombu
+import pytest
+from support.proxy import Proxy
+
+import fbtasks.kombu
+from fbtasks.errors import DatabaseUnavailable
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture
+def proxy(app, url):
+    parts = urlsplit(url)
+    if not parts.hostname:
+        pytest.skip("needs a server: FBTASKS_TEST_URL")
+    app.migrate()
+    with Proxy(parts.hostname, parts.port or 3050) as proxy:
+        proxy.url = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
+        yield proxy
+    fbtasks.kombu.close_all()
+
+
+def states(app):
+    with app.connect() as connection, connection.cursor() as cursor:
+        return [tuple(row) for row in cursor.execute("SELECT STATE, REDELIVERED FROM QUEUE_MSG ORDER BY ID").fetchall()]
+
+
+def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wait_for):
+    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    connection = kombu.Connection(proxy.url)
+    messages = []
+    consumer = connection.Consumer([queue], callbacks=[lambda body, message: messages.append(message)])
+    consumer.consume()
+    producer = connection.Producer()
+    for number in range(3):
+        producer.publish(number, exchange="", routing_key="q")
+    while len(messages) < 3:
+        connection.drain_events(timeout=5)
+    done, working, dropped = messages
+    messages.clear()
+    done.ack()
+
+    proxy.cut()
+    producer.publish(3, exchange="", routing_key="q")
+    while not messages:
+        connection.drain_events(timeout=5)
+    messages.pop().ack()  # a cut alone is not even noticed
+
+    proxy.refuse(True)
+    proxy.cut()
+    lost = time.monotonic() + 30
+    with pytest.raises(DatabaseUnavailable):
+        while time.monotonic() < lost:
+            try:
+                connection.drain_events(timeout=1)
+            except TimeoutError:
+                pass
+    connection.collect()
+    consumer = None
+    del dropped
+    gc.collect()
+    proxy.refuse(False)
+
+    connection.ensure_connection(timeout=30)
+    queue(connection.default_channel).declare()
+    wait_for(lambda: states(app) == [(2, 0), (0, 1)], 30)
+    time.sleep(3.5)  # longer than the grace of a consumer whose connection is gone
+    assert states(app) == [(2, 0), (0, 1)]
+    working.ack()
+    wait_for(lambda: states(app) == [(0, 1)])
+    again = queue(connection.default_channel).get()
+    assert again.delivery_info["redelivered"]
+    again.ack()
+    connection.release()
+
+
+def test_publishing_goes_on_after_a_cut(app, proxy):
+    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    with kombu.Connection(proxy.url) as connection:
+        producer = connection.Producer()
+        for number in range(20):
+            producer.publish(
+                number, exchange="", routing_key="q", declare=[queue], retry=True,
+                retry_policy={"interval_start": 0.1, "max_retries": 20},
+            )  # fmt: skip
+            if number % 5 == 4:
+                proxy.cut()
+    assert len(states(app)) == 20

@@ -1,0 +1,211 @@
+"""Messages in the database: routed, claimed, settled, rescued, on the real engine."""
+
+import time
+
+import pytest
+
+from fbtasks.config import DatabaseURL, Settings
+from fbtasks.kombu.topics import pattern
+from fbtasks.store import messages
+from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
+from fbtasks.store.shared import SharedDatabase
+from fbtasks.worker import hosts
+
+
+class Store:
+    """The functions of ``messages``, each in a transaction of its own."""
+
+    def __init__(self, shared):
+        self.shared = shared
+        self.claims = 0
+
+    def __getattr__(self, name):
+        function = getattr(messages, name)
+        return lambda *args, **options: self.shared.use(lambda t: function(t, *args, **options))
+
+    def put(self, key, text=b"x", exchange="", **options):
+        return self.publish([Publication(exchange, key, text, **options)])[0]
+
+    def queue(self, name, **options):
+        return self.declare_queue(QueueSpec(name, **options), None).id
+
+    def consumer(self, lease=30.0):
+        return self.register("elsewhere", 1, 1, lease)
+
+    def take(self, consumer, queue, most=10, settled=b""):
+        self.claims += 1
+        return self.claim(consumer, self.claims, queue, most, settled)
+
+    def waiting(self, name):
+        return self.declare_queue(QueueSpec(name), None, passive=True).waiting
+
+
+@pytest.fixture
+def store(url):
+    shared = SharedDatabase(Settings(url=DatabaseURL.parse(url)))
+    yield Store(shared)
+    shared.close()
+
+
+def texts(found):
+    return [claimed.message for claimed in found]
+
+
+def test_topic_keys_match_as_in_amqp(store):
+    store.declare_exchange("t", "topic")
+    cases = {
+        "a.*": ["a.b", "a."], "a.#": ["a", "a.b", "a.b.c", "a."], "#": ["a", "a.b", "a.b.c", "a.", "x_y", "(a|b)"],
+        "#.c": ["a.b.c"], "a.*.c": ["a.b.c"], "a.#.c": ["a.b.c"], "x_y": ["x_y"],
+        "(a|b)": ["(a|b)"], "*": ["a", "x_y", "(a|b)"],
+    }  # fmt: skip
+    numbers = {}
+    for key in cases:
+        numbers[key] = store.queue(key)
+        store.bind(key, "t", key, pattern(key))
+    consumer = store.consumer()
+    for key in ("a", "a.b", "a.b.c", "a.", "x_y", "(a|b)"):
+        store.put(key, key.encode(), "t")
+    for key, wanted in cases.items():
+        assert sorted(texts(store.take(consumer, numbers[key]))) == sorted(w.encode() for w in wanted), key
+
+
+def test_one_copy_for_each_queue_however_often_it_is_bound(store):
+    store.declare_exchange("f", "fanout")
+    store.declare_exchange("d", "direct")
+    for name in ("one", "two"):
+        store.queue(name)
+        store.bind(name, "f", "", None)
+        store.bind(name, "f", "other", None)
+        store.bind(name, "d", name, None)
+    assert store.put("whatever", exchange="f") == 2
+    assert store.put("one", exchange="d") == 1
+    assert store.put("three", exchange="d") == 0
+    assert store.put("three", exchange="missing") == -1
+    assert store.put("three", exchange="missing", fallback="two") == 1
+    assert (store.waiting("one"), store.waiting("two")) == (2, 2)
+    assert store.unbind("one", "d", "one")
+    assert store.put("one", exchange="d") == 0
+    assert store.drop_exchange("f")
+    assert store.put("whatever", exchange="f") == -1
+
+
+def test_higher_priority_first_and_then_first_come(store):
+    queue, consumer = store.queue("q"), store.consumer()
+    for number, priority in enumerate((0, 9, 3, 9)):
+        store.put("q", b"%d" % number, priority=priority)
+    assert texts(store.take(consumer, queue, 3)) == [b"1", b"3", b"2"]
+    assert texts(store.take(consumer, queue, 3)) == [b"0"]
+    assert store.take(consumer, queue) == []
+
+
+def test_settling_is_fenced(store):
+    queue, first, second = store.queue("q"), store.consumer(), store.consumer()
+    store.put("q", b"x" * 20_000)
+    (old,) = store.take(first, queue)
+    assert old.message is None
+    assert store.body(old.id) == b"x" * 20_000
+    assert store.settle(second, old.settle(DONE)) == 1, "somebody else's"
+    assert store.rescue(first, gone=True, grace=2.5) == (1, "its process is gone")
+    (new,) = store.take(second, queue)
+    assert (new.id, new.redelivered) == (old.id, True)
+    assert store.settle(first, old.settle(DONE) + old.settle(GIVEN_BACK) + old.settle(REJECTED)) == 3
+    assert store.settle(second, new.settle(DONE)) == 0
+    assert store.body(old.id) is None
+    assert store.take(first, queue) is None, "it is not registered any more"
+
+
+def test_a_message_goes_back_to_its_own_queue_alone(store):
+    store.declare_exchange("f", "fanout")
+    one, two = store.queue("one"), store.queue("two")
+    for name in ("one", "two"):
+        store.bind(name, "f", "", None)
+    store.put("", exchange="f")
+    consumer = store.consumer()
+    (mine,) = store.take(consumer, one)
+    store.settle(consumer, mine.settle(GIVEN_BACK))
+    assert (store.waiting("one"), store.waiting("two")) == (1, 1)
+    (again,) = store.take(consumer, one)
+    assert again.redelivered
+    store.settle(consumer, again.settle(UNSEEN))
+    assert not store.take(consumer, two)[0].redelivered
+
+
+def test_withheld_until_due(store, wait_for):
+    queue, consumer = store.queue("q"), store.consumer()
+    now = int(time.time() * 1000)
+    store.put("q", b"later", start=now + 3_600_000, priority=9)
+    store.put("q", b"soon", start=now + 700)
+    store.put("q", b"past", start=now - 5000)
+    assert texts(store.take(consumer, queue)) == [b"past"]
+    ready, seconds = store.ready([queue])
+    assert (ready, 0 < seconds < 0.8) == (set(), True)
+    assert texts(wait_for(lambda: store.take(consumer, queue))) == [b"soon"]
+    assert store.waiting("q") == 1
+    assert store.purge("q") == 1
+
+
+def test_time_to_live_and_what_becomes_of_the_dead(store, wait_for):
+    store.declare_exchange("dead", "direct")
+    store.queue("grave")
+    store.bind("grave", "dead", "rip", None)
+    queue = store.queue("q", message_ttl=60_000, dead_exchange="dead", dead_routing_key="rip", max_length=2)
+    consumer = store.consumer()
+    store.put("q", b"expired", ttl=1)
+    time.sleep(0.01)
+    assert store.take(consumer, queue) == []
+    for text in (b"a", b"b", b"c"):
+        store.put("q", text)
+    (refused, _) = store.take(consumer, queue)
+    store.settle(consumer, refused.settle(REJECTED))
+    grave = store.queue("grave")
+    found = store.take(consumer, grave)
+    assert [(c.message, c.dead_queue, c.dead_reason) for c in found] == [
+        (b"expired", "q", "expired"), (b"a", "q", "maxlen"), (b"b", "q", "rejected"),
+    ]  # fmt: skip
+
+
+def test_the_sweep_takes_away_what_is_over(store, wait_for):
+    store.queue("idle", expires=200)
+    used = store.queue("used", expires=200)
+    consumer, gone = store.consumer(), store.consumer()
+    store.use(consumer, "used", begins=True)
+    store.put("used", b"old", ttl=1)
+    store.put("used", b"new")
+    (claimed,) = [c for c in store.take(gone, used) if c.message == b"new"]
+    with store.shared.database.session() as session:
+        session.run(lambda t: t.script(f"DELETE FROM QUEUE_MSG_CONSUMER WHERE ID = {gone}"))
+    assert wait_for(lambda: store.sweep()[0]) == 1
+    assert store.declare_queue(QueueSpec("idle"), None, passive=True) is None
+    (again,) = store.take(consumer, used)
+    assert (again.id, again.redelivered) == (claimed.id, True)
+    store.use(consumer, "used", begins=False)
+    assert wait_for(lambda: store.sweep()[0]) == 1
+    assert store.put("used") == 0
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer(store):
+    store.queue("q", auto_delete=True)
+    one, two = store.consumer(), store.consumer()
+    store.use(one, "q", begins=True)
+    store.use(two, "q", begins=True)
+    store.use(one, "q", begins=False)
+    assert store.put("q") == 1
+    store.rescue(two, gone=True, grace=1)
+    assert store.put("q") == 0
+
+
+def test_a_living_consumer_is_left_alone_and_a_dead_one_is_not(store, wait_for):
+    pid = hosts.start_ticks(1)
+    alive = store.register(hosts.host_name(), 1, pid, 30)
+    assert store.rescue(alive, gone=False, grace=0.0)[1] is None, "its connection is there"
+    lease = store.consumer(lease=0.05)
+    assert wait_for(lambda: store.rescue(lease, gone=False, grace=60)[1]) == "its lease ran out"
+    queue, consumer = store.queue("q"), store.consumer()
+    store.put("q")
+    assert len(store.take(consumer, queue)) == 1
+    assert store.unclaim(consumer, store.claims, queue) == 1
+    done, _, neighbours = store.beat(consumer, lease=30, grace=1)
+    assert done
+    assert alive not in {other.worker_id for other in neighbours}, "of another host, and not silent"
+    store.unregister(consumer)
+    assert store.beat(consumer, lease=30, grace=1)[0] is False
