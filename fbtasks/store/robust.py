@@ -16,6 +16,7 @@ events, whose owner then looks for notes, and finds none nearly always.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import platform
 import struct
@@ -62,89 +63,119 @@ def start(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A mutex and its dead holder."""
+    """A mutex, by its file and the place in it, and its dead holder."""
 
+    file: str
     mutex: int
     holder: int
 
 
+class _Files:
+    """The engine's files, mapped once more: what the engine unmaps meanwhile is still there for us."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._views: dict[str, tuple[tuple[int, int], mmap.mmap, int]] = {}
+
+    def mapped(self) -> list[tuple[range, int, str]]:
+        """Where the engine has files of the folder, from which place on, and which."""
+        found = []
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                if self._folder not in line:
+                    continue
+                parts = line.split(maxsplit=5)
+                if os.path.dirname(path := parts[5].rstrip("\n")) == self._folder and self._map(path, int(parts[4])):
+                    first, last = (int(each, 16) for each in parts[0].split("-"))
+                    found.append((range(first, last), int(parts[2], 16), path))
+        return found
+
+    def _map(self, path: str, inode: int) -> bool:
+        """False when another file is there by now."""
+        with suppress(OSError), open(path, "r+b") as file:
+            facts = os.fstat(file.fileno())
+            state = (facts.st_ino, facts.st_size)
+            if facts.st_ino != inode:
+                return False
+            if path not in self._views or self._views[path][0] != state:
+                memory = mmap.mmap(file.fileno(), facts.st_size)
+                self._views[path] = state, memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            return True
+        return False
+
+    def address(self, path: str, at: int) -> int:
+        """Where *at* in a file is in our own memory."""
+        return self._views[path][2] + at
+
+    def event(self, path: str, at: int) -> tuple[int, ...] | None:
+        """The fields of an event, if there is room for one."""
+        _, memory, _ = self._views[path]
+        if at < 0 or at % 8 or at + _EVENT.size > len(memory):
+            return None
+        return _EVENT.unpack_from(memory, at)
+
+
 def _look_after(folder: str) -> None:
     libc = ctypes.CDLL(None)
+    files = _Files(folder)
     before: set[_Held] = set()
     while True:
         time.sleep(_EVERY)
         with suppress(OSError):
-            held = set(_look(folder, libc))
+            held = set(_look(files, libc))
             for each in held & before:
-                libc.pthread_mutex_unlock(ctypes.c_void_p(each.mutex))
+                libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(each.file, each.mutex)))
             before = held - before
 
 
-def _look(folder: str, libc: Any) -> Iterator[_Held]:
-    """Posts the events that threads of this process wait for; gives the mutexes in *folder* that dead ones hold."""
-    mapped: list[range] | None = None
-    for thread in os.listdir("/proc/self/task"):
-        operation, address = _sleeps(thread)
-        if not address:
+def _look(files: _Files, libc: Any) -> Iterator[_Held]:
+    """Posts the events that threads of this process wait for; gives the mutexes that dead ones hold."""
+    waits = [wait for thread in os.listdir("/proc/self/task") if (wait := _sleeps(thread))]
+    mapped = files.mapped() if waits else []
+    for operation, address in waits:
+        place = next(((start + address - where[0], path) for where, start, path in mapped if address in where), None)
+        if place is None:
             continue
-        mapped = _mapped(folder) if mapped is None else mapped
-        if not any(address in each for each in mapped):
-            continue
+        at, path = place
         if operation == _WAIT:
-            event = address - _MUTEX_AT
+            event = at - _MUTEX_AT
         else:
-            event = next((at for at in (address - word for word in _WORDS_AT) if _is_own(at)), 0)
-        if event and (holder := _dead_holder(event)):
-            yield _Held(event + _MUTEX_AT, holder)
-        elif event and operation == _WAIT_BITSET:
-            _post(event, libc)
+            event = next((start for start in (at - word for word in _WORDS_AT) if _is_own(files, path, start)), -1)
+        holder = _dead_holder(files, path, event)
+        if holder:
+            yield _Held(path, event + _MUTEX_AT, holder)
+        elif operation == _WAIT_BITSET and _is_own(files, path, event):
+            _post(files.address(path, event), libc)
 
 
-def _sleeps(thread: str) -> tuple[int, int]:
-    """How and where *thread* waits: for a contended mutex, or without end for a condition. Else 0, 0."""
+def _sleeps(thread: str) -> tuple[int, int] | None:
+    """How and where *thread* waits, when it waits for a contended mutex, or without end for a condition."""
     try:
         with open(f"/proc/self/task/{thread}/syscall", "rb") as file:
             call = file.read().split()
     except OSError:  # it has ended
-        return 0, 0
+        return None
     if len(call) < 5 or call[0] != _FUTEX:
-        return 0, 0
+        return None
     address, operation, value, timeout = (int(each, 16) for each in call[1:5])
     operation &= 127
     contended = operation == _WAIT and value == _CONTENDED
     endless = operation == _WAIT_BITSET and timeout == 0
-    return (operation, address) if contended or endless else (0, 0)
+    return (operation, address) if contended or endless else None
 
 
-def _mapped(folder: str) -> list[range]:
-    """The addresses at which files in *folder* are mapped."""
-    found = []
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            parts = line.split(maxsplit=5)
-            if len(parts) == 6 and os.path.dirname(parts[5].rstrip("\n")) == folder:
-                first, last = parts[0].split("-")
-                found.append(range(int(first, 16), int(last, 16)))
-    return found
+def _is_own(files: _Files, path: str, at: int) -> bool:
+    """Whether an event of this process's is there."""
+    fields = files.event(path, at)
+    return fields is not None and fields[1] == os.getpid() and fields[-1] == _SHARED
 
 
-def _read(event: int) -> tuple[int, ...]:
-    with open("/proc/self/mem", "rb", buffering=0) as memory:  # an error, not a crash, when it is unmapped meanwhile
-        memory.seek(event)
-        return _EVENT.unpack(memory.read(_EVENT.size))
-
-
-def _is_own(event: int) -> bool:
-    """Whether an event of this process's is at *event*."""
-    if event % 8:
-        return False
-    _, pid, *_, kind = _read(event)
-    return pid == os.getpid() and kind == _SHARED
-
-
-def _dead_holder(event: int) -> int:
-    """The thread that holds the event's mutex and is dead; 0 when nobody does, or when it lives."""
-    _, _, lock, _, holder, _, kind = _read(event)
+def _dead_holder(files: _Files, path: str, at: int) -> int:
+    """The thread that holds the mutex of the event there and is dead; 0 when nobody does, or when it lives."""
+    fields = files.event(path, at)
+    if fields is None:
+        return 0
+    _, _, lock, _, holder, _, kind = fields
     if not lock or not holder or kind != _SHARED:
         return 0
     try:
