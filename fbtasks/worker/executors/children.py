@@ -90,7 +90,8 @@ class ChildExecutor:
 
     def idle(self) -> int:
         """Places without a claim."""
-        return max(0, sum(c.places - len(c.running) for c in self._children if self._room(c)) - self._alone())
+        free = sum(max(0, child.places - len(child.running)) for child in self._children if self._room(child))
+        return max(0, free - self._alone())
 
     def _alone(self) -> int:
         """Places that suspects take up, each in a process of its own."""
@@ -99,7 +100,7 @@ class ChildExecutor:
     def _room(self, child: Child) -> int:
         if not child.ready or (child.stuck and len(child.running) >= child.places):
             return 0
-        if self._one and any(run.claim.suspect for run in child.running.values()):
+        if self._one and child.suspect and child.running:
             return 0
         room = child.places + self._ahead(child) - len(child.running)
         most = self._options.max_tasks
@@ -124,6 +125,7 @@ class ChildExecutor:
             child = min(self._children, key=lambda child: (not child.ready, len(child.running)))
         if claim.suspect and child.running:
             return False
+        child.suspect = bool(claim.suspect)
         return child.submit(run)
 
     def take_back(self) -> list[Claim]:

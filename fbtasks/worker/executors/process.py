@@ -77,6 +77,8 @@ class Child:
         self.places = places
         self.running: dict[int, Run] = {}
         """What was sent and has not ended, begun or not."""
+        self.suspect = False
+        """Whether what it was sent last is a suspect, which has the process to itself."""
         self.served = 0
         self.ready = False
         self.stuck = False
