@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from fbtasks.errors import ConflictError, DatabaseError, ForeignDatabaseError, SchemaError
 from fbtasks.sql import migrations, statements
 from fbtasks.store.session import READ, WAIT, Session
+
+_PATIENCE: Final = 20.0
+"""Seconds that a migration waits for what others have in use."""
 
 
 def current_version(session: Session) -> int | None:
@@ -75,7 +79,22 @@ def migrate(session: Session) -> list[int]:
 
 def _apply(session: Session, script: str) -> None:
     for statement in statements(script):
-        session.run(lambda t, s=statement: t.script(s))  # type: ignore[misc]
+        _change(session, statement)
+
+
+def _change(session: Session, statement: str) -> None:
+    """One statement; what another process has in use for a moment is waited for."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            session.run(lambda t: t.script(statement))
+            return
+        except ConflictError as error:
+            if time.monotonic() > deadline:
+                raise SchemaError(
+                    f"{session.url} cannot be migrated while others use it: {error}. Stop the workers and programs "
+                    "that do, and run: fbtasks migrate --url URL"
+                ) from error
 
 
 def _take_lock(lock: Session, manager: object) -> None:

@@ -25,7 +25,9 @@ _PERMISSION: Final = {335544352}
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
 # Handles that the library no longer knows: what they stood for went with the connection.
 _HANDLE: Final = {335544324, 335544332, 335544485}
-_INSTANCE: Final = {335545068, 335544453}
+_IN_USE: Final = 335544453
+_METADATA: Final = 335544351
+_INSTANCE: Final = {335545068, _IN_USE}
 _FILE: Final = {335544344, 335544375}
 
 
@@ -48,6 +50,8 @@ def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksEr
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:
         return DuplicateKey(text)
+    if {_METADATA, _IN_USE} <= codes:
+        return ConflictError(text)
     if codes & _INSTANCE:
         return EngineError(
             f"{where} is open in another engine. Connect with app.connect(), or close the other program. ({text})"

@@ -12,7 +12,7 @@ import pytest
 
 from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError
 from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.store import engine, migrate
 from fbtasks.store.pool import Pool
 
 
@@ -224,3 +224,18 @@ def test_a_program_that_only_enqueues_dies_of_signals_as_any_other(url, how, num
         assert errors.rstrip().endswith("KeyboardInterrupt")
     else:
         assert errors == ""
+
+
+def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
+    other, session = app.database.open(), app.database.open()
+    change = "CREATE OR ALTER PROCEDURE QUEUE_UNREGISTER_V1 (ID BIGINT) AS BEGIN END"
+    other.run(lambda t: t.execute("unregister", 1))
+    monkeypatch.setattr(migrate, "_PATIENCE", 0.1)
+    with pytest.raises(SchemaError, match=r"QUEUE_UNREGISTER_V1.* is in use.*Stop the workers and programs that do"):
+        migrate._change(session, change)
+    monkeypatch.setattr(migrate, "_PATIENCE", 20.0)
+    timer = threading.Timer(0.3, other.close)
+    timer.start()
+    migrate._change(session, change)
+    timer.join()
+    session.close()
