@@ -51,8 +51,8 @@ class Claim(NamedTuple):
     try_count: int = 0
     crash_count: int = 0
     max_tries: int | None = None
-    start_ms: int = 0
-    """Not before; milliseconds since 1970 in UTC."""
+    start: int = 0
+    """Not before; tenths of a millisecond since 1970 in UTC, which is as fine as the database counts."""
     expire_ms: int | None = None
     content_type: str = ""
     payload: bytes | None = b""

@@ -100,7 +100,7 @@ class Runner:
             priority=claim.priority,
             retries=claim.try_count,
             max_retries=None if claim.max_tries == 0 else limit,
-            eta=clock.from_ms(claim.start_ms),
+            eta=clock.from_ms(claim.start // 10),
             expires=None if claim.expire_ms is None else clock.from_ms(claim.expire_ms),
             connection=connection,
         )
