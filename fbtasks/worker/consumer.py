@@ -172,8 +172,9 @@ class Consumer:
             self._stop_cancelled()
         if self._draining_since is None:
             self._give_back_stale()
-            self._promote()
             self._exchange()
+            self._submit()
+            self._promote()
             if self._parked:
                 self._take_parked()
             self._maintain()
