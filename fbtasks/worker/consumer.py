@@ -133,11 +133,15 @@ class Consumer:
     def open(self) -> None:
         """Connects and registers the worker."""
         self._session = self._app.database.open()
-        self.membership.register(self._session)
+        self._register()
 
     def start(self) -> None:
-        """Starts the executor."""
-        self._executor.start(self.membership.worker_id)
+        """Starts the executor, which becomes ready while this process connects."""
+        self._executor.start()
+
+    def _register(self) -> None:
+        self.membership.register(self._db)
+        self._executor.serve(self.membership.worker_id)
 
     def run(self, *, listen: bool = True) -> None:
         """Works until told to stop, with events unless *listen* is false; or, in a burst, until nothing is due."""
@@ -401,7 +405,7 @@ class Consumer:
         if not pulse.alive:
             logger.warning("This worker was taken for dead and its tasks given to others; it registers again.")
             self._buffer.clear()
-            self.membership.register(self._db)
+            self._register()
             if self._listener is not None:
                 self._listener.restart()
         elif self._listener is not None:
