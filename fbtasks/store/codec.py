@@ -78,16 +78,22 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
     size = len(packed)
     while at < size:
         colon = packed.index(b":", at)
-        fields: list[Any] = [int(field) if field else None for field in packed[at:colon].split(b";")]
-        task, priority, tries, crashes, most, start, expires, large, suspect = fields[:9]
-        len_id, len_name, len_type, len_payload = fields[9:]
-        at = colon + 1
-        name_at = at + len_id
-        type_at = name_at + len_name
-        payload_at = type_at + len_type
-        end = payload_at + len_payload
+        task, start, len_name, len_type, len_payload, *rest = packed[at:colon].split(b";")
+        name_at = at = colon + 1
+        task_id = None
+        if rest:
+            fields: list[Any] = [int(field) if field else None for field in rest]
+            priority, tries, crashes, suspect, most, expires, large, len_id = fields
+            name_at = at + len_id
+            task_id = packed[at:name_at].decode() or None
+        else:
+            priority = tries = crashes = suspect = large = 0
+            most = expires = None
+        type_at = name_at + int(len_name)
+        payload_at = type_at + int(len_type)
+        at = payload_at + int(len_payload)
         yield Claim(
-            task,
+            int(task),
             claim_id,
             packed[name_at:type_at].decode(),
             queue,
@@ -95,14 +101,13 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
             tries,
             crashes,
             most,
-            start,
+            int(start),
             expires,
             packed[type_at:payload_at].decode("ascii"),
-            None if large else packed[payload_at:end],
-            packed[at:name_at].decode() or None,
+            None if large else packed[payload_at:at],
+            task_id,
             suspect,
         )
-        at = end
 
 
 def large_result(outcome: object) -> bytes | None:
