@@ -275,3 +275,24 @@ SELECT DONE FROM QUEUE_CELERY_EXPIRE_V1(?, ?)
 
 -- name: celery_prune
 SELECT PRUNED FROM QUEUE_CELERY_PRUNE_V1(?)
+
+-- name: celery_chord_begin
+SELECT ID FROM QUEUE_CELERY_CHORD_BEGIN_V1(?, ?, ?)
+
+-- name: celery_chord_size
+SELECT DONE FROM QUEUE_CELERY_CHORD_SIZE_V1(?, ?, ?)
+
+-- name: celery_chord_part
+SELECT ID, READY FROM QUEUE_CELERY_CHORD_PART_V1(?, ?, ?, ?, ?, ?, ?)
+
+-- name: celery_chord_parts
+SELECT PART, PART_INDEX, SHORT_DATA, DATA FROM QUEUE_CELERY_CHORD_PARTS_V1(?)
+
+-- name: celery_chord_shape
+SELECT DATA FROM QUEUE_CELERY_CHORD_SHAPE_V1(?)
+
+-- name: celery_chord_end
+SELECT DONE FROM QUEUE_CELERY_CHORD_END_V1(?, ?)
+
+-- name: celery_chord_prune
+SELECT PRUNED FROM QUEUE_CELERY_CHORD_PRUNE_V1(?)

@@ -1,4 +1,4 @@
-"""The result backend ``firebird://`` of Celery: states, results, groups and chords in a table of Firebird."""
+"""The backend: values by key, the waits for them, and the chords."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import TimeoutError as CeleryTimeout
 
 from fbtasks import clock
+from fbtasks.celery.chords import Chord
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.notify.results import ResultListener, Waiter
-from fbtasks.store import keyvalues
+from fbtasks.store import chords, keyvalues
 from fbtasks.store.session import READ, WAIT, Transaction
 from fbtasks.store.shared import SharedDatabase
 
@@ -91,13 +92,15 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     """Results in the table QUEUE_CELERY.
 
     A success is never replaced: a task that was thought lost cannot overwrite its successor's result. An event wakes
-    who waits. A chord counts its parts, each once. Option (``result_backend_transport_options``): ``auto_migrate``,
-    whether the schema is made or brought up to date at the first use (None: for the embedded engine alone).
+    who waits. A chord keeps what its parts returned, and counts each once.
+
+    Option (``result_backend_transport_options``): ``auto_migrate``, whether the schema is made or brought up to date
+    at the first use (None: for the embedded engine alone).
     """
 
     key_t = _text
-    implements_incr = True
     persistent = True
+    supports_native_join = True
 
     def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
         super().__init__(app, **options)
@@ -105,7 +108,6 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         self._address = DatabaseURL.parse(url or "")
         settings = app.conf.get("result_backend_transport_options") or {}
         self._auto_migrate = settings.get("auto_migrate")
-        self._parts = threading.local()
 
     def as_uri(self, include_password: bool = False) -> str:
         """The URL, without the password unless it is asked for."""
@@ -118,7 +120,8 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     def _store(self) -> Store:
         return store_for(self._address, self._auto_migrate)
 
-    def _use(self, work: Callable[[Transaction], T], kind: bytes = WAIT) -> T:
+    def run(self, work: Callable[[Transaction], T], kind: bytes = WAIT) -> T:
+        """*work* in a transaction of its own."""
         store = self._store
         found = store.shared.use(work, kind)
         # Only now: the driver's own exit function, which shuts the library down, must run after this one.
@@ -133,12 +136,12 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def get(self, key: Any) -> bytes | None:
         """A value, or None."""
-        return self._use(lambda t: keyvalues.fetch(t, _text(key)), READ)
+        return self.run(lambda t: keyvalues.fetch(t, _text(key)), READ)
 
     def mget(self, keys: Iterable[Any]) -> list[bytes | None]:
         """Several values, in one transaction."""
         names = [_text(key) for key in keys]
-        return self._use(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
+        return self.run(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
 
     def set(self, key: Any, value: Any) -> None:
         """Stores a value."""
@@ -149,7 +152,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         name = _text(key)
         # A group is stored as a success as well, and replaced when it is stored again.
         final = state == states.SUCCESS and name.startswith(self.task_keyprefix)
-        self._use(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
+        self.run(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
 
     @property
     def _lifetime(self) -> float | None:
@@ -157,37 +160,47 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def delete(self, key: Any) -> None:
         """Deletes a value."""
-        self._use(lambda t: keyvalues.delete(t, _text(key)))
+        self.run(lambda t: keyvalues.delete(t, _text(key)))
 
     def incr(self, key: Any) -> int:
-        """Counts one more; within :meth:`on_chord_part_return` each part once."""
-        part = getattr(self._parts, "part", None)
-        return self._use(lambda t: keyvalues.increment(t, _text(key), part, self._lifetime))
+        """Counts one more."""
+        return self.run(lambda t: keyvalues.increment(t, _text(key), None, self._lifetime))
 
     def expire(self, key: Any, value: float | None) -> None:
         """Keeps a value for so many seconds from now; without *value* for ever."""
-        self._use(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
+        self.run(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
 
-    def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> Any:
-        """A part of a chord has ended. One that ran twice, after its worker died, is counted once."""
-        self._parts.part = str(request.id)
-        try:
-            return super().on_chord_part_return(request, state, result, **options)
-        finally:
-            self._parts.part = None
+    # Chords.
 
     @property
-    def supports_native_join(self) -> bool:
-        """Whether many results are waited for together.
+    def chord_lifetime(self) -> float | None:
+        """Seconds for which a chord is kept after its last part."""
+        expires = getattr(self, "chord_expires", self.expires)  # Celery before 5.7 has but one
+        return float(expires) if expires else None
 
-        Not where a chord collects its parts, in a pool process: Celery waits there without a limit for what a nested
-        group left undone, while one at a time they are subject to ``result_chord_join_timeout``.
-        """
-        return getattr(self._parts, "part", None) is None
+    def apply_chord(self, header_result_args: Any, body: Any, **options: Any) -> None:
+        """A chord begins."""
+        self.ensure_chords_allowed()
+        group_id, results = header_result_args
+        Chord(self, group_id).begin(results)
+
+    def set_chord_size(self, group_id: Any, chord_size: int) -> None:
+        """How many parts it has."""
+        Chord(self, group_id).size(chord_size)
+
+    def add_to_chord(self, chord_id: Any, result: Any) -> None:
+        """One part more, of a chord that has begun."""
+        Chord(self, chord_id).size(1, more=True)
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
+        """A part of a chord has ended. One that ran twice, after its worker died, is counted once."""
+        if request.id and request.group:
+            Chord(self, request.group).part(request, state, result)
 
     def cleanup(self) -> None:
         """Deletes what has expired (the task ``celery.backend_cleanup`` of beat does this daily)."""
-        while self._use(keyvalues.prune) == keyvalues.BATCH:
+        most = keyvalues.BATCH
+        while max(self.run(lambda t: keyvalues.prune(t, most)), self.run(lambda t: chords.prune(t, most))) == most:
             pass
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
