@@ -202,7 +202,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def publish_all(self, items: list[Publication]) -> None:
         """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.within``)."""
         transaction = current(self._broker.url)
-        counts = self._broker.publish(items) if transaction is None else messages.publish(transaction, items)
+        counts = self._broker.publish(items) if transaction is None else messages.publish(transaction, items)[0]
         for item, routed in zip(items, counts, strict=True):
             if routed < 0:
                 raise _not_found("exchange", item.exchange, (60, 40), "Channel.basic_publish")

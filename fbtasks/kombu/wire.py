@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -51,13 +52,11 @@ def publication(
 
 def _head(properties: dict[str, Any], rest: dict[str, Any]) -> bytes:
     """All but the body. What is neither a property of AMQP's nor can be written is dropped, as AMQP drops it."""
-    try:
-        return json.dumps({"p": properties, **rest}).encode()
-    except (TypeError, ValueError):
-        pass
+    with suppress(TypeError, ValueError):
+        return str(json.dumps({"p": properties, **rest})).encode()
     known = {key: value for key, value in properties.items() if key in _AMQP}
     try:
-        return json.dumps({"p": known, **rest}).encode()
+        return str(json.dumps({"p": known, **rest})).encode()
     except (TypeError, ValueError) as error:
         raise SerializationError(f"the headers of a message cannot be written as JSON: {error}") from error
 
