@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -27,6 +28,8 @@ _POLL: Final = 1.0
 """Seconds between two looks when no event comes."""
 _FIRST_POLLS: Final = 0.05
 _POOL: Final = 10
+PATIENCE: Final = 20.0
+"""Seconds for which a database that does not answer is asked again."""
 
 _stores: dict[tuple[str, str | None, bool | None], Store] = {}
 _lock = threading.Lock()
@@ -94,8 +97,11 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     A success is never replaced: a task that was thought lost cannot overwrite its successor's result. An event wakes
     who waits. A chord keeps what its parts returned, and counts each once.
 
-    Option (``result_backend_transport_options``): ``auto_migrate``, whether the schema is made or brought up to date
-    at the first use (None: for the embedded engine alone).
+    Options (``result_backend_transport_options``):
+
+    * ``patience``: seconds for which storing and waiting go on while the database does not answer (20);
+    * ``auto_migrate``: whether the schema is made or brought up to date at the first use (None: for the embedded engine
+      alone).
     """
 
     key_t = _text
@@ -108,6 +114,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         self._address = DatabaseURL.parse(url or "")
         settings = app.conf.get("result_backend_transport_options") or {}
         self._auto_migrate = settings.get("auto_migrate")
+        self._patience = float(settings.get("patience", PATIENCE))
 
     def as_uri(self, include_password: bool = False) -> str:
         """The URL, without the password unless it is asked for."""
@@ -132,6 +139,24 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
             store.shared.at_pool_exit(close_all)
         return found
 
+    def insist(self, work: Callable[[Transaction], T]) -> T:
+        """The same, again and again while the database does not answer: for what comes to the same when done twice."""
+        return self._patiently(lambda: self.run(work))
+
+    def _patiently(self, ask: Callable[[], T], deadline: float | None = None) -> T:
+        begun = clock.monotonic()
+        limit = begun + self._patience if deadline is None else min(begun + self._patience, deadline)
+        pause = _FIRST_POLLS
+        while True:
+            try:
+                return ask()
+            except (DatabaseUnavailable, ConflictError):
+                left = limit - clock.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _POLL)
+
     # What KeyValueStoreBackend is built on.
 
     def get(self, key: Any) -> bytes | None:
@@ -147,12 +172,21 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         """Stores a value."""
         self._set_with_state(key, value, None)
 
+    def _store_result(
+        self, task_id: Any, result: Any, state: str, traceback: Any = None, request: Any = None, **options: Any
+    ) -> Any:
+        # Without the look at what is there that the base class takes first: the database keeps a success itself.
+        meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
+        meta["task_id"] = _text(task_id)
+        self._set_with_state(self.get_key_for_task(task_id), self.encode(meta), state)
+        return result
+
     def _set_with_state(self, key: Any, value: Any, state: str | None) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
         name = _text(key)
         # A group is stored as a success as well, and replaced when it is stored again.
         final = state == states.SUCCESS and name.startswith(self.task_keyprefix)
-        self.run(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
+        self.insist(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
 
     @property
     def _lifetime(self) -> float | None:
@@ -160,7 +194,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def delete(self, key: Any) -> None:
         """Deletes a value."""
-        self.run(lambda t: keyvalues.delete(t, _text(key)))
+        self.insist(lambda t: keyvalues.delete(t, _text(key)))
 
     def incr(self, key: Any) -> int:
         """Counts one more."""
@@ -219,13 +253,13 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     ) -> Any:
         """The state of a task that has ended. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
         self._ensure_not_eager()
-        meta = self.get_task_meta(task_id)
+        deadline = None if timeout is None else clock.monotonic() + timeout
+        meta = self._patiently(lambda: self.get_task_meta(task_id), deadline)
         if meta["status"] in states.READY_STATES:
             return meta
-        deadline = None if timeout is None else clock.monotonic() + timeout
         with self._store.waiter() as waiter:
             for pause in _pauses(deadline):
-                meta = self.get_task_meta(task_id)
+                meta = self._patiently(lambda: self.get_task_meta(task_id), deadline)
                 if meta["status"] in states.READY_STATES:
                     return meta
                 if on_interval:
@@ -234,6 +268,25 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
                     raise CeleryTimeout("The operation timed out.")
                 waiter.wait(pause)
         raise AssertionError("not reached")
+
+    def iter_native(
+        self, result: Any, timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
+        on_message: Any = None, on_interval: Any = None,
+    ) -> Iterator[tuple[str, Any]]:  # fmt: skip
+        """The states of a group's tasks as they end.
+
+        Raises what failed before the group: then its tasks are never sent.
+        """
+
+        def look() -> None:
+            node = getattr(result, "parent", None)
+            while node:
+                node.maybe_throw()
+                node = node.parent
+            if on_interval:
+                on_interval()
+
+        return super().iter_native(result, timeout, interval, no_ack, on_message, look)  # type: ignore[no-any-return]
 
     def get_many(
         self, task_ids: Iterable[str], timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
@@ -245,9 +298,9 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         rounds = 0
 
         def look() -> list[tuple[str, Any]]:
-            found = list(super(FirebirdBackend, self).get_many(
+            found = self._patiently(lambda: list(super(FirebirdBackend, self).get_many(
                 set(left), interval=0, on_message=on_message, max_iterations=1, **options
-            ))  # fmt: skip
+            )), deadline)  # fmt: skip
             left.difference_update(task_id for task_id, _ in found)
             return found
 

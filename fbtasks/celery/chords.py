@@ -45,11 +45,12 @@ class Chord:
     def begin(self, results: Iterable[Any]) -> None:
         """It begins, before any part is sent."""
         shape, expires = shape_of(results), self._backend.chord_lifetime
-        self._backend.run(lambda t: chords.begin(t, self._name, shape, expires))
+        self._backend.insist(lambda t: chords.begin(t, self._name, shape, expires))
 
     def size(self, parts: int, *, more: bool = False) -> None:
         """Its last part is about to be sent, and these are how many it has; or with *more*, it has so many more."""
-        self._backend.run(lambda t: chords.size(t, self._name, parts, more=more))
+        go = self._backend.run if more else self._backend.insist  # what is added twice would be waited for
+        go(lambda t: chords.size(t, self._name, parts, more=more))
 
     def part(self, request: Any, state: str, result: Any) -> None:
         """A part has ended; the one that makes it complete sends the body, or tells it what went wrong."""
@@ -57,7 +58,7 @@ class Chord:
         value = backend.encode([state, backend.encode_result(result, state)])
         part = Part(str(request.id), request.group_index, value.encode() if isinstance(value, str) else bytes(value))
         final, expires = state == states.SUCCESS, backend.chord_lifetime
-        known, complete = backend.run(lambda t: chords.ended(t, self._name, part, final=final, expires=expires))
+        known, complete = backend.insist(lambda t: chords.ended(t, self._name, part, final=final, expires=expires))
         if not known:
             logger.warning("Task %s ended as part of chord %s, which is not known.", request.id, self._group_id)
         if complete is not None:
@@ -75,7 +76,7 @@ class Chord:
         except ChordError as error:
             logger.error("Chord %s has failed: %s", self._group_id, error)
             self._backend.chord_error_from_stack(callback, error)
-        self._backend.run(lambda t: chords.end(t, self._name, complete.id))
+        self._backend.insist(lambda t: chords.end(t, self._name, complete.id))
 
     def _send(self, callback: Any, values: list[Any]) -> None:
         plainly: Callable[..., Any] = lambda publish, *arguments: publish(*arguments)  # noqa: E731
