@@ -11,8 +11,8 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
@@ -190,6 +190,11 @@ class Broker:
         """See :func:`messages.ready`."""
         numbers = list(queues)
         return self.shared.use(lambda t: messages.ready(t, numbers), READ)
+
+    def withheld(self, queues: Sequence[int], most: int) -> list[Claimed]:
+        """See :func:`messages.withheld`; the next ones of all *queues*."""
+        found = self.shared.use(lambda t: [messages.withheld(t, queue, most) for queue in queues], READ)
+        return [message for _, message in sorted(chain(*found), key=lambda pair: pair[0])[:most]]
 
     def body(self, number: int) -> bytes | None:
         """See :func:`messages.body`."""

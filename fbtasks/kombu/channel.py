@@ -356,6 +356,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self.qos.hold(found[0], message)
         return message
 
+    def withheld(self, most: int) -> Iterator[Any]:
+        """Tasks whose time has not come in the queues that it consumes from, as messages that are not delivered."""
+        for claimed in self._broker.withheld(self.queue_ids, most):
+            yield self.Message(wire.payload(claimed, claimed.message, 0, None), channel=self)
+
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Delivers what is there, or waits for it, as the connection does."""
         self._transport.drain_events(self._transport, timeout=timeout)

@@ -16,6 +16,7 @@ from kombu.transport import base, virtual
 from fbtasks import clock
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
+from fbtasks.kombu import scheduled
 from fbtasks.kombu.broker import Broker, broker_for
 from fbtasks.kombu.channel import Channel as _Channel
 from fbtasks.kombu.wake import Waker
@@ -310,8 +311,9 @@ def keep_queries(client: Any) -> None:
 
 
 def welcome_celery() -> None:
-    """Has Celery's workers talk to each other here as on RabbitMQ: nothing about it depends on the broker."""
+    """Has Celery's workers talk to each other here as on RabbitMQ, and list what is scheduled where it is."""
     for module, step in (("mingle", "Mingle"), ("gossip", "Gossip")):
         loaded = sys.modules.get(f"celery.worker.consumer.{module}")
         if loaded is not None:
             getattr(loaded, step).compatible_transports.add(Transport.driver_type)
+    scheduled.welcome()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from fbtasks.call import Neighbour
@@ -248,6 +249,17 @@ def body(transaction: Transaction, number: int) -> bytes | None:
     """A message too large for its row; None when it is gone."""
     value = transaction.value("msg_body", number)
     return None if value is None else bytes(value)
+
+
+def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:
+    """The next messages of a queue that are withheld, and until when; they are nobody's."""
+    return [
+        (until, Claimed(number, 0, queue_id, priority, bool(redelivered), exchange, key, "", "", bytes(text)))
+        for until, number, priority, redelivered, exchange, key, text in transaction.rows(
+            "msg_withheld", most, queue_id
+        )
+        if text is not None
+    ]
 
 
 def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:

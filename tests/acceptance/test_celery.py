@@ -78,6 +78,9 @@ def test_the_example_project(celery, app, wait_for, pool):
     ping = celery.run(*celery.command("inspect", "ping"))
     assert "pong" in ping.stdout
     assert "1 node online" in ping.stdout
+    sent = celery.run(sys.executable, "-c", "import shop\nprint(shop.price.apply_async(('nut', 2), countdown=3600).id)")
+    scheduled = celery.run(*celery.command("inspect", "scheduled", "--json"))
+    assert sent.stdout.strip() in scheduled.stdout
     beat, _ = celery.start("beat", "beat", "-s", str(celery.folder / "schedule"))
     wait_for(lambda: len(re.findall(r"count_stock\[\S+\] succeeded", log.read_text())) >= 2, 60)
     beat.terminate()
