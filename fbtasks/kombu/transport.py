@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -74,6 +75,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         keep_queries(client)
+        hide_password(client)
         welcome_celery()
         settings = client.transport_options
         self.withhold_eta = bool(settings.get("withhold_eta", True))
@@ -278,17 +280,38 @@ def url_of(client: Any, text: str | None = None) -> DatabaseURL:
     """The database of a ``kombu.Connection``, as it was made or as it is after a failover."""
     text = text or client.hostname
     if text and "://" in text:
-        return DatabaseURL.parse(text)
+        url = DatabaseURL.parse(text)
+        if url.password is None and url.user is not None and client.password:
+            return replace(url, password=_password(client))
+        return url
     database, _, query = (client.virtual_host or "").partition("?")
     options = f"?{query}" if query else ""
     if not text:
         return DatabaseURL.parse(f"firebird:///{quote(database.lstrip('/'))}{options}")
     login = ""
     if client.userid:
-        password = client.password() if callable(client.password) else client.password
+        password = _password(client)
         login = quote(client.userid, safe="") + ("" if password is None else ":" + quote(password, safe="")) + "@"
     host = f"[{text}]" if ":" in text else text
     return DatabaseURL.parse(f"firebird://{login}{host}:{client.port or DEFAULT_PORT}/{quote(database)}{options}")
+
+
+def _password(client: Any) -> Any:
+    return client.password() if callable(client.password) else client.password
+
+
+def hide_password(client: Any) -> None:
+    """Keeps the password of a URL where kombu keeps passwords.
+
+    What ``celery inspect stats`` and ``Connection.info()`` show has the URL as the name of the host.
+    """
+    if not client.hostname or "://" not in client.hostname:
+        return
+    with suppress(ConfigurationError):  # told when it connects
+        url = DatabaseURL.parse(client.hostname)
+        if url.password is not None:
+            client.hostname = str(replace(url, password=None))
+            client.password = url.password
 
 
 def keep_queries(client: Any) -> None:
