@@ -23,7 +23,7 @@ logger = logging.getLogger("fbtasks.celery")
 
 def shape_of(results: Iterable[Any]) -> bytes | None:
     """The ids of a header's results, nested as its groups are; None when none of them is a group."""
-    if not isinstance(results, (list, tuple)):  # of a generator nothing is known yet
+    if type(results) not in (list, tuple):  # Celery's list over a generator: its tasks are sent as it makes them
         return None
     if not any(isinstance(result, GroupResult) for result in results):
         return None

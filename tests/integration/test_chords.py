@@ -3,7 +3,10 @@
 import threading
 
 import pytest
+from celery.result import AsyncResult, GroupResult
+from celery.utils.functional import regen
 
+from fbtasks.celery.chords import shape_of
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.store import chords
 from fbtasks.store.chords import Part
@@ -136,3 +139,14 @@ def test_expired_chords_are_deleted(store, app):
     with app.connect() as connection, connection.cursor() as cursor:
         for table in ("QUEUE_CELERY_CHORD", "QUEUE_CELERY_CHORD_PART"):
             assert cursor.execute(f"SELECT COUNT(*) FROM {table}").fetchone() == (0,)
+
+
+def test_a_header_from_a_generator_is_not_run_ahead_of():
+    def header():
+        raise AssertionError("asked for a task before its time")
+        yield
+
+    assert shape_of(regen(header())) is None
+    single, group = AsyncResult("a"), GroupResult("g", [AsyncResult("b"), AsyncResult("c")])
+    assert shape_of([single]) is None
+    assert shape_of([single, group]) == b'["a", ["b", "c"]]'
