@@ -12,8 +12,7 @@ When = datetime | timedelta | None
 """A moment in UTC, a span from the database's now, or neither."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """What is asked: one task with its serialised arguments, ready for the queue."""
 
     name: str
@@ -28,8 +27,7 @@ class Call:
     task_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """What became of a call: its id in the database, and whether it was there before."""
 
     id: int
@@ -51,8 +49,8 @@ class Claim(NamedTuple):
     try_count: int = 0
     crash_count: int = 0
     max_tries: int | None = None
-    start_ms: int = 0
-    """Not before; milliseconds since 1970 in UTC."""
+    start: int = 0
+    """Not before; tenths of a millisecond since 1970 in UTC, which is as fine as the database counts."""
     expire_ms: int | None = None
     content_type: str = ""
     payload: bytes | None = b""

@@ -39,7 +39,7 @@ def run_eagerly(app: FBTasks, call: Call, task: Task[..., Any] | None) -> EagerR
     while True:
         claim = Claim(
             id=0, claim_id=0, name=call.name, queue=call.queue, priority=call.priority, try_count=tries,
-            crash_count=0, max_tries=call.max_tries, start_ms=clock.to_ms(clock.utcnow()), expire_ms=None,
+            crash_count=0, max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), expire_ms=None,
             content_type=call.content_type, payload=call.payload, task_id=call.task_id or "eager",
         )  # fmt: skip
         outcome = runner.run(claim).outcome

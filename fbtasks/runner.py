@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ class Runner:
             priority=claim.priority,
             retries=claim.try_count,
             max_retries=None if claim.max_tries == 0 else limit,
-            eta=clock.from_ms(claim.start_ms),
+            eta=clock.from_ms(claim.start // 10),
             expires=None if claim.expire_ms is None else clock.from_ms(claim.expire_ms),
             connection=connection,
         )
@@ -168,7 +169,7 @@ def _failed(error: BaseException) -> Failed:
 class TransactionalRunner:
     """Runs transactional tasks: their effects and their outcome are one transaction of one connection."""
 
-    def __init__(self, runner: Runner, worker_id: int, slot: int) -> None:
+    def __init__(self, runner: Runner, worker_id: Callable[[], int], slot: int) -> None:
         self._runner = runner
         self._worker_id = worker_id
         self._slot = slot
@@ -201,7 +202,7 @@ class TransactionalRunner:
                 return done, False
             try:
                 with turn.held():
-                    stale = tasks.finish(transaction, self._worker_id, self._slot, [done])
+                    stale = tasks.finish(transaction, self._worker_id(), self._slot, [done])
                     if stale:
                         logger.warning(
                             "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",

@@ -59,7 +59,9 @@ MAX_DEPTH: Final = 200
 """Levels of lists and dicts that a JSON payload may have: far from the recursion limit of any reader."""
 
 _DECODER: Final = json.JSONDecoder(object_hook=kombu_json.object_hook)
-"""What kombu's ``loads`` makes anew for each payload, at five times the cost of reading a small one."""
+_ENCODER: Final = kombu_json.JSONEncoder(separators=(",", ":"))
+"""What kombu's ``loads`` and ``dumps`` make anew for each payload, at several times the cost of a small one."""
+_HARMLESS_WHEN_EMPTY: Final = (list, dict, type(None))
 _UNSIGNED_PICKLE: Final = "application/x-python-serialize"
 _SIGNATURE_SIZE: Final = 32
 _TYPE_MARK: Final = {"__type__", "__value__"}
@@ -180,17 +182,18 @@ class Serializer:
         """The payload of a call, ``[args, kwargs]``, or of a result, the one value."""
         name = serializer or self._default
         content_type = self._content_type(name)
-        what = f"task {task!r}: {' and '.join(places)}"
         if content_type == JSON_TYPE:
             for value, place in zip(values, places, strict=True):
-                check_json(value, f"task {task!r}", place)
+                if value or type(value) not in _HARMLESS_WHEN_EMPTY:
+                    check_json(value, f"task {task!r}", place)
         try:
             data = self._encode(values if len(values) > 1 else values[0], content_type)
         except Exception as error:
+            what = _what(task, places)
             raise SerializationError(f"{what} cannot be serialised with {name!r}: {_brief(error)}.") from error
         if len(data) > self._limit:
             raise PayloadTooLarge(
-                f"{what}: {len(data):,} bytes when serialised; payload_limit is {self._limit:,}. "
+                f"{_what(task, places)}: {len(data):,} bytes when serialised; payload_limit is {self._limit:,}. "
                 "Store the data elsewhere and pass its key, or raise payload_limit."
             )
         return Payload(content_type, data)
@@ -199,6 +202,9 @@ class Serializer:
         if content_type == PICKLE_TYPE:
             pickled: bytes = cloudpickle.dumps(body)
             return self._sign(pickled) + pickled
+        if content_type == JSON_TYPE:
+            text: str = _ENCODER.encode(body)
+            return text.encode()
         data = serialization.dumps(body, serializer=serialization.registry.type_to_name[content_type])[2]
         return data.encode("utf-8") if isinstance(data, str) else bytes(data)
 
@@ -241,6 +247,10 @@ class Serializer:
                 "since. Nothing of it was unpickled; set one signing_key wherever tasks are enqueued and run."
             )
         return cloudpickle.loads(body)
+
+
+def _what(task: str, places: Iterable[str]) -> str:
+    return f"task {task!r}: {' and '.join(places)}"
 
 
 class _Refused(Exception):

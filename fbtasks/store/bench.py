@@ -138,7 +138,7 @@ class Bare:
             cursor.execute(
                 self._statement,
                 (
-                    call.name, call.queue, 0, -call.priority, now, now, None, call.max_tries, call.task_id,
+                    call.name, call.queue, 0, -call.priority, now, now, None, call.max_tries, 0,
                     call.content_type, call.payload,
                 ),
             )  # fmt: skip

@@ -30,7 +30,7 @@ from fbtasks.call import (
 
 CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
-INLINE: Final = 4_000
+INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
 SHORT: Final = (b"D", b"L", b"P")
 """Kinds of outcomes that carry no values."""
@@ -73,7 +73,7 @@ def unpack_enqueued(packed: bytes) -> Iterator[Enqueued]:
 
 
 def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
-    """The records of one row of QUEUE_CLAIM_V3."""
+    """The records of one row of QUEUE_CLAIM_V1."""
     at = 0
     size = len(packed)
     while at < size:
@@ -113,7 +113,7 @@ def large_result(outcome: object) -> bytes | None:
 
 
 def pack_finished(item: Finished) -> bytes:
-    """One record for QUEUE_FINISH_V3. A result longer than INLINE is left out: it goes separately."""
+    """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately."""
     kind, delay = b"L", 0.0
     error_type = message = trace = content_type = ""
     result = b""
@@ -139,7 +139,7 @@ def pack_finished(item: Finished) -> bytes:
 
 
 def unpack_stale(packed: str) -> Iterator[Stale]:
-    """The answer of QUEUE_FINISH_V3: what it did not record."""
+    """The answer of QUEUE_FINISH_V1: what it did not record."""
     for at in range(0, len(packed), 38):
         yield Stale(int(packed[at : at + 19]), int(packed[at + 19 : at + 38]))
 

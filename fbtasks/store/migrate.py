@@ -39,6 +39,7 @@ def check(session: Session) -> None:
     if found is not None and found == latest_version():
         return
     url = session.url
+    _refuse_development_version(session, found)
     if found is not None and found > latest_version():
         raise SchemaError(
             f"The schema of {url} has version {found}, and this fbtasks knows versions up to {latest_version()}. "
@@ -46,6 +47,15 @@ def check(session: Session) -> None:
         )
     what = "has no queue yet" if not found else f"has schema version {found}, not {latest_version()}"
     raise SchemaError(f"{url} {what}. Run: fbtasks migrate --url URL")
+
+
+def _refuse_development_version(session: Session, found: int | None) -> None:
+    first = migrations()[0].version
+    if found and found < first:
+        raise SchemaError(
+            f"{session.url} has schema version {found}, of a development version before the first release. Those are "
+            "not migrated: let that version's workers finish what is queued, and give this one a new database."
+        )
 
 
 def migrate(session: Session) -> list[int]:
@@ -64,12 +74,13 @@ def migrate(session: Session) -> list[int]:
     try:
         _take_lock(lock, manager)
         done = current_version(session) or 0
+        _refuse_development_version(session, done)
         for migration in migrations():
             if migration.version > done:
                 _apply(session, migration.script)
                 session.run(lambda t, m=migration: t.execute("schema_applied", m.version, m.name))  # type: ignore[misc]
                 applied.append(migration.version)
-        if 1 in applied:
+        if done == 0:
             adopt(session)
     finally:
         manager.close()

@@ -11,11 +11,17 @@ which it is enough to lose the processor there, and each leaves all processes on
 So each process that uses the engine does two things for its own events, once a second: it unlocks a mutex whose holder
 is dead, as a robust mutex would, since the counter that it protects is whole at every moment; and it posts its own
 events, whose owner then looks for notes, and finds none nearly always.
+
+A third thing cannot be mended from here: a process that is killed in the middle of a change to the table of locks may
+leave a list in it that has no end, and who searches that next holds the table's mutex for good. Nothing of the database
+is lost; but the table is made anew only when all processes have left it. So those that exist for nothing else than to
+work on the queue end when that has been so for :data:`PATIENCE` looks (see :func:`leave_when_stuck`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import mmap
 import os
 import platform
@@ -43,8 +49,25 @@ _WORDS_AT: Final = (_CONDITION_AT + 40, _CONDITION_AT + 44)
 _CONTENDED: Final = 2
 _SHARED: Final = 128
 """A plain mutex between processes; a robust one has other bits."""
+_ROBUST: Final = 16
+_TABLE: Final = "fb_lock_"
+_TABLE_MUTEX: Final = struct.Struct("iIiIi")
+_TABLE_MUTEX_AT: Final = 16
+"""The table of locks begins with a header; its mutex, a robust one, is held for microseconds."""
+PATIENCE: Final = 30
+"""Looks in a row that find the same thread with that mutex before it is believed to be stuck."""
+STUCK: Final = 75
+"""The exit code of a process that ends for that (EX_TEMPFAIL of ``sysexits.h``: start it again)."""
 
+logger = logging.getLogger(__name__)
 _started = False
+_leaves = False
+
+
+def leave_when_stuck() -> None:
+    """Has this process end, with exit code :data:`STUCK`, when it could only wait for the engine without end."""
+    global _leaves
+    _leaves = True
 
 
 def start(folder: Path) -> None:
@@ -107,6 +130,21 @@ class _Files:
         """Where *at* in a file is in our own memory."""
         return self._views[path][2] + at
 
+    def holder_of_table(self) -> int:
+        """The thread that holds the mutex of the table of locks; 0 when nobody does."""
+        for path, (state, memory, _) in self._views.items():
+            if os.path.basename(path).startswith(_TABLE):
+                _, _, holder, _, kind = _TABLE_MUTEX.unpack_from(memory, _TABLE_MUTEX_AT)
+                with suppress(OSError):
+                    if (
+                        holder
+                        and kind == _SHARED | _ROBUST
+                        and os.stat(path).st_ino == state[0]
+                        and not _is_dead(holder)
+                    ):
+                        return int(holder)
+        return 0
+
     def event(self, path: str, at: int) -> tuple[int, ...] | None:
         """The fields of an event, if there is room for one."""
         _, memory, _ = self._views[path]
@@ -119,9 +157,14 @@ def _look_after(folder: str) -> None:
     libc = ctypes.CDLL(None)
     files = _Files(folder)
     before: set[_Held] = set()
+    holder, looks = 0, 0
     while True:
         time.sleep(_EVERY)
         with suppress(OSError):
+            last, holder = holder, files.holder_of_table() if _leaves else 0
+            looks = looks + 1 if holder and holder == last else 0
+            if looks >= PATIENCE:
+                _leave(holder)
             held = set(_look(files, libc))
             for each in held & before:
                 libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(each.file, each.mutex)))
@@ -176,15 +219,17 @@ def _dead_holder(files: _Files, path: str, at: int) -> int:
     if fields is None:
         return 0
     _, _, lock, _, holder, _, kind = fields
-    if not lock or not holder or kind != _SHARED:
-        return 0
+    return holder if lock and holder and kind == _SHARED and _is_dead(holder) else 0
+
+
+def _is_dead(thread: int) -> bool:
     try:
-        os.kill(holder, 0)
+        os.kill(thread, 0)
     except ProcessLookupError:
-        return holder
+        return True
     except PermissionError:  # another user's
-        return 0
-    return 0
+        return False
+    return False
 
 
 def _post(event: int, libc: Any) -> None:
@@ -193,6 +238,17 @@ def _post(event: int, libc: Any) -> None:
         ctypes.c_int.from_address(event).value += 1
         libc.pthread_cond_broadcast(condition)
         libc.pthread_mutex_unlock(mutex)
+
+
+def _leave(holder: int) -> None:
+    logger.critical(
+        "This process ends: the engine's table of locks has been held by thread %d for %d seconds. A process that was "
+        "killed while it changed the table leaves it so; it is made anew when all processes have left the database.",
+        holder,
+        PATIENCE,
+    )
+    logging.shutdown()
+    os._exit(STUCK)
 
 
 def _forked() -> None:

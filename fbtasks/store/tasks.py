@@ -43,10 +43,8 @@ def claim(
     it are found only when that is not enough.
     """
     claims: list[Claim] = []
-    low_rank, low_ms = (None, None) if after is None else (-after.priority, after.start_ms)
-    for claim_id, packed in transaction.rows(
-        "claim", worker_id, queue, most, parked_name, int(accused), low_rank, low_ms
-    ):
+    mark = (None, None, None) if after is None else (-after.priority, after.start, after.id)
+    for claim_id, packed in transaction.rows("claim", worker_id, queue, most, parked_name, int(accused), *mark):
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
     return claims
 

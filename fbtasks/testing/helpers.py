@@ -35,8 +35,8 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
     )
     consumer = Consumer(app, SoloExecutor(app), options)
     try:
-        consumer.open()
         consumer.start()
+        consumer.open()
         consumer.run(listen=False)
     finally:
         consumer.close()

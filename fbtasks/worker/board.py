@@ -1,7 +1,8 @@
 """What a child process runs at this moment, in memory that it shares with its worker.
 
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
-what has begun and since when, also of a child that has just died.
+what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
+which it is only while the child starts, and may be anew when it was taken for dead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from fbtasks.interrupts import SOFT, STOP
 _TARGET: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
 _ENTRY: Final = struct.Struct("<qd")
-_FIRST: Final = 2 * _TARGET.size
+_WORKER: Final = struct.Struct("<q")
+_WORKER_AT: Final = 2 * _TARGET.size
+_FIRST: Final = _WORKER_AT + _WORKER.size
 
 
 class Board:
@@ -42,6 +45,15 @@ class Board:
     def running(self) -> dict[int, float]:
         """What runs, and since when on the monotonic clock, which all processes of a machine share."""
         return {task: since for task, since in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task}
+
+    @property
+    def worker_id(self) -> int:
+        """As whom the worker is registered."""
+        return int(_WORKER.unpack_from(self._memory, _WORKER_AT)[0])
+
+    @worker_id.setter
+    def worker_id(self, worker_id: int) -> None:
+        _WORKER.pack_into(self._memory, _WORKER_AT, worker_id)
 
     def aim(self, kind: str, task: int) -> None:
         """Says for which task the next signal of this kind is meant."""

@@ -1,6 +1,6 @@
 """The main function of a child process: takes tasks, runs them, says what became of them.
 
-``python -m fbtasks.worker.child FD TASKS BOARD MODE APP WORKER_ID SLOT PLACES LEVEL``. It ends when its sockets do.
+``python -m fbtasks.worker.child FD TASKS BOARD MODE APP SLOT PLACES LEVEL``. It ends when its sockets do.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fbtasks.errors import FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
+from fbtasks.store import robust
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import Assignment, Begun, Ended, receive_task, say
 from fbtasks.worker.lifeline import follow_parent
@@ -66,10 +67,9 @@ class Server:
 
     interrupts: NoInterrupts
 
-    def __init__(self, app: FBTasks, link: Link, worker_id: int, slot: int) -> None:
+    def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
         self._runner = Runner(app, interrupts=self.interrupts)
         self._link = link
-        self._worker_id = worker_id
         self._lock = threading.Lock()
         self._local = threading.local()
         self._slots = iter(range(slot * 10_000, slot * 10_000 + 10_000))
@@ -105,13 +105,16 @@ class Server:
         runner: TransactionalRunner | None = getattr(self._local, "runner", None)
         if runner is None:
             with self._lock:
-                runner = self._local.runner = TransactionalRunner(self._runner, self._worker_id, next(self._slots))
+                runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._slots))
                 self._transactional.append(runner)
         self._connected[claim.id] = runner
         try:
             return runner.run(claim)
         finally:
             del self._connected[claim.id]
+
+    def _who(self) -> int:
+        return self._link.board.worker_id
 
     def cancel_statement(self, task: int) -> None:
         """Ends the statement that a transactional task is in, which no exception would interrupt."""
@@ -128,9 +131,9 @@ class Server:
 class ProcessServer(Server):
     """One task at a time, in the main thread, where signals interrupt it."""
 
-    def __init__(self, app: FBTasks, link: Link, worker_id: int, slot: int) -> None:
+    def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
         self.interrupts = SignalInterrupts(link.board.aimed_at)
-        super().__init__(app, link, worker_id, slot)
+        super().__init__(app, link, slot)
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -150,9 +153,9 @@ class ProcessServer(Server):
 class ThreadServer(Server):
     """Tasks side by side in threads; the main thread hears what the worker says."""
 
-    def __init__(self, app: FBTasks, link: Link, worker_id: int, slot: int) -> None:
+    def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
         self.interrupts: ThreadInterrupts = ThreadInterrupts()
-        super().__init__(app, link, worker_id, slot)
+        super().__init__(app, link, slot)
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
@@ -226,7 +229,7 @@ class LoopServer(ThreadServer):
             self._take(asyncio.get_running_loop())
 
 
-SERVERS: dict[str, Callable[[FBTasks, Link, int, int], Server]] = {
+SERVERS: dict[str, Callable[[FBTasks, Link, int], Server]] = {
     "processes": ProcessServer,
     "threads": ThreadServer,
     "asyncio": LoopServer,
@@ -235,8 +238,9 @@ SERVERS: dict[str, Callable[[FBTasks, Link, int, int], Server]] = {
 
 def main(arguments: list[str]) -> int:
     """Runs the child."""
-    *files, mode, app_path, worker_id, slot, places, level = arguments
+    *files, mode, app_path, slot, places, level = arguments
     follow_parent()
+    robust.leave_when_stuck()
     pipe, tasks, board = map(int, files)
     link = Link(pipe, tasks, board, int(places))
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(processName)s %(message)s")
@@ -246,7 +250,7 @@ def main(arguments: list[str]) -> int:
     except FBTasksError as error:
         link.say(str(error))
         return 1
-    server = SERVERS[mode](app, link, int(worker_id), int(slot))
+    server = SERVERS[mode](app, link, int(slot))
     try:
         link.say("ready")
         server.serve()

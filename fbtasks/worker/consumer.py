@@ -10,28 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import (
-    Cancelled,
-    Claim,
-    Crashed,
-    Failed,
-    Finished,
-    Parked,
-    Pulse,
-    Released,
-    Retry,
-    Stale,
-    Succeeded,
-)
+from fbtasks.call import Cancelled, Claim, Parked, Pulse, Released, Stale
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable, SchemaError
 from fbtasks.maintenance.prune import give_up_parked, prune
 from fbtasks.maintenance.rescue import release_orphans
@@ -40,8 +27,10 @@ from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.migrate import latest_version
 from fbtasks.store.session import Session, Transaction
+from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.membership import Membership
+from fbtasks.worker.outcomes import GATHER, Outcomes, log
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -53,14 +42,8 @@ POLL_WITH_EVENTS: Final = 15.0
 """Seconds between polls while events are known to arrive."""
 DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
-LOOK_BACK: Final = 1.0
-"""Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
 RECONNECT_FIRST: Final = 0.1
 RECONNECT_LAST: Final = 5.0
-GATHER: Final = 0.01
-"""Seconds that outcomes may wait for others, to be recorded together, while the executor has enough to do."""
-GATHER_MOST: Final = 200
-"""Outcomes that are enough for one transaction."""
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
 
@@ -102,8 +85,8 @@ class Consumer:
         self._listener: WatchedListener | None = None
         self._buffer: deque[Claim] = deque()
         self._buffered_at = 0.0
-        self._ended: list[Finished] = []
-        self._ended_at = 0.0
+        self._outcomes = Outcomes(self._turn)
+        self._claiming = Claiming(options.queues)
         self._hungry = True
         self._parked = self._stops = False
         self._poll = POLL_FIRST
@@ -111,9 +94,6 @@ class Consumer:
         self._away_since: float | None = None
         self._next_attempt = 0.0
         self._pause = RECONNECT_FIRST
-        self._first_queue = 0
-        self._marks: dict[str, tuple[Claim, float]] = {}
-        """Where the last claim from a queue ended, and until when to go on from there."""
         self._announced = False
         self._draining_since: float | None = None
         self._killed = False
@@ -153,11 +133,15 @@ class Consumer:
     def open(self) -> None:
         """Connects and registers the worker."""
         self._session = self._app.database.open()
-        self.membership.register(self._session)
+        self._register()
 
     def start(self) -> None:
-        """Starts the executor."""
-        self._executor.start(self.membership.worker_id)
+        """Starts the executor, which becomes ready while this process connects."""
+        self._executor.start()
+
+    def _register(self) -> None:
+        self.membership.register(self._db)
+        self._executor.serve(self.membership.worker_id)
 
     def run(self, *, listen: bool = True) -> None:
         """Works until told to stop, with events unless *listen* is false; or, in a burst, until nothing is due."""
@@ -192,8 +176,9 @@ class Consumer:
             self._stop_cancelled()
         if self._draining_since is None:
             self._give_back_stale()
-            self._promote()
             self._exchange()
+            self._submit()
+            self._promote()
             if self._parked:
                 self._take_parked()
             self._maintain()
@@ -206,18 +191,14 @@ class Consumer:
 
     def _finished(self) -> bool:
         if self._draining_since is not None:
-            idle = not self._executor.busy() and not self._ended and not self._buffer
+            idle = not self._executor.busy() and not self._holds_some()
             return self._killed or idle or self._grace_over()
-        if (
-            not self._options.burst
-            or self._hungry
-            or self._parked
-            or self._buffer
-            or self._ended
-            or self._executor.busy()
-        ):
+        if not self._options.burst or self._hungry or self._parked or self._holds_some() or self._executor.busy():
             return False
         return not self._anything_due()
+
+    def _holds_some(self) -> bool:
+        return bool(self._buffer or self._outcomes)
 
     def _grace_over(self) -> bool:
         since = self._draining_since
@@ -241,79 +222,25 @@ class Consumer:
     def _collect(self) -> None:
         for finished, recorded in self._executor.collect():
             if recorded:
-                _log(finished)
+                log(finished)
             else:
-                self._end(finished)
+                self._outcomes.add(finished)
         returned = self._executor.take_back()
         if returned:
             self._buffer.extendleft(reversed(returned))
             self._buffered_at = clock.monotonic()
 
-    def _end(self, finished: Finished) -> None:
-        if not self._ended:
-            self._ended_at = clock.monotonic()
-        self._ended.append(finished)
-
     def _gathering(self) -> bool:
         """Whether it is better to wait for more outcomes before they are recorded: executors have enough to do."""
-        return (
-            len(self._ended) < GATHER_MOST
-            and clock.monotonic() < self._ended_at + GATHER
-            and self._executor.idle() == 0
-            and self._draining_since is None
-        )
+        return not self._outcomes.gathered and self._executor.idle() == 0 and self._draining_since is None
 
     def _record(self) -> None:
         """Records what has ended."""
-        if not self._ended:
-            return
-        batch = self._batch()
-        try:
-            self._write(batch)
-        except (DatabaseUnavailable, ConflictError):
-            raise
-        except DatabaseError:  # one of them is such that it cannot be written
-            for finished in batch:
-                self._write_or_fail(finished)
-
-    def _batch(self) -> list[Finished]:
-        return sorted(self._ended, key=lambda item: (item.claim.queue, item.claim.id))
-
-    def _write_or_fail(self, finished: Finished) -> None:
-        """Records one outcome, or, where the database does not take it, a failure that says so."""
-        try:
-            self._write([finished])
-        except (DatabaseUnavailable, ConflictError):
-            raise
-        except DatabaseError as error:
-            failed = Failed("fbtasks.errors.DatabaseError", f"its outcome could not be recorded: {error}")
-            self._write([replace(finished, outcome=failed)])
-
-    def _write(self, batch: list[Finished]) -> None:
-        worker_id = self.membership.worker_id
-        with self._turn.held():
-            stale = self._db.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish")
-        self._written(batch, stale)
-
-    def _written(self, batch: list[Finished], stale: list[Stale]) -> None:
-        """Forgets outcomes that are recorded, and says so."""
-        if len(batch) == len(self._ended):
-            self._ended = []
-        else:
-            written = {(item.claim.id, item.claim.claim_id) for item in batch}
-            self._ended = [item for item in self._ended if (item.claim.id, item.claim.claim_id) not in written]
-        standing = {item.task: item.stands for item in stale}
-        if not standing and not logger.isEnabledFor(logging.INFO):
-            batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
-        for finished in batch:
-            if finished.claim.id in standing:
-                _log_stale(finished.claim, standing[finished.claim.id])
-            else:
-                _log(finished)
+        self._outcomes.record(self._db, self.membership.worker_id)
 
     def _give_back(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
-            self._end(Finished(claim, Released()))
+            self._outcomes.end(claim, Released())
 
     def _give_back_stale(self) -> None:
         if self._buffer and clock.monotonic() - self._buffered_at > HELD_TOO_LONG:
@@ -334,37 +261,32 @@ class Consumer:
     def _exchange(self) -> None:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
         room = self._room_to_claim()
-        if self._ended and (room or not self._gathering()):
-            if room and self._finish_and_claim(room):
-                return
+        if self._outcomes and not room and not self._gathering():
             self._record()
             room = self._room_to_claim()
-        if room:
-            self._hungry = False  # an event that comes while this claim looks has it look again
-            with self._turn.held():
-                claims = self._db.run(lambda t: self._claim_from_queues(t, room), point="claim")
-            self._claimed(claims, room)
-
-    def _finish_and_claim(self, room: int) -> bool:
-        """False when an outcome cannot be written like this: then nothing was changed."""
-        batch, worker_id = self._batch(), self.membership.worker_id
-        self._hungry = False
+        if not room:
+            return
+        db, worker_id, accused = self._db, self.membership.worker_id, self._takes_accused()
+        batch = self._outcomes.begin()
+        self._hungry = False  # an event that comes while this claim looks has it look again
 
         def work(transaction: Transaction) -> tuple[list[Stale], list[Claim]]:
-            stale = tasks.finish(transaction, worker_id, 0, batch)
-            return stale, self._claim_from_queues(transaction, room)
+            stale = tasks.finish(transaction, worker_id, 0, batch) if batch else []
+            return stale, self._claiming.claim(transaction, worker_id, room, accused=accused)
 
         try:
             with self._turn.held():
-                stale, claims = self._db.run(work, point="exchange finish")
-        except (DatabaseUnavailable, ConflictError):
-            raise
-        except DatabaseError:
+                stale, claims = db.run(work, point="exchange finish" if batch else "claim")
+        except BaseException as error:
+            self._outcomes.failed()
+            known = isinstance(error, DatabaseError) and not isinstance(error, DatabaseUnavailable | ConflictError)
+            if not batch or not known:
+                raise
             self._hungry = True
-            return False
-        self._written(batch, stale)
+            self._record()  # one of them cannot be written
+            return
+        self._outcomes.written(stale)
         self._claimed(claims, room)
-        return True
 
     def _claimed(self, claims: list[Claim], room: int) -> None:
         self._hungry = self._hungry or len(claims) >= room or any(claim.suspect for claim in claims)
@@ -396,34 +318,6 @@ class Consumer:
     def _room(self) -> int:
         return self._executor.free() - len(self._buffer)
 
-    def _claim_from_queues(self, transaction: Transaction, room: int) -> list[Claim]:
-        """Claims from all queues in turn, each an equal share of what room is left."""
-        queues = self._options.queues
-        order = [queues[(self._first_queue + i) % len(queues)] for i in range(len(queues))]
-        self._first_queue = (self._first_queue + 1) % len(queues)
-        claims: list[Claim] = []
-        for place, queue in enumerate(order):
-            share = -(-(room - len(claims)) // (len(order) - place))
-            if share > 0:
-                claims += self._claim_from(transaction, queue, share)
-        return claims
-
-    def _claim_from(
-        self, transaction: Transaction, queue: str, most: int, parked_name: str | None = None
-    ) -> list[Claim]:
-        accused = not any(claim.suspect > 1 for claim in self._held())
-        after, until = self._marks.get(queue, (None, 0.0))
-        now = clock.monotonic()
-        if now > until:
-            after, until = None, now + LOOK_BACK
-        worker_id = self.membership.worker_id
-        claims = tasks.claim(transaction, worker_id, queue, most, parked_name, accused=accused, after=after)
-        if len(claims) == most and not parked_name:
-            self._marks[queue] = claims[-1], until
-        else:
-            self._marks.pop(queue, None)
-        return claims
-
     def _take(self, claims: list[Claim]) -> None:
         for claim in claims:
             if claim.name in self._known:
@@ -434,11 +328,12 @@ class Consumer:
                     claim.id,
                     claim.name,
                 )
-                self._end(Finished(claim, Parked()))
+                self._outcomes.end(claim, Parked())
         if claims:
             self._buffered_at = clock.monotonic()
 
     def _submit(self) -> None:
+        """Hands out what was claimed, as far as the executor takes it."""
         executor, debug = self._executor, logger.isEnabledFor(logging.DEBUG)
         while self._buffer and (room := executor.free()) > 0:
             if self.membership.overdue:  # stopped for a while: what is held may be another worker's by now
@@ -479,13 +374,14 @@ class Consumer:
             if room <= 0:
                 self._parked = True  # looked at again as soon as there is room
                 return
-            with self._turn.held():
-                claims = self._db.run(
-                    lambda t, q=queue, n=name, r=room: self._claim_from(t, q, r, n),  # type: ignore[misc]
-                    point="claim",
-                )
+            claims = self._claim_parked(queue, name, room)
             self._parked = self._parked or len(claims) >= room
             self._take(claims)
+
+    def _claim_parked(self, queue: str, name: str, room: int) -> list[Claim]:
+        worker_id, accused = self.membership.worker_id, self._takes_accused()
+        with self._turn.held():
+            return self._db.run(lambda t: tasks.claim(t, worker_id, queue, room, name, accused=accused), point="claim")
 
     def _stop_cancelled(self) -> None:
         self._stops = False
@@ -509,7 +405,7 @@ class Consumer:
         if not pulse.alive:
             logger.warning("This worker was taken for dead and its tasks given to others; it registers again.")
             self._buffer.clear()
-            self.membership.register(self._db)
+            self._register()
             if self._listener is not None:
                 self._listener.restart()
         elif self._listener is not None:
@@ -578,24 +474,26 @@ class Consumer:
         held = {(task, claim_id) for task, claim_id in self._db.read("held_by", self.membership.worker_id)}
         ours = {(claim.id, claim.claim_id) for claim in self._held()}
         for task, claim_id in held - ours:
-            self._end(Finished(Claim(task, claim_id), Released()))
+            self._outcomes.end(Claim(task, claim_id), Released())
         self._buffer = deque(claim for claim in self._buffer if (claim.id, claim.claim_id) in held)
 
     def _held(self) -> list[Claim]:
-        return [*self._buffer, *self._executor.busy(), *(item.claim for item in self._ended)]
+        return [*self._buffer, *self._executor.busy(), *self._outcomes.claims()]
+
+    def _takes_accused(self) -> bool:
+        """Whether a task may be claimed that is suspected for the second time: one at a time."""
+        return not any(claim.suspect > 1 for claim in self._held())
 
     # Waiting
 
     def _wait(self) -> None:
         timeout = self._time_to_wait()
-        if self._ended and timeout > 0:  # gathering: not woken by each outcome
-            time.sleep(min(timeout, GATHER / 8))
-            return
         if timeout > 0 or not self._options.burst:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._wake_read, selectors.EVENT_READ)
-                for fileno in (*self._executor.filenos(), *self.membership.filenos()):
-                    selector.register(fileno, selectors.EVENT_READ)
+                if not self._outcomes or timeout <= 0:  # else not woken by each outcome
+                    for fileno in (*self._executor.filenos(), *self.membership.filenos()):
+                        selector.register(fileno, selectors.EVENT_READ)
                 ready = {key.fd for key, _ in selector.select(timeout)}
             if not ready.isdisjoint(self.membership.filenos()):
                 self.membership.beat_soon()  # a neighbour has died
@@ -609,10 +507,10 @@ class Consumer:
         if self._session is None:
             until.append(self._next_attempt)
         else:
-            if self._stops or (self._ended and not self._gathering()):
+            if self._stops or (self._outcomes and not self._gathering()):
                 return 0.0
-            if self._ended:
-                until.append(self._ended_at + GATHER)
+            if self._outcomes:
+                until.append(min(self._outcomes.gathered_at, clock.monotonic() + GATHER / 8))
             until.append(self.membership.next_beat)
             if self._draining_since is None:
                 if (self._hungry and self._room_to_claim()) or (self._parked and self._room() > 0):
@@ -637,7 +535,7 @@ class Consumer:
             if self._session is not None:
                 self._record()
                 self.membership.leave(self._session)
-            elif self._ended:
+            elif self._outcomes:
                 logger.error("The database is away; what this worker held runs again when its lease ends.")
         except DatabaseError as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)
@@ -649,49 +547,3 @@ class Consumer:
             self._turn.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-
-
-def _log_stale(claim: Claim, stands: int) -> None:
-    if stands:
-        logger.warning(
-            "The outcome of task %d (%s) came too late and was dropped: its claim is %d now, not %d.",
-            claim.id,
-            claim.name,
-            stands,
-            claim.claim_id,
-        )
-    else:
-        logger.warning(
-            "The outcome of task %d (%s) was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
-            claim.id,
-            claim.name,
-            claim.claim_id,
-        )
-
-
-def _log(finished: Finished) -> None:
-    claim, elapsed = finished.claim, finished.elapsed
-    match finished.outcome:
-        case Succeeded():
-            logger.info("Task %d (%s) succeeded in %.3f s.", claim.id, claim.name, elapsed)
-        case Failed(error_type, message):
-            said = _line(message)
-            logger.error("Task %d (%s) failed in %.3f s: %s: %s", claim.id, claim.name, elapsed, error_type, said)
-        case Retry(delay, message):
-            logger.warning(
-                "Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, _line(message)
-            )
-        case Cancelled(message):
-            logger.info("Task %d (%s) was cancelled: %s", claim.id, claim.name, message)
-        case Crashed(message, charged, limit):
-            times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
-            logger.error("Task %d (%s) crashed (%s): %s", claim.id, claim.name, times, message)
-        case Released():
-            logger.info("Task %d (%s) was given back.", claim.id, claim.name)
-        case Parked():
-            pass
-
-
-def _line(text: str) -> str:
-    """*text*, which a task's exception chose, as one line without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from fbtasks.app import FBTasks
+from fbtasks.store import robust
 from fbtasks.store.migrate import check_identity
 from fbtasks.worker.consumer import Consumer, WorkerOptions
 from fbtasks.worker.executors import ChildOptions, make_executor
@@ -24,16 +25,20 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
     When the schema is migrated meanwhile, the process replaces itself by a new one with the same command line. Raises
     :class:`ForeignDatabaseError` before anything is claimed when the database is a copy.
     """
-    with app.database.session() as session:
-        check_identity(session)
     consumer = Consumer(app, make_executor(options.pool, app_path, app, options.concurrency, level, children), options)
-    consumer.open()
-    # Only now: the client library installs handlers of its own when it first attaches.
-    previous = _install(consumer)
-    # User code in this very process may hold it up for as long as it likes; another one says meanwhile that it lives.
-    pulse = Pulse(app.settings, consumer.membership) if options.pool == "solo" else None
+    previous: dict[signal.Signals, Any] = {}
+    robust.leave_when_stuck()
+    pulse = None
     try:
         consumer.start()
+        with app.database.session() as session:
+            check_identity(session)
+        consumer.open()
+        # Only now: the client library installs handlers of its own when it first attaches.
+        previous = _install(consumer)
+        if options.pool == "solo":
+            # User code in this very process may hold it up for as long as it likes; another one says that it lives.
+            pulse = Pulse(app.settings, consumer.membership)
         consumer.run()
     finally:
         if pulse is not None:

@@ -11,6 +11,7 @@ import pytest
 
 from fbtasks import EngineError, FBTasks, SchemaError
 from fbtasks.config import DatabaseURL
+from fbtasks.sql import queries
 from fbtasks.store import engine
 
 pytestmark = pytest.mark.embedded
@@ -155,6 +156,18 @@ def test_a_foreign_table_is_left_alone(tmp_path):
         connection.commit()
     with pytest.raises(SchemaError, match="QUEUE_TASK"):
         FBTasks("a", url).task(name="t")(lambda: 1).delay()
+
+
+def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
+    url = f"firebird://{tmp_path}/old.fdb"
+    with engine.connect(DatabaseURL.parse(url), create=True) as connection:
+        for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', LOCALTIMESTAMP)"):
+            connection.execute_immediate(statement)
+            connection.commit()
+    app = FBTasks("a", url)
+    for attempt in (app.migrate, app.task(name="t")(lambda: 1).delay):
+        with pytest.raises(SchemaError, match=r"version 5, of a development version.*a new database"):
+            attempt()
 
 
 def test_small_pages_and_other_tables_will_do(tmp_path):

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.states import TRANSITIONS, State
-from fbtasks.store import tasks, workers
+from fbtasks.store import codec, tasks, workers
 from fbtasks.store.session import WAIT
 
 LEASE = 3.0
@@ -344,7 +344,7 @@ class Store(RuleBasedStateMachine):
         model.cancels.pop(row.id, None)
         match outcome:
             case Succeeded(_, result, keep):
-                model.bury(row, State.SUCCEEDED, 1, keep and len(result) > 4000)
+                model.bury(row, State.SUCCEEDED, 1, keep and len(result) > codec.INLINE)
                 if not keep:
                     del model.past[row.id]
             case Failed():

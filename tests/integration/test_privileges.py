@@ -327,13 +327,10 @@ def test_a_producer_touches_nothing_else(app, users):
         for statement in (
             "UPDATE QUEUE_SCHEMA SET VERSION = 9",
             f"UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = {number}",
-            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL)",
-            "SELECT * FROM QUEUE_CLAIM_V3(1, 'default', 10, NULL, 1, NULL, NULL)",
-            "SELECT * FROM QUEUE_FINISH_V3(1, 0, '')",
+            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL, 1, NULL, NULL, NULL)",
             "SELECT * FROM QUEUE_FINISH_V1(1, 0, '')",
             "SELECT * FROM QUEUE_PROMOTE_V1(10)",
-            "SELECT * FROM QUEUE_RELEASE_V1(1, 1, 1)",
-            f"SELECT * FROM QUEUE_CANCEL_V1({number})",
+            f"SELECT * FROM QUEUE_CANCEL_V1({number}, 0)",
             f"SELECT * FROM QUEUE_RETRY_V1({number})",
             f"SELECT * FROM QUEUE_FORGET_V1({number})",
             "SELECT * FROM QUEUE_PURGE_V1('default', 10)",
@@ -442,9 +439,7 @@ def test_an_operator_operates(app, users, project):
     assert "TypeError" in project.run("result", kept.id, check=False).stderr
     with users.app(operator).database.session() as session:
         for statement in (
-            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL)",
-            "SELECT * FROM QUEUE_CLAIM_V3(1, 'default', 10, NULL, 1, NULL, NULL)",
-            "SELECT * FROM QUEUE_FINISH_V3(1, 0, '')",
+            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL, 1, NULL, NULL, NULL)",
             "SELECT * FROM QUEUE_FINISH_V1(1, 0, '')",
             "SELECT * FROM QUEUE_ENQUEUE_V1('add')",
             "DELETE FROM QUEUE_HISTORY",

@@ -34,6 +34,15 @@ locked = [lock(path, offset) for path, offset in events_of(int(sys.argv[2]))]
 print(len(locked), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+HOLDER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from integration.test_robust import lock
+locked = lock(sys.argv[2], int(sys.argv[3]))
+print("locked", flush=True)
+time.sleep(3600)
+"""
+TABLE_MUTEX_AT = 16
 FUTEX_WAIT_BITSET = 9
 COND_TO_WORD = (40, 44)  # from a pthread_cond_t to the word that its waiters sleep on
 MUTEX_TO_COND = 40
@@ -101,6 +110,33 @@ def test_an_idle_process_looks_for_requests_that_nobody_posted(tmp_path):
                 time.sleep(0.05)
         finally:
             idle.kill()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(tmp_path, leaves):
+    """A thread that never gives the table of locks back: workers end, other programs are not ended by a library."""
+    url = f"firebird://{tmp_path}/q.fdb"
+    begin = "import logging, fbtasks.store.robust as robust; robust.PATIENCE = 3; logging.basicConfig()\n"
+    script = begin + ("robust.leave_when_stuck()\n" if leaves else "") + WRITER
+    log, said = tmp_path / "log", tmp_path / "said"
+    with contextlib.ExitStack() as stack:
+        files = {"stdout": stack.enter_context(log.open("wb")), "stderr": stack.enter_context(said.open("wb"))}
+        writer = stack.enter_context(subprocess.Popen([sys.executable, "-c", script, url], **files))
+        stack.callback(writer.kill)
+        wait_for_lines([log], 10)
+        (table,) = {path for path, _ in events_of(writer.pid) if "fb_lock_" in path}
+        command = [sys.executable, "-c", HOLDER, str(Path(__file__).parents[1]), table, str(TABLE_MUTEX_AT)]
+        holder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+        stack.callback(holder.kill)
+        assert holder.stdout.readline() == b"locked\n"
+        if leaves:
+            assert writer.wait(30) == 75
+            assert b"the engine's table of locks has been held by thread" in said.read_bytes()
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                writer.wait(8)
+            holder.kill()  # a robust mutex: who waits gets it
+            wait_for_lines([log], lines(log) + 10)
 
 
 def posted(pid):

@@ -307,15 +307,13 @@ def test_the_claims_plan_follows_the_index(app, add, kind):
     add.delay(1, 1)
     connection = app.connect()
     cursor = connection.cursor()
-    order = {"ready": "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID", "scheduled": "T.STATE, T.START_TIME"}[
-        kind
-    ]
-    where = {
-        "ready": "T.STATE = 0 AND T.QUEUE = 'default'",
-        "scheduled": "T.STATE = 1 AND T.START_TIME <= LOCALTIMESTAMP",
-    }
+    due = "IIF(T.STATE = 1, T.START_TIME, NULL)"
+    where, order = {
+        "ready": ("T.STATE = 0 AND T.QUEUE = 'default'", "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID"),
+        "scheduled": (f"{due} BETWEEN TIMESTAMP '0001-01-01' AND LOCALTIMESTAMP", due),
+    }[kind]
     statement = cursor.prepare(
-        f"SELECT T.ID FROM QUEUE_TASK T WHERE {where[kind]} ORDER BY {order} FOR UPDATE WITH LOCK SKIP LOCKED"
+        f"SELECT T.ID FROM QUEUE_TASK T WHERE {where} ORDER BY {order} FOR UPDATE WITH LOCK SKIP LOCKED"
     )
     plan = statement.plan
     statement.free()
@@ -431,3 +429,43 @@ def test_a_claim_reads_what_it_takes_and_no_more(app):
     session.close()
     assert after[0] == before[0]
     assert after[1] - before[1] <= 150
+
+
+def test_claims_under_an_old_snapshot_go_on_where_the_last_one_ended(app):
+    """What was claimed of a backlog of one moment stays in the index, and is not read again."""
+    app.task(name="t")(lambda: None)
+    with app.connect() as connection:
+        connection.execute_immediate("""
+            EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
+                WHILE (I < 5000) DO BEGIN
+                    EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, NULL, NULL, NULL, NULL, 'application/json',
+                        '[[],{}]') RETURNING_VALUES ID, D;
+                    I = I + 1;
+                END END""")
+        connection.commit()
+    session, watcher = app.database.open(), app.database.open()
+    watcher.connection.begin(bytes((3, 2, 6)))  # isc_tpb_concurrency
+    cursor = watcher.connection.cursor()
+    cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()
+
+    def fetches():
+        sql = """SELECT S.MON$PAGE_FETCHES FROM MON$IO_STATS S JOIN MON$ATTACHMENTS A ON A.MON$STAT_ID = S.MON$STAT_ID
+            WHERE A.MON$ATTACHMENT_ID = CURRENT_CONNECTION"""
+        with session.transaction() as transaction, transaction.driver.cursor() as counting:
+            return counting.execute(sql).fetchone()[0]
+
+    costs, last = [], None
+    for _ in range(100):
+        before = fetches()
+        claims = session.run(lambda t, after=last: tasks.claim(t, 1, "default", 50, after=after))
+        costs.append(fetches() - before)
+        assert len(claims) == 50
+        last = claims[-1]
+        session.run(
+            lambda t, done=claims: tasks.finish(t, 1, 0, [Finished(claim, Succeeded(keep=False)) for claim in done])
+        )
+    cursor.close()
+    watcher.connection.rollback()
+    watcher.close()
+    session.close()
+    assert sum(costs[-10:]) < 1.3 * sum(costs[1:11])

@@ -125,8 +125,8 @@ def test_pruning_goes_by_age_and_by_outcome(app, capsys):
     waiting = good.apply_async(countdown=3600)
     drain(app)
     for result, days in ((old, 1.01), (older, 3), (new, 0.99), (failed, 29.9), (ancient, 30.1)):
-        number = sql(app, "SELECT ID FROM QUEUE_HISTORY WHERE TASK_ID = ? OR ID = ?", result.id,
-                     int(result.id) if result.id.isdigit() else 0)[0][0]  # fmt: skip
+        by_name = sql(app, "SELECT ID FROM QUEUE_TASK_ID WHERE TASK_ID = ?", result.id)
+        number = by_name[0][0] if by_name else int(result.id)
         sql(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(? SECOND TO FINISH_TIME) WHERE ID = ?",
             -int(days * 86400), number)  # fmt: skip
     run_command(app, "prune")

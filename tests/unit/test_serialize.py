@@ -192,7 +192,7 @@ def test_an_object_says_itself_what_it_is_in_json() -> None:
 
 
 def test_a_call_is_the_array_that_sql_producers_write() -> None:
-    assert make().dump_call((2, 3), {}, task="add") == Payload(JSON_TYPE, b"[[2, 3], {}]")
+    assert make().dump_call((2, 3), {}, task="add") == Payload(JSON_TYPE, b"[[2,3],{}]")
     assert make().load_call(Payload(JSON_TYPE, b' [ [2,3],{"k": "\xc3\xa9"}]\n')) == ([2, 3], {"k": "é"})
 
 

@@ -10,8 +10,11 @@ from fbtasks.call import Claim, Finished, Outcome
 class Executor(Protocol):
     """Runs claims; used by one thread."""
 
-    def start(self, worker_id: int) -> None:
-        """Makes the executor ready; *worker_id* is for tasks that record their own outcome."""
+    def start(self) -> None:
+        """Begins to make the executor ready."""
+
+    def serve(self, worker_id: int) -> None:
+        """Says as whom the worker is registered, before the first claim and whenever it changes."""
 
     def free(self) -> int:
         """How many more claims it takes: to begin at once, and to wait a moment where tasks are short."""

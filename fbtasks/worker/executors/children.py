@@ -75,10 +75,15 @@ class ChildExecutor:
         self._failures = 0
         self._spawn_at = 0.0
 
-    def start(self, worker_id: int) -> None:
+    def start(self) -> None:
         """Starts the children. They become free when they have imported the app."""
-        self._worker_id = worker_id
         self._replenish(clock.monotonic())
+
+    def serve(self, worker_id: int) -> None:
+        """As this worker transactional tasks record their outcomes."""
+        self._worker_id = worker_id
+        for child in self._all():
+            child.board.worker_id = worker_id
 
     def free(self) -> int:
         """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""

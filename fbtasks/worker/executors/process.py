@@ -69,9 +69,10 @@ class Child:
         ours, theirs = socket.socketpair()
         self._tasks, self._taken = task_sockets()
         self.board = Board(places)
+        self.board.worker_id = worker_id
         files = (theirs.fileno(), self._taken.fileno(), self.board.file)
         command = [sys.executable, "-m", "fbtasks.worker.child", *map(str, files), mode, app_path]
-        command += [str(worker_id), str(slot), str(places), level]
+        command += [str(slot), str(places), level]
         self.slot = slot
         self.one = mode == "processes"
         self.places = places

@@ -16,12 +16,16 @@ class SoloExecutor:
         self._alarm = AlarmInterrupts()
         self._limits = Limits(app)
         self._runner = Runner(app, interrupts=self._alarm)
-        self._transactional: TransactionalRunner | None = None
+        self._worker_id = 0
+        self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[tuple[Finished, bool]] = []
 
-    def start(self, worker_id: int) -> None:
-        """Nothing to start but the place of transactional tasks."""
-        self._transactional = TransactionalRunner(self._runner, worker_id, 1)
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def serve(self, worker_id: int) -> None:
+        """As this worker transactional tasks record their outcomes."""
+        self._worker_id = worker_id
 
     def free(self) -> int:
         """One, until what it ran has been collected."""
@@ -48,7 +52,7 @@ class SoloExecutor:
     def submit(self, claim: Claim) -> bool:
         """Runs the claim to its end."""
         self._alarm.limits = self._limits.of(claim)
-        if self._limits.is_transactional(claim) and self._transactional is not None:
+        if self._limits.is_transactional(claim):
             self._done.append(self._transactional.run(claim))
         else:
             self._done.append((self._runner.run(claim), False))
@@ -72,5 +76,4 @@ class SoloExecutor:
 
     def stop(self, *, kill: bool) -> None:  # noqa: ARG002
         """Closes the transactional connection."""
-        if self._transactional is not None:
-            self._transactional.close()
+        self._transactional.close()

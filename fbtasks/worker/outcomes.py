@@ -1,0 +1,160 @@
+"""What has ended and is to be recorded: gathered for a moment, written together, said in the log."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
+from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.store import tasks
+from fbtasks.store.hostlock import HostLock
+from fbtasks.store.session import Session
+
+logger = logging.getLogger("fbtasks.worker")
+
+GATHER: Final = 0.01
+"""Seconds that outcomes may wait for others, to be recorded together, while the executor has enough to do."""
+GATHER_MOST: Final = 200
+"""Outcomes that are enough for one transaction."""
+
+
+class Outcomes:
+    """Kept until the database has them, whatever happens to it meanwhile. Used by one thread."""
+
+    def __init__(self, turn: HostLock) -> None:
+        self._turn = turn
+        self._waiting: list[Finished] = []
+        self._writing: list[Finished] = []
+        self.gathered_at = 0.0
+        """When those that wait have waited for long enough, on the monotonic clock."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._writing)
+
+    def add(self, finished: Finished) -> None:
+        """Keeps one."""
+        if not self._waiting:
+            self.gathered_at = clock.monotonic() + GATHER
+        self._waiting.append(finished)
+
+    def end(self, claim: Claim, outcome: Outcome) -> None:
+        """Keeps one of a claim that did not run to its end."""
+        self.add(Finished(claim, outcome))
+
+    def claims(self) -> list[Claim]:
+        """Whose they are."""
+        return [item.claim for item in (*self._writing, *self._waiting)]
+
+    @property
+    def gathered(self) -> bool:
+        """Whether there are enough of them, or have been for long enough, to be recorded."""
+        return len(self._waiting) >= GATHER_MOST or clock.monotonic() >= self.gathered_at
+
+    def begin(self) -> list[Finished]:
+        """What is to be written now; then comes :meth:`written` or :meth:`failed`."""
+        self._writing = sorted(self._waiting, key=lambda item: (item.claim.queue, item.claim.id))
+        self._waiting = []
+        return self._writing
+
+    def failed(self) -> None:
+        """What was to be written has to be written again."""
+        self._waiting = self._writing + self._waiting
+        self._writing = []
+
+    def written(self, stale: list[Stale]) -> None:
+        """Forgets what has been written, and says so."""
+        batch, self._writing = self._writing, []
+        standing = {item.task: item.stands for item in stale}
+        if not standing and not logger.isEnabledFor(logging.INFO):
+            batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
+        for finished in batch:
+            if finished.claim.id in standing:
+                _log_stale(finished.claim, standing[finished.claim.id])
+            else:
+                log(finished)
+
+    def record(self, session: Session, worker_id: int) -> None:
+        """Writes all; what the database does not take is recorded as a failure that says so."""
+        if not self:
+            return
+        try:
+            try:
+                self.written(self._write(session, worker_id, self.begin()))
+            except (DatabaseUnavailable, ConflictError):
+                raise
+            except DatabaseError:  # one of them is such that it cannot be written
+                self._record_singly(session, worker_id)
+        finally:
+            self.failed()
+
+    def _record_singly(self, session: Session, worker_id: int) -> None:
+        batch = self._writing
+        for at, finished in enumerate(batch):
+            self._writing = [finished]
+            try:
+                try:
+                    stale = self._write(session, worker_id, [finished])
+                except (DatabaseUnavailable, ConflictError):
+                    raise
+                except DatabaseError as error:
+                    failure = Failed("fbtasks.errors.DatabaseError", f"its outcome could not be recorded: {error}")
+                    self._writing = [replace(finished, outcome=failure)]
+                    stale = self._write(session, worker_id, self._writing)
+            except DatabaseError:
+                self._writing += batch[at + 1 :]
+                raise
+            self.written(stale)
+
+    def _write(self, session: Session, worker_id: int, batch: list[Finished]) -> list[Stale]:
+        with self._turn.held():
+            return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish")
+
+
+def _log_stale(claim: Claim, stands: int) -> None:
+    if stands:
+        logger.warning(
+            "The outcome of task %d (%s) came too late and was dropped: its claim is %d now, not %d.",
+            claim.id,
+            claim.name,
+            stands,
+            claim.claim_id,
+        )
+    else:
+        logger.warning(
+            "The outcome of task %d (%s) was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
+            claim.id,
+            claim.name,
+            claim.claim_id,
+        )
+
+
+def log(finished: Finished) -> None:
+    """Says what became of a task."""
+    claim, elapsed = finished.claim, finished.elapsed
+    match finished.outcome:
+        case Succeeded():
+            logger.info("Task %d (%s) succeeded in %.3f s.", claim.id, claim.name, elapsed)
+        case Failed(error_type, message):
+            said = _line(message)
+            logger.error("Task %d (%s) failed in %.3f s: %s: %s", claim.id, claim.name, elapsed, error_type, said)
+        case Retry(delay, message):
+            logger.warning(
+                "Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, _line(message)
+            )
+        case Cancelled(message):
+            logger.info("Task %d (%s) was cancelled: %s", claim.id, claim.name, message)
+        case Crashed(message, charged, limit):
+            times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
+            logger.error("Task %d (%s) crashed (%s): %s", claim.id, claim.name, times, message)
+        case Released():
+            logger.info("Task %d (%s) was given back.", claim.id, claim.name)
+        case Parked():
+            pass
+
+
+def _line(text: str) -> str:
+    """*text*, which a task's exception chose, as one line without control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
