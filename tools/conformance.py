@@ -148,7 +148,9 @@ def main() -> int:
     parser.add_argument("--url", required=True, help="a fresh database: the tests expect empty queues")
     parser.add_argument("--backend", help="the result backend, when it is not the same")
     parser.add_argument("--redis", help="HOST:PORT of a Redis that some of Celery's tests use on the side")
-    parser.add_argument("--as-redis", action="store_true", help="names the backend so that tests run which ask for a Redis")
+    parser.add_argument(
+        "--as-redis", action="store_true", help="names the backend so that tests run which ask for a Redis"
+    )
     options, arguments = parser.parse_known_args()
     if options.suite == "kombu":
         return kombu(options.url, arguments)
