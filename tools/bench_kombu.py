@@ -9,6 +9,7 @@ The transports take turns, and each has its best of several rounds. Compare them
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
@@ -46,7 +47,7 @@ def measure(url: str, messages: int) -> dict[str, float]:
             for _ in range(messages):
                 producer.publish(BODY, exchange="", routing_key=QUEUE)
         batched = time.perf_counter()
-        queue(connection.default_channel).purge()
+        queue(connection.default_channel).delete()
     return {
         "publish": messages / (published - start),
         "receive and ack": messages / (done - published),
@@ -61,13 +62,19 @@ def main() -> None:
     parser.add_argument("urls", nargs="+")
     parser.add_argument("--messages", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="all rates, for a program")
     options = parser.parse_args()
-    import fbtasks.kombu  # noqa: F401  # makes the scheme known
+    if any(url.startswith("firebird:") for url in options.urls):
+        import fbtasks.kombu  # noqa: F401  # makes the scheme known
 
     rounds: dict[str, list[dict[str, float]]] = {url: [] for url in options.urls}
     for _ in range(options.rounds):
         for url in options.urls:
             rounds[url].append(measure(url, options.messages))
+    if options.json:
+        rates = {url: {what: [one[what] for one in found] for what in found[0]} for url, found in rounds.items()}
+        print(json.dumps(rates))
+        return
     for url, found in rounds.items():
         print(url.partition("://")[0])
         for what in found[0]:

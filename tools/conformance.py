@@ -2,7 +2,9 @@
 """Runs the integration suites that ship with kombu and Celery against this transport and result backend.
 
     tools/conformance.py kombu --url firebird:///tmp/suite.fdb
-    tools/conformance.py celery --url firebird:///tmp/suite.fdb [--backend URL] [--redis HOST:PORT] [pytest arguments]
+    tools/conformance.py celery --url firebird:///tmp/suite.fdb [--backend URL] [--redis HOST:PORT] [--as-redis] [...]
+
+What follows goes to pytest.
 
 The suites are taken from the source distributions of the versions that are installed here; pip fetches them once, into
 ``.suites``. Nothing of them is in this project.
@@ -78,6 +80,20 @@ class TestFailover(common.BaseFailover):
 """
 
 
+ALIAS = """
+from celery.app import backends
+from fbtasks.celery import FirebirdBackend
+
+
+class Alias(FirebirdBackend):
+    def __init__(self, app, url=None, **options):
+        super().__init__(app, url="firebird:" + url.partition(":")[2], **options)
+
+
+backends.BACKEND_ALIASES["redis-is-not-meant"] = "firebird_alias:Alias"
+"""
+
+
 def source(name: str) -> Path:
     """The folder of the source distribution of the installed version of *name*."""
     version = importlib.metadata.version(name)
@@ -111,13 +127,18 @@ def kombu(url: str, arguments: list[str]) -> int:
     return run(folder, [str(bound), *(arguments or ["-q"])], {"SUITE_URL": url, "SUITE_DEAD_URL": dead})
 
 
-def celery(url: str, backend: str, redis: str | None, arguments: list[str]) -> int:
+def celery(url: str, backend: str, redis: str | None, as_redis: bool, arguments: list[str]) -> int:
     """Celery's own suite with broker and result backend here."""
     folder = source("celery")
     env = {"TEST_BROKER": url, "TEST_BACKEND": backend}
     if redis:
         env["REDIS_HOST"], _, env["REDIS_PORT"] = redis.partition(":")
-    return run(folder, arguments or ["-q", "t/integration/test_tasks.py"], env)
+    plugin = []
+    if as_redis:
+        (folder / "firebird_alias.py").write_text(ALIAS)
+        plugin = ["-p", "firebird_alias"]
+        env["TEST_BACKEND"] = backend.replace("firebird:", "redis-is-not-meant:", 1)
+    return run(folder, [*plugin, *(arguments or ["-q", "t/integration/test_tasks.py"])], env)
 
 
 def main() -> int:
@@ -127,10 +148,13 @@ def main() -> int:
     parser.add_argument("--url", required=True, help="a fresh database: the tests expect empty queues")
     parser.add_argument("--backend", help="the result backend, when it is not the same")
     parser.add_argument("--redis", help="HOST:PORT of a Redis that some of Celery's tests use on the side")
+    parser.add_argument(
+        "--as-redis", action="store_true", help="names the backend so that tests run which ask for a Redis"
+    )
     options, arguments = parser.parse_known_args()
     if options.suite == "kombu":
         return kombu(options.url, arguments)
-    return celery(options.url, options.backend or options.url, options.redis, arguments)
+    return celery(options.url, options.backend or options.url, options.redis, options.as_redis, arguments)
 
 
 if __name__ == "__main__":

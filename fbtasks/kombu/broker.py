@@ -11,14 +11,15 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.errors import DatabaseError
 from fbtasks.kombu.keeper import LINGER, Keeper
+from fbtasks.kombu.publisher import Publisher
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec
 from fbtasks.store.session import READ, Transaction
@@ -43,6 +44,7 @@ class Broker:
     def __init__(self, url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> None:
         self.url = url
         self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
+        self._publisher = Publisher(self.shared)
         self.lease = lease
         self.transports: WeakSet[Transport] = WeakSet()
         self._lock = threading.RLock()
@@ -157,11 +159,8 @@ class Broker:
     # Messages.
 
     def publish(self, items: list[Publication]) -> list[int]:
-        """Publishes in one transaction. Gives for each to how many queues it went (-1: no such exchange).
-
-        Raises :class:`DatabaseUnavailable` when the connection was lost before it is known that it took effect.
-        """
-        return self.shared.use(lambda t: messages.publish(t, items))
+        """See :meth:`Publisher.publish`."""
+        return self._publisher.publish(items)
 
     def claim(self, queue_id: int, most: int) -> list[Claimed]:
         """Claims up to *most* messages; settlements that wait go with it."""
@@ -191,6 +190,11 @@ class Broker:
         """See :func:`messages.ready`."""
         numbers = list(queues)
         return self.shared.use(lambda t: messages.ready(t, numbers), READ)
+
+    def withheld(self, queues: Sequence[int], most: int) -> list[Claimed]:
+        """See :func:`messages.withheld`; the next ones of all *queues*."""
+        found = self.shared.use(lambda t: [messages.withheld(t, queue, most) for queue in queues], READ)
+        return [message for _, message in sorted(chain(*found), key=lambda pair: pair[0])[:most]]
 
     def body(self, number: int) -> bytes | None:
         """See :func:`messages.body`."""

@@ -202,7 +202,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def publish_all(self, items: list[Publication]) -> None:
         """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.within``)."""
         transaction = current(self._broker.url)
-        counts = self._broker.publish(items) if transaction is None else messages.publish(transaction, items)
+        counts = self._broker.publish(items) if transaction is None else messages.publish(transaction, items)[0]
         for item, routed in zip(items, counts, strict=True):
             if routed < 0:
                 raise _not_found("exchange", item.exchange, (60, 40), "Channel.basic_publish")
@@ -355,6 +355,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         else:
             self.qos.hold(found[0], message)
         return message
+
+    def withheld(self, most: int) -> Iterator[Any]:
+        """Tasks whose time has not come in the queues that it consumes from, as messages that are not delivered."""
+        for claimed in self._broker.withheld(self.queue_ids, most):
+            yield self.Message(wire.payload(claimed, claimed.message, 0, None), channel=self)
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Delivers what is there, or waits for it, as the connection does."""

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from kombu.transport import base, virtual
 from fbtasks import clock
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
+from fbtasks.kombu import scheduled
 from fbtasks.kombu.broker import Broker, broker_for
 from fbtasks.kombu.channel import Channel as _Channel
 from fbtasks.kombu.wake import Waker
@@ -73,6 +75,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         keep_queries(client)
+        hide_password(client)
         welcome_celery()
         settings = client.transport_options
         self.withhold_eta = bool(settings.get("withhold_eta", True))
@@ -277,17 +280,38 @@ def url_of(client: Any, text: str | None = None) -> DatabaseURL:
     """The database of a ``kombu.Connection``, as it was made or as it is after a failover."""
     text = text or client.hostname
     if text and "://" in text:
-        return DatabaseURL.parse(text)
+        url = DatabaseURL.parse(text)
+        if url.password is None and url.user is not None and client.password:
+            return replace(url, password=_password(client))
+        return url
     database, _, query = (client.virtual_host or "").partition("?")
     options = f"?{query}" if query else ""
     if not text:
         return DatabaseURL.parse(f"firebird:///{quote(database.lstrip('/'))}{options}")
     login = ""
     if client.userid:
-        password = client.password() if callable(client.password) else client.password
+        password = _password(client)
         login = quote(client.userid, safe="") + ("" if password is None else ":" + quote(password, safe="")) + "@"
     host = f"[{text}]" if ":" in text else text
     return DatabaseURL.parse(f"firebird://{login}{host}:{client.port or DEFAULT_PORT}/{quote(database)}{options}")
+
+
+def _password(client: Any) -> Any:
+    return client.password() if callable(client.password) else client.password
+
+
+def hide_password(client: Any) -> None:
+    """Keeps the password of a URL where kombu keeps passwords.
+
+    What ``celery inspect stats`` and ``Connection.info()`` show has the URL as the name of the host.
+    """
+    if not client.hostname or "://" not in client.hostname:
+        return
+    with suppress(ConfigurationError):  # told when it connects
+        url = DatabaseURL.parse(client.hostname)
+        if url.password is not None:
+            client.hostname = str(replace(url, password=None))
+            client.password = url.password
 
 
 def keep_queries(client: Any) -> None:
@@ -310,8 +334,9 @@ def keep_queries(client: Any) -> None:
 
 
 def welcome_celery() -> None:
-    """Has Celery's workers talk to each other here as on RabbitMQ: nothing about it depends on the broker."""
+    """Has Celery's workers talk to each other here as on RabbitMQ, and list what is scheduled where it is."""
     for module, step in (("mingle", "Mingle"), ("gossip", "Gossip")):
         loaded = sys.modules.get(f"celery.worker.consumer.{module}")
         if loaded is not None:
             getattr(loaded, step).compatible_transports.add(Transport.driver_type)
+    scheduled.welcome()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from amqp.basic_message import Message
 from kombu.utils import json
 
 from fbtasks.errors import SerializationError
@@ -12,6 +14,7 @@ from fbtasks.store.messages import LONGEST_NAME, Claimed, Publication
 
 _LOCAL: Final = ("delivery_tag", "delivery_info", "body_encoding")
 """Properties that are those of one delivery."""
+_AMQP: Final = frozenset(name for name, _ in Message.PROPERTIES)
 MOST_PRIORITY: Final = 9
 
 
@@ -32,16 +35,10 @@ def publication(
             )
     body = message["body"]
     body = b"" if body is None else body.encode() if isinstance(body, str) else bytes(body)
-    head = {
-        "p": {key: value for key, value in properties.items() if key not in _LOCAL},
-        "h": headers,
-        "t": message.get("content-type"),
-        "e": message.get("content-encoding"),
-    }
-    try:
-        packed = json.dumps(head).encode()
-    except (TypeError, ValueError) as error:
-        raise SerializationError(f"the headers of a message cannot be written as JSON: {error}") from error
+    packed = _head(
+        {key: value for key, value in properties.items() if key not in _LOCAL},
+        {"h": headers, "t": message.get("content-type"), "e": message.get("content-encoding")},
+    )
     return Publication(
         exchange=exchange,
         routing_key=routing_key,
@@ -51,6 +48,17 @@ def publication(
         ttl=_ttl(properties, headers),
         fallback=fallback,
     )
+
+
+def _head(properties: dict[str, Any], rest: dict[str, Any]) -> bytes:
+    """All but the body. What is neither a property of AMQP's nor can be written is dropped, as AMQP drops it."""
+    with suppress(TypeError, ValueError):
+        return str(json.dumps({"p": properties, **rest})).encode()
+    known = {key: value for key, value in properties.items() if key in _AMQP}
+    try:
+        return str(json.dumps({"p": known, **rest})).encode()
+    except (TypeError, ValueError) as error:
+        raise SerializationError(f"the headers of a message cannot be written as JSON: {error}") from error
 
 
 def payload(claimed: Claimed, message: bytes, tag: int, consumer_tag: str | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def store(transaction: Transaction, name: str, value: bytes, *, final: bool, exp
     large = len(value) > INLINE
     return bool(
         transaction.value(
-            "celery_set", name, int(final), _milliseconds(expires), None if large else value, value if large else None
+            "celery_set", name, int(final), milliseconds(expires), None if large else value, value if large else None
         )
     )
 
@@ -39,12 +39,12 @@ def delete(transaction: Transaction, name: str) -> bool:
 
 def increment(transaction: Transaction, name: str, part: str | None, expires: float | None) -> int:
     """Counts one more and gives the number; a *part* that was counted before is not counted again."""
-    return int(transaction.value("celery_increment", name, part, _milliseconds(expires)))
+    return int(transaction.value("celery_increment", name, part, milliseconds(expires)))
 
 
 def expire(transaction: Transaction, name: str, expires: float | None) -> bool:
     """Keeps a value for *expires* seconds from now (None: for ever). False when there is none."""
-    return bool(transaction.value("celery_expire", name, _milliseconds(expires)))
+    return bool(transaction.value("celery_expire", name, milliseconds(expires)))
 
 
 def prune(transaction: Transaction, most: int = BATCH) -> int:
@@ -52,5 +52,6 @@ def prune(transaction: Transaction, most: int = BATCH) -> int:
     return int(transaction.value("celery_prune", most))
 
 
-def _milliseconds(seconds: float | None) -> int | None:
+def milliseconds(seconds: float | None) -> int | None:
+    """Seconds, of which None are no limit, as the procedures take them."""
     return None if seconds is None else int(seconds * 1000)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from fbtasks.call import Neighbour
@@ -141,41 +142,62 @@ def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str
     return bool(transaction.value("msg_unbind", queue, exchange, routing_key))
 
 
-def publish(transaction: Transaction, items: Iterable[Publication]) -> list[int]:
-    """Writes one copy of each for each of its queues, in this order. Gives their numbers (-1: no such exchange)."""
+def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
+    """Writes one copy of each for each of its queues, in this order.
+
+    Gives to how many queues each went (-1: no such exchange), and the number of the transaction, for :func:`committed`.
+    """
     counts: list[int] = []
+    number: int | None = None
     group: list[bytes] = []
     size = 0
+
+    def write() -> None:
+        nonlocal number, size
+        if group:
+            packed, number = transaction.rows("msg_publish_packed", b"".join(group))[0]
+            counts.extend(int(packed[at : at + 6]) for at in range(0, len(packed), 6))
+        group.clear()
+        size = 0
+
     for item in items:
         if len(item.message) > INLINE:
-            counts.extend(_publish_group(transaction, group))
-            counts.append(_publish_large(transaction, item))
-            group, size = [], 0
+            write()
+            routed, number = _publish_large(transaction, item)
+            counts.append(routed)
             continue
         record = _pack(item)
         if size + len(record) > CHUNK:
-            counts.extend(_publish_group(transaction, group))
-            group, size = [], 0
+            write()
         group.append(record)
         size += len(record)
-    counts.extend(_publish_group(transaction, group))
-    return counts
+    write()
+    return counts, number
 
 
-def _publish_group(transaction: Transaction, group: list[bytes]) -> list[int]:
-    if not group:
-        return []
-    packed: str = transaction.value("msg_publish_packed", b"".join(group))
-    return [int(packed[at : at + 6]) for at in range(0, len(packed), 6)]
+def _publish_large(transaction: Transaction, item: Publication) -> tuple[int, int]:
+    routed, number = transaction.rows(
+        "msg_publish", item.exchange, item.routing_key, item.priority, item.start, item.ttl, None, item.message,
+        item.fallback,
+    )[0]  # fmt: skip
+    return routed, number
 
 
-def _publish_large(transaction: Transaction, item: Publication) -> int:
-    return int(
-        transaction.value(
-            "msg_publish", item.exchange, item.routing_key, item.priority, item.start, item.ttl, None, item.message,
-            item.fallback,
-        )
-    )  # fmt: skip
+def committed(transaction: Transaction, number: int) -> bool | None:
+    """Whether the transaction of that number, of kind TOLD, took effect. None: it has not ended.
+
+    Holds until the database is swept, which forgets rollbacks.
+    """
+    change, active = transaction.rows("msg_transaction", number, number)[0]
+    if change == 0 and active:
+        return None
+    # None: the database has not come to this number, having lost it; 0 of a dead engine; negative: rolled back.
+    return change is not None and change > 0
+
+
+def cut(transaction: Transaction, number: int) -> None:
+    """Ends the connection of a transaction: one of this user's, lost on this side, and perhaps not yet on the other."""
+    transaction.execute("msg_cut", number)
 
 
 def _pack(item: Publication) -> bytes:
@@ -227,6 +249,17 @@ def body(transaction: Transaction, number: int) -> bytes | None:
     """A message too large for its row; None when it is gone."""
     value = transaction.value("msg_body", number)
     return None if value is None else bytes(value)
+
+
+def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:
+    """The next messages of a queue that are withheld, and until when; they are nobody's."""
+    return [
+        (until, Claimed(number, 0, queue_id, priority, bool(redelivered), exchange, key, "", "", bytes(text)))
+        for until, number, priority, redelivered, exchange, key, text in transaction.rows(
+            "msg_withheld", most, queue_id
+        )
+        if text is not None
+    ]
 
 
 def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:

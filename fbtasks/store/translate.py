@@ -23,6 +23,8 @@ _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
+# A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
+_LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}
 # Handles that the library no longer knows: what they stood for went with the connection.
 _HANDLE: Final = {335544324, 335544332, 335544485}
 _IN_USE: Final = 335544453
@@ -46,7 +48,7 @@ def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksEr
         return AuthenticationError(
             f"{where}: the user may not do this: {text}. Who owns the database can allow it: fbtasks grant ROLE USER"
         )
-    if codes & (_NETWORK | _HANDLE) or ("closed" in text and not codes):
+    if codes & (_NETWORK | _HANDLE | _LOGIN_BROKEN) or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:
         return DuplicateKey(text)

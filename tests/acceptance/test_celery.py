@@ -6,9 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from support.proxy import Proxy
 
 pytestmark = pytest.mark.acceptance
 PROJECT = Path(__file__).parents[2] / "examples" / "celery_project"
@@ -75,6 +78,9 @@ def test_the_example_project(celery, app, wait_for, pool):
     ping = celery.run(*celery.command("inspect", "ping"))
     assert "pong" in ping.stdout
     assert "1 node online" in ping.stdout
+    sent = celery.run(sys.executable, "-c", "import shop\nprint(shop.price.apply_async(('nut', 2), countdown=3600).id)")
+    scheduled = celery.run(*celery.command("inspect", "scheduled", "--json"))
+    assert sent.stdout.strip() in scheduled.stdout
     beat, _ = celery.start("beat", "beat", "-s", str(celery.folder / "schedule"))
     wait_for(lambda: len(re.findall(r"count_stock\[\S+\] succeeded", log.read_text())) >= 2, 60)
     beat.terminate()
@@ -115,3 +121,102 @@ def test_children_that_are_replaced_after_each_task(celery, wait_for):
     assert done.stdout.strip() == str(list(range(8))), done.stderr + log.read_text()
     worker.terminate()
     assert worker.wait(60) == 0
+
+
+CHORDS = """
+from celery import chain, chord, group
+from celery.exceptions import ChordError
+from shop import app
+
+
+@app.task
+def add(*numbers):
+    return sum(numbers)
+
+
+@app.task(ignore_result=True)
+def silent(number):
+    return number
+
+
+@app.task
+def broken():
+    raise ValueError("broken")
+
+
+@app.task
+def echo(values):
+    return values
+
+
+def main():
+    def show(canvas, **options):
+        try:
+            print(canvas.apply_async().get(timeout=30, **options))
+        except ChordError as error:
+            print("ChordError", "broken" in str(error))
+
+    inner = group(add.si(3), add.si(4))
+    show(chord([add.si(1), chain(add.si(2), inner)], echo.s()))
+    show(chord([add.si(5), chord([add.si(6)], echo.s())], echo.s()))
+    show(chord((silent.si(number) for number in range(3)), echo.s()))
+    show(chord([add.si(1), broken.si()], echo.s()), follow_parents=False)
+    show(chain(add.si(1), group(add.s(1), add.s(2)), echo.s(), group(echo.s(), echo.s())))
+    try:
+        chain(broken.si(), group(add.s(1), add.s(2))).apply_async().get(timeout=30)
+    except ValueError:
+        print("ValueError")
+"""
+
+
+def test_chords_of_every_shape(celery, app, wait_for):
+    (celery.folder / "chords.py").write_text(CHORDS)
+    celery.env["PYTHONPATH"] += os.pathsep + str(celery.folder)
+    _, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO", "-I", "chords")
+    wait_for(lambda: "ready." in log.read_text(), 60)
+    done = celery.run(sys.executable, "-c", "import chords; chords.main()")
+    assert done.stdout.splitlines() == [
+        "[1, [3, 4]]",
+        "[5, [6]]",
+        "[0, 1, 2]",
+        "ChordError True",
+        "[[2, 3], [2, 3]]",
+        "ValueError",
+    ], done.stderr + log.read_text()
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_CELERY_CHORD_PART") == [(0,)]
+
+
+def test_an_outage_costs_no_task_and_no_result(celery, app, url, wait_for):
+    """Stored results wait for the database to come back, as do acknowledgements and what is published."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        pytest.skip("needs a server: FBTASKS_TEST_URL")
+    with (celery.folder / "shop.py").open("a") as file:
+        file.write(
+            "\n\n@app.task\ndef note(number):\n    import time\n\n    time.sleep(0.2)\n"
+            "    with open('ledger', 'a') as file:\n        file.write(f'{number}\\n')\n    return number\n"
+        )
+    ledger = celery.folder / "ledger"
+    ledger.touch()
+    with Proxy(parts.hostname, parts.port or 3050) as proxy:
+        through = url.replace(f"@{parts.netloc.rpartition('@')[2]}/", f"@127.0.0.1:{proxy.port}/")
+        celery.env.update(SHOP_URL=through, CELERY_BROKER_URL=through)
+        worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO")
+        wait_for(lambda: "ready." in log.read_text(), 60)
+        celery.env.update(SHOP_URL=url, CELERY_BROKER_URL=url)
+        sender = "import shop\nsent = [shop.note.delay(n) for n in range(30)]\nprint([r.get(timeout=60) for r in sent])"
+        waiting = subprocess.Popen(
+            [sys.executable, "-c", sender], cwd=celery.folder, env=celery.env, stdout=subprocess.PIPE, text=True
+        )
+        wait_for(lambda: len(ledger.read_text().split()) >= 6)
+        proxy.refuse(True)
+        proxy.cut()
+        wait_for(lambda: "Connection to broker lost" in log.read_text())
+        time.sleep(2)
+        proxy.refuse(False)
+        got, _ = waiting.communicate(timeout=90)
+        assert got.strip() == str(list(range(30))), log.read_text()
+        assert sorted(map(int, ledger.read_text().split())) == list(range(30))
+        wait_for(lambda: rows(app, "SELECT COUNT(*) FROM QUEUE_MSG") == [(0,)])
+        worker.terminate()
+        assert worker.wait(60) == 0

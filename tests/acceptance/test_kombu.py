@@ -174,6 +174,8 @@ def test_the_url_and_its_password(app):
     assert made.as_uri(include_password=True) == text
     found = fbtasks.kombu.transport.url_of(made)
     assert (found.password, found.database, found.options) == (special, "/srv/x.fdb", {"charset": "UTF8"})
+    assert made.info()["hostname"] == "firebird://me@db.example:3051//srv/x.fdb?charset=UTF8"
+    assert fbtasks.kombu.transport.url_of(made.clone()) == found
     several = kombu.Connection(f"{text};firebird://u:p@other:3052//y.fdb?role=R;firebird:////srv/z.fdb")
     assert several.transport.client is several
     several.maybe_switch_next()

@@ -9,7 +9,7 @@ import pytest
 from support.proxy import Proxy
 
 import fbtasks.kombu
-from fbtasks.errors import DatabaseUnavailable
+from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 
 pytestmark = pytest.mark.acceptance
 
@@ -78,6 +78,59 @@ def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wa
     assert again.delivery_info["redelivered"]
     again.ack()
     connection.release()
+
+
+@pytest.fixture
+def publishing(proxy):
+    """A producer on a connection through the proxy, warm: one publication more is a known number of bytes each way."""
+    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    with kombu.Connection(proxy.url) as connection:
+        queue(connection.default_channel).declare()
+        producer = connection.Producer()
+
+        def publish(body="x"):
+            producer.publish(body, exchange="", routing_key="q")
+
+        publish()
+        yield publish
+
+
+def bytes_of(proxy, publish):
+    publish()
+    before = dict(proxy.passed)
+    publish()
+    return {direction: passed - before[direction] for direction, passed in proxy.passed.items()}
+
+
+@pytest.mark.parametrize("direction", ["to_server", "to_client"])
+def test_a_publication_that_is_cut_anywhere_is_there_once(app, proxy, publishing, direction):
+    size = bytes_of(proxy, publishing)[direction]
+    done = len(states(app))
+    for after in {*range(1, size, max(1, size // 20)), *range(size - 16, size + 1)}:
+        publishing()  # on a connection that is open
+        proxy.cut_after(after, direction)
+        publishing()
+        done += 2
+        assert len(states(app)) == done, f"cut after {after} of {size} bytes"
+        proxy.disarm()
+
+
+@pytest.mark.parametrize("direction", ["to_server", "to_client"])
+def test_a_publication_in_doubt_is_settled_when_it_is_tried_again(app, proxy, publishing, direction):
+    size = bytes_of(proxy, publishing)[direction]
+    done = len(states(app))
+    proxy.refuse(True)
+    proxy.cut_after(size - 1, direction)  # the COMMIT is not whole, or its answer is not
+    with pytest.raises(CommitUncertain):
+        publishing("y")
+    with pytest.raises(CommitUncertain):
+        publishing("y")
+    assert len(states(app)) == done + (direction == "to_client")
+    proxy.refuse(False)
+    publishing("y")
+    assert len(states(app)) == done + 1
+    publishing("y")
+    assert len(states(app)) == done + 2
 
 
 def test_publishing_goes_on_after_a_cut(app, proxy):

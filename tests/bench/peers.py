@@ -151,6 +151,10 @@ class Peers:
                 raise
             server.started = True
 
+    def fresh(self, peer):
+        """The URL of an empty broker."""
+        return self._server(peer).fresh()
+
     def measure(self, peer, scale):
         """Samples of one peer: its drain, and where it says so its enqueue and its latency."""
         count = max(200, int(peer.backlog * scale))

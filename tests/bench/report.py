@@ -1,5 +1,6 @@
 """The page with the results, and the targets that need the peers."""
 
+from bench import transports
 from fbtasks.bench.targets import LIGHT, PROCESSES, at_least, at_most, best, own_targets, ratio
 from fbtasks.cli.render import amount, verdict
 
@@ -29,6 +30,9 @@ def all_targets(figures, *, embedded):
                  "x Celery + Redis prefork at its best"),
         at_most("latency, idle worker, 100/s, p50", 2.5, ratio(get("latency/100/p50"), celery_p50),
                 "x Celery + Redis at its best"),
+        at_least("kombu, publish to acknowledgement", 5,
+                 ratio(get("transport/firebird/publish to ack"), get("transport/sqlite/publish to ack")),
+                 "x SQLAlchemy on SQLite"),
         *own_targets(figures, embedded=embedded),
     ]  # fmt: skip
 
@@ -52,7 +56,7 @@ def page(found):
          f"**{verdict(t['reached'])}**" if t["reached"] is False else verdict(t["reached"]))
         for t in found["targets"]
     ]  # fmt: skip
-    ours = [f for key, f in figures.items() if not key.startswith("peer/")]
+    ours = [f for key, f in figures.items() if not key.startswith(("peer/", "transport/"))]
     text = [
         "# Results of the benchmark\n",
         "Written by `make bench`; [how each number is taken](../how-to/benchmark.md). Numbers of one run on one "
@@ -79,9 +83,21 @@ def page(found):
         "\n*fbtasks / it* compares with the fastest drain of fbtasks with results ignored: of the process pool for "
         "Celery's prefork, else of threads and asyncio.",
     ]  # fmt: skip
+    if any(key.startswith("transport/") for key in figures):
+        text += [
+            "\n## Celery/kombu transports\n",
+            table(("messages/s", *(transport.title for transport in transports.ALL)), transport_rows(figures),
+                  ("---", *("---:" for _ in transports.ALL))),
+        ]  # fmt: skip
     if found["notes"]:
         text += ["\n## Not measured\n", *(f"- {' '.join(note.split())}" for note in found["notes"])]
     return "\n".join(text) + "\n"
+
+
+def transport_rows(figures):
+    for what in transports.MEASURES:
+        found = [figures.get(f"{transport.key}/{what}") for transport in transports.ALL]
+        yield (what, *("" if figure is None else amount(figure["value"]) for figure in found))
 
 
 def peer_rows(found, figures):

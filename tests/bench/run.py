@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench import transports
 from bench.peers import Peers, all_peers
 from bench.report import all_targets, page
 from bench.servers import Unavailable
@@ -55,6 +56,17 @@ def measure_peer(peers, peer, share, figures, progress):
         figures.note(f"{peer.label}: not measured: {error}")
 
 
+def measure_transport(peers, transport, url, share, figures, progress):
+    """Measures a transport of kombu once. One that cannot be had is noted."""
+    progress(transport.key)
+    try:
+        if transport is not transports.OURS:
+            peers.ready(transport)
+        figures.add(transports.measure(peers, transport, url, share))
+    except Unavailable as error:
+        figures.note(f"{transport.label}: not measured: {error}")
+
+
 def in_turns(some, others):
     """All of both, each evenly among the other, so that a slow minute of the machine falls on both."""
     places = [((place + 0.5) / len(group), item) for group in (some, others) for place, item in enumerate(group)]
@@ -70,6 +82,7 @@ def measure(chosen, folder, progress):
         if wanted(names, name)
     }  # fmt: skip
     peers_wanted = [peer for peer in all_peers() if wanted(names, peer.key)]
+    transports_wanted = [transport for transport in transports.ALL if wanted(names, transport.key)]
     figures = Figures()
     url = chosen.url or f"firebird://{folder}/bench.fdb"
     peers = Peers(Path(chosen.venv).absolute(), folder / "peers")
@@ -89,6 +102,8 @@ def measure(chosen, folder, progress):
                         run.run_round(place, {item: parts[item]}, scale, figures, say, last=last)
                     else:
                         measure_peer(peers, item, QUICK if chosen.quick else 1.0, figures, say)
+                for item in transports_wanted:
+                    measure_transport(peers, item, url, QUICK if chosen.quick else 1.0, figures, say)
                 late = {name: part for name, part in parts.items() if name in measures.ONCE}
                 run.run_round(place, late, scale, figures, say, last=last)
             found = run.results(place, figures, all_targets(figures, embedded=place.url.embedded))

@@ -24,7 +24,8 @@ class Store:
         return lambda *args, **options: self.shared.use(lambda t: function(t, *args, **options))
 
     def put(self, key, text=b"x", exchange="", **options):
-        return self.publish([Publication(exchange, key, text, **options)])[0]
+        (routed,), _ = self.publish([Publication(exchange, key, text, **options)])
+        return routed
 
     def queue(self, name, **options):
         return self.declare_queue(QueueSpec(name, **options), None).id

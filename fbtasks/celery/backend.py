@@ -1,10 +1,11 @@
-"""The result backend ``firebird://`` of Celery: states, results, groups and chords in a table of Firebird."""
+"""The backend: values by key, the waits for them, and the chords."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -14,10 +15,11 @@ from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import TimeoutError as CeleryTimeout
 
 from fbtasks import clock
+from fbtasks.celery.chords import Chord
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.notify.results import ResultListener, Waiter
-from fbtasks.store import keyvalues
+from fbtasks.store import chords, keyvalues
 from fbtasks.store.session import READ, WAIT, Transaction
 from fbtasks.store.shared import SharedDatabase
 
@@ -26,6 +28,8 @@ _POLL: Final = 1.0
 """Seconds between two looks when no event comes."""
 _FIRST_POLLS: Final = 0.05
 _POOL: Final = 10
+PATIENCE: Final = 20.0
+"""Seconds for which a database that does not answer is asked again."""
 
 _stores: dict[tuple[str, str | None, bool | None], Store] = {}
 _lock = threading.Lock()
@@ -91,13 +95,18 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     """Results in the table QUEUE_CELERY.
 
     A success is never replaced: a task that was thought lost cannot overwrite its successor's result. An event wakes
-    who waits. A chord counts its parts, each once. Option (``result_backend_transport_options``): ``auto_migrate``,
-    whether the schema is made or brought up to date at the first use (None: for the embedded engine alone).
+    who waits. A chord keeps what its parts returned, and counts each once.
+
+    Options (``result_backend_transport_options``):
+
+    * ``patience``: seconds for which storing and waiting go on while the database does not answer (20);
+    * ``auto_migrate``: whether the schema is made or brought up to date at the first use (None: for the embedded engine
+      alone).
     """
 
     key_t = _text
-    implements_incr = True
     persistent = True
+    supports_native_join = True
 
     def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
         super().__init__(app, **options)
@@ -105,7 +114,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         self._address = DatabaseURL.parse(url or "")
         settings = app.conf.get("result_backend_transport_options") or {}
         self._auto_migrate = settings.get("auto_migrate")
-        self._parts = threading.local()
+        self._patience = float(settings.get("patience", PATIENCE))
 
     def as_uri(self, include_password: bool = False) -> str:
         """The URL, without the password unless it is asked for."""
@@ -118,7 +127,8 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     def _store(self) -> Store:
         return store_for(self._address, self._auto_migrate)
 
-    def _use(self, work: Callable[[Transaction], T], kind: bytes = WAIT) -> T:
+    def run(self, work: Callable[[Transaction], T], kind: bytes = WAIT) -> T:
+        """*work* in a transaction of its own."""
         store = self._store
         found = store.shared.use(work, kind)
         # Only now: the driver's own exit function, which shuts the library down, must run after this one.
@@ -129,27 +139,54 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
             store.shared.at_pool_exit(close_all)
         return found
 
+    def insist(self, work: Callable[[Transaction], T]) -> T:
+        """The same, again and again while the database does not answer: for what comes to the same when done twice."""
+        return self._patiently(lambda: self.run(work))
+
+    def _patiently(self, ask: Callable[[], T], deadline: float | None = None) -> T:
+        begun = clock.monotonic()
+        limit = begun + self._patience if deadline is None else min(begun + self._patience, deadline)
+        pause = _FIRST_POLLS
+        while True:
+            try:
+                return ask()
+            except (DatabaseUnavailable, ConflictError):
+                left = limit - clock.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _POLL)
+
     # What KeyValueStoreBackend is built on.
 
     def get(self, key: Any) -> bytes | None:
         """A value, or None."""
-        return self._use(lambda t: keyvalues.fetch(t, _text(key)), READ)
+        return self.run(lambda t: keyvalues.fetch(t, _text(key)), READ)
 
     def mget(self, keys: Iterable[Any]) -> list[bytes | None]:
         """Several values, in one transaction."""
         names = [_text(key) for key in keys]
-        return self._use(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
+        return self.run(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
 
     def set(self, key: Any, value: Any) -> None:
         """Stores a value."""
         self._set_with_state(key, value, None)
+
+    def _store_result(
+        self, task_id: Any, result: Any, state: str, traceback: Any = None, request: Any = None, **options: Any
+    ) -> Any:
+        # Without the look at what is there that the base class takes first: the database keeps a success itself.
+        meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
+        meta["task_id"] = _text(task_id)
+        self._set_with_state(self.get_key_for_task(task_id), self.encode(meta), state)
+        return result
 
     def _set_with_state(self, key: Any, value: Any, state: str | None) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
         name = _text(key)
         # A group is stored as a success as well, and replaced when it is stored again.
         final = state == states.SUCCESS and name.startswith(self.task_keyprefix)
-        self._use(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
+        self.insist(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
 
     @property
     def _lifetime(self) -> float | None:
@@ -157,37 +194,47 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def delete(self, key: Any) -> None:
         """Deletes a value."""
-        self._use(lambda t: keyvalues.delete(t, _text(key)))
+        self.insist(lambda t: keyvalues.delete(t, _text(key)))
 
     def incr(self, key: Any) -> int:
-        """Counts one more; within :meth:`on_chord_part_return` each part once."""
-        part = getattr(self._parts, "part", None)
-        return self._use(lambda t: keyvalues.increment(t, _text(key), part, self._lifetime))
+        """Counts one more."""
+        return self.run(lambda t: keyvalues.increment(t, _text(key), None, self._lifetime))
 
     def expire(self, key: Any, value: float | None) -> None:
         """Keeps a value for so many seconds from now; without *value* for ever."""
-        self._use(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
+        self.run(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
 
-    def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> Any:
-        """A part of a chord has ended. One that ran twice, after its worker died, is counted once."""
-        self._parts.part = str(request.id)
-        try:
-            return super().on_chord_part_return(request, state, result, **options)
-        finally:
-            self._parts.part = None
+    # Chords.
 
     @property
-    def supports_native_join(self) -> bool:
-        """Whether many results are waited for together.
+    def chord_lifetime(self) -> float | None:
+        """Seconds for which a chord is kept after its last part."""
+        expires = getattr(self, "chord_expires", self.expires)  # Celery before 5.7 has but one
+        return float(expires) if expires else None
 
-        Not where a chord collects its parts, in a pool process: Celery waits there without a limit for what a nested
-        group left undone, while one at a time they are subject to ``result_chord_join_timeout``.
-        """
-        return getattr(self._parts, "part", None) is None
+    def apply_chord(self, header_result_args: Any, body: Any, **options: Any) -> None:
+        """A chord begins."""
+        self.ensure_chords_allowed()
+        group_id, results = header_result_args
+        Chord(self, group_id).begin(results)
+
+    def set_chord_size(self, group_id: Any, chord_size: int) -> None:
+        """How many parts it has."""
+        Chord(self, group_id).size(chord_size)
+
+    def add_to_chord(self, chord_id: Any, result: Any) -> None:
+        """One part more, of a chord that has begun."""
+        Chord(self, chord_id).size(1, more=True)
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
+        """A part of a chord has ended. One that ran twice, after its worker died, is counted once."""
+        if request.id and request.group:
+            Chord(self, request.group).part(request, state, result)
 
     def cleanup(self) -> None:
         """Deletes what has expired (the task ``celery.backend_cleanup`` of beat does this daily)."""
-        while self._use(keyvalues.prune) == keyvalues.BATCH:
+        most = keyvalues.BATCH
+        while max(self.run(lambda t: keyvalues.prune(t, most)), self.run(lambda t: chords.prune(t, most))) == most:
             pass
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
@@ -206,13 +253,13 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     ) -> Any:
         """The state of a task that has ended. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
         self._ensure_not_eager()
-        meta = self.get_task_meta(task_id)
+        deadline = None if timeout is None else clock.monotonic() + timeout
+        meta = self._patiently(lambda: self.get_task_meta(task_id), deadline)
         if meta["status"] in states.READY_STATES:
             return meta
-        deadline = None if timeout is None else clock.monotonic() + timeout
         with self._store.waiter() as waiter:
             for pause in _pauses(deadline):
-                meta = self.get_task_meta(task_id)
+                meta = self._patiently(lambda: self.get_task_meta(task_id), deadline)
                 if meta["status"] in states.READY_STATES:
                     return meta
                 if on_interval:
@@ -221,6 +268,25 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
                     raise CeleryTimeout("The operation timed out.")
                 waiter.wait(pause)
         raise AssertionError("not reached")
+
+    def iter_native(
+        self, result: Any, timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
+        on_message: Any = None, on_interval: Any = None,
+    ) -> Iterator[tuple[str, Any]]:  # fmt: skip
+        """The states of a group's tasks as they end.
+
+        Raises what failed before the group: then its tasks are never sent.
+        """
+
+        def look() -> None:
+            node = getattr(result, "parent", None)
+            while node:
+                node.maybe_throw()
+                node = node.parent
+            if on_interval:
+                on_interval()
+
+        return super().iter_native(result, timeout, interval, no_ack, on_message, look)  # type: ignore[no-any-return]
 
     def get_many(
         self, task_ids: Iterable[str], timeout: float | None = None, interval: float | None = 0.5, no_ack: bool = True,
@@ -232,9 +298,9 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         rounds = 0
 
         def look() -> list[tuple[str, Any]]:
-            found = list(super(FirebirdBackend, self).get_many(
+            found = self._patiently(lambda: list(super(FirebirdBackend, self).get_many(
                 set(left), interval=0, on_message=on_message, max_iterations=1, **options
-            ))  # fmt: skip
+            )), deadline)  # fmt: skip
             left.difference_update(task_id for task_id, _ in found)
             return found
 

@@ -1,0 +1,5 @@
+"""The result backend ``firebird://`` of Celery: states, results, groups and chords in tables of Firebird."""
+
+from fbtasks.celery.backend import FirebirdBackend, close_all
+
+__all__ = ["FirebirdBackend", "close_all"]

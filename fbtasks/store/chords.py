@@ -1,0 +1,72 @@
+"""Chords of Celery: the parts that have ended, and which of them goes on to the body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fbtasks.store.keyvalues import INLINE, milliseconds
+from fbtasks.store.session import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a chord that has ended."""
+
+    task_id: str
+    index: int | None
+    """Its place in the header; None: it was added later."""
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """A chord whose parts have all ended, in the hands of the worker that is to send the body."""
+
+    id: int
+    """To be named at its end: a chord that begins anew has another one."""
+    parts: tuple[Part, ...]
+    shape: bytes | None
+    """How they are nested, as it was told at the beginning."""
+
+
+def begin(transaction: Transaction, name: str, shape: bytes | None, expires: float | None) -> int:
+    """A chord begins, or begins anew. Gives its number."""
+    return int(transaction.value("celery_chord_begin", name, milliseconds(expires), shape))
+
+
+def size(transaction: Transaction, name: str, parts: int, *, more: bool = False) -> bool:
+    """Tells how many parts it has, or with *more* that it has so many more. False: there is no such chord."""
+    return bool(transaction.value("celery_chord_size", name, parts, int(more)))
+
+
+def ended(
+    transaction: Transaction, name: str, part: Part, *, final: bool, expires: float | None
+) -> tuple[bool, Complete | None]:
+    """A part has ended, with success when *final*; each counts once.
+
+    Gives whether there is such a chord, and the whole of it to that part's caller who is to send the body: to him again
+    when he comes again before :func:`end`.
+    """
+    large = len(part.value) > INLINE
+    number, ready = transaction.rows(
+        "celery_chord_part", name, part.task_id, part.index, int(final), milliseconds(expires),
+        None if large else part.value, part.value if large else None,
+    )[0]  # fmt: skip
+    if not ready:
+        return number is not None, None
+    shape = transaction.value("celery_chord_shape", name)
+    parts = tuple(
+        Part(task_id, index, bytes(data if short is None else short))
+        for task_id, index, short, data in transaction.rows("celery_chord_parts", number)
+    )
+    return True, Complete(number, parts, None if shape is None else bytes(shape))
+
+
+def end(transaction: Transaction, name: str, number: int) -> bool:
+    """The body was sent, or the chord has failed. False: it has begun anew meanwhile."""
+    return bool(transaction.value("celery_chord_end", name, number))
+
+
+def prune(transaction: Transaction, most: int) -> int:
+    """Deletes up to *most* chords that have expired. Gives how many."""
+    return int(transaction.value("celery_chord_prune", most))
