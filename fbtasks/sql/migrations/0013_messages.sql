@@ -416,9 +416,10 @@ END^
 
 -- The door for programs: many small publications in one string, in their order. A record is 1 digit of priority, 15 digits
 -- each of START_MS and TTL_MS (or spaces), lengths of 4, 4, 4 and 5 digits, then exchange, routing key, fallback and
--- message. Returns 6 characters for each: the number of queues that it went to, or -1.
+-- message. Returns 6 characters for each: the number of queues that it went to, or -1; and the number of its transaction,
+-- which who loses the answer to the COMMIT asks after.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_PUBLISH_PACKED_V1 (ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (COUNTS VARCHAR(32765) CHARACTER SET ASCII)
+RETURNS (COUNTS VARCHAR(32765) CHARACTER SET ASCII, TRANSACTION_ID BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE AT_BYTE INTEGER = 1;
@@ -464,6 +465,7 @@ BEGIN
             CAST(FALLBACK AS VARCHAR(250) CHARACTER SET UTF8)) RETURNING_VALUES ROUTED, LAST_ID;
         COUNTS = COUNTS || LPAD(ROUTED, 6, ' ');
     END
+    TRANSACTION_ID = CURRENT_TRANSACTION;
     SUSPEND;
 END^
 

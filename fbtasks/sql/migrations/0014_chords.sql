@@ -1,5 +1,5 @@
 -- Chords of Celery: each part leaves its result here, so that the last one has them all, in whatever order they ended,
--- whether their own results are kept or not. And publications that tell their transaction, so that it can be asked after.
+-- whether their own results are kept or not.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_CELERY_CHORD_SEQ^
@@ -166,17 +166,6 @@ BEGIN
         IF (PRUNED >= MOST) THEN
             LEAVE;
     END
-    SUSPEND;
-END^
-
--- As QUEUE_MSG_PUBLISH_PACKED_V1, and tells the number of its transaction: who loses the answer to the COMMIT asks for it.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_PUBLISH_PACKED_V2 (ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (COUNTS VARCHAR(32765) CHARACTER SET ASCII, TRANSACTION_ID BIGINT)
-SQL SECURITY DEFINER
-AS
-BEGIN
-    EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_PACKED_V1(ITEMS) RETURNING_VALUES COUNTS;
-    TRANSACTION_ID = CURRENT_TRANSACTION;
     SUSPEND;
 END^
 
