@@ -1,8 +1,8 @@
 -- What each role may do. One line for each procedure, without its version: it stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
--- called by another one alone (INSERT, NAME_TASK, BURY, TAKE_BACK, VERDICT, WHOSE, and of messages UNBIND_ALL, ERASE, ROUTE, BURY, PROMOTE,
--- STRIKE) is granted to nobody: who could execute it could forge the
--- enqueuer, or bury a task without its claim.
+-- called by another one alone (INSERT, NAME_TASK, BURY, TAKE_BACK, VERDICT, WHOSE, and of messages UNBIND_ALL, ERASE,
+-- ROUTE, BURY, PROMOTE, STRIKE) is granted to nobody: who could execute it could forge the enqueuer, or bury a task
+-- without its claim.
 
 -- To enqueue.
 GRANT EXECUTE ON PROCEDURE QUEUE_ENQUEUE TO FBTASKS_PRODUCER, FBTASKS_WORKER;
