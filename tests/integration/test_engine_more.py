@@ -13,6 +13,7 @@ import pytest
 from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine, migrate
+from fbtasks.store.events import Events
 from fbtasks.store.pool import Pool
 
 
@@ -239,3 +240,17 @@ def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
     migrate._change(session, change)
     timer.join()
     session.close()
+
+
+def test_who_waits_for_events_of_a_quiet_database_rests(app):
+    """A request that is replaced by the next one answers as well on a server, with nothing."""
+    app.migrate()
+    session = app.database.open()
+    events = Events(session, ["fbtasks:queue:nobody", "fbtasks:cancel"])
+    waits, until = 0, time.monotonic() + 1
+    while time.monotonic() < until:
+        assert events.wait(0.1) in ([], ["fbtasks:cancel", "fbtasks:queue:nobody"])  # the first answer has the counts
+        waits += 1
+    events.close()
+    session.close()
+    assert waits <= 13
