@@ -35,7 +35,7 @@ class Events:
             """Hears the engine, in a thread of the client library."""
 
             def events_arrived(self, events: bytes) -> None:
-                if events:  # a request that is given back, as each is when the next one is made, answers with nothing
+                if events:  # a request that is given back answers with nothing
                     answers.append(events)
                     came.set()
 
@@ -73,6 +73,8 @@ class Events:
         request = _VERSION + b"".join(
             bytes((len(name),)) + name + struct.pack("<I", count) for name, count in self._counts.items()
         )
+        # Given back first: afterwards the client library would take the new one for it, and withdraw that.
+        self._request = None
         # A server that waits for somebody else's event port lets all others wait meanwhile.
         with self._session.watched(), translated(self._session.url):
             self._request = self._session.connection._att.que_events(self._callback, request)

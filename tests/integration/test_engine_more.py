@@ -242,8 +242,8 @@ def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
     session.close()
 
 
-def test_who_waits_for_events_of_a_quiet_database_rests(app):
-    """A request that is replaced by the next one answers as well on a server, with nothing."""
+def test_who_waits_for_events_rests_until_one_is_posted(app):
+    """On a server, a request that is given back answers with nothing, or takes the next one with it."""
     app.migrate()
     session = app.database.open()
     events = Events(session, ["fbtasks:queue:nobody", "fbtasks:cancel"])
@@ -251,6 +251,10 @@ def test_who_waits_for_events_of_a_quiet_database_rests(app):
     while time.monotonic() < until:
         assert events.wait(0.1) in ([], ["fbtasks:cancel", "fbtasks:queue:nobody"])  # the first answer has the counts
         waits += 1
+    assert waits <= 13
+    with app.database.session() as poster:
+        for _ in range(5):
+            poster.run(lambda t: t.script("EXECUTE BLOCK AS BEGIN POST_EVENT 'fbtasks:cancel'; END"))
+            assert events.wait(10) == ["fbtasks:cancel"]
     events.close()
     session.close()
-    assert waits <= 13
