@@ -74,6 +74,7 @@ def page(found):
         "![Drained tasks a second](results.svg)\n",
         "## Targets\n",
         table(("what", "wanted", "found", "reached"), targets, ("---", "---", "---", "---")),
+        "\n[What stands in the way](../how-to/benchmark.md#what-stands-in-the-way) of those that were missed.",
         "\n## fbtasks and the ceiling\n",
         table(("figure", "median", "unit", "samples"),
               [(f["label"], amount(f["value"]), f["unit"], spread(f)) for f in ours], ("---", "---:", "---", "---")),
