@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Final
 
-from fbtasks.errors import ConflictError, DatabaseError, ForeignDatabaseError, SchemaError
+from fbtasks.errors import ConflictError, DatabaseError, DuplicateKey, ForeignDatabaseError, SchemaError
 from fbtasks.sql import migrations, statements
 from fbtasks.store.session import READ, WAIT, Session
 
@@ -109,10 +110,13 @@ def _change(session: Session, statement: str) -> None:
 
 
 def _take_lock(lock: Session, manager: object) -> None:
+    """Locks the first row of QUEUE_SCHEMA; it is written here when whoever made the table has not come to it yet."""
     from fbtasks.store.session import Transaction
 
     manager.begin()  # type: ignore[attr-defined]  # the driver has no types
-    Transaction(lock, manager, lock.url).rows("schema_lock", more=" ")
+    while not Transaction(lock, manager, lock.url).rows("schema_lock", more=" "):
+        with suppress(DuplicateKey, ConflictError):
+            lock.run(lambda t: t.execute("schema_applied", 0, "ledger"))
 
 
 def _check_database(session: Session) -> None:

@@ -174,7 +174,7 @@ def _look_after(folder: str) -> None:
 def _look(files: _Files, libc: Any) -> Iterator[_Held]:
     """Posts the events that threads of this process wait for; gives the mutexes that dead ones hold."""
     waits = [wait for thread in os.listdir("/proc/self/task") if (wait := _sleeps(thread))]
-    mapped = files.mapped() if waits else []
+    mapped = files.mapped() if waits or _leaves else []  # also the table of locks is among them
     for operation, address in waits:
         place = next(((start + address - where[0], path) for where, start, path in mapped if address in where), None)
         if place is None:
