@@ -12,6 +12,7 @@ import pytest
 from fbtasks import FBTasks
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine
+from fbtasks.worker.executors.process import reap
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
@@ -129,6 +130,7 @@ class Project:
             },
             stderr=log,
         )
+        reap(process)  # also while this thread waits inside the engine, which takes a zombie for alive
         self.workers.append((process, log))
         return process
 

@@ -164,7 +164,7 @@ def _look_after(folder: str) -> None:
             last, holder = holder, files.holder_of_table() if _leaves else 0
             looks = looks + 1 if holder and holder == last else 0
             if looks >= PATIENCE:
-                _leave(holder)
+                leave(f"the engine's table of locks has been held by thread {holder} for {PATIENCE} seconds.")
             held = set(_look(files, libc))
             for each in held & before:
                 libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(each.file, each.mutex)))
@@ -240,15 +240,16 @@ def _post(event: int, libc: Any) -> None:
         libc.pthread_mutex_unlock(mutex)
 
 
-def _leave(holder: int) -> None:
-    logger.critical(
-        "This process ends: the engine's table of locks has been held by thread %d for %d seconds. A process that was "
-        "killed while it changed the table leaves it so; it is made anew when all processes have left the database.",
-        holder,
-        PATIENCE,
-    )
-    logging.shutdown()
-    os._exit(STUCK)
+def leave(why: str) -> None:
+    """Ends this process if it is one that leaves."""
+    if _leaves:
+        logger.critical(
+            "This process ends: %s A process that was killed while it changed what the engine's processes share leaves "
+            "it so. Start it again; if that does not help, end all others that use the database.",
+            why,
+        )
+        logging.shutdown()
+        os._exit(STUCK)
 
 
 def _forked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -177,7 +177,7 @@ class Session:
 
     def watched(self) -> AbstractContextManager[None]:
         """For the block: a server that does not answer for too long is given up, so that no call waits without end."""
-        return nullcontext() if self.url.embedded else watchdog.guard(self.connection)
+        return watchdog.guard(self.connection, embedded=self.url.embedded)
 
     def run(self, work: Callable[[Transaction], T], kind: bytes = WRITE, point: str = "") -> T:
         """*work* in a transaction of its own, tried again (and counted) when another one is in its way."""

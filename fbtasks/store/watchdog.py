@@ -3,6 +3,10 @@
 The client library waits for an answer without end. One thread per process looks now and then at what is being waited
 for, and cuts the connection (on this side alone) on which somebody has waited for longer than :data:`PATIENCE`; the
 wait then ends with an error.
+
+The embedded engine cannot be cut off. It waits without end when a process was killed in the middle of a change
+to what all share, and lets a process that is started anew go on; so those that work for the queue alone end then (see
+:func:`fbtasks.store.robust.leave_when_stuck`).
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ from itertools import count
 from typing import Any, Final
 
 from fbtasks import clock
+from fbtasks.store import robust
 
 PATIENCE: Final = 20.0
 """Seconds in which a server must have answered. Nothing that fbtasks asks takes as long."""
+EMBEDDED_PATIENCE: Final = 45.0
+"""Seconds that the embedded engine has: a process that is stopped for a while holds up the others."""
 _LOOK: Final = 1.0
 
 _waits: dict[int, tuple[float, Any]] = {}
@@ -28,12 +35,13 @@ _thread: threading.Thread | None = None
 
 
 @contextmanager
-def guard(connection: Any) -> Iterator[None]:
+def guard(connection: Any, *, embedded: bool = False) -> Iterator[None]:
     """For the block, which asks the database something on *connection*, it is watched."""
     if _thread is None:
         _start()
     number = next(_numbers)
-    _waits[number] = (clock.monotonic() + PATIENCE, connection)
+    patience, watched = (EMBEDDED_PATIENCE, None) if embedded else (PATIENCE, connection)
+    _waits[number] = (clock.monotonic() + patience, watched)
     try:
         yield
     finally:
@@ -69,6 +77,9 @@ def _look() -> None:
         for number, (until, connection) in list(_waits.items()):
             if now > until:
                 _waits.pop(number, None)
+                if connection is None:
+                    robust.leave(f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds.")
+                    continue
                 with suppress(Exception):
                     abort(connection)
 
