@@ -84,6 +84,11 @@ def start(folder: Path) -> None:
         threading.Thread(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-robust", daemon=True).start()
 
 
+def leaves() -> bool:
+    """Whether :func:`leave_when_stuck` was called."""
+    return _leaves
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
     """A mutex, by its file and the place in it, and its dead holder."""

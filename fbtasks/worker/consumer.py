@@ -181,12 +181,12 @@ class Consumer:
             self._promote()
             if self._parked:
                 self._take_parked()
+                self._submit()
             self._maintain()
         else:
             self._give_back([*self._buffer, *self._executor.take_all_back()])
             self._buffer.clear()
             self._record()
-        self._submit()
         self._collect()
 
     def _finished(self) -> bool:
