@@ -1,0 +1,142 @@
+"""What the processes on an embedded database share through files: where it is, and how it is laid out.
+
+The layouts are those of Firebird 5 on Linux with glibc (``isc_s_proto.h``, ``event.h``); whoever reads here reads what
+others change meanwhile, so each place is checked to be inside its file, and each list to end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+# An event: counter, pid of its owner; then glibc's pthread_mutex_t: lock, count, holder, users, kind.
+_EVENT: Final = struct.Struct("iiiIiIi")
+EVENT_MUTEX_AT: Final = 8
+EVENT_CONDITION_AT: Final = EVENT_MUTEX_AT + 40
+PLAIN: Final = 128
+"""The kind of a plain mutex between processes."""
+ROBUST: Final = PLAIN | 16
+"""The kind of one that tells the next who takes it that its holder died (``pthread_mutexattr_setrobust``)."""
+# Every file begins with a header, and that with the robust mutex that guards the file.
+GUARD_AT: Final = 16
+_GUARD: Final = struct.Struct("iIiIi")
+# The table of events: a ring of processes, each with a ring of sessions; a ring's links are places in the file.
+_EVENTS: Final = "fb_event_"
+_LINK: Final = struct.Struct("i")
+_FLAGS: Final = struct.Struct("H")
+_PROCESSES_AT: Final = 92
+_KIND_AT: Final = 4
+_LINK_AT: Final = 8
+_PROCESS: Final = 3
+_SESSIONS_AT: Final = 16
+_PROCESS_ID_AT: Final = 24
+_SESSION: Final = 7
+_SESSION_FLAGS_AT: Final = 28
+_DELIVERING: Final = 1
+_MOST: Final = 10_000
+"""Links that are followed in a ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One file, mapped by us."""
+
+    inode: int
+    size: int
+    memory: mmap.mmap
+    address: int
+
+
+class EngineFiles:
+    """The engine's files in one folder, mapped once more: what the engine unmaps meanwhile is still there for us."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._views: dict[str, _View] = {}
+
+    def mapped(self) -> list[tuple[range, int, str]]:
+        """Where this process's engine has files of the folder in memory, from which place in them on, and which."""
+        found = []
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                if self._folder not in line:
+                    continue
+                parts = line.split(maxsplit=5)
+                if os.path.dirname(path := parts[5].rstrip("\n")) == self._folder and self._map(path, int(parts[4])):
+                    first, last = (int(each, 16) for each in parts[0].split("-"))
+                    found.append((range(first, last), int(parts[2], 16), path))
+        for path in self._views.keys() - {path for _, _, path in found}:
+            del self._views[path]
+        return found
+
+    def _map(self, path: str, inode: int) -> bool:
+        """False when another file is there by now."""
+        with suppress(OSError, ValueError), open(path, "r+b") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_ino != inode:
+                return False
+            view = self._views.get(path)
+            if view is None or (view.inode, view.size) != (facts.st_ino, facts.st_size):
+                memory = mmap.mmap(file.fileno(), facts.st_size)
+                address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+                self._views[path] = _View(facts.st_ino, facts.st_size, memory, address)
+            return True
+        return False
+
+    def address(self, path: str, at: int) -> int:
+        """Where *at* in a file is in our own memory."""
+        return self._views[path].address + at
+
+    def event(self, path: str, at: int) -> tuple[int, ...] | None:
+        """Counter, owner, lock, count, holder, users and kind of the event at a place, if there is room for one."""
+        memory = self._views[path].memory
+        if at < 0 or at % 8 or at + _EVENT.size > len(memory):
+            return None
+        return _EVENT.unpack_from(memory, at)
+
+    def guards(self) -> Iterator[tuple[str, int]]:
+        """The files whose guarding mutex is held, and by which thread."""
+        for path, view in self._views.items():
+            if view.size >= GUARD_AT + _GUARD.size:
+                _, _, holder, _, kind = _GUARD.unpack_from(view.memory, GUARD_AT)
+                if holder and kind == ROBUST:
+                    yield path, holder
+
+    def tables_of_events(self) -> list[str]:
+        """The files with tables of events."""
+        return [path for path in self._views if os.path.basename(path).startswith(_EVENTS)]
+
+    def delivering(self, path: str) -> list[tuple[int, int]]:
+        """Process ids, and the places of the flags of those of their sessions that are delivering events."""
+        memory = self._views[path].memory
+        found = []
+        with suppress(struct.error):  # a link that leads out of the file: it is being changed, or was cut off
+            for process in _ring(memory, _PROCESSES_AT, _PROCESS):
+                (pid,) = _LINK.unpack_from(memory, process + _PROCESS_ID_AT)
+                for session in _ring(memory, process + _SESSIONS_AT, _SESSION):
+                    flags = session + _SESSION_FLAGS_AT
+                    if _FLAGS.unpack_from(memory, flags)[0] & _DELIVERING:
+                        found.append((pid, flags))
+        return found
+
+    def end_delivery(self, path: str, flags: int) -> None:
+        """Takes the mark of a delivery off a session. The caller holds the file's mutex."""
+        memory = self._views[path].memory
+        _FLAGS.pack_into(memory, flags, _FLAGS.unpack_from(memory, flags)[0] & ~_DELIVERING)
+
+
+def _ring(memory: mmap.mmap, head: int, kind: int) -> Iterator[int]:
+    """The places of a ring's blocks. Ends where something else is found than a block of that *kind*."""
+    (at,) = _LINK.unpack_from(memory, head)
+    for _ in range(_MOST):
+        block = at - _LINK_AT
+        if at == head or block < 0 or memory[block + _KIND_AT] != kind:
+            return
+        yield block
+        (at,) = _LINK.unpack_from(memory, at)
