@@ -18,7 +18,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Cancelled, Claim, Parked, Pulse, Released, Stale
+from fbtasks.call import Cancelled, Claim, Finished, Parked, Pulse, Released, Stale
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable, SchemaError
 from fbtasks.maintenance.prune import give_up_parked, prune
 from fbtasks.maintenance.rescue import release_orphans
@@ -220,15 +220,18 @@ class Consumer:
     # What has ended
 
     def _collect(self) -> None:
-        for finished, recorded in self._executor.collect():
-            if recorded:
-                log(finished)
-            else:
-                self._outcomes.add(finished)
+        self._keep(self._executor.collect())
         returned = self._executor.take_back()
         if returned:
             self._buffer.extendleft(reversed(returned))
             self._buffered_at = clock.monotonic()
+
+    def _keep(self, ended: Iterable[tuple[Finished, bool]]) -> None:
+        for finished, recorded in ended:
+            if recorded:
+                log(finished)
+            else:
+                self._outcomes.add(finished)
 
     def _gathering(self) -> bool:
         """Whether it is better to wait for more outcomes before they are recorded: executors have enough to do."""
@@ -527,11 +530,11 @@ class Consumer:
     def close(self) -> None:
         """Stops the executor, gives back whatever has not ended, and leaves the register."""
         try:
-            busy = self._executor.busy()
-            self._executor.stop(kill=bool(busy))
-            self._give_back([*self._buffer, *busy])
-            if busy:
-                logger.warning("%d running tasks were stopped and go back to their queues.", len(busy))
+            ended = self._executor.stop()
+            self._keep(ended)
+            self._give_back(self._buffer)
+            if stopped := sum(isinstance(finished.outcome, Released) for finished, _ in ended):
+                logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
             if self._session is not None:
                 self._record()
                 self.membership.leave(self._session)

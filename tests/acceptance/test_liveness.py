@@ -88,6 +88,15 @@ SOURCE = """
         note(f"effect {n} {os.getpid()}")
         time.sleep(seconds)
 
+    @app.task(bind=True, transactional=True)
+    def stubborn(self):
+        try:
+            note("begun")
+            time.sleep(60)
+        except BaseException:
+            note("told to stop")
+            time.sleep(60)
+
     @app.task
     def memory():
         global hog
@@ -296,6 +305,33 @@ def test_a_running_task_is_cancelled(project, producer, ledger, wait_for, pool):
     assert one(producer, "SELECT COUNT(*) FROM QUEUE_CANCEL") == 0
     worker.terminate()
     assert worker.wait(20) == 0
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+def test_a_suspect_in_an_open_transaction_is_cancelled(project, producer, ledger, wait_for, pool):
+    """It has a process of its own, which is not ended before it has rolled back and said so."""
+    result = producer.send_task("proj.effect", (1, 60))
+    execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1")
+    worker = project.worker("-c", "2", "--pool", pool)
+    wait_for(ledger)
+    assert "asked to stop" in project.run("cancel", result.id).stdout
+    wait_for(result.ready, 10)
+    assert result.status == "REVOKED"
+    assert one(producer, "SELECT COUNT(*) FROM NOTE") == 0
+    worker.terminate()
+    assert worker.wait(20) == 0
+
+
+def test_a_worker_that_ends_while_it_stops_a_task_still_records_that(project, producer, ledger, wait_for):
+    result = producer.send_task("proj.stubborn")
+    worker = project.worker("-c", "1", "--grace", "0")
+    wait_for(ledger)
+    assert result.revoke(terminate=True)
+    wait_for(lambda: "told to stop" in ledger())  # and has half a second before it is killed
+    worker.terminate()
+    assert worker.wait(20) == 0
+    assert result.status == "REVOKED"
+    assert rows(producer, "SELECT STATE FROM QUEUE_TASK") == []
 
 
 def test_children_are_recycled_by_count_and_by_memory(project, producer):

@@ -49,5 +49,6 @@ class Executor(Protocol):
     def collect(self) -> list[tuple[Finished, bool]]:
         """What has ended since the last call; the flag tells whether it is recorded already."""
 
-    def stop(self, *, kill: bool) -> None:
-        """Ends the executor; with *kill*, whatever runs is stopped at once."""
+    def stop(self) -> list[tuple[Finished, bool]]:
+        """Ends the executor; whatever runs is stopped at once. Gives the end of all that was not collected, as above:
+        of what was stopped by this, that it is given back."""

@@ -25,6 +25,8 @@ _ROLLBACK: Final = 0.5
 """Seconds that a stopped task has to undo its open transaction in before its process is killed."""
 _UNWIND: Final = 1.0
 """Seconds that a stopped task has to leave a process that it shares with others."""
+_LEISURE: Final = 10.0
+"""Seconds that an idle child has to end in when the worker stops."""
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
 
@@ -202,12 +204,18 @@ class ChildExecutor:
         done, self._ended = self._ended, []
         return done
 
-    def stop(self, *, kill: bool) -> None:
-        """Closes the sockets, which ends idle children; with *kill*, at once."""
+    def stop(self) -> list[Recorded]:
+        """Ends the children: idle ones by closing their sockets, others at once. Gives what became of all claims."""
         for child in self._all():
-            child.close(0.0 if kill or child.running or not child.ready else 10.0)
-        self._children.clear()
-        self._apart.clear()
+            self._returned += child.take_back()
+            child.kill(_LEISURE if child.ready and not child.running else 0.0)
+            if child.running:
+                for each in child.read()[0]:  # what it had said and nobody had read
+                    self._take(child, each)
+            self._discard(child)
+        done = [*self._ended, *((Finished(claim, Released()), False) for claim in self.take_back())]
+        self._ended = []
+        return done
 
     # One child
 
@@ -245,12 +253,19 @@ class ChildExecutor:
             if child in self._children:
                 self._children.remove(child)
                 self._apart.append(child)
-            if all(run.outcome is not None for run in child.running.values()):
+            if all(run.outcome is not None and run.kill_at is None for run in child.running.values()):
                 self._discard(child)
 
     def _discard(self, child: Child) -> None:
+        """Ends a child. What it has not said the end of keeps the outcome that it was stopped for, or is given back."""
+        if child not in self._all():
+            return
         self._returned += child.take_back()
         child.close(0.0 if child.running else 1.0)
+        for run in child.running.values():
+            if child.one or run.outcome is None:
+                self._ended.append((Finished(run.claim, run.outcome or Released(), run.elapsed), False))
+        child.running.clear()
         self._forget(child)
 
     def _bury(self, child: Child) -> None:

@@ -74,6 +74,7 @@ class SoloExecutor:
         done, self._done = self._done, []
         return done
 
-    def stop(self, *, kill: bool) -> None:  # noqa: ARG002
-        """Closes the transactional connection."""
+    def stop(self) -> list[tuple[Finished, bool]]:
+        """Closes the transactional connection. Gives what ``submit`` ran and nobody collected."""
         self._transactional.close()
+        return self.collect()
