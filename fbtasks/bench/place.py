@@ -17,7 +17,7 @@ from types import TracebackType
 from fbtasks.app import FBTasks
 from fbtasks.bench import processes
 from fbtasks.bench.tasks import OUT_VARIABLE, QUEUE_VARIABLE, make_app
-from fbtasks.bench.worker import OBSERVE_VARIABLE
+from fbtasks.bench.worker import OBSERVE_VARIABLE, PARENT_VARIABLE
 from fbtasks.config import URL_VARIABLE, DatabaseURL
 from fbtasks.errors import FBTasksError
 from fbtasks.store import tasks, workers
@@ -121,7 +121,7 @@ class Worker:
         """What the worker is told through its environment."""
         return {
             **os.environ, URL_VARIABLE: self.place.url.reveal(), QUEUE_VARIABLE: self.place.queue,
-            OUT_VARIABLE: str(self.out), OBSERVE_VARIABLE: str(self._observed),
+            OUT_VARIABLE: str(self.out), OBSERVE_VARIABLE: str(self._observed), PARENT_VARIABLE: str(os.getpid()),
         }  # fmt: skip
 
     def __enter__(self) -> Worker:

@@ -17,11 +17,12 @@ from fbtasks.store.bench import Observer
 from fbtasks.worker.lifeline import follow_parent
 
 OBSERVE_VARIABLE: Final = "FBTASKS_BENCH_OBSERVE"
+PARENT_VARIABLE: Final = "FBTASKS_BENCH_PARENT"
 
 
 def main() -> None:
     """Runs the command line of fbtasks."""
-    follow_parent()
+    follow_parent(int(os.environ.pop(PARENT_VARIABLE)))
     file = os.environ.pop(OBSERVE_VARIABLE, None)  # its children are not observed
     observer = None
     if file:

@@ -10,6 +10,7 @@ from fbtasks import clock
 from fbtasks.errors import DatabaseError
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import messages
+from fbtasks.threads import Background
 
 if TYPE_CHECKING:
     from fbtasks.kombu.broker import Broker
@@ -40,7 +41,7 @@ class Keeper:
         self._linger_until: float | None = None
         self._retry_at = 0.0
         self._listener = WatchedListener(broker.shared.database, self._events, broker.wake)
-        self._thread = threading.Thread(target=self._run, name="fbtasks-keeper", daemon=True)
+        self._thread = Background(target=self._run, name="fbtasks-keeper")
 
     def _events(self) -> list[str]:
         return [*messages.EVENTS, f"{messages.OWN_EVENT}{self._broker.consumer_id}"]

@@ -17,6 +17,7 @@ from fbtasks import clock
 from fbtasks.store.database import Database
 from fbtasks.store.events import Events
 from fbtasks.store.session import Session
+from fbtasks.threads import Background
 
 logger = logging.getLogger(__name__)
 Wake = Callable[[Iterable[str]], None]
@@ -44,7 +45,7 @@ class Listener:
         self._session: Session | None = None
         self._lost = False
         self._started = 0.0
-        self._thread = threading.Thread(target=self._listen, name="fbtasks-events", daemon=True)
+        self._thread = Background(target=self._listen, name="fbtasks-events")
 
     def start(self) -> None:
         """Begins to listen. Where events cannot be had this is logged, and polling has to do."""

@@ -30,7 +30,6 @@ import logging
 import os
 import platform
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -39,6 +38,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fbtasks.store.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
+from fbtasks.threads import Background
 
 _FUTEX: Final = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
 _WAIT: Final = 0
@@ -75,7 +75,7 @@ def start(folder: Path) -> None:
     possible = sys.platform == "linux" and _FUTEX is not None and platform.libc_ver()[0] == "glibc"
     if possible and os.path.exists("/proc/self/task"):
         _started = True
-        threading.Thread(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-robust", daemon=True).start()
+        Background(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-robust").start()
 
 
 def leaves() -> bool:

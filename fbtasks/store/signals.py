@@ -2,7 +2,8 @@
 
 The client library installs handlers for SIGINT and SIGTERM at its first attach. They shut the engine down when the
 signal comes and keep the program alive; and Python refuses ``signal.signal`` in other threads. So the C library's
-``sigaction`` saves and restores them, whatever thread attaches.
+``sigaction`` saves and restores them, whatever thread attaches. A signal that comes in between waits until the
+program's handlers are back: it would be lost, and the engine with it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-_KEPT: Final = (signal.SIGINT, signal.SIGTERM)
+from fbtasks.threads import LEFT_ALONE
+
 _ROOM: Final = 512  # bytes, more than any struct sigaction; its first field is the handler
 _LIBRARIES: Final = ("libfbclient", "libEngine")
 
 _lock = threading.Lock()
 _programs: dict[signal.Signals, Any] = {}
+_given_back = False
+"""Whether the library has installed its handlers, which it does once, and they were replaced."""
 
 
 class _Symbol(ctypes.Structure):
@@ -39,22 +43,27 @@ class _Symbol(ctypes.Structure):
 def preserved_signals() -> Iterator[None]:
     """Gives SIGINT and SIGTERM back to the program when the block has let the client library take them.
 
-    Only the library's own handlers are replaced: one that the program sets meanwhile in another thread stays.
+    Only the library's own handlers are replaced: one that the program sets meanwhile in another thread stays. The first
+    time, both signals wait in this thread until then, and in all that the library starts.
     """
-    if sys.platform == "win32":
+    if sys.platform == "win32" or _given_back:
         yield
         return
     libc = ctypes.CDLL(None)
-    _remember(libc)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_ALONE)
     try:
-        yield
+        _remember(libc)
+        try:
+            yield
+        finally:
+            _restore(libc)
     finally:
-        _restore(libc)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _remember(libc: Any) -> None:
     with _lock:
-        for number in _KEPT:
+        for number in LEFT_ALONE:
             action = _action(libc, number)
             # Another thread may be in the middle of its attach: the library's handler is never the program's.
             if not _of_library(libc, action):
@@ -62,10 +71,12 @@ def _remember(libc: Any) -> None:
 
 
 def _restore(libc: Any) -> None:
+    global _given_back
     with _lock:
-        for number in _KEPT:
+        for number in LEFT_ALONE:
             if number in _programs and _of_library(libc, _action(libc, number)):
                 libc.sigaction(int(number), _programs[number], None)
+                _given_back = True
 
 
 def _action(libc: Any, number: signal.Signals) -> Any:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.store import robust
+from fbtasks.threads import Background
 
 PATIENCE: Final = 20.0
 """Seconds in which a server must have answered. Nothing that fbtasks asks takes as long."""
@@ -66,7 +67,7 @@ def _start() -> None:
     global _thread
     with _started:
         if _thread is None:
-            _thread = threading.Thread(target=_look, name="fbtasks-watchdog", daemon=True)
+            _thread = Background(target=_look, name="fbtasks-watchdog")
             _thread.start()
 
 

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.threads import Background
 
 _LOOK: Final = 0.1
 _LONG: Final = 0.3
@@ -46,7 +47,7 @@ def _start() -> None:
     global _thread
     with _started:
         if _thread is None:
-            _thread = threading.Thread(target=_look, name="fbtasks-reaper", daemon=True)
+            _thread = Background(target=_look, name="fbtasks-reaper")
             _thread.start()
 
 

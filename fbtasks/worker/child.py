@@ -1,6 +1,6 @@
 """The main function of a child process: takes tasks, runs them, says what became of them.
 
-``python -m fbtasks.worker.child FD TASKS BOARD MODE APP SLOT PLACES LEVEL``. It ends when its sockets do.
+``python -m fbtasks.worker.child PARENT FD TASKS BOARD MODE APP SLOT PLACES LEVEL``. It ends when its sockets do.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fbtasks.importing import import_app
 from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
 from fbtasks.store import robust
+from fbtasks.threads import Background
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import Assignment, Begun, Ended, receive_task, say
 from fbtasks.worker.lifeline import follow_parent
@@ -137,7 +138,7 @@ class ProcessServer(Server):
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        threading.Thread(target=self._hear, args=(read,), name="fbtasks-stop", daemon=True).start()
+        Background(target=self._hear, args=(read,), name="fbtasks-stop").start()
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
@@ -179,7 +180,7 @@ class LoopServer(ThreadServer):
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
-        threading.Thread(target=self._listen, name="fbtasks-listen", daemon=True).start()
+        Background(target=self._listen, name="fbtasks-listen").start()
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
@@ -238,8 +239,8 @@ SERVERS: dict[str, Callable[[FBTasks, Link, int], Server]] = {
 
 def main(arguments: list[str]) -> int:
     """Runs the child."""
-    *files, mode, app_path, slot, places, level = arguments
-    follow_parent()
+    parent, *files, mode, app_path, slot, places, level = arguments
+    follow_parent(int(parent))
     robust.leave_when_stuck()
     pipe, tasks, board = map(int, files)
     link = Link(pipe, tasks, board, int(places))

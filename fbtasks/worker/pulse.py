@@ -1,6 +1,6 @@
 """Heartbeats of a solo worker, from a process beside it: its own thread runs user code, which may take any time.
 
-``python -m fbtasks.worker.pulse FD``. The process ends with its worker, and is silent while that is stopped.
+``python -m fbtasks.worker.pulse PARENT FD``. The process ends with its worker, and is silent while that is stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pulse:
 
     def __init__(self, settings: Settings, membership: Membership) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "fbtasks.worker.pulse", str(theirs.fileno())]
+        command = [sys.executable, "-m", "fbtasks.worker.pulse", str(os.getpid()), str(theirs.fileno())]
         self._process = subprocess.Popen(
             command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0
         )
@@ -50,11 +50,11 @@ class Pulse:
 
 def main(arguments: list[str]) -> int:
     """Runs until the socket is closed."""
-    follow_parent()
-    os.set_inheritable(int(arguments[0]), False)
-    pipe: Connection[Any, Any] = Connection(int(arguments[0]))
+    worker, file = map(int, arguments)
+    follow_parent(worker)
+    os.set_inheritable(file, False)
+    pipe: Connection[Any, Any] = Connection(file)
     settings, worker_id, rhythm = pipe.recv()
-    worker = os.getppid()
     database = Database(settings)
     session: Session | None = None
     while not pipe.poll(rhythm.heartbeat):

@@ -30,12 +30,11 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
     robust.leave_when_stuck()
     pulse = None
     try:
+        previous = _install(consumer)
         consumer.start()
         with app.database.session() as session:
             check_identity(session)
         consumer.open()
-        # Only now: the client library installs handlers of its own when it first attaches.
-        previous = _install(consumer)
         if options.pool == "solo":
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
             pulse = Pulse(app.settings, consumer.membership)

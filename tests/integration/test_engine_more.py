@@ -227,6 +227,33 @@ def test_a_program_that_only_enqueues_dies_of_signals_as_any_other(url, how, num
         assert errors == ""
 
 
+SIGNALLED = """
+import os, signal, subprocess, sys
+from fbtasks import FBTasks
+heard = []
+signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+send = "import os, sys, time\\nprint(flush=True)\\nwhile True: os.kill(int(sys.argv[1]), 15), time.sleep(0.001)"
+sender = subprocess.Popen([sys.executable, "-c", send, str(os.getpid())], stdout=subprocess.PIPE)
+sender.stdout.readline()
+app = FBTasks("x", sys.argv[1])
+app.task(name="t")(lambda: 1).delay()
+app.close()
+before = len(heard)
+while len(heard) < before + 10:
+    pass
+sender.kill()
+sender.wait()
+print("done")
+"""
+
+
+def test_a_signal_that_comes_while_a_program_connects_for_the_first_time_is_its_own(url):
+    """The client library's handler, which shuts the engine down, is there for a moment."""
+    script = [sys.executable, "-c", SIGNALLED, url]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "done\n", done.stderr
+
+
 def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
     other, session = app.database.open(), app.database.open()
     change = "CREATE OR ALTER PROCEDURE QUEUE_UNREGISTER_V1 (ID BIGINT) AS BEGIN END"

@@ -50,5 +50,7 @@ class Executor(Protocol):
         """What has ended since the last call; the flag tells whether it is recorded already."""
 
     def stop(self) -> list[tuple[Finished, bool]]:
-        """Ends the executor; whatever runs is stopped at once. Gives the end of all that was not collected, as above:
-        of what was stopped by this, that it is given back."""
+        """Ends the executor; whatever runs is stopped at once.
+
+        Gives the end of all that was not collected, as ``collect``; of what was stopped by this, that it is given back.
+        """

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -18,6 +17,7 @@ from typing import Any
 from fbtasks import clock
 from fbtasks.call import Claim, Outcome
 from fbtasks.interrupts import SOFT, STOP
+from fbtasks.threads import Background
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import Assignment, Begun, Ended, Full, Hearing, send_task, task_sockets, unread_tasks
 
@@ -32,7 +32,7 @@ def reap(process: subprocess.Popen[bytes]) -> None:
     The engine takes a zombie for alive, and waits for its locks: a thread that waits for them inside the engine would
     wait for itself.
     """
-    threading.Thread(target=process.wait, name=f"reaper-{process.pid}", daemon=True).start()
+    Background(target=process.wait, name=f"reaper-{process.pid}").start()
 
 
 @dataclass(slots=True)
@@ -71,8 +71,8 @@ class Child:
         self.board = Board(places)
         self.board.worker_id = worker_id
         files = (theirs.fileno(), self._taken.fileno(), self.board.file)
-        command = [sys.executable, "-m", "fbtasks.worker.child", *map(str, files), mode, app_path]
-        command += [str(slot), str(places), level]
+        command = [sys.executable, "-m", "fbtasks.worker.child", *map(str, (os.getpid(), *files))]
+        command += [mode, app_path, str(slot), str(places), level]
         self.slot = slot
         self.one = mode == "processes"
         self.places = places
