@@ -16,10 +16,12 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
+from fbtasks import clock
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.errors import DatabaseError
-from fbtasks.kombu.keeper import LINGER, Keeper
+from fbtasks.kombu.keeper import BEAT, LINGER, Keeper
 from fbtasks.kombu.publisher import Publisher
+from fbtasks.maintenance.pauses import Pauses
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec
 from fbtasks.store.session import READ, Transaction
@@ -50,6 +52,7 @@ class Broker:
         self._lock = threading.RLock()
         self._claims = count(1)
         self._consumer_id: int | None = None
+        self._pauses = Pauses(BEAT, clock.monotonic())
         self._uses: Counter[str] = Counter()
         self._settled: list[bytes] = []
         self._flushing = threading.Lock()
@@ -248,12 +251,14 @@ class Broker:
             return self._consumer_id
         with self._lock:
             if self._consumer_id is None:
+                asked = clock.monotonic()
                 pid = os.getpid()
                 host, begun = hosts.host_name(), hosts.start_ticks(pid)
                 number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.lease))
                 for queue in list(self._uses):
                     self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
                 self._consumer_id = number
+                self._pauses = Pauses(BEAT, asked)
                 if self._keeper is None:
                     self._keeper = Keeper(self)
                     self._keeper.start()
@@ -319,16 +324,21 @@ class Broker:
         done, self.sweeps, neighbours = self.shared.use(
             lambda t: messages.beat(t, consumer_id, lease=self.lease, grace=grace)
         )
+        now = clock.monotonic()
+        self._pauses.beat(now)
         if not done:
             self._struck(consumer_id)
             self.register()
             return
         for other in neighbours:
             gone = hosts.is_gone(other.host, other.pid, other.pid_start)
-            if not gone and other.silence < grace:
+            credit = self._pauses.within(other.silence, now)
+            if not gone and other.silence - credit < grace:
                 continue
             released, why = self.shared.use_in_turn(
-                lambda t, n=other.worker_id, g=gone: messages.rescue(t, n, gone=g, grace=grace)  # type: ignore[misc]
+                lambda t, n=other.worker_id, g=gone, c=credit: messages.rescue(  # type: ignore[misc]
+                    t, n, gone=g, grace=grace, credit=c
+                )
             )
             if why is not None:
                 logger.warning(

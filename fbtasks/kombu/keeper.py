@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fbtasks.kombu.broker import Broker
 
 logger = logging.getLogger("fbtasks.kombu")
-_BEAT: Final = 1.0
+BEAT: Final = 1.0
 """Seconds between two heartbeats: a death is seen within this and :data:`GRACE`."""
 GRACE: Final = 2.5
 """Seconds of silence after which a consumer whose connection is gone is taken for dead."""
@@ -36,7 +36,7 @@ class Keeper:
         self._changed = threading.Condition()
         self._stopping = False
         self._flush_at: float | None = None
-        self._beat_at = clock.monotonic() + _BEAT
+        self._beat_at = clock.monotonic() + BEAT
         self._sweep_at = clock.monotonic() + 1.0
         self._linger_until: float | None = None
         self._retry_at = 0.0
@@ -133,9 +133,9 @@ class Keeper:
         for transport in list(self._broker.transports):
             transport.wake_if_due(now)
         if now >= self._beat_at:
-            self._beat_at = now + _BEAT
+            self._beat_at = now + BEAT
             self._broker.beat(GRACE)
-            self._listener.check(_BEAT)
+            self._listener.check(BEAT)
             self._broker.flush()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEEP

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from fbtasks import clock
 from fbtasks.call import Neighbour
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.maintenance.pauses import Pauses
 from fbtasks.store import tasks, workers
 from fbtasks.store.session import Session
 
@@ -14,27 +16,35 @@ logger = logging.getLogger(__name__)
 
 
 def rescue(
-    session: Session, neighbours: Iterable[Neighbour], gone: frozenset[int], *, grace: float, crash_limit: int
+    session: Session,
+    neighbours: Iterable[Neighbour],
+    gone: frozenset[int],
+    *,
+    grace: float,
+    pauses: Pauses,
+    crash_limit: int,
 ) -> int:
     """Releases the tasks of those *neighbours* that are dead. Gives how many tasks.
 
     *gone* holds the workers whose process is known to have ended. Of the others, those that have been silent for
-    *grace* seconds are put to the database, which decides by their leases and connections.
+    *grace* seconds, apart from this process's own *pauses*, are put to the database, which decides by their leases and
+    connections.
     """
     total = 0
     for worker in neighbours:
         is_gone = worker.worker_id in gone
-        if not is_gone and worker.silence < grace:
+        credit = pauses.within(worker.silence, clock.monotonic())
+        if not is_gone and worker.silence - credit < grace:
             continue
         try:
             released, why = session.run(
-                lambda t, w=worker.worker_id, g=is_gone: workers.rescue(  # type: ignore[misc]
-                    t, w, gone=g, grace=grace, crash_limit=crash_limit
+                lambda t, w=worker.worker_id, g=is_gone, c=credit: workers.rescue(  # type: ignore[misc]
+                    t, w, gone=g, grace=grace, credit=c, crash_limit=crash_limit
                 ),
                 point="rescue",
             )
         except ConflictError:  # it writes at this moment, or it was stopped while it did
-            if session.run(lambda t, w=worker.worker_id: workers.cut(t, w, grace=grace)):  # type: ignore[misc]
+            if session.run(lambda t, w=worker.worker_id, c=credit: workers.cut(t, w, grace=grace, credit=c)):  # type: ignore[misc]
                 logger.warning("Worker %d on %s holds locks and is silent: its connection is cut.", *_who(worker))
             continue
         except DatabaseUnavailable:

@@ -328,9 +328,14 @@ def beat(
     return bool(done), first == consumer_id, tuple(neighbour(line) for line in lines if line)
 
 
-def rescue(transaction: Transaction, consumer_id: int, *, gone: bool, grace: float) -> tuple[int, str | None]:
-    """Gives back what a consumer held when it is dead. Gives how many messages, and why (None: it lives)."""
-    released, why = transaction.rows("msg_rescue", consumer_id, int(gone), int(grace * 1000))[0]
+def rescue(
+    transaction: Transaction, consumer_id: int, *, gone: bool, grace: float, credit: float = 0.0
+) -> tuple[int, str | None]:
+    """Gives back what a consumer held when it is dead. Gives how many messages, and why (None: it lives).
+
+    *credit* seconds of its silence do not count.
+    """
+    released, why = transaction.rows("msg_rescue", consumer_id, int(gone), int(grace * 1000), int(credit * 1000))[0]
     return released, why
 
 

@@ -22,8 +22,12 @@ def register(
     concurrency: int,
     version: str,
     tasks: Iterable[str],
+    former: int = 0,
 ) -> int:
-    """Announces a worker, with a lease of *lease* seconds. Gives its id."""
+    """Announces a worker, with a lease of *lease* seconds. Gives its id.
+
+    What is still claimed as *former*, who is not registered any more, is claimed by this worker then.
+    """
     return int(
         transaction.value(
             "register",
@@ -37,6 +41,7 @@ def register(
             concurrency,
             version,
             "\n".join(tasks),
+            former,
         )
     )
 
@@ -59,19 +64,22 @@ def neighbour(line: str) -> Neighbour:
 
 
 def rescue(
-    transaction: Transaction, worker_id: int, *, gone: bool, grace: float, crash_limit: int
+    transaction: Transaction, worker_id: int, *, gone: bool, grace: float, credit: float = 0.0, crash_limit: int
 ) -> tuple[int, str | None]:
     """Buries a worker and gives its tasks back when it is dead. Gives how many tasks, and why (None: it lives).
 
-    *gone* says that its process is known to have ended; else the database decides by lease and connection.
+    *gone* says that its process is known to have ended; else the database decides by lease and connection, without
+    *credit* seconds of its silence.
     """
-    released, why = transaction.rows("rescue", worker_id, int(gone), int(grace * 1000), crash_limit)[0]
+    released, why = transaction.rows(
+        "rescue", worker_id, int(gone), int(grace * 1000), int(credit * 1000), crash_limit
+    )[0]
     return released, why
 
 
-def cut(transaction: Transaction, worker_id: int, *, grace: float) -> bool:
+def cut(transaction: Transaction, worker_id: int, *, grace: float, credit: float = 0.0) -> bool:
     """Cuts the connection of a worker that the database takes for dead, so that its locks go. False when it lives."""
-    return bool(transaction.value("cut", worker_id, int(grace * 1000)))
+    return bool(transaction.value("cut", worker_id, int(grace * 1000), int(credit * 1000)))
 
 
 def unregister(transaction: Transaction, worker_id: int) -> None:

@@ -407,8 +407,8 @@ class Consumer:
         self._parked, self._stops = pulse.parked, pulse.stops
         if not pulse.alive:
             logger.warning("This worker was taken for dead and its tasks given to others; it registers again.")
-            self._buffer.clear()
             self._register()
+            self._settle()
             if self._listener is not None:
                 self._listener.restart()
         elif self._listener is not None:

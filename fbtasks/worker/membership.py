@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fbtasks import clock
 from fbtasks.call import Neighbour, Pulse
+from fbtasks.maintenance.pauses import Pauses
 from fbtasks.maintenance.rescue import rescue
 from fbtasks.store import workers
 from fbtasks.store.session import Session, Transaction
@@ -33,6 +34,10 @@ class Rhythm:
     def grace(self) -> float:
         """Of silence, after which a worker whose connection is gone is taken for dead: it had time to come back."""
         return self.lease / 11
+
+
+def _nobody(_worker_id: int) -> None:
+    pass
 
 
 class Membership:
@@ -60,15 +65,19 @@ class Membership:
         self._next_beat = 0.0
         self._neighbours: tuple[Neighbour, ...] = ()
         self._watched: dict[int, int] = {}
+        self.registered: Callable[[int], None] = _nobody
+        """Is told the worker's id whenever it is registered."""
+        self._pauses = Pauses(self.rhythm.heartbeat, clock.monotonic())
 
     def register(self, session: Session) -> None:
-        """Announces the worker under a new id."""
-        facts = self._facts
+        """Announces the worker under a new id, and claims as that what it still holds under the one that it had."""
+        facts = {**self._facts, "former": self.worker_id}
 
         def announce(transaction: Transaction) -> int:
             return workers.register(transaction, **facts)  # type: ignore[arg-type]  # the facts are those it wants
 
         self.worker_id = session.run(announce, point="register")
+        self.registered(self.worker_id)
 
     def beat(self, session: Session, *, draining: bool) -> Pulse | None:
         """Renews the lease when it is time. None when it is not."""
@@ -84,6 +93,7 @@ class Membership:
             point="heartbeat",
         )
         self._next_beat = now + rhythm.heartbeat
+        self._pauses.beat(clock.monotonic())
         self._neighbours = pulse.neighbours
         self._watch()
         return pulse
@@ -113,7 +123,14 @@ class Membership:
         )
         if not gone and all(worker.silence < self.rhythm.grace for worker in self._neighbours):
             return 0
-        released = rescue(session, self._neighbours, gone, grace=self.rhythm.grace, crash_limit=self._crash_limit)
+        released = rescue(
+            session,
+            self._neighbours,
+            gone,
+            grace=self.rhythm.grace,
+            pauses=self._pauses,
+            crash_limit=self._crash_limit,
+        )
         for worker_id in gone:
             self._unwatch(worker_id)
         self._neighbours = ()  # the next heartbeat tells who is left

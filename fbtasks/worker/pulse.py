@@ -37,7 +37,14 @@ class Pulse:
         theirs.close()
         reap(self._process)
         self._pipe: Connection[object, object] = Connection(ours.detach())
-        self._pipe.send((replace(settings, auto_migrate=False), membership.worker_id, membership.rhythm))
+        self._pipe.send((replace(settings, auto_migrate=False), membership.rhythm))
+        self._serve(membership.worker_id)
+        membership.registered = self._serve
+
+    def _serve(self, worker_id: int) -> None:
+        """As this worker it sends heartbeats from now on."""
+        with suppress(OSError):  # it has died
+            self._pipe.send(worker_id)
 
     def stop(self) -> None:
         """Ends the process."""
@@ -54,10 +61,17 @@ def main(arguments: list[str]) -> int:
     follow_parent(worker)
     os.set_inheritable(file, False)
     pipe: Connection[Any, Any] = Connection(file)
-    settings, worker_id, rhythm = pipe.recv()
+    settings, rhythm = pipe.recv()
     database = Database(settings)
     session: Session | None = None
-    while not pipe.poll(rhythm.heartbeat):
+    worker_id = 0
+    while True:
+        if pipe.poll(rhythm.heartbeat):
+            try:
+                worker_id = pipe.recv()
+            except EOFError:
+                break
+            continue
         if hosts.is_stopped(worker):
             continue
         try:

@@ -177,6 +177,49 @@ def test_the_first_outcome_stands_when_a_stopped_worker_wakes(project, producer,
     assert [r.get(timeout=20) for r in again] == [f"again{n}" for n in range(8)]
 
 
+def test_nobody_is_taken_for_dead_when_all_were_held_up_together(project, producer, ledger, wait_for):
+    """A machine that was suspended, a disk that did not answer: the first to wake must not bury the others."""
+    names = ("one", "two", "three")
+    workers = [project.worker("-c", "1", "-n", name, "--lease", "3", "--pool", "threads") for name in names]
+    results = [producer.send_task("proj.slow", (8, name)) for name in names]
+    wait_for(lambda: len(ledger()) == len(names))
+    everybody = [worker.pid for worker in workers] + [int(line.split()[1]) for line in ledger()]
+    for pid in everybody:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(5)  # how long they are held up: longer than the lease
+    for pid in sorted(everybody):
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.2)  # some wake before others
+    assert [result.get(timeout=40) for result in results] == list(names)
+    assert len(ledger()) == len(names)
+    assert "is dead" not in project.logs()
+
+
+def test_what_a_worker_claims_while_it_is_buried_stays_its_own(project, producer, ledger, wait_for):
+    worker = project.worker("-c", "1", "--lease", "3", "--pool", "threads")
+    result = producer.send_task("proj.slow", (6,))
+    wait_for(ledger)
+    execute(producer, "DELETE FROM QUEUE_WORKER")  # as if it had been buried just before this claim was committed
+    wait_for(lambda: "it registers again" in project.logs())
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK T JOIN QUEUE_WORKER W ON W.ID = T.WORKER_ID") == 1
+    assert result.get(timeout=30) == "slow"
+    assert len(ledger()) == 1
+    worker.terminate()
+    assert worker.wait(20) == 0
+
+
+def test_a_solo_worker_that_was_buried_is_kept_alive_under_its_new_id(project, producer, ledger, wait_for):
+    project.worker("-c", "1", "--lease", "3", "--pool", "solo")
+    producer.send_task("proj.add", (1, 1)).get(timeout=30)
+    execute(producer, "DELETE FROM QUEUE_WORKER")
+    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == 1)
+    result = producer.send_task("proj.slow", (5,))
+    wait_for(ledger)
+    beaten = one(producer, "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER")
+    wait_for(lambda: one(producer, "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER") > beaten, 4)
+    assert result.status == "STARTED"
+
+
 def test_a_transactional_task_that_wakes_too_late_undoes_its_effects(project, producer, ledger, wait_for):
     if producer.settings.url.embedded:
         pytest.skip("a stopped process holds up all others on the embedded engine")

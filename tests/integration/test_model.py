@@ -226,14 +226,15 @@ class Store(RuleBasedStateMachine):
     def come(self):
         self.register()
 
-    def register(self):
+    def register(self, former=0):
         worker = self.run(
             lambda t: workers.register(
                 t, name="w", host="h;\nx", pid=1, pid_start=1, lease=LEASE, queues=QUEUES, pool="solo", concurrency=1,
-                version="0", tasks=["t"],
+                version="0", tasks=["t"], former=former,
             )
         )  # fmt: skip
         self.model.workers[worker] = self.model.now
+        return worker
 
     def a_worker(self, data):
         return data.draw(st.sampled_from(sorted(self.model.workers)))
@@ -424,9 +425,24 @@ class Store(RuleBasedStateMachine):
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
             self.run(lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, grace=1))
+        if silent:  # but for whoever was held up all the time, that is no wonder
+            credit = 3600.0 * (self.model.now - self.model.workers[worker])
+            look = lambda t: workers.rescue(t, worker, gone=False, grace=LEASE, credit=credit, crash_limit=2)
+            assert self.run(look) == (0, None)
         released, why = self.run(lambda t: workers.rescue(t, worker, gone=False, grace=LEASE, crash_limit=2))
         expected = (self.model.rescue(worker, 2), "its lease ran out") if silent else (0, None)
         assert (released, why) == expected
+
+    @precondition(lambda self: self.model.live)
+    @rule(data=st.data())
+    def who_was_buried_comes_back(self, data):
+        """With what it still holds; nobody comes back as one who is registered."""
+        former = data.draw(st.sampled_from(sorted({row.worker or 0 for row in self.model.live.values()})))
+        worker = self.register(former)
+        if former not in self.model.workers:
+            for row in self.model.live.values():
+                if row.state is State.RUNNING and row.worker == former:
+                    row.worker = worker
 
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data())
