@@ -151,12 +151,20 @@ def test_a_process_that_is_killed_while_it_hands_out_an_event_is_cleared_away(tm
         wait_for_lines([second], 10)
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(tmp_path, leaves):
+HELD = rb"thread \d+ has held the engine's fb_lock_\w+ for 3 seconds"
+SILENT = rb"the engine has not answered for 3 seconds"
+
+
+@pytest.mark.parametrize(
+    ("patience", "why"),
+    [("robust.PATIENCE", HELD), ("watchdog.EMBEDDED_PATIENCE", SILENT), ("robust.PATIENCE", None)],
+    ids=["the table is held", "the engine is silent", "another program"],
+)
+def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(tmp_path, patience, why):
     """A thread that never gives the table of locks back: workers end, other programs are not ended by a library."""
     url = f"firebird://{tmp_path}/q.fdb"
-    begin = "import logging, fbtasks.store.robust as robust; robust.PATIENCE = 3; logging.basicConfig()\n"
-    script = begin + ("robust.leave_when_stuck()\n" if leaves else "") + WRITER
+    begin = f"import logging; from fbtasks.store import robust, watchdog; {patience} = 3; logging.basicConfig()\n"
+    script = begin + ("robust.leave_when_stuck()\n" if why else "") + WRITER
     log, said = tmp_path / "log", tmp_path / "said"
     with contextlib.ExitStack() as stack:
         files = {"stdout": stack.enter_context(log.open("wb")), "stderr": stack.enter_context(said.open("wb"))}
@@ -168,9 +176,9 @@ def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(
         holder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
         stack.callback(holder.kill)
         assert holder.stdout.readline() == b"locked\n"
-        if leaves:
+        if why:
             assert writer.wait(30) == 75
-            assert re.search(rb"thread \d+ has held the engine's fb_lock_\w+ for 3 seconds", said.read_bytes())
+            assert re.search(why, said.read_bytes())
         else:
             with pytest.raises(subprocess.TimeoutExpired):
                 writer.wait(8)
