@@ -191,6 +191,8 @@ class Pulse:
 
     alive: bool
     """False when the worker is no longer registered: it was taken for dead."""
+    silence: float
+    """Seconds since the worker's heartbeat before this one, in the database's time."""
     schema_version: int
     parked: bool
     """Whether tasks are parked in any queue."""

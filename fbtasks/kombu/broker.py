@@ -52,7 +52,8 @@ class Broker:
         self._lock = threading.RLock()
         self._claims = count(1)
         self._consumer_id: int | None = None
-        self._pauses = Pauses(BEAT, clock.monotonic())
+        self._pauses = Pauses(BEAT)
+        self._alive_at: float | None = None
         self._uses: Counter[str] = Counter()
         self._settled: list[bytes] = []
         self._flushing = threading.Lock()
@@ -258,7 +259,7 @@ class Broker:
                 for queue in list(self._uses):
                     self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
                 self._consumer_id = number
-                self._pauses = Pauses(BEAT, asked)
+                self._pauses.beat(clock.monotonic() - (self._alive_at or asked))
                 if self._keeper is None:
                     self._keeper = Keeper(self)
                     self._keeper.start()
@@ -321,18 +322,18 @@ class Broker:
             if self._uses:
                 self.register()
             return
-        done, self.sweeps, neighbours = self.shared.use(
+        done, silence, self.sweeps, neighbours = self.shared.use(
             lambda t: messages.beat(t, consumer_id, lease=self.lease, grace=grace)
         )
-        now = clock.monotonic()
-        self._pauses.beat(now)
         if not done:
             self._struck(consumer_id)
             self.register()
             return
+        self._pauses.beat(silence)
+        self._alive_at = clock.monotonic()
         for other in neighbours:
             gone = hosts.is_gone(other.host, other.pid, other.pid_start)
-            credit = self._pauses.within(other.silence, now)
+            credit = self._pauses.within(other.silence)
             if not gone and other.silence - credit < grace:
                 continue
             released, why = self.shared.use_in_turn(

@@ -1,7 +1,8 @@
 """When this process was held up itself: that time does not count against others.
 
-A machine that was suspended, a disk that did not answer, a stopped process on the embedded engine: everybody is silent
-then, and who wakes first must not take the others for dead.
+A machine that was suspended, a disk that did not answer, a stopped process on the embedded engine, a clock set forward:
+everybody was silent then, and who wakes first must not take the others for dead. All is told in the database's time, as
+the others' silence is: a machine's own clock may have stood still.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ _MOST: Final = 100
 
 
 class Pauses:
-    """The pauses between this process's heartbeats that were longer than usual. Times are monotonic, in seconds."""
+    """The pauses between this process's heartbeats that were longer than usual, in seconds."""
 
-    def __init__(self, usual: float, now: float) -> None:
-        """*usual* is the time between two heartbeats; the first one is counted from *now* on."""
+    def __init__(self, usual: float) -> None:
+        """*usual* is the time between two heartbeats."""
         self._usual = usual
-        self._last = now
+        self._now = 0.0
         self._pauses: deque[tuple[float, float]] = deque(maxlen=_MOST)
 
-    def beat(self, now: float) -> None:
-        """Notes a heartbeat."""
-        if now - self._last > 2 * self._usual:
-            self._pauses.append((self._last + self._usual, now))
-        self._last = now
+    def beat(self, silence: float) -> None:
+        """Notes a heartbeat, and how long this process had been silent before it."""
+        self._now += silence
+        if silence > 2 * self._usual:
+            self._pauses.append((self._now - silence + self._usual, self._now))
 
-    def within(self, seconds: float, now: float) -> float:
-        """How many of the last *seconds* were such pauses."""
-        return sum(max(0.0, end - max(begin, now - seconds)) for begin, end in self._pauses)
+    def within(self, seconds: float) -> float:
+        """How many of the last *seconds* before the last heartbeat were such pauses."""
+        return sum(max(0.0, end - max(begin, self._now - seconds)) for begin, end in self._pauses)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from fbtasks import clock
 from fbtasks.call import Neighbour
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.maintenance.pauses import Pauses
@@ -33,7 +32,7 @@ def rescue(
     total = 0
     for worker in neighbours:
         is_gone = worker.worker_id in gone
-        credit = pauses.within(worker.silence, clock.monotonic())
+        credit = pauses.within(worker.silence)
         if not is_gone and worker.silence - credit < grace:
             continue
         try:

@@ -50,11 +50,11 @@ def heartbeat(
     transaction: Transaction, worker_id: int, *, lease: float, draining: bool, conflicts: int, grace: float
 ) -> Pulse:
     """Renews the lease. Neighbours in the answer: the workers of this host, and those silent for *grace* seconds."""
-    alive, version, parked, stops, packed = transaction.rows(
+    alive, silence, version, parked, stops, packed = transaction.rows(
         "heartbeat", worker_id, int(lease * 1000), draining, conflicts, int(grace * 1000)
     )[0]
     neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("\n") if line)
-    return Pulse(bool(alive), version, bool(parked), bool(stops), neighbours)
+    return Pulse(bool(alive), silence / 1000, version, bool(parked), bool(stops), neighbours)
 
 
 def neighbour(line: str) -> Neighbour:

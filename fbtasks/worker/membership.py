@@ -67,7 +67,8 @@ class Membership:
         self._watched: dict[int, int] = {}
         self.registered: Callable[[int], None] = _nobody
         """Is told the worker's id whenever it is registered."""
-        self._pauses = Pauses(self.rhythm.heartbeat, clock.monotonic())
+        self._pauses = Pauses(self.rhythm.heartbeat)
+        self._alive_at = clock.monotonic()
 
     def register(self, session: Session) -> None:
         """Announces the worker under a new id, and claims as that what it still holds under the one that it had."""
@@ -77,6 +78,7 @@ class Membership:
             return workers.register(transaction, **facts)  # type: ignore[arg-type]  # the facts are those it wants
 
         self.worker_id = session.run(announce, point="register")
+        self._pauses.beat(clock.monotonic() - self._alive_at)  # what held up its start may have held up others
         self.registered(self.worker_id)
 
     def beat(self, session: Session, *, draining: bool) -> Pulse | None:
@@ -93,7 +95,9 @@ class Membership:
             point="heartbeat",
         )
         self._next_beat = now + rhythm.heartbeat
-        self._pauses.beat(clock.monotonic())
+        if pulse.alive:
+            self._pauses.beat(pulse.silence)
+            self._alive_at = clock.monotonic()
         self._neighbours = pulse.neighbours
         self._watch()
         return pulse

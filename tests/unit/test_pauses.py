@@ -3,33 +3,30 @@
 from fbtasks.maintenance.pauses import Pauses
 
 
+def pauses(usual, *silences):
+    found = Pauses(usual)
+    for silence in silences:
+        found.beat(silence)
+    return found
+
+
 def test_only_what_is_longer_than_usual_is_a_pause():
-    pauses = Pauses(2.0, 100.0)
-    for now in (102.0, 104.0, 107.9):
-        pauses.beat(now)
-    assert pauses.within(60, 108.0) == 0
+    assert pauses(2.0, 2.0, 2.1, 3.9).within(60) == 0
 
 
-def test_a_pause_counts_from_when_a_heartbeat_was_due():
-    pauses = Pauses(2.0, 100.0)
-    pauses.beat(102.0)
-    pauses.beat(112.0)
-    assert pauses.within(60, 112.0) == 8
-    assert pauses.within(60, 150.0) == 8
-    assert pauses.within(5, 112.0) == 5
-    assert pauses.within(5, 114.0) == 3
-    assert pauses.within(5, 120.0) == 0
+def test_a_pause_begins_when_a_heartbeat_was_due():
+    assert pauses(2.0, 2.0, 10.0).within(60) == 8
+    assert pauses(2.0, 2.0, 10.0).within(5) == 5
+    assert pauses(2.0, 2.0, 10.0, 2.0).within(5) == 3
+    assert pauses(2.0, 2.0, 10.0, *[2.0] * 4).within(5) == 0
+    assert pauses(2.0, 2.0, 10.0, *[2.0] * 4).within(60) == 8
 
 
-def test_the_time_before_the_first_heartbeat_is_one():
-    pauses = Pauses(2.0, 100.0)
-    pauses.beat(130.0)
-    assert pauses.within(60, 130.0) == 28
+def test_pauses_add_up_and_are_never_more_than_the_time():
+    found = pauses(1.0, *[10.0] * 1000)
+    assert found.within(100) == 90
+    assert found.within(5) == 5
 
 
-def test_pauses_add_up_and_are_not_more_than_the_time():
-    pauses = Pauses(1.0, 0.0)
-    for now in range(10, 10_000, 10):
-        pauses.beat(float(now))
-    assert pauses.within(100, 9_990.0) == 90
-    assert pauses.within(5, 9_990.0) == 5
+def test_a_clock_that_was_set_back_is_no_pause():
+    assert pauses(2.0, 2.0, -3600.0, 2.0).within(60) == 0

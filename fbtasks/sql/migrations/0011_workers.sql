@@ -29,22 +29,25 @@ END^
 
 -- Renews a worker's lease, adds its conflicts to the counters, and tells what it should know: the schema's version, whether
 -- tasks are parked, whether tasks of its own are to be stopped, and its neighbours: those of its HOST, and those that have
--- been silent for GRACE_MS; one a line, as id;pid;start of the process;milliseconds of silence;host. DONE is 0 when the
--- worker is no longer registered. Posts an event to itself, by which a worker knows that events arrive.
+-- been silent for GRACE_MS; one a line, as id;pid;start of the process;milliseconds of silence;host; and how long the worker
+-- had been silent itself. DONE is 0 when it is no longer registered. Posts an event to itself, by which a worker knows that events arrive.
 CREATE OR ALTER PROCEDURE QUEUE_HEARTBEAT_V1 (
     ID BIGINT, LEASE_MS BIGINT, DRAINING BOOLEAN, CONFLICTS INTEGER, GRACE_MS BIGINT)
-RETURNS (DONE SMALLINT, SCHEMA_VERSION INTEGER, PARKED SMALLINT, STOPS SMALLINT,
+RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, SCHEMA_VERSION INTEGER, PARKED SMALLINT, STOPS SMALLINT,
     NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
+    DECLARE FORMER_TIME TIMESTAMP;
     DECLARE HOUR_TIME TIMESTAMP;
     DECLARE LINE VARCHAR(1200) CHARACTER SET OCTETS;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     UPDATE QUEUE_WORKER W SET HEARTBEAT_TIME = :NOW_UTC, ATTACHMENT_ID = CURRENT_CONNECTION, DRAINING = :DRAINING,
-        LEASE_UNTIL = DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC) WHERE W.ID = :ID;
-    DONE = ROW_COUNT;
+        LEASE_UNTIL = DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC) WHERE W.ID = :ID
+        RETURNING OLD.HEARTBEAT_TIME INTO :FORMER_TIME;
+    DONE = IIF(FORMER_TIME IS NULL, 0, 1);
+    SILENCE_MS = COALESCE(DATEDIFF(MILLISECOND FROM FORMER_TIME TO NOW_UTC), 0);
     IF (CONFLICTS > 0) THEN
     BEGIN
         HOUR_TIME = DATEADD(EXTRACT(HOUR FROM NOW_UTC) HOUR TO CAST(CAST(NOW_UTC AS DATE) AS TIMESTAMP));
