@@ -93,7 +93,7 @@ class _Held:
 
 
 def _look_after(folder: str) -> None:
-    libc = ctypes.CDLL(None)
+    libc = ctypes.PyDLL(None)  # nothing that is called waits, and this thread is not to lose its turn with a mutex
     files = EngineFiles(folder)
     before: set[_Held] = set()
     guarded: dict[tuple[str, int], int] = {}
