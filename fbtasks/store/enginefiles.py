@@ -116,7 +116,7 @@ class EngineFiles:
         """Process ids, and the places of the flags of those of their sessions that are delivering events."""
         memory = self._views[path].memory
         found = []
-        with suppress(struct.error, IndexError):  # a link that leads out of the file: it is being changed, or was cut off
+        with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
             for process in _ring(memory, _PROCESSES_AT, _PROCESS):
                 (pid,) = _LINK.unpack_from(memory, process + _PROCESS_ID_AT)
                 for session in _ring(memory, process + _SESSIONS_AT, _SESSION):
