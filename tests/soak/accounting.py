@@ -440,16 +440,29 @@ def effects(books: Ledgers, rows: Rows) -> Iterator[Violation]:
 
 
 def crashes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
-    """Tasks charged with more crashes than came over their runs."""
+    """Tasks charged with more crashes than came over their runs, or over a process in which one had not said so yet."""
     stalls = books.stalls
+    unsaid = [fault for fault in books.faults if fault.what == "SIGKILL" and not _interrupts_a_run(fault, books)]
     for row in chain(rows.live, rows.history):
         if row.crashes == 0:
             continue
         runs = books.runs.get(row.ref, [])
         hits = sum(any(_deadly(run, fault) and hit(run, fault, stalls) for fault in books.faults) for run in runs)
+        enqueued = books.attempts[row.ref]["t"] if row.ref in books.attempts else float("inf")
+        for fault in [fault for fault in unsaid if fault.start > enqueued][: max(0, row.crashes - hits)]:
+            unsaid.remove(fault)
+            hits += 1
         if row.crashes > hits:
             what = f"{row.ref}: CRASH_COUNT {row.crashes}, {hits} of its {len(runs)} runs were hit"
             yield Violation("a task is charged with crashes it had no part in", what, (row, *story(books, row.ref)))
+
+
+def _interrupts_a_run(fault: Fault, books: Ledgers) -> bool:
+    return any(
+        fault.target in run.place and run.start <= fault.start and (run.end is None or run.end >= fault.start)
+        for runs in books.runs.values()
+        for run in runs
+    )
 
 
 def _deadly(run: TaskRun, fault: Fault) -> bool:

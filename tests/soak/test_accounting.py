@@ -231,6 +231,12 @@ def test_a_crash_that_was_not_its_own(story):
     assert rules(story.enqueued().ran(1, 2), rows) == ["a task is charged with crashes it had no part in"]
 
 
+def test_a_process_that_was_killed_before_its_task_could_say_that_it_began(story):
+    story.enqueued().fault(1, target=77).ran(2, 3)
+    assert rules(story, Rows(history=[row(crashes=1)])) == []
+    assert rules(story, Rows(history=[row(crashes=2)])) == ["a task is charged with crashes it had no part in"]
+
+
 def test_too_many_tries(story):
     assert rules(story.enqueued().ran(1, 2), Rows(history=[row(tries=5)])) == ["TRY_COUNT is above its limit"]
 
