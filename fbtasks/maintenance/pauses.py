@@ -7,7 +7,6 @@ the others' silence is: a machine's own clock may have stood still.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 _MOST: Final = 100
@@ -20,13 +19,14 @@ class Pauses:
         """*usual* is the time between two heartbeats."""
         self._usual = usual
         self._now = 0.0
-        self._pauses: deque[tuple[float, float]] = deque(maxlen=_MOST)
+        self._pauses: tuple[tuple[float, float], ...] = ()
 
     def beat(self, silence: float) -> None:
-        """Notes a heartbeat, and how long this process had been silent before it."""
+        """Notes a heartbeat, and how long this process had been silent before it; less than 0 when a clock was set."""
+        silence = max(0.0, silence)
         self._now += silence
         if silence > 2 * self._usual:
-            self._pauses.append((self._now - silence + self._usual, self._now))
+            self._pauses = (*self._pauses[1 - _MOST :], (self._now - silence + self._usual, self._now))
 
     def within(self, seconds: float) -> float:
         """How many of the last *seconds* before the last heartbeat were such pauses."""

@@ -21,6 +21,7 @@ from weakref import WeakSet
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import EngineError, ForkError, SchemaError
 from fbtasks.store import robust
+from fbtasks.store.callbacks import no_callback
 from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
 from fbtasks.store.lost import bury, hush
 from fbtasks.store.signals import preserved_signals
@@ -61,6 +62,8 @@ def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = Non
     except Exception as error:
         raise translate(error, url) from error
     try:
+        if url.embedded:
+            _enter(connection, url)
         _check_version(connection, url)
     except SchemaError:
         connection.close()
@@ -90,6 +93,12 @@ def _attach(url: DatabaseURL, charset: str | None) -> Any:
         role=url.options.get("role"),
         auth_plugin_list=url.options.get("auth_plugins"),
     )
+
+
+def _enter(connection: Any, url: DatabaseURL) -> None:
+    """Has this process's engine enter the table of events now: there is a right moment for it."""
+    with robust.entering(_guards[os.path.realpath(url.database)].directory):
+        connection._att.que_events(no_callback(), b"\x01").cancel()  # a request for no events
 
 
 def _probe(host: str, port: int) -> None:

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 # An event: counter, pid of its owner; then glibc's pthread_mutex_t: lock, count, holder, users, kind.
@@ -101,16 +102,22 @@ class EngineFiles:
         return _EVENT.unpack_from(memory, at)
 
     def guards(self) -> Iterator[tuple[str, int]]:
-        """The files whose guarding mutex is held, and by which thread."""
+        """The files with a mutex that guards them, and which thread holds it (0: none)."""
         for path, view in self._views.items():
             if view.size >= GUARD_AT + _GUARD.size:
                 _, _, holder, _, kind = _GUARD.unpack_from(view.memory, GUARD_AT)
-                if holder and kind == ROBUST:
+                if kind == ROBUST:
                     yield path, holder
 
     def tables_of_events(self) -> list[str]:
         """The files with tables of events."""
-        return [path for path in self._views if os.path.basename(path).startswith(_EVENTS)]
+        return [path for path, _ in self.guards() if os.path.basename(path).startswith(_EVENTS)]
+
+    def map_tables_of_events(self) -> None:
+        """Maps those of the folder, whether this process's engine has or not."""
+        for path in Path(self._folder).glob(f"{_EVENTS}*"):
+            with suppress(OSError):
+                self._map(str(path), path.stat().st_ino)
 
     def delivering(self, path: str) -> list[tuple[int, int]]:
         """Process ids, and the places of the flags of those of their sessions that are delivering events."""

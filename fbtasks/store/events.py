@@ -12,12 +12,11 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from fbtasks.store.callbacks import event_callback
 from fbtasks.store.session import Session
 from fbtasks.store.translate import translated
 
 _VERSION = b"\x01"
-_kept: list[Any] = []
-"""Callbacks, while the process lives: a thread of the client library may call one after its connection went."""
 
 
 class Events:
@@ -25,31 +24,18 @@ class Events:
 
     def __init__(self, session: Session, names: Iterable[str]) -> None:
         """Asks for the events. Raises what the database answers, translated."""
-        from firebird.driver.interfaces import iEventCallbackImpl
-
         came = self._came = threading.Event()
         answers: list[bytes] = []
         self._answers = answers
 
-        class Callback(iEventCallbackImpl):  # type: ignore[misc]  # the driver has no types
-            """Hears the engine, in a thread of the client library."""
-
-            def events_arrived(self, events: bytes) -> None:
-                if events:  # a request that is given back answers with nothing
-                    answers.append(events)
-                    came.set()
-
-            # The base class takes no arguments here, and the library passes itself. Python counts the references.
-            def add_ref(self, *_: object) -> None:
-                pass
-
-            def release(self, *_: object) -> int:
-                return 1
+        def heard(events: bytes) -> None:
+            if events:  # a request that is given back answers with nothing
+                answers.append(events)
+                came.set()
 
         self._session = session
         self._counts = dict.fromkeys((name.encode("ascii") for name in names), 0)
-        self._callback = Callback()
-        _kept.append(self._callback)
+        self._callback = event_callback(heard)
         self._request: Any = None
         self._ask()
 

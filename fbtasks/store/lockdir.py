@@ -13,11 +13,13 @@ import logging
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from fbtasks import clock
 from fbtasks.errors import EngineError
 
 try:
@@ -29,6 +31,7 @@ FOLDER: Final = ".fbtasks"
 _MODE: Final = 0o2770
 _FILE_MODE: Final = 0o660
 _HAS_OWNERS: Final = hasattr(os, "chown")
+_LOOK: Final = 0.01
 _log = logging.getLogger(__name__)
 
 
@@ -73,12 +76,16 @@ def open_lock_file(path: Path) -> int:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Holds the lock file *path* for the block, which one process at a time does."""
+def exclusive(path: Path, *, patience: float | None = None) -> Iterator[None]:
+    """Holds the lock file *path* for the block, which one at a time does; without it after *patience* seconds."""
     file = open_lock_file(path)
     try:
-        if fcntl is not None:
+        if fcntl is not None and patience is None:
             fcntl.flock(file, fcntl.LOCK_EX)
+        elif fcntl is not None:
+            until = clock.monotonic() + patience
+            while not _try_exclusive(file) and clock.monotonic() < until:
+                time.sleep(_LOOK)
         yield
     finally:
         os.close(file)

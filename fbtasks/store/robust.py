@@ -32,12 +32,13 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from fbtasks.store.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
+from fbtasks.store.lockdir import exclusive
 from fbtasks.threads import Background
 
 _FUTEX: Final = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
@@ -48,6 +49,8 @@ _EVERY: Final = 1.0
 _WORDS_AT: Final = (EVENT_CONDITION_AT + 40, EVENT_CONDITION_AT + 44)
 """What those who wait for an event's condition sleep on."""
 _CONTENDED: Final = 2
+_ENTERING: Final = 10.0
+"""Seconds after which a process goes in although another is there, which takes a millisecond: it was stopped."""
 PATIENCE: Final = 30
 """Looks in a row that find the same thread with the mutex of a table before it is believed to be stuck."""
 STUCK: Final = 75
@@ -78,6 +81,23 @@ def start(folder: Path) -> None:
         Background(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-robust").start()
 
 
+@contextmanager
+def entering(folder: Path) -> Iterator[None]:
+    """For the block, in which this process's engine enters the table of events, and clears up after the dead in it.
+
+    One process at a time does, when the sessions of the dead have no marks any more: of two that wait for one mark to
+    go, the second would give free what the first had given free, and leave the table broken.
+    """
+    if not _started:
+        yield
+        return
+    with exclusive(folder / "events.lock", patience=_ENTERING):
+        files = EngineFiles(str(folder.resolve()))
+        files.map_tables_of_events()
+        _end_deliveries(files, ctypes.PyDLL(None))
+        yield
+
+
 def leaves() -> bool:
     """Whether :func:`leave_when_stuck` was called."""
     return _leaves
@@ -106,7 +126,8 @@ def _look_after(folder: str) -> None:
             before = held - before
             _end_deliveries(files, libc)
             if _leaves:
-                guarded = {guard: guarded.get(guard, 0) + 1 for guard in files.guards() if not _is_dead(guard[1])}
+                held_by = [guard for guard in files.guards() if guard[1] and not _is_dead(guard[1])]
+                guarded = {guard: guarded.get(guard, 0) + 1 for guard in held_by}
                 for (path, holder), looks in guarded.items():
                     if looks >= PATIENCE:
                         leave(f"thread {holder} has held the engine's {os.path.basename(path)} for {looks} seconds.")

@@ -474,6 +474,7 @@ class Consumer:
         A claim whose answer was lost is given back, and what was taken away does not begin. An outcome whose answer was
         lost is simply written again: with its claim gone it changes nothing.
         """
+        self._collect()  # what the executor has given up is in nobody's hands otherwise
         held = {(task, claim_id) for task, claim_id in self._db.read("held_by", self.membership.worker_id)}
         ours = {(claim.id, claim.claim_id) for claim in self._held()}
         for task, claim_id in held - ours:

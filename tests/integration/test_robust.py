@@ -57,6 +57,18 @@ listener = events.Events(app.database.open(), ["fbtasks:queue:default"])
 app.task(name="t")(lambda: 1).delay()
 time.sleep(3600)
 """
+LISTENER = """
+import sys
+from fbtasks import FBTasks
+from fbtasks.store.events import Events
+app = FBTasks("a", sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+listener = Events(app.database.open(), ["fbtasks:queue:default"])
+task = app.task(name="t")(lambda: 1)
+while True:
+    print(task.delay().id, listener.wait(30), flush=True)
+"""
 TABLE_MUTEX_AT = 16
 FUTEX_WAIT_BITSET = 9
 COND_TO_WORD = (40, 44)  # from a pthread_cond_t to the word that its waiters sleep on
@@ -127,28 +139,34 @@ def test_an_idle_process_looks_for_requests_that_nobody_posted(tmp_path):
             idle.kill()
 
 
-def test_a_process_that_is_killed_while_it_hands_out_an_event_is_cleared_away(tmp_path):
-    """Its session is marked as being in use; the next process to post waits for the mark to go."""
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_process_that_is_killed_while_it_hands_out_an_event_is_cleared_away(tmp_path, count):
+    """Its session is marked as being in use; who comes next waits for the mark to go, and several must not."""
     url = f"firebird://{tmp_path}/q.fdb"
-    first, second = tmp_path / "first", tmp_path / "second"
+    first, said = tmp_path / "first", tmp_path / "said"
+    next_ones = [tmp_path / f"next{n}" for n in range(count)]
     with contextlib.ExitStack() as stack:
 
         def start(script, log):
             out = stack.enter_context(log.open("wb"))
-            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", script, url], stdout=out))
+            command = [sys.executable, "-c", script, url]
+            process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out))
             stack.callback(process.kill)
             return process
 
         start(WRITER.replace("time.sleep(0.002)", "time.sleep(3600)"), first)  # keeps what the processes share
         wait_for_lines([first], 1)
-        with (tmp_path / "said").open("w+b") as said:
-            dying = stack.enter_context(subprocess.Popen([sys.executable, "-c", DELIVERING, url], stdout=said))
-            stack.callback(dying.kill)
-            wait_for_lines([tmp_path / "said"], 1)
+        dying = start(DELIVERING, said)
+        writers = [start(LISTENER, log) for log in next_ones]
+        wait_for_lines([said, *next_ones], 1)
         dying.kill()
         dying.wait()
-        start(WRITER, second)
-        wait_for_lines([second], 10)
+        for writer in writers:
+            writer.stdin.write(b"\n")
+            writer.stdin.flush()
+        wait_for_lines(next_ones, 20)
+        assert [writer.poll() for writer in writers] == [None] * count
+        assert b"corrupt" not in b"".join(log.read_bytes() for log in next_ones)
 
 
 HELD = rb"thread \d+ has held the engine's fb_lock_\w+ for 3 seconds"

@@ -30,3 +30,4 @@ def test_pauses_add_up_and_are_never_more_than_the_time():
 
 def test_a_clock_that_was_set_back_is_no_pause():
     assert pauses(2.0, 2.0, -3600.0, 2.0).within(60) == 0
+    assert pauses(2.0, 2.0, 3600.0, 2.0, -3600.0, *[2.0] * 10).within(20) == 0

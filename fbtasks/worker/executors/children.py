@@ -117,8 +117,10 @@ class ChildExecutor:
         return min(_MOST_AHEAD, int(_AHEAD * child.places / (self._average + _OVERHEAD * child.places)))
 
     def busy(self) -> list[Claim]:
-        """The claims in the children, without those that were stopped and have their outcome."""
-        return [run.claim for child in self._all() for run in child.running.values() if run.outcome is None]
+        """The claims in the children, without those that were stopped and whose outcome has been given."""
+        return [
+            run.claim for child in self._all() for run in child.running.values() if child.one or run.outcome is None
+        ]
 
     def submit(self, claim: Claim) -> bool:
         """Sends the claim to the child with the most room; False when it cannot be taken now."""
@@ -288,9 +290,10 @@ class ChildExecutor:
                 self._ended.append((Finished(run.claim, run.outcome, run.elapsed), False))
         child.running.clear()
         child.close()
-        if not child.ready and child in self._children:
-            self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
+        failed = not child.ready and child in self._children
         self._forget(child)
+        if failed:
+            self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
 
     def _crash(self, child: Child, how: str, others: int, *, charged: bool = True) -> Outcome:
         if not child.ready:  # it died while it imported the app, before the task
