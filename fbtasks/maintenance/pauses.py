@@ -19,14 +19,25 @@ class Pauses:
         """*usual* is the time between two heartbeats."""
         self._usual = usual
         self._now = 0.0
+        self._paused = 0.0
         self._pauses: tuple[tuple[float, float], ...] = ()
 
     def beat(self, silence: float) -> None:
         """Notes a heartbeat, and how long this process had been silent before it; less than 0 when a clock was set."""
         silence = max(0.0, silence)
-        self._now += silence
-        if silence > 2 * self._usual:
-            self._pauses = (*self._pauses[1 - _MOST :], (self._now - silence + self._usual, self._now))
+        self.add(silence, silence - self._usual if silence > 2 * self._usual else 0.0)
+
+    def add(self, seconds: float, paused: float) -> None:
+        """Notes that time has passed, the last *paused* seconds of it in a pause."""
+        self._now += seconds
+        self._paused += paused
+        if paused > 0:
+            self._pauses = (*self._pauses[1 - _MOST :], (self._now - paused, self._now))
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """All seconds so far, and how many of them were pauses."""
+        return self._now, self._paused
 
     def within(self, seconds: float) -> float:
         """How many of the last *seconds* before the last heartbeat were such pauses."""

@@ -2,7 +2,8 @@
 
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
-which it is only while the child starts, and may be anew when it was taken for dead.
+which it is only while the child starts, and may be anew when it was taken for dead. The process beside a solo worker that
+sends heartbeats for it says by it how long that was silent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
 _ENTRY: Final = struct.Struct("<qd")
 _WORKER: Final = struct.Struct("<q")
 _WORKER_AT: Final = 2 * _TARGET.size
-_FIRST: Final = _WORKER_AT + _WORKER.size
+_SILENCE: Final = struct.Struct("<dd")
+_SILENCE_AT: Final = _WORKER_AT + _WORKER.size
+_FIRST: Final = _SILENCE_AT + _SILENCE.size
 
 
 class Board:
@@ -54,6 +57,16 @@ class Board:
     @worker_id.setter
     def worker_id(self, worker_id: int) -> None:
         _WORKER.pack_into(self._memory, _WORKER_AT, worker_id)
+
+    @property
+    def silence(self) -> tuple[float, float]:
+        """Seconds between all heartbeats so far, and how many of these were pauses."""
+        total, paused = _SILENCE.unpack_from(self._memory, _SILENCE_AT)
+        return total, paused
+
+    @silence.setter
+    def silence(self, seconds: tuple[float, float]) -> None:
+        _SILENCE.pack_into(self._memory, _SILENCE_AT, *seconds)
 
     def aim(self, kind: str, task: int) -> None:
         """Says for which task the next signal of this kind is meant."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from fbtasks import clock
 from fbtasks.call import Neighbour, Pulse
@@ -36,8 +37,14 @@ class Rhythm:
         return self.lease / 11
 
 
-def _nobody(_worker_id: int) -> None:
-    pass
+class Companion(Protocol):
+    """Another process that sends heartbeats for the worker as well."""
+
+    def serve(self, worker_id: int) -> None:
+        """Says as whom the worker is registered."""
+
+    def silence(self) -> tuple[float, float]:
+        """Seconds between its heartbeats since the last call, and how many of these were pauses."""
 
 
 class Membership:
@@ -65,8 +72,7 @@ class Membership:
         self._next_beat = 0.0
         self._neighbours: tuple[Neighbour, ...] = ()
         self._watched: dict[int, int] = {}
-        self.registered: Callable[[int], None] = _nobody
-        """Is told the worker's id whenever it is registered."""
+        self.companion: Companion | None = None
         self._pauses = Pauses(self.rhythm.heartbeat)
         self._alive_at = clock.monotonic()
 
@@ -79,7 +85,8 @@ class Membership:
 
         self.worker_id = session.run(announce, point="register")
         self._pauses.beat(clock.monotonic() - self._alive_at)  # what held up its start may have held up others
-        self.registered(self.worker_id)
+        if self.companion is not None:
+            self.companion.serve(self.worker_id)
 
     def beat(self, session: Session, *, draining: bool) -> Pulse | None:
         """Renews the lease when it is time. None when it is not."""
@@ -96,6 +103,8 @@ class Membership:
         )
         self._next_beat = now + rhythm.heartbeat
         if pulse.alive:
+            if self.companion is not None:
+                self._pauses.add(*self.companion.silence())
             self._pauses.beat(pulse.silence)
             self._alive_at = clock.monotonic()
         self._neighbours = pulse.neighbours

@@ -1,6 +1,7 @@
 """Heartbeats of a solo worker, from a process beside it: its own thread runs user code, which may take any time.
 
-``python -m fbtasks.worker.pulse PARENT FD``. The process ends with its worker, and is silent while that is stopped.
+``python -m fbtasks.worker.pulse PARENT FD BOARD``. The process ends with its worker, and is silent while that is
+stopped.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fbtasks.call import Pulse as Answer
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseError
+from fbtasks.maintenance.pauses import Pauses
 from fbtasks.store import workers
 from fbtasks.store.database import Database
 from fbtasks.store.session import Session
 from fbtasks.worker import hosts
+from fbtasks.worker.board import Board
 from fbtasks.worker.executors.process import reap
 from fbtasks.worker.lifeline import follow_parent
 from fbtasks.worker.membership import Membership, Rhythm
@@ -30,21 +34,26 @@ class Pulse:
 
     def __init__(self, settings: Settings, membership: Membership) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "fbtasks.worker.pulse", str(os.getpid()), str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0
-        )
+        self._board = Board(0)
+        self._silence = (0.0, 0.0)
+        self.serve(membership.worker_id)
+        files = (theirs.fileno(), self._board.file)
+        command = [sys.executable, "-m", "fbtasks.worker.pulse", *map(str, (os.getpid(), *files))]
+        self._process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         reap(self._process)
         self._pipe: Connection[object, object] = Connection(ours.detach())
         self._pipe.send((replace(settings, auto_migrate=False), membership.rhythm))
-        self._serve(membership.worker_id)
-        membership.registered = self._serve
+        membership.companion = self
 
-    def _serve(self, worker_id: int) -> None:
+    def serve(self, worker_id: int) -> None:
         """As this worker it sends heartbeats from now on."""
-        with suppress(OSError):  # it has died
-            self._pipe.send(worker_id)
+        self._board.worker_id = worker_id
+
+    def silence(self) -> tuple[float, float]:
+        """Seconds between its heartbeats since the last call, and how many of these were pauses."""
+        before, self._silence = self._silence, self._board.silence
+        return self._silence[0] - before[0], self._silence[1] - before[1]
 
     def stop(self) -> None:
         """Ends the process."""
@@ -57,26 +66,25 @@ class Pulse:
 
 def main(arguments: list[str]) -> int:
     """Runs until the socket is closed."""
-    worker, file = map(int, arguments)
+    worker, *files = map(int, arguments)
     follow_parent(worker)
-    os.set_inheritable(file, False)
-    pipe: Connection[Any, Any] = Connection(file)
+    for file in files:
+        os.set_inheritable(file, False)
+    pipe: Connection[Any, Any] = Connection(files[0])
+    board = Board(0, files[1])
     settings, rhythm = pipe.recv()
+    pauses = Pauses(rhythm.heartbeat)
     database = Database(settings)
     session: Session | None = None
-    worker_id = 0
-    while True:
-        if pipe.poll(rhythm.heartbeat):
-            try:
-                worker_id = pipe.recv()
-            except EOFError:
-                break
-            continue
+    while not pipe.poll(rhythm.heartbeat):
         if hosts.is_stopped(worker):
             continue
         try:
             session = session or database.open()
-            _beat(session, worker_id, rhythm)
+            pulse = _beat(session, board.worker_id, rhythm)
+            if pulse.alive:
+                pauses.beat(pulse.silence)
+                board.silence = pauses.total
         except DatabaseError:
             if session is not None:
                 session.close()
@@ -86,8 +94,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _beat(session: Session, worker_id: int, rhythm: Rhythm) -> None:
-    session.run(
+def _beat(session: Session, worker_id: int, rhythm: Rhythm) -> Answer:
+    return session.run(
         lambda t: workers.heartbeat(t, worker_id, lease=rhythm.lease, draining=False, conflicts=0, grace=rhythm.grace)
     )
 

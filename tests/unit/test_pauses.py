@@ -28,6 +28,16 @@ def test_pauses_add_up_and_are_never_more_than_the_time():
     assert found.within(5) == 5
 
 
+def test_what_a_companion_has_seen_is_added():
+    companion, worker = pauses(2.0, 2.0, 2.0, 60.0, 2.0), Pauses(2.0)
+    worker.add(*companion.total)
+    worker.beat(1.0)
+    assert worker.within(40) == 39
+    worker.add(30.0, 0.0)
+    assert worker.within(40) == 9
+    assert worker.total == (97.0, 58.0)
+
+
 def test_a_clock_that_was_set_back_is_no_pause():
     assert pauses(2.0, 2.0, -3600.0, 2.0).within(60) == 0
     assert pauses(2.0, 2.0, 3600.0, 2.0, -3600.0, *[2.0] * 10).within(20) == 0
