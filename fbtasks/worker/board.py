@@ -2,8 +2,8 @@
 
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
-which it is only while the child starts, and may be anew when it was taken for dead. The process beside a solo worker that
-sends heartbeats for it says by it how long that was silent.
+which it is only while the child starts, and may be anew when it was taken for dead. And the process that sends a solo
+worker's heartbeats says here how long that was silent.
 """
 
 from __future__ import annotations
