@@ -98,7 +98,7 @@ def _attach(url: DatabaseURL, charset: str | None) -> Any:
 def _enter(connection: Any, url: DatabaseURL) -> None:
     """Has this process's engine enter the table of events now: there is a right moment for it."""
     with robust.entering(_guards[os.path.realpath(url.database)].directory):
-        connection._att.que_events(no_callback(), b"\x01").cancel()  # a request for no events
+        connection._att.que_events(no_callback(), b"\x01")  # for no events; given back as soon as nobody refers to it
 
 
 def _probe(host: str, port: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from fbtasks.store.callbacks import event_callback
@@ -68,11 +69,11 @@ class Events:
     def close(self) -> None:
         """Withdraws the request."""
         if self._request is not None:
-            try:
-                with self._session.watched():
-                    self._request.cancel()
-            except Exception:  # noqa: BLE001  # the connection is lost, and the request is for the library to forget
-                self._request._refcnt = 0
+            with suppress(Exception), self._session.watched():
+                self._request.cancel()
+            # Who cancels a request has given it back, which the driver would do again; and if the connection is lost,
+            # it is for the library to forget.
+            self._request._refcnt = 0
             self._request = None
 
 
