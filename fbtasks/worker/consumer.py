@@ -42,7 +42,7 @@ POLL_WITH_EVENTS: Final = 15.0
 """Seconds between polls while events are known to arrive."""
 DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
-RECONNECT_FIRST: Final = 0.1
+RECONNECT_FIRST: Final = 0.05
 RECONNECT_LAST: Final = 5.0
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""

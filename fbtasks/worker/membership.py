@@ -29,12 +29,12 @@ class Rhythm:
     @property
     def heartbeat(self) -> float:
         """Between two heartbeats."""
-        return self.lease / 13
+        return self.lease / 14
 
     @property
     def grace(self) -> float:
         """Of silence, after which a worker whose connection is gone is taken for dead: it had time to come back."""
-        return self.lease / 11
+        return self.lease / 10.6
 
 
 class Companion(Protocol):
