@@ -9,7 +9,6 @@ import pytest
 from support.sql import execute, rows
 
 from fbtasks import FBTasks
-from fbtasks.store import robust
 
 pytestmark = pytest.mark.acceptance
 
@@ -65,16 +64,7 @@ def check_tables(app):
 
 def finish_with_a_clean_worker(project, producer, results, wait_for):
     worker = project.worker("-c", "2", "-n", "clean")
-
-    def done():
-        nonlocal worker
-        if (
-            worker.poll() == robust.STUCK
-        ):  # what a kill leaves of the engine's table of locks now and then: start it again
-            worker = project.worker("-c", "2", "-n", "clean")
-        return "Worker clean@" in project.logs() and all(result.ready() for result in results)
-
-    wait_for(done, 120)
+    wait_for(lambda: "Worker clean@" in project.logs() and all(result.ready() for result in results), 60)
     worker.terminate()
     assert worker.wait(30) == 0
     assert [result.status for result in results] == ["SUCCESS"] * len(results)

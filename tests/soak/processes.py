@@ -17,8 +17,8 @@ from soak.ledger import Ledger
 from soak.settings import Run
 
 POOLS = {"processes": 3, "threads": 3, "asyncio": 3, "solo": 1}
-ORPHANED = 5.0
-"""Seconds that a child has to follow its worker; one that was just being started has to become Python first."""
+ORPHANED = 3.0
+"""Seconds that a child has to follow its worker."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
