@@ -20,10 +20,10 @@ from fbtasks.bench.tasks import OUT_VARIABLE, QUEUE_VARIABLE, make_app
 from fbtasks.bench.worker import OBSERVE_VARIABLE, PARENT_VARIABLE
 from fbtasks.config import URL_VARIABLE, DatabaseURL
 from fbtasks.errors import FBTasksError
+from fbtasks.maintenance import hosts
 from fbtasks.store import tasks, workers
 from fbtasks.store.bench import Bench, statements
 from fbtasks.store.session import Session
-from fbtasks.worker import hosts
 
 PATIENCE = 600.0
 """Seconds after which something that does not happen is given up."""

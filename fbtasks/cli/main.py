@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fbtasks.call import TaskRow
     from fbtasks.cli import render
     from fbtasks.importing import import_app
+    from fbtasks.maintenance.hosts import host_name
     from fbtasks.maintenance.prune import prune as prune_now
     from fbtasks.serialize import Payload, show_json
     from fbtasks.store import grants, results, tasks, workers
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from fbtasks.store.session import Session, Transaction
     from fbtasks.worker.consumer import WorkerOptions
     from fbtasks.worker.executors import ChildOptions
-    from fbtasks.worker.hosts import host_name
     from fbtasks.worker.supervisor import work
 
 RETRY_BATCH: Final = 500
@@ -65,6 +65,7 @@ def load() -> None:
     from fbtasks.call import TaskRow
     from fbtasks.cli import render
     from fbtasks.importing import import_app
+    from fbtasks.maintenance.hosts import host_name
     from fbtasks.maintenance.prune import prune as prune_now
     from fbtasks.serialize import Payload, show_json
     from fbtasks.store import grants, results, tasks, workers
@@ -72,7 +73,6 @@ def load() -> None:
     from fbtasks.store.session import Session, Transaction
     from fbtasks.worker.consumer import WorkerOptions
     from fbtasks.worker.executors import ChildOptions
-    from fbtasks.worker.hosts import host_name
     from fbtasks.worker.supervisor import work
 
 

@@ -16,17 +16,16 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from fbtasks import clock
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.errors import DatabaseError
-from fbtasks.kombu.keeper import BEAT, LINGER, Keeper
+from fbtasks.kombu.keeper import BEAT, GRACE, LINGER, Keeper
 from fbtasks.kombu.publisher import Publisher
-from fbtasks.maintenance.pauses import Pauses
+from fbtasks.maintenance import hosts
+from fbtasks.maintenance.watch import Suspect, Watch
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec
 from fbtasks.store.session import READ, Transaction
 from fbtasks.store.shared import SharedDatabase
-from fbtasks.worker import hosts
 
 if TYPE_CHECKING:
     from fbtasks.kombu.transport import Transport
@@ -52,8 +51,7 @@ class Broker:
         self._lock = threading.RLock()
         self._claims = count(1)
         self._consumer_id: int | None = None
-        self._pauses = Pauses(BEAT)
-        self._alive_at: float | None = None
+        self._watch = Watch(heartbeat=BEAT, grace=GRACE)
         self._uses: Counter[str] = Counter()
         self._settled: list[bytes] = []
         self._flushing = threading.Lock()
@@ -252,14 +250,14 @@ class Broker:
             return self._consumer_id
         with self._lock:
             if self._consumer_id is None:
-                asked = clock.monotonic()
+                self._watch.begin()
                 pid = os.getpid()
                 host, begun = hosts.host_name(), hosts.start_ticks(pid)
                 number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.lease))
                 for queue in list(self._uses):
                     self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
                 self._consumer_id = number
-                self._pauses.beat(clock.monotonic() - (self._alive_at or asked))
+                self._watch.registered()
                 if self._keeper is None:
                     self._keeper = Keeper(self)
                     self._keeper.start()
@@ -315,30 +313,30 @@ class Broker:
         for queue in gone:
             self.shared.use(lambda t, q=queue: messages.use(t, consumer_id, q, begins=False))  # type: ignore[misc]
 
-    def beat(self, grace: float) -> None:
-        """Renews the lease, and takes back what dead neighbours held."""
+    def beat(self) -> float:
+        """Renews the lease, and takes back what dead neighbours held. Gives the seconds until it is to come again."""
         consumer_id = self._consumer_id
         if consumer_id is None:
             if self._uses:
                 self.register()
-            return
+            return BEAT
+        self._watch.begin()
         done, silence, self.sweeps, neighbours = self.shared.use(
-            lambda t: messages.beat(t, consumer_id, lease=self.lease, grace=grace)
+            lambda t: messages.beat(t, consumer_id, lease=self.lease, silent=GRACE - BEAT)
         )
         if not done:
             self._struck(consumer_id)
             self.register()
-            return
-        self._pauses.beat(silence)
-        self._alive_at = clock.monotonic()
-        for other in neighbours:
-            gone = hosts.is_gone(other.host, other.pid, other.pid_start)
-            credit = self._pauses.within(other.silence)
-            if not gone and other.silence - credit < grace:
-                continue
+            return BEAT
+        self._watch.beaten(silence)
+        self._rescue(self._watch.suspects(neighbours))
+        return self._watch.pause(neighbours)
+
+    def _rescue(self, suspects: Iterable[Suspect]) -> None:
+        for other, gone, credit in suspects:
             released, why = self.shared.use_in_turn(
                 lambda t, n=other.worker_id, g=gone, c=credit: messages.rescue(  # type: ignore[misc]
-                    t, n, gone=g, grace=grace, credit=c
+                    t, n, gone=g, grace=GRACE, credit=c
                 )
             )
             if why is not None:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fbtasks.kombu")
 BEAT: Final = 1.0
-"""Seconds between two heartbeats: a death is seen within this and :data:`GRACE`."""
-GRACE: Final = 2.5
-"""Seconds of silence after which a consumer whose connection is gone is taken for dead."""
+"""Seconds between two heartbeats."""
+GRACE: Final = 4.3
+"""Seconds of silence after which a consumer whose connection is gone is taken for dead: it had time to come back."""
 _GATHER: Final = 0.01
 """Seconds for which settlements are gathered."""
 _SWEEP: Final = 10.0
 LINGER: Final = 5.0
 """Seconds after which the connections of a process without transports are closed."""
-_RETRY: Final = 1.0
+_RETRY: Final = 0.5
 
 
 class Keeper:
@@ -133,8 +133,7 @@ class Keeper:
         for transport in list(self._broker.transports):
             transport.wake_if_due(now)
         if now >= self._beat_at:
-            self._beat_at = now + BEAT
-            self._broker.beat(GRACE)
+            self._beat_at = now + self._broker.beat()
             self._listener.check(BEAT)
             self._broker.flush()
         if now >= self._sweep_at:

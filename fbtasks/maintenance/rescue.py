@@ -7,37 +7,20 @@ from collections.abc import Iterable
 
 from fbtasks.call import Neighbour
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
-from fbtasks.maintenance.pauses import Pauses
+from fbtasks.maintenance.watch import Suspect
 from fbtasks.store import tasks, workers
 from fbtasks.store.session import Session
 
 logger = logging.getLogger(__name__)
 
 
-def rescue(
-    session: Session,
-    neighbours: Iterable[Neighbour],
-    gone: frozenset[int],
-    *,
-    grace: float,
-    pauses: Pauses,
-    crash_limit: int,
-) -> int:
-    """Releases the tasks of those *neighbours* that are dead. Gives how many tasks.
-
-    *gone* holds the workers whose process is known to have ended. Of the others, those that have been silent for
-    *grace* seconds, apart from this process's own *pauses*, are put to the database, which decides by their leases and
-    connections.
-    """
+def rescue(session: Session, suspects: Iterable[Suspect], *, grace: float, crash_limit: int) -> int:
+    """Releases the tasks of those *suspects* that are dead. Gives how many tasks."""
     total = 0
-    for worker in neighbours:
-        is_gone = worker.worker_id in gone
-        credit = pauses.within(worker.silence)
-        if not is_gone and worker.silence - credit < grace:
-            continue
+    for worker, gone, credit in suspects:
         try:
             released, why = session.run(
-                lambda t, w=worker.worker_id, g=is_gone, c=credit: workers.rescue(  # type: ignore[misc]
+                lambda t, w=worker.worker_id, g=gone, c=credit: workers.rescue(  # type: ignore[misc]
                     t, w, gone=g, grace=grace, credit=c, crash_limit=crash_limit
                 ),
                 point="rescue",

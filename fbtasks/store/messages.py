@@ -316,14 +316,14 @@ def ask(transaction: Transaction, queue: str) -> int | None:
 
 
 def beat(
-    transaction: Transaction, consumer_id: int, *, lease: float, grace: float
+    transaction: Transaction, consumer_id: int, *, lease: float, silent: float
 ) -> tuple[bool, float, bool, tuple[Neighbour, ...]]:
     """Renews the lease.
 
     Gives whether the consumer is registered, how many seconds it had been silent, whether it is the oldest, and its
-    neighbours: those of its host, and those that have been silent for *grace* seconds.
+    neighbours: those of its host, and those that have been silent for *silent* seconds.
     """
-    done, silence, first, packed = transaction.rows("msg_beat", consumer_id, int(lease * 1000), int(grace * 1000))[0]
+    done, silence, first, packed = transaction.rows("msg_beat", consumer_id, int(lease * 1000), int(silent * 1000))[0]
     lines = bytes(packed).decode().split("\n")
     return bool(done), silence / 1000, first == consumer_id, tuple(neighbour(line) for line in lines if line)
 

@@ -47,11 +47,11 @@ def register(
 
 
 def heartbeat(
-    transaction: Transaction, worker_id: int, *, lease: float, draining: bool, conflicts: int, grace: float
+    transaction: Transaction, worker_id: int, *, lease: float, draining: bool, conflicts: int, silent: float
 ) -> Pulse:
-    """Renews the lease. Neighbours in the answer: the workers of this host, and those silent for *grace* seconds."""
+    """Renews the lease. Neighbours in the answer: the workers of this host, and those silent for *silent* seconds."""
     alive, silence, version, parked, stops, packed = transaction.rows(
-        "heartbeat", worker_id, int(lease * 1000), draining, conflicts, int(grace * 1000)
+        "heartbeat", worker_id, int(lease * 1000), draining, conflicts, int(silent * 1000)
     )[0]
     neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("\n") if line)
     return Pulse(bool(alive), silence / 1000, version, bool(parked), bool(stops), neighbours)

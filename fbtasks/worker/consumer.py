@@ -43,6 +43,8 @@ POLL_WITH_EVENTS: Final = 15.0
 DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
 RECONNECT_FIRST: Final = 0.05
+RECONNECT_SOON: Final = 0.4
+"""Seconds between two attempts to connect, at the most, while the worker may still be in time to keep what it holds."""
 RECONNECT_LAST: Final = 5.0
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
@@ -445,7 +447,7 @@ class Consumer:
             self._session.close()
             self._session = None
         self._next_attempt = clock.monotonic() + self._pause
-        self._pause = min(self._pause * 2, RECONNECT_LAST)
+        self._pause = min(self._pause * 2, RECONNECT_LAST if self.membership.overdue else RECONNECT_SOON)
 
     def _reconnected(self) -> bool:
         """Connects when it is time to try, and settles what the cut left uncertain."""

@@ -10,12 +10,12 @@ from typing import Protocol
 
 from fbtasks import clock
 from fbtasks.call import Neighbour, Pulse
-from fbtasks.maintenance.pauses import Pauses
+from fbtasks.maintenance import hosts
 from fbtasks.maintenance.rescue import rescue
+from fbtasks.maintenance.watch import Watch
 from fbtasks.store import workers
 from fbtasks.store.session import Session, Transaction
 from fbtasks.version import VERSION
-from fbtasks.worker import hosts
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -34,7 +34,12 @@ class Rhythm:
     @property
     def grace(self) -> float:
         """Of silence, after which a worker whose connection is gone is taken for dead: it had time to come back."""
-        return self.lease / 10.6
+        return self.lease / 7
+
+    @property
+    def silent(self) -> float:
+        """Of silence, after which somebody's grace may end before one's own next heartbeat."""
+        return self.grace - self.heartbeat
 
 
 class Companion(Protocol):
@@ -71,10 +76,10 @@ class Membership:
         self._crash_limit = crash_limit
         self._next_beat = 0.0
         self._neighbours: tuple[Neighbour, ...] = ()
-        self._watched: dict[int, int] = {}
+        self._pidfds: dict[int, int] = {}
         self.companion: Companion | None = None
-        self._pauses = Pauses(self.rhythm.heartbeat)
-        self._alive_at = clock.monotonic()
+        self._watch = Watch(heartbeat=self.rhythm.heartbeat, grace=self.rhythm.grace)
+        self._watch.begin()
 
     def register(self, session: Session) -> None:
         """Announces the worker under a new id, and claims as that what it still holds under the one that it had."""
@@ -84,7 +89,7 @@ class Membership:
             return workers.register(transaction, **facts)  # type: ignore[arg-type]  # the facts are those it wants
 
         self.worker_id = session.run(announce, point="register")
-        self._pauses.beat(clock.monotonic() - self._alive_at)  # what held up its start may have held up others
+        self._watch.registered()
         if self.companion is not None:
             self.companion.serve(self.worker_id)
 
@@ -94,21 +99,19 @@ class Membership:
         if now < self._next_beat:
             return None
         conflicts = session.take_conflicts()
+        self._watch.begin()
         rhythm = self.rhythm
         pulse = session.run(
             lambda t: workers.heartbeat(
-                t, self.worker_id, lease=rhythm.lease, draining=draining, conflicts=conflicts, grace=rhythm.grace
+                t, self.worker_id, lease=rhythm.lease, draining=draining, conflicts=conflicts, silent=rhythm.silent
             ),
             point="heartbeat",
         )
-        self._next_beat = now + rhythm.heartbeat
         if pulse.alive:
-            if self.companion is not None:
-                self._pauses.add(*self.companion.silence())
-            self._pauses.beat(pulse.silence)
-            self._alive_at = clock.monotonic()
+            self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
         self._neighbours = pulse.neighbours
-        self._watch()
+        self._next_beat = now + self._watch.pause(self._neighbours)
+        self._wait_for_deaths()
         return pulse
 
     def beat_soon(self) -> None:
@@ -123,29 +126,19 @@ class Membership:
     @property
     def overdue(self) -> bool:
         """Whether so much time has passed since the last heartbeat that the worker may have been taken for dead."""
-        return clock.monotonic() > self._next_beat + self.rhythm.grace
+        return self._watch.overdue
 
     def filenos(self) -> list[int]:
         """Descriptors that become readable when a neighbour on this host dies."""
-        return list(self._watched.values())
+        return list(self._pidfds.values())
 
     def rescue(self, session: Session) -> int:
         """Takes back what dead neighbours held. Gives how many tasks."""
-        gone = frozenset(
-            worker.worker_id for worker in self._neighbours if hosts.is_gone(worker.host, worker.pid, worker.pid_start)
-        )
-        if not gone and all(worker.silence < self.rhythm.grace for worker in self._neighbours):
-            return 0
-        released = rescue(
-            session,
-            self._neighbours,
-            gone,
-            grace=self.rhythm.grace,
-            pauses=self._pauses,
-            crash_limit=self._crash_limit,
-        )
-        for worker_id in gone:
-            self._unwatch(worker_id)
+        suspects = self._watch.suspects(self._neighbours)
+        released = rescue(session, suspects, grace=self.rhythm.grace, crash_limit=self._crash_limit)
+        for suspect in suspects:
+            if suspect.gone:
+                self._unwatch(suspect.neighbour.worker_id)
         self._neighbours = ()  # the next heartbeat tells who is left
         return released
 
@@ -157,19 +150,19 @@ class Membership:
 
     def close(self) -> None:
         """Ends the watch."""
-        for worker_id in list(self._watched):
+        for worker_id in list(self._pidfds):
             self._unwatch(worker_id)
 
-    def _watch(self) -> None:
+    def _wait_for_deaths(self) -> None:
         here = {w.worker_id: w for w in self._neighbours if w.host == self._facts["host"]}
-        for worker_id in self._watched.keys() - here.keys():
+        for worker_id in self._pidfds.keys() - here.keys():
             self._unwatch(worker_id)
-        for worker_id in here.keys() - self._watched.keys():
+        for worker_id in here.keys() - self._pidfds.keys():
             file = hosts.watch(here[worker_id].pid, here[worker_id].pid_start)
             if file is not None:
-                self._watched[worker_id] = file
+                self._pidfds[worker_id] = file
 
     def _unwatch(self, worker_id: int) -> None:
-        file = self._watched.pop(worker_id, None)
+        file = self._pidfds.pop(worker_id, None)
         if file is not None:
             os.close(file)

@@ -18,11 +18,11 @@ from typing import Any
 from fbtasks.call import Pulse as Answer
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseError
+from fbtasks.maintenance import hosts
 from fbtasks.maintenance.pauses import Pauses
 from fbtasks.store import workers
 from fbtasks.store.database import Database
 from fbtasks.store.session import Session
-from fbtasks.worker import hosts
 from fbtasks.worker.board import Board
 from fbtasks.worker.executors.process import reap
 from fbtasks.worker.lifeline import follow_parent
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
 
 def _beat(session: Session, worker_id: int, rhythm: Rhythm) -> Answer:
     return session.run(
-        lambda t: workers.heartbeat(t, worker_id, lease=rhythm.lease, draining=False, conflicts=0, grace=rhythm.grace)
+        lambda t: workers.heartbeat(t, worker_id, lease=rhythm.lease, draining=False, conflicts=0, silent=rhythm.silent)
     )
 
 

@@ -1,15 +1,19 @@
 """The connection to a server is cut under a consumer. Its process lives, and so does its lease."""
 
 import gc
+import subprocess
+import sys
 import time
 from urllib.parse import urlsplit
 
 import kombu
 import pytest
 from support.proxy import Proxy
+from support.sql import rows
 
 import fbtasks.kombu
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
+from fbtasks.kombu.keeper import BEAT, GRACE
 
 pytestmark = pytest.mark.acceptance
 
@@ -70,7 +74,7 @@ def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wa
     connection.ensure_connection(timeout=30)
     queue(connection.default_channel).declare()
     wait_for(lambda: states(app) == [(2, 0), (0, 1)], 30)
-    time.sleep(3.5)  # longer than the grace of a consumer whose connection is gone
+    time.sleep(GRACE + 2 * BEAT)  # in which a consumer whose connection is gone would be taken for dead
     assert states(app) == [(2, 0), (0, 1)]
     working.ack()
     wait_for(lambda: states(app) == [(0, 1)])
@@ -78,6 +82,48 @@ def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wa
     assert again.delivery_info["redelivered"]
     again.ack()
     connection.release()
+
+
+NEIGHBOUR = """
+import sys, kombu, fbtasks.kombu
+with kombu.Connection(sys.argv[1]) as connection:
+    with connection.Consumer([kombu.Queue("other", kombu.Exchange(""), routing_key="other")], callbacks=[print]):
+        while True:
+            try:
+                connection.drain_events(timeout=1)
+            except TimeoutError:
+                pass
+"""
+
+
+def test_a_consumer_that_is_kept_out_for_a_while_keeps_what_it_works_on(app, url, proxy, wait_for):
+    queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+    consumers = "SELECT ID, HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER ORDER BY ID"
+    neighbour = None
+    try:
+        with kombu.Connection(proxy.url) as connection:
+            messages = []
+            with connection.Consumer([queue], callbacks=[lambda body, message: messages.append(message)]):
+                connection.Producer().publish("x", exchange="", routing_key="q")
+                while not messages:
+                    connection.drain_events(timeout=5)
+                neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, url])
+                wait_for(lambda: len(rows(app, consumers)) == 2)
+                (ours, _), (other, _) = before = rows(app, consumers)
+                wait_for(lambda: all(heard not in before for heard in rows(app, consumers)))
+                proxy.refuse(True)
+                proxy.cut()
+                time.sleep(BEAT + 2.0)
+                proxy.refuse(False)
+                (_, heard), _ = rows(app, consumers)
+                wait_for(lambda: rows(app, consumers)[0][1] != heard)
+                assert [number for number, _ in rows(app, consumers)] == [ours, other]
+                messages.pop().ack()
+                wait_for(lambda: states(app) == [])
+    finally:
+        if neighbour is not None:
+            neighbour.kill()
+            neighbour.wait()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, TaskRevoked, TimeLimitExceeded, WorkerLost
-from fbtasks.worker import hosts
+from fbtasks.maintenance import hosts
 
 pytestmark = pytest.mark.acceptance
 
@@ -150,6 +150,29 @@ def test_what_a_killed_worker_held_runs_again_within_five_seconds(project, produ
     assert time.monotonic() - killed < 5
     assert one(producer, f"SELECT CRASH_COUNT FROM QUEUE_TASK WHERE ID = {result.id}") == 0
     wait_for(lambda: not alive(child), 5)  # no orphan goes on with it
+
+
+def test_what_a_worker_on_another_host_held_runs_again_within_five_seconds(project, producer, ledger, wait_for):
+    """Nobody here hears of its end: its connection is gone, and it has had the time to come back."""
+    if producer.settings.url.embedded:
+        pytest.skip("all processes on an embedded database are on one host")
+    survivor = project.worker("-c", "1", "-n", "survivor", "-Q", "other")
+    producer.send_task("proj.add", (1, 1), queue="other").get(timeout=30)
+    victim = project.worker("-c", "1", "-n", "victim")
+    result = producer.send_task("proj.slow", (60, "long"))
+    wait_for(lambda: ledger() and result.status == "STARTED")
+    execute(producer, "UPDATE QUEUE_WORKER SET HOST = 'elsewhere' WHERE NAME STARTING 'victim'")
+    heard = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER WHERE NAME STARTING "
+    for name in ("survivor", "victim"):  # it knows by then, and the victim is as young as can be
+        before = one(producer, f"{heard}'{name}'")
+        wait_for(lambda n=name, b=before: one(producer, f"{heard}'{n}'") != b)
+    victim.kill()
+    killed = time.monotonic()
+    victim.wait()
+    wait_for(lambda: result.status == "PENDING", 5)
+    assert time.monotonic() - killed < 5
+    assert "on elsewhere is dead: its connection is gone" in project.logs()
+    assert survivor.poll() is None
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["between", "inside a transaction"])

@@ -14,6 +14,8 @@ from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
 from fbtasks.store import watchdog
+from fbtasks.worker.consumer import LEASE
+from fbtasks.worker.membership import Rhythm
 
 pytestmark = pytest.mark.acceptance
 
@@ -112,6 +114,30 @@ def test_a_worker_that_comes_back_within_its_lease_keeps_its_task(project, produ
     proxy.cut()
     assert running.get(timeout=30) == 1
     assert ran(project) == Counter([1, 5])
+    assert "is dead" not in project.logs()
+
+
+def test_a_worker_that_is_kept_out_for_a_while_after_a_cut_keeps_its_task(project, producer, proxy, wait_for):
+    """It is cut just after a heartbeat, which it finds out with the next one, and then has two seconds to come back."""
+    rhythm = Rhythm(LEASE)
+    project.worker("-c", "1", "-n", "cut")
+    running = producer.send_task("proj.note", (1, 12))
+    wait_for(lambda: ran(project)[1])
+    project.env["FBTASKS_URL"] = project.url
+    others = [f"other{n}" for n in range(3)]  # who look at different times
+    for other in others:
+        project.worker("-c", "1", "-n", other, "-Q", other)
+        producer.send_task("proj.note", (2,), queue=other).get(timeout=30)
+    heard = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER WHERE NAME STARTING 'cut'"
+    before = rows(producer, heard)
+    wait_for(lambda: rows(producer, heard) != before)
+    proxy.refuse(True)
+    proxy.cut()
+    time.sleep(rhythm.heartbeat + 1.5)
+    proxy.refuse(False)
+    assert running.get(timeout=30) == 1
+    assert ran(project) == Counter([1, *[2] * len(others)])
+    assert "Trying again" in project.logs()
     assert "is dead" not in project.logs()
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.kombu.topics import pattern
+from fbtasks.maintenance import hosts
 from fbtasks.store import messages
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.store.shared import SharedDatabase
-from fbtasks.worker import hosts
 
 
 class Store:
@@ -205,8 +205,8 @@ def test_a_living_consumer_is_left_alone_and_a_dead_one_is_not(store, wait_for):
     store.put("q")
     assert len(store.take(consumer, queue)) == 1
     assert store.unclaim(consumer, store.claims, queue) == 1
-    done, _, _, neighbours = store.beat(consumer, lease=30, grace=1)
+    done, _, _, neighbours = store.beat(consumer, lease=30, silent=1)
     assert done
     assert alive not in {other.worker_id for other in neighbours}, "of another host, and not silent"
     store.unregister(consumer)
-    assert store.beat(consumer, lease=30, grace=1)[0] is False
+    assert store.beat(consumer, lease=30, silent=1)[0] is False

@@ -244,7 +244,7 @@ class Store(RuleBasedStateMachine):
     def heartbeat(self, data):
         worker = self.a_worker(data)
         pulse = self.run(
-            lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, grace=LEASE / 11)
+            lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, silent=LEASE / 14)
         )
         self.model.workers[worker] = self.model.now
         assert pulse.alive
@@ -424,7 +424,7 @@ class Store(RuleBasedStateMachine):
         worker = self.a_worker(data)
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
-            self.run(lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, grace=1))
+            self.run(lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, silent=1))
         if silent:  # but for whoever was held up all the time, that is no wonder
             credit = 3600.0 * (self.model.now - self.model.workers[worker])
             look = lambda t: workers.rescue(t, worker, gone=False, grace=LEASE, credit=credit, crash_limit=2)

@@ -29,10 +29,10 @@ END^
 
 -- Renews a worker's lease, adds its conflicts to the counters, and tells what it should know: the schema's version, whether
 -- tasks are parked, whether tasks of its own are to be stopped, and its neighbours: those of its HOST, and those that have
--- been silent for GRACE_MS; one a line, as id;pid;start of the process;milliseconds of silence;host; and how long the worker
+-- been silent for SILENT_MS; one a line, as id;pid;start of the process;milliseconds of silence;host; and how long the worker
 -- had been silent itself. DONE is 0 when it is no longer registered. Posts an event to itself, by which a worker knows that events arrive.
 CREATE OR ALTER PROCEDURE QUEUE_HEARTBEAT_V1 (
-    ID BIGINT, LEASE_MS BIGINT, DRAINING BOOLEAN, CONFLICTS INTEGER, GRACE_MS BIGINT)
+    ID BIGINT, LEASE_MS BIGINT, DRAINING BOOLEAN, CONFLICTS INTEGER, SILENT_MS BIGINT)
 RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, SCHEMA_VERSION INTEGER, PARKED SMALLINT, STOPS SMALLINT,
     NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
@@ -65,7 +65,7 @@ BEGIN
             || CAST(REPLACE(W.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
         FROM QUEUE_WORKER W
         WHERE W.ID <> :ID AND (W.HOST = (SELECT O.HOST FROM QUEUE_WORKER O WHERE O.ID = :ID)
-            OR DATEADD(:GRACE_MS MILLISECOND TO W.HEARTBEAT_TIME) < :NOW_UTC)
+            OR DATEADD(:SILENT_MS MILLISECOND TO W.HEARTBEAT_TIME) < :NOW_UTC)
         ORDER BY W.HEARTBEAT_TIME INTO :LINE DO
     BEGIN
         IF (OCTET_LENGTH(NEIGHBOURS) + OCTET_LENGTH(LINE) > 32765) THEN

@@ -750,9 +750,9 @@ BEGIN
 END^
 
 -- Renews a lease. DONE is 0 when the consumer is no longer registered. NEIGHBOURS are the consumers of its host and those
--- that have been silent for GRACE_MS; one a line, as id;pid;start of the process;milliseconds of silence;host. FIRST_ID is
+-- that have been silent for SILENT_MS; one a line, as id;pid;start of the process;milliseconds of silence;host. FIRST_ID is
 -- the oldest consumer, who sweeps. Posts an event to itself, by which a consumer knows that events arrive.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_BEAT_V1 (ID BIGINT, LEASE_MS BIGINT, GRACE_MS BIGINT)
+CREATE OR ALTER PROCEDURE QUEUE_MSG_BEAT_V1 (ID BIGINT, LEASE_MS BIGINT, SILENT_MS BIGINT)
 RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, FIRST_ID BIGINT, NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
 AS
@@ -773,7 +773,7 @@ BEGIN
             || CAST(REPLACE(N.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
         FROM QUEUE_MSG_CONSUMER N
         WHERE N.ID <> :ID AND (N.HOST = (SELECT O.HOST FROM QUEUE_MSG_CONSUMER O WHERE O.ID = :ID)
-            OR DATEADD(:GRACE_MS MILLISECOND TO N.HEARTBEAT_TIME) < :NOW_UTC)
+            OR DATEADD(:SILENT_MS MILLISECOND TO N.HEARTBEAT_TIME) < :NOW_UTC)
         ORDER BY N.HEARTBEAT_TIME INTO :LINE DO
     BEGIN
         IF (OCTET_LENGTH(NEIGHBOURS) + OCTET_LENGTH(LINE) > 32765) THEN

@@ -1,0 +1,78 @@
+"""The watch over one's neighbours: whose silence is put to the database, and when to look again.
+
+A worker whose connection was cut finds that out with its next heartbeat, and then has to come back in. Who looks only
+with its own heartbeats has to begin one of them early to be in time; who looks at the very moment at which the grace of
+the silent one ends leaves it all of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from fbtasks import clock
+from fbtasks.call import Neighbour
+from fbtasks.maintenance import hosts
+from fbtasks.maintenance.pauses import Pauses
+
+_LATER: Final = 0.02
+"""Seconds by which a look comes after the moment at which somebody's grace ends: times are told in milliseconds."""
+
+
+class Suspect(NamedTuple):
+    """A neighbour that may be dead."""
+
+    neighbour: Neighbour
+    gone: bool
+    """Whether its process is known to have ended; else the database decides, by its lease and its connection."""
+    credit: float
+    """Seconds of its silence that do not count: whoever looks was held up himself."""
+
+
+class Watch:
+    """What one process that sends heartbeats knows of the others that do, and of its own pauses."""
+
+    def __init__(self, *, heartbeat: float, grace: float) -> None:
+        """*heartbeat* seconds are between two heartbeats; after *grace* of silence somebody is put to the database."""
+        self.grace = grace
+        self._heartbeat = heartbeat
+        self._pauses = Pauses(heartbeat)
+        self._asked = 0.0
+        self._alive_at: float | None = None
+
+    def begin(self) -> None:
+        """This process is about to send a heartbeat, or to connect and register."""
+        self._asked = clock.monotonic()
+
+    def registered(self) -> None:
+        """It has registered. What held that up, since its last heartbeat if there was one, may have held up others."""
+        self.beaten(clock.monotonic() - (self._alive_at or self._asked))
+
+    def beaten(self, silence: float, companion: tuple[float, float] = (0.0, 0.0)) -> None:
+        """It has sent a heartbeat, after *silence* seconds in the database's time.
+
+        *companion* are the seconds in which another process has sent them for it meanwhile, and its pauses in these.
+        """
+        self._pauses.add(*companion)
+        self._pauses.beat(silence)
+        self._alive_at = self._asked
+
+    @property
+    def overdue(self) -> bool:
+        """Whether this process has been silent for so long that it may have been taken for dead."""
+        return self._alive_at is not None and clock.monotonic() > self._alive_at + self.grace
+
+    def suspects(self, neighbours: Iterable[Neighbour]) -> list[Suspect]:
+        """Those of the *neighbours* that the last heartbeat told of who are to be put to the database."""
+        found = []
+        for neighbour in neighbours:
+            gone = hosts.is_gone(neighbour.host, neighbour.pid, neighbour.pid_start)
+            credit = self._pauses.within(neighbour.silence)
+            if gone or neighbour.silence - credit >= self.grace:
+                found.append(Suspect(neighbour, gone, credit))
+        return found
+
+    def pause(self, neighbours: Iterable[Neighbour]) -> float:
+        """Seconds from this process's heartbeat to its next: fewer than usual when somebody's grace ends before."""
+        left = (self.grace - n.silence + self._pauses.within(n.silence) for n in neighbours)
+        return min([self._heartbeat, *(seconds + _LATER for seconds in left if seconds > 0)])

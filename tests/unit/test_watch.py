@@ -1,0 +1,44 @@
+"""Whose silence is put to the database, and when one looks again."""
+
+import pytest
+
+from fbtasks.call import Neighbour
+from fbtasks.maintenance.watch import Watch
+
+HEARTBEAT, GRACE = 2.0, 4.0
+
+
+def neighbour(silence):
+    return Neighbour(1, 1, 1, silence, "elsewhere")
+
+
+@pytest.fixture
+def watch():
+    watch = Watch(heartbeat=HEARTBEAT, grace=GRACE)
+    watch.begin()
+    watch.beaten(HEARTBEAT)
+    return watch
+
+
+def test_the_next_look_comes_when_the_first_grace_ends(watch):
+    assert watch.pause([]) == HEARTBEAT
+    assert watch.pause([neighbour(0.5)]) == HEARTBEAT
+    assert watch.pause([neighbour(2.5), neighbour(3.5), neighbour(1.0)]) == pytest.approx(0.5, abs=0.05)
+    assert watch.pause([neighbour(3.5)]) > 0.5, "a little later: who looks too early looks again a heartbeat later"
+
+
+def test_who_has_been_put_to_the_database_does_not_hasten_the_next_look(watch):
+    assert watch.pause([neighbour(GRACE), neighbour(100.0)]) == HEARTBEAT
+
+
+def test_only_who_was_silent_for_the_grace_is_put_to_the_database(watch):
+    late, later = neighbour(GRACE - 0.01), neighbour(GRACE)
+    assert [suspect.neighbour for suspect in watch.suspects([late, later])] == [later]
+
+
+def test_the_time_in_which_one_was_held_up_oneself_does_not_count(watch):
+    watch.begin()
+    watch.beaten(10.0)  # 8 seconds late
+    assert watch.suspects([neighbour(11.9)]) == []
+    assert watch.pause([neighbour(11.0)]) == pytest.approx(1.0, abs=0.05)
+    assert [suspect.credit for suspect in watch.suspects([neighbour(12.0)])] == [8.0]
