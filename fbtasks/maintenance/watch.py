@@ -7,6 +7,7 @@ the silent one ends leaves it all of that.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -15,8 +16,9 @@ from fbtasks.call import Neighbour
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.pauses import Pauses
 
-_LATER: Final = 0.02
-"""Seconds by which a look comes after the moment at which somebody's grace ends: times are told in milliseconds."""
+_LATER: Final = (0.02, 0.2)
+"""Seconds by which a look comes after the moment at which somebody's grace ends: times are told in milliseconds, and of
+many processes that wait for that moment one is to be done before the others come."""
 
 
 class Suspect(NamedTuple):
@@ -36,6 +38,7 @@ class Watch:
         """*heartbeat* seconds are between two heartbeats; after *grace* of silence somebody is put to the database."""
         self.grace = grace
         self._heartbeat = heartbeat
+        self._later = random.uniform(*_LATER)  # noqa: S311
         self._pauses = Pauses(heartbeat)
         self._asked = 0.0
         self._alive_at: float | None = None
@@ -75,4 +78,4 @@ class Watch:
     def pause(self, neighbours: Iterable[Neighbour]) -> float:
         """Seconds from this process's heartbeat to its next: fewer than usual when somebody's grace ends before."""
         left = (self.grace - n.silence + self._pauses.within(n.silence) for n in neighbours)
-        return min([self._heartbeat, *(seconds + _LATER for seconds in left if seconds > 0)])
+        return min([self._heartbeat, *(seconds + self._later for seconds in left if seconds > 0)])
