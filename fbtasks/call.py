@@ -182,6 +182,8 @@ class Neighbour:
     pid_start: int
     silence: float
     """Seconds since its last heartbeat, by the database's clock."""
+    lease: float
+    """Seconds for which it may be silent."""
     host: str
 
 

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from fbtasks.config import DatabaseURL, Settings
-from fbtasks.errors import DatabaseError
-from fbtasks.kombu.keeper import BEAT, GRACE, LINGER, Keeper
+from fbtasks.errors import DatabaseError, DatabaseUnavailable
+from fbtasks.kombu.keeper import BEAT, LINGER, Keeper
 from fbtasks.kombu.publisher import Publisher
+from fbtasks.kombu.settlements import Settlements
 from fbtasks.maintenance import hosts
-from fbtasks.maintenance.watch import Suspect, Watch
+from fbtasks.maintenance.rescue import rescue
+from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec
 from fbtasks.store.session import READ, Transaction
@@ -46,14 +48,15 @@ class Broker:
         self.url = url
         self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
         self._publisher = Publisher(self.shared)
-        self.lease = lease
         self.transports: WeakSet[Transport] = WeakSet()
+        self._attaching = threading.Lock()
         self._lock = threading.RLock()
         self._claims = count(1)
         self._consumer_id: int | None = None
-        self._watch = Watch(heartbeat=BEAT, grace=GRACE)
+        self.rhythm = Rhythm(lease, longest=BEAT)
+        self._watch = Watch(self.rhythm)
         self._uses: Counter[str] = Counter()
-        self._settled: list[bytes] = []
+        self._settlements = Settlements(self.shared)
         self._flushing = threading.Lock()
         self._uncertain: list[tuple[int, int, int]] = []
         self._forgotten: set[str] = set()
@@ -65,13 +68,13 @@ class Broker:
 
     def attach(self, transport: Transport) -> None:
         """Another transport begins."""
-        with self._lock:
+        with self._attaching:
             self.transports.add(transport)
             self._users += 1
 
     def detach(self, transport: Transport) -> None:
         """A transport ends; with the last one the connections are closed after a while."""
-        with self._lock:
+        with self._attaching:
             self.transports.discard(transport)
             self._users -= 1
             idle = self._users == 0
@@ -86,6 +89,11 @@ class Broker:
     def _close_if_idle(self) -> None:
         if self.idle and not self.shared.inherited and self._keeper is None:
             self.shared.close()
+
+    def attached(self) -> list[Transport]:
+        """The transports at this moment."""
+        with self._attaching:
+            return list(self.transports)
 
     @property
     def idle(self) -> bool:
@@ -104,7 +112,7 @@ class Broker:
         """Tells the transports that events came."""
         buckets = {int(name.rpartition(":")[2]) for name in names if not name.startswith(messages.OWN_EVENT)}
         if buckets:
-            for transport in list(self.transports):
+            for transport in self.attached():
                 transport.wake(buckets)
 
     # What is declared.
@@ -170,16 +178,19 @@ class Broker:
             consumer_id = self.register()
             claim_id = next(self._claims)
             with self._flushing:
-                records = self._take(_PIGGYBACK)
+                records = self._settlements.take(_PIGGYBACK)
                 try:
                     found = self.shared.use_in_turn(
                         lambda t: messages.claim(t, consumer_id, claim_id, queue_id, most, b"".join(records))  # noqa: B023
                     )
-                except BaseException:
-                    self._put_back(records)
+                except BaseException as error:
+                    self._settlements.put_back(records)
                     with self._lock:
                         self._uncertain.append((consumer_id, claim_id, queue_id))
-                    raise
+                    if not records or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
+                        raise
+                    self._settlements.write(consumer_id)  # one of them was in the way
+                    continue
             if found is not None:
                 return found
             self._struck(consumer_id)
@@ -204,24 +215,13 @@ class Broker:
 
     def settle(self, record: bytes) -> None:
         """Takes a settlement (see :meth:`Claimed.settle`); it is written within milliseconds, with others."""
-        with self._lock:
-            self._settled.append(record)
-            first = len(self._settled) == 1
-        if first and self._keeper is not None:
+        if self._settlements.add(record) and self._keeper is not None:
             self._keeper.flush_soon()
 
-    def flush(self) -> None:
-        """Writes the settlements that wait, and gives back claims whose answer was lost."""
+    def flush(self) -> bool:
+        """Writes the settlements that wait, and gives back claims whose answer was lost. Gives whether that is all."""
         with self._flushing:
-            records = self._take(len(self._settled))
-            consumer_id = self._consumer_id
-            if records and consumer_id is not None:
-                try:
-                    for chunk in messages.chunks(records):
-                        self.shared.use_in_turn(lambda t, c=chunk: messages.settle(t, consumer_id, c))  # type: ignore[misc]
-                except BaseException:
-                    self._put_back(records)
-                    raise
+            self._settlements.write(self._consumer_id)
         with self._lock:
             uncertain, self._uncertain = self._uncertain, []
         while uncertain:
@@ -232,15 +232,7 @@ class Broker:
                     self._uncertain.extend(uncertain)
                 raise
             uncertain.pop()
-
-    def _take(self, most: int) -> list[bytes]:
-        with self._lock:
-            records, self._settled = self._settled[:most], self._settled[most:]
-        return records
-
-    def _put_back(self, records: list[bytes]) -> None:
-        with self._lock:
-            self._settled[:0] = records
+        return not self._settlements.held_up
 
     # The consumer.
 
@@ -253,7 +245,7 @@ class Broker:
                 self._watch.begin()
                 pid = os.getpid()
                 host, begun = hosts.host_name(), hosts.start_ticks(pid)
-                number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.lease))
+                number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.rhythm.lease))
                 for queue in list(self._uses):
                     self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
                 self._consumer_id = number
@@ -319,31 +311,32 @@ class Broker:
         if consumer_id is None:
             if self._uses:
                 self.register()
-            return BEAT
+            return self.rhythm.heartbeat
         self._watch.begin()
+        times = {"lease": self.rhythm.lease, "beat": self.rhythm.heartbeat}
         done, silence, self.sweeps, neighbours = self.shared.use(
-            lambda t: messages.beat(t, consumer_id, lease=self.lease, silent=GRACE - BEAT)
+            lambda t: messages.beat(t, consumer_id, share=SHARE, **times)
         )
         if not done:
             self._struck(consumer_id)
             self.register()
-            return BEAT
+            return self.rhythm.heartbeat
         self._watch.beaten(silence)
-        self._rescue(self._watch.suspects(neighbours))
+        suspects = self._watch.suspects(neighbours)
+        rescue(suspects, self._take_back, self._cut, kind="Consumer", again="messages are delivered")
         return self._watch.pause(neighbours)
 
-    def _rescue(self, suspects: Iterable[Suspect]) -> None:
-        for other, gone, credit in suspects:
-            released, why = self.shared.use_in_turn(
-                lambda t, n=other.worker_id, g=gone, c=credit: messages.rescue(  # type: ignore[misc]
-                    t, n, gone=g, grace=GRACE, credit=c
-                )
-            )
-            if why is not None:
-                logger.warning(
-                    "Consumer %d on %s is dead: %s. %d of its messages are delivered again.",
-                    other.worker_id, other.host.partition("/")[0], why, released,
-                )  # fmt: skip
+    def lost(self) -> None:
+        """The connection was lost in the middle of something."""
+        self._watch.lost()
+
+    def _take_back(self, suspect: Suspect) -> tuple[int, str | None]:
+        number, gone, credit = suspect.neighbour.worker_id, suspect.gone, suspect.credit
+        return self.shared.use_in_turn(lambda t: messages.rescue(t, number, gone=gone, share=SHARE, credit=credit))
+
+    def _cut(self, suspect: Suspect) -> bool:
+        number, credit = suspect.neighbour.worker_id, suspect.credit
+        return self.shared.use(lambda t: messages.cut_consumer(t, number, share=SHARE, credit=credit))
 
     sweeps = False
     """Whether this process is the one that sweeps, as the last heartbeat told."""

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import clock
-from fbtasks.errors import DatabaseError
+from fbtasks.errors import DatabaseError, DatabaseUnavailable
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import messages
 from fbtasks.threads import Background
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fbtasks.kombu")
 BEAT: Final = 1.0
-"""Seconds between two heartbeats."""
-GRACE: Final = 4.3
-"""Seconds of silence after which a consumer whose connection is gone is taken for dead: it had time to come back."""
+"""Seconds between two heartbeats, at the most."""
 _GATHER: Final = 0.01
 """Seconds for which settlements are gathered."""
 _SWEEP: Final = 10.0
@@ -90,23 +88,28 @@ class Keeper:
             self._changed.notify()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                if not self._stopping:
-                    self._changed.wait(max(0.0, self._next() - clock.monotonic()))
-                if self._stopping:
-                    return
+        while self._waited():
             if self._is_over():
                 self._broker.close()
                 return
             try:
                 self._work()
-            except DatabaseError as error:
+            except DatabaseUnavailable as error:
                 logger.debug("The database does not answer: %s", error)
                 self._lost()
+            except DatabaseError as error:
+                logger.warning("The keeper of the consumer tries again: %s", error)
+                self._retry_at = clock.monotonic() + _RETRY
             except Exception:
                 logger.exception("The keeper of the consumer goes on after an error")
-                self._lost()
+                self._retry_at = clock.monotonic() + _RETRY
+
+    def _waited(self) -> bool:
+        """Waits until something is to be done. False when the thread is to end."""
+        with self._changed:
+            if not self._stopping:
+                self._changed.wait(max(0.0, self._next() - clock.monotonic()))
+            return not self._stopping
 
     def _next(self) -> float:
         times = [self._beat_at, self._poll_at()]
@@ -117,7 +120,7 @@ class Keeper:
         return max(min(times), self._retry_at)
 
     def _poll_at(self) -> float:
-        return min((transport.next_wake for transport in list(self._broker.transports)), default=float("inf"))
+        return min((transport.next_wake for transport in self._broker.attached()), default=float("inf"))
 
     def _is_over(self) -> bool:
         with self._changed:
@@ -127,27 +130,29 @@ class Keeper:
 
     def _work(self) -> None:
         now = clock.monotonic()
-        if self._flush_at is not None and now >= self._flush_at:
-            self._flush_at = None
-            self._broker.flush()
-        for transport in list(self._broker.transports):
-            transport.wake_if_due(now)
-        if now >= self._beat_at:
+        beats = now >= self._beat_at
+        if beats:  # first of all: whatever else holds it up, the lease is kept
             self._beat_at = now + self._broker.beat()
-            self._listener.check(BEAT)
-            self._broker.flush()
+            self._listener.check(self._broker.rhythm.heartbeat)
+        if beats or (self._flush_at is not None and now >= self._flush_at):
+            self._flush_at = None
+            if not self._broker.flush():
+                self._flush_at = now + _RETRY
+        for transport in self._broker.attached():
+            transport.wake_if_due(now)
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEEP
             self._broker.sweep()
             for queue, number in self._broker.renew_queues().items():
-                if sum(transport.renumber(queue, number) for transport in list(self._broker.transports)):
+                if sum(transport.renumber(queue, number) for transport in self._broker.attached()):
                     self._broker.reuse(queue)
 
     def _lost(self) -> None:
         now = clock.monotonic()
+        self._broker.lost()
         self._retry_at = now + _RETRY
         self._beat_at = 0.0
         self._flush_at = now
         self._listener.pause()
-        for transport in list(self._broker.transports):
+        for transport in self._broker.attached():
             transport.wake(set())

@@ -13,7 +13,7 @@ _MOST: Final = 100
 
 
 class Pauses:
-    """The pauses between this process's heartbeats that were longer than usual, in seconds."""
+    """By how much the pauses between this process's heartbeats were longer than usual, in seconds."""
 
     def __init__(self, usual: float) -> None:
         """*usual* is the time between two heartbeats."""
@@ -22,10 +22,13 @@ class Pauses:
         self._paused = 0.0
         self._pauses: tuple[tuple[float, float], ...] = ()
 
-    def beat(self, silence: float) -> None:
-        """Notes a heartbeat, and how long this process had been silent before it; less than 0 when a clock was set."""
+    def beat(self, silence: float, *, lost: bool = False) -> None:
+        """Notes a heartbeat, and how long this process had been silent before it; less than 0 when a clock was set.
+
+        When its connection was *lost* all of that is a pause: the others may have lost theirs, and have to come back.
+        """
         silence = max(0.0, silence)
-        self.add(silence, silence - self._usual if silence > 2 * self._usual else 0.0)
+        self.add(silence, silence if lost else max(0.0, silence - self._usual))
 
     def add(self, seconds: float, paused: float) -> None:
         """Notes that time has passed, the last *paused* seconds of it in a pause."""

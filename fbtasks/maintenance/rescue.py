@@ -1,47 +1,49 @@
-"""Taking back what dead workers held: by their death, not by the age of what they do."""
+"""Taking back what the dead held: by their death, not by the age of what they do."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from fbtasks.call import Neighbour
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.maintenance.watch import Suspect
-from fbtasks.store import tasks, workers
+from fbtasks.store import tasks
 from fbtasks.store.session import Session
 
 logger = logging.getLogger(__name__)
 
 
-def rescue(session: Session, suspects: Iterable[Suspect], *, grace: float, crash_limit: int) -> int:
-    """Releases the tasks of those *suspects* that are dead. Gives how many tasks."""
+def rescue(
+    suspects: Iterable[Suspect],
+    take_back: Callable[[Suspect], tuple[int, str | None]],
+    cut: Callable[[Suspect], bool],
+    *,
+    kind: str,
+    again: str,
+) -> int:
+    """Takes back what those *suspects* held that are dead. Gives how much.
+
+    *take_back* gives how much one of them held, and why it is dead (None: it lives). *cut* ends the connection of one
+    that is dead and still holds locks. *kind* and *again* are words for the log.
+    """
     total = 0
-    for worker, gone, credit in suspects:
+    for suspect in suspects:
+        who = kind, suspect.neighbour.worker_id, suspect.neighbour.host.partition("/")[0]
         try:
-            released, why = session.run(
-                lambda t, w=worker.worker_id, g=gone, c=credit: workers.rescue(  # type: ignore[misc]
-                    t, w, gone=g, grace=grace, credit=c, crash_limit=crash_limit
-                ),
-                point="rescue",
-            )
+            released, why = take_back(suspect)
         except ConflictError:  # it writes at this moment, or it was stopped while it did
-            if session.run(lambda t, w=worker.worker_id, c=credit: workers.cut(t, w, grace=grace, credit=c)):  # type: ignore[misc]
-                logger.warning("Worker %d on %s holds locks and is silent: its connection is cut.", *_who(worker))
+            if cut(suspect):
+                logger.warning("%s %d on %s holds locks and is silent: its connection is cut.", *who)
             continue
         except DatabaseUnavailable:
             raise
         except DatabaseError as error:  # a row of the register that somebody wrote by hand
-            logger.error("Worker %d on %s cannot be looked after: %s", *_who(worker), error)
+            logger.error("%s %d on %s cannot be looked after: %s", *who, error)
             continue
         if why is not None:
             total += released
-            logger.warning("Worker %d on %s is dead: %s. %d of its tasks run again.", *_who(worker), why, released)
+            logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, why, released, again)
     return total
-
-
-def _who(worker: Neighbour) -> tuple[int, str]:
-    return worker.worker_id, worker.host.partition("/")[0]
 
 
 def release_orphans(session: Session) -> int:

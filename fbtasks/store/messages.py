@@ -316,27 +316,34 @@ def ask(transaction: Transaction, queue: str) -> int | None:
 
 
 def beat(
-    transaction: Transaction, consumer_id: int, *, lease: float, silent: float
+    transaction: Transaction, consumer_id: int, *, lease: float, share: int, beat: float
 ) -> tuple[bool, float, bool, tuple[Neighbour, ...]]:
     """Renews the lease.
 
     Gives whether the consumer is registered, how many seconds it had been silent, whether it is the oldest, and its
-    neighbours: those of its host, and those that have been silent for *silent* seconds.
+    neighbours: those of its host, and those that will have been silent for the *share*-th part of their lease before
+    the next heartbeat, in *beat* seconds.
     """
-    done, silence, first, packed = transaction.rows("msg_beat", consumer_id, int(lease * 1000), int(silent * 1000))[0]
+    times = int(lease * 1000), share, int(beat * 1000)
+    done, silence, first, packed = transaction.rows("msg_beat", consumer_id, *times)[0]
     lines = bytes(packed).decode().split("\n")
     return bool(done), silence / 1000, first == consumer_id, tuple(neighbour(line) for line in lines if line)
 
 
 def rescue(
-    transaction: Transaction, consumer_id: int, *, gone: bool, grace: float, credit: float = 0.0
+    transaction: Transaction, consumer_id: int, *, gone: bool, share: int, credit: float = 0.0
 ) -> tuple[int, str | None]:
     """Gives back what a consumer held when it is dead. Gives how many messages, and why (None: it lives).
 
-    *credit* seconds of its silence do not count.
+    For the rest see :func:`fbtasks.store.workers.rescue`.
     """
-    released, why = transaction.rows("msg_rescue", consumer_id, int(gone), int(grace * 1000), int(credit * 1000))[0]
+    released, why = transaction.rows("msg_rescue", consumer_id, int(gone), share, int(credit * 1000))[0]
     return released, why
+
+
+def cut_consumer(transaction: Transaction, consumer_id: int, *, share: int, credit: float = 0.0) -> bool:
+    """Cuts the connection of a consumer that the database takes for dead, so that its locks go. False when it lives."""
+    return bool(transaction.value("msg_consumer_cut", consumer_id, share, int(credit * 1000)))
 
 
 def sweep(transaction: Transaction, most: int = BATCH) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from typing import Final
 from fbtasks.call import Call, Claim, Enqueued, Finished, Stale
 from fbtasks.states import State
 from fbtasks.store import codec
-from fbtasks.store.session import Transaction
+from fbtasks.store.session import Session, Transaction
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
@@ -52,6 +52,11 @@ def claim(
 def start(transaction: Transaction, claim: Claim) -> bool:
     """Notes that a suspect is about to begin. False when the claim is stale: then it must not."""
     return bool(transaction.value("start", claim.id, claim.claim_id))
+
+
+def any_ready(session: Session, queues: Iterable[str]) -> bool:
+    """Whether any of *queues* has a task that is ready."""
+    return bool(session.read("any_ready", ",".join(queues))[0][0])
 
 
 def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | None]:

@@ -47,11 +47,22 @@ def register(
 
 
 def heartbeat(
-    transaction: Transaction, worker_id: int, *, lease: float, draining: bool, conflicts: int, silent: float
+    transaction: Transaction,
+    worker_id: int,
+    *,
+    lease: float,
+    draining: bool,
+    conflicts: int,
+    share: int,
+    beat: float,
 ) -> Pulse:
-    """Renews the lease. Neighbours in the answer: the workers of this host, and those silent for *silent* seconds."""
+    """Renews the lease.
+
+    Neighbours in the answer: the workers of this host, and those that will have been silent for the *share*-th part of
+    their lease before the next heartbeat, in *beat* seconds.
+    """
     alive, silence, version, parked, stops, packed = transaction.rows(
-        "heartbeat", worker_id, int(lease * 1000), draining, conflicts, int(silent * 1000)
+        "heartbeat", worker_id, int(lease * 1000), draining, conflicts, share, int(beat * 1000)
     )[0]
     neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("\n") if line)
     return Pulse(bool(alive), silence / 1000, version, bool(parked), bool(stops), neighbours)
@@ -59,27 +70,25 @@ def heartbeat(
 
 def neighbour(line: str) -> Neighbour:
     """One line of the neighbours that a heartbeat tells of."""
-    worker_id, pid, pid_start, silence, host = line.split(";", 4)
-    return Neighbour(int(worker_id), int(pid), int(pid_start), int(silence) / 1000, host)
+    worker_id, pid, pid_start, silence, lease, host = line.split(";", 5)
+    return Neighbour(int(worker_id), int(pid), int(pid_start), int(silence) / 1000, int(lease) / 1000, host)
 
 
 def rescue(
-    transaction: Transaction, worker_id: int, *, gone: bool, grace: float, credit: float = 0.0, crash_limit: int
+    transaction: Transaction, worker_id: int, *, gone: bool, share: int, credit: float = 0.0, crash_limit: int
 ) -> tuple[int, str | None]:
     """Buries a worker and gives its tasks back when it is dead. Gives how many tasks, and why (None: it lives).
 
-    *gone* says that its process is known to have ended; else the database decides by lease and connection, without
-    *credit* seconds of its silence.
+    *gone* says that its process is known to have ended; else the database decides by its lease, and from the *share*-th
+    part of that on by its connection, without *credit* seconds of its silence.
     """
-    released, why = transaction.rows(
-        "rescue", worker_id, int(gone), int(grace * 1000), int(credit * 1000), crash_limit
-    )[0]
+    released, why = transaction.rows("rescue", worker_id, int(gone), share, int(credit * 1000), crash_limit)[0]
     return released, why
 
 
-def cut(transaction: Transaction, worker_id: int, *, grace: float, credit: float = 0.0) -> bool:
+def cut(transaction: Transaction, worker_id: int, *, share: int, credit: float = 0.0) -> bool:
     """Cuts the connection of a worker that the database takes for dead, so that its locks go. False when it lives."""
-    return bool(transaction.value("cut", worker_id, int(grace * 1000), int(credit * 1000)))
+    return bool(transaction.value("cut", worker_id, share, int(credit * 1000)))
 
 
 def unregister(transaction: Transaction, worker_id: int) -> None:

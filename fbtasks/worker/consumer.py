@@ -27,6 +27,7 @@ from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.migrate import latest_version
 from fbtasks.store.session import Session, Transaction
+from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.membership import Membership
@@ -42,10 +43,6 @@ POLL_WITH_EVENTS: Final = 15.0
 """Seconds between polls while events are known to arrive."""
 DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
-RECONNECT_FIRST: Final = 0.05
-RECONNECT_SOON: Final = 0.4
-"""Seconds between two attempts to connect, at the most, while the worker may still be in time to keep what it holds."""
-RECONNECT_LAST: Final = 5.0
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
 
@@ -95,7 +92,7 @@ class Consumer:
         self._next_poll = self._next_due = self._next_maintenance = 0.0
         self._away_since: float | None = None
         self._next_attempt = 0.0
-        self._pause = RECONNECT_FIRST
+        self._backoff = Backoff()
         self._announced = False
         self._draining_since: float | None = None
         self._killed = False
@@ -212,7 +209,7 @@ class Consumer:
         try:
             if (due := self._db.read("next_due")) and due[0][0] <= 0:
                 self._hungry, self._next_due = True, 0.0
-            elif any(self._db.read("any_ready", queue) for queue in self._options.queues):
+            elif self._any_ready():
                 self._hungry = True
         except DatabaseError as error:
             self._lose(error)
@@ -315,10 +312,13 @@ class Consumer:
         room = self._room()
         if room <= 0 or (self._executor.idle() == 0 and room < self._executor.capacity() // 2):
             return 0
-        if not self._hungry and not any(self._db.read("any_ready", queue) for queue in self._options.queues):
+        if not self._hungry and not self._any_ready():
             self._poll_later(now)
             return 0
         return room
+
+    def _any_ready(self) -> bool:
+        return tasks.any_ready(self._db, self._options.queues)
 
     def _room(self) -> int:
         return self._executor.free() - len(self._buffer)
@@ -343,8 +343,7 @@ class Consumer:
         while self._buffer and (room := executor.free()) > 0:
             if self.membership.overdue:  # stopped for a while: what is held may be another worker's by now
                 self.membership.beat_soon()
-                self._beat()
-                continue
+                return
             for _ in range(min(room, len(self._buffer))):
                 claim = self._buffer[0]
                 if claim.payload is None:
@@ -442,12 +441,13 @@ class Consumer:
     def _lose(self, error: DatabaseError) -> None:
         """Gives the connection up. What runs goes on; what has ended is kept until it can be recorded."""
         self._away_since = self._away_since or clock.monotonic()
-        logger.error("The database is away: %s Trying again in %.1f s.", error, self._pause)
+        pause = self._backoff.next(overdue=self.membership.overdue)
+        logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         if self._session is not None:
             self._session.close()
             self._session = None
-        self._next_attempt = clock.monotonic() + self._pause
-        self._pause = min(self._pause * 2, RECONNECT_LAST if self.membership.overdue else RECONNECT_SOON)
+        self._next_attempt = clock.monotonic() + pause
+        self.membership.lost()
 
     def _reconnected(self) -> bool:
         """Connects when it is time to try, and settles what the cut left uncertain."""
@@ -463,9 +463,9 @@ class Consumer:
             return False
         away = clock.monotonic() - (self._away_since or clock.monotonic())
         logger.warning("The database is back after %.1f s.", away)
-        self._away_since, self._pause = None, RECONNECT_FIRST
+        self._away_since = None
+        self._backoff.reset()
         self._hungry, self._next_due = True, 0.0
-        self.membership.beat_soon()
         if self._listener is not None:
             self._listener.pause()
         return True
@@ -501,8 +501,7 @@ class Consumer:
                     for fileno in (*self._executor.filenos(), *self.membership.filenos()):
                         selector.register(fileno, selectors.EVENT_READ)
                 ready = {key.fd for key, _ in selector.select(timeout)}
-            if not ready.isdisjoint(self.membership.filenos()):
-                self.membership.beat_soon()  # a neighbour has died
+            self.membership.see(ready)
         with suppress(BlockingIOError):
             os.read(self._wake_read, 65536)
 

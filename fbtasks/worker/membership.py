@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from fbtasks import clock
 from fbtasks.call import Neighbour, Pulse
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.rescue import rescue
-from fbtasks.maintenance.watch import Watch
+from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import workers
 from fbtasks.store.session import Session, Transaction
 from fbtasks.version import VERSION
@@ -20,26 +19,20 @@ from fbtasks.version import VERSION
 logger = logging.getLogger("fbtasks.worker")
 
 
-@dataclass(frozen=True, slots=True)
-class Rhythm:
-    """The times that follow from the lease, in seconds."""
-
-    lease: float
-
-    @property
-    def heartbeat(self) -> float:
-        """Between two heartbeats."""
-        return self.lease / 14
-
-    @property
-    def grace(self) -> float:
-        """Of silence, after which a worker whose connection is gone is taken for dead: it had time to come back."""
-        return self.lease / 7
-
-    @property
-    def silent(self) -> float:
-        """Of silence, after which somebody's grace may end before one's own next heartbeat."""
-        return self.grace - self.heartbeat
+def heartbeat(session: Session, worker_id: int, rhythm: Rhythm, *, draining: bool = False, conflicts: int = 0) -> Pulse:
+    """Sends one heartbeat."""
+    return session.run(
+        lambda t: workers.heartbeat(
+            t,
+            worker_id,
+            lease=rhythm.lease,
+            draining=draining,
+            conflicts=conflicts,
+            share=SHARE,
+            beat=rhythm.heartbeat,
+        ),
+        point="heartbeat",
+    )
 
 
 class Companion(Protocol):
@@ -78,7 +71,7 @@ class Membership:
         self._neighbours: tuple[Neighbour, ...] = ()
         self._pidfds: dict[int, int] = {}
         self.companion: Companion | None = None
-        self._watch = Watch(heartbeat=self.rhythm.heartbeat, grace=self.rhythm.grace)
+        self._watch = Watch(self.rhythm)
         self._watch.begin()
 
     def register(self, session: Session) -> None:
@@ -100,19 +93,18 @@ class Membership:
             return None
         conflicts = session.take_conflicts()
         self._watch.begin()
-        rhythm = self.rhythm
-        pulse = session.run(
-            lambda t: workers.heartbeat(
-                t, self.worker_id, lease=rhythm.lease, draining=draining, conflicts=conflicts, silent=rhythm.silent
-            ),
-            point="heartbeat",
-        )
+        pulse = heartbeat(session, self.worker_id, self.rhythm, draining=draining, conflicts=conflicts)
         if pulse.alive:
             self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
         self._neighbours = pulse.neighbours
         self._next_beat = now + self._watch.pause(self._neighbours)
         self._wait_for_deaths()
         return pulse
+
+    def lost(self) -> None:
+        """The connection is lost; the next heartbeat comes as soon as there is another one."""
+        self._watch.lost()
+        self.beat_soon()
 
     def beat_soon(self) -> None:
         """Has the next heartbeat come at once."""
@@ -132,15 +124,36 @@ class Membership:
         """Descriptors that become readable when a neighbour on this host dies."""
         return list(self._pidfds.values())
 
+    def see(self, ready: Iterable[int]) -> None:
+        """To be told which descriptors are readable: the next heartbeat looks after those that have died."""
+        died = set(ready)
+        for worker_id in [worker_id for worker_id, file in self._pidfds.items() if file in died]:
+            self._unwatch(worker_id)
+            self.beat_soon()
+
     def rescue(self, session: Session) -> int:
         """Takes back what dead neighbours held. Gives how many tasks."""
+
+        def take_back(suspect: Suspect) -> tuple[int, str | None]:
+            return session.run(
+                lambda t: workers.rescue(
+                    t,
+                    suspect.neighbour.worker_id,
+                    gone=suspect.gone,
+                    share=SHARE,
+                    credit=suspect.credit,
+                    crash_limit=self._crash_limit,
+                ),
+                point="rescue",
+            )
+
+        def cut(suspect: Suspect) -> bool:
+            worker_id, credit = suspect.neighbour.worker_id, suspect.credit
+            return session.run(lambda t: workers.cut(t, worker_id, share=SHARE, credit=credit))
+
         suspects = self._watch.suspects(self._neighbours)
-        released = rescue(session, suspects, grace=self.rhythm.grace, crash_limit=self._crash_limit)
-        for suspect in suspects:
-            if suspect.gone:
-                self._unwatch(suspect.neighbour.worker_id)
         self._neighbours = ()  # the next heartbeat tells who is left
-        return released
+        return rescue(suspects, take_back, cut, kind="Worker", again="tasks run")
 
     def leave(self, session: Session) -> None:
         """Strikes the worker off the register."""

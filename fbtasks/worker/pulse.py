@@ -15,18 +15,17 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fbtasks.call import Pulse as Answer
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseError
 from fbtasks.maintenance import hosts
-from fbtasks.maintenance.pauses import Pauses
-from fbtasks.store import workers
+from fbtasks.maintenance.watch import Watch
 from fbtasks.store.database import Database
 from fbtasks.store.session import Session
+from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.board import Board
 from fbtasks.worker.executors.process import reap
 from fbtasks.worker.lifeline import follow_parent
-from fbtasks.worker.membership import Membership, Rhythm
+from fbtasks.worker.membership import Membership, heartbeat
 
 
 class Pulse:
@@ -73,31 +72,31 @@ def main(arguments: list[str]) -> int:
     pipe: Connection[Any, Any] = Connection(files[0])
     board = Board(0, files[1])
     settings, rhythm = pipe.recv()
-    pauses = Pauses(rhythm.heartbeat)
+    watch, backoff = Watch(rhythm), Backoff()
     database = Database(settings)
     session: Session | None = None
-    while not pipe.poll(rhythm.heartbeat):
+    pause = rhythm.heartbeat
+    while not pipe.poll(pause):
         if hosts.is_stopped(worker):
             continue
+        watch.begin()
         try:
             session = session or database.open()
-            pulse = _beat(session, board.worker_id, rhythm)
+            pulse = heartbeat(session, board.worker_id, rhythm)
             if pulse.alive:
-                pauses.beat(pulse.silence)
-                board.silence = pauses.total
+                watch.beaten(pulse.silence)
+                board.silence = watch.total
+            pause = rhythm.heartbeat
+            backoff.reset()
         except DatabaseError:
             if session is not None:
                 session.close()
             session = None
+            watch.lost()
+            pause = backoff.next(overdue=watch.overdue)
     if session is not None:
         session.close()
     return 0
-
-
-def _beat(session: Session, worker_id: int, rhythm: Rhythm) -> Answer:
-    return session.run(
-        lambda t: workers.heartbeat(t, worker_id, lease=rhythm.lease, draining=False, conflicts=0, silent=rhythm.silent)
-    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ from support.sql import rows
 
 import fbtasks.kombu
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
-from fbtasks.kombu.keeper import BEAT, GRACE
+from fbtasks.kombu.keeper import BEAT
+from fbtasks.kombu.transport import LEASE
+from fbtasks.maintenance.watch import SHARE
 
 pytestmark = pytest.mark.acceptance
 
@@ -74,7 +76,7 @@ def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wa
     connection.ensure_connection(timeout=30)
     queue(connection.default_channel).declare()
     wait_for(lambda: states(app) == [(2, 0), (0, 1)], 30)
-    time.sleep(GRACE + 2 * BEAT)  # in which a consumer whose connection is gone would be taken for dead
+    time.sleep(LEASE / SHARE + 2 * BEAT)  # in which a consumer whose connection is gone would be taken for dead
     assert states(app) == [(2, 0), (0, 1)]
     working.ack()
     wait_for(lambda: states(app) == [(0, 1)])

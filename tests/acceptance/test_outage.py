@@ -13,9 +13,9 @@ from support.proxy import Proxy
 from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
+from fbtasks.maintenance.watch import Rhythm
 from fbtasks.store import watchdog
 from fbtasks.worker.consumer import LEASE
-from fbtasks.worker.membership import Rhythm
 
 pytestmark = pytest.mark.acceptance
 

@@ -7,6 +7,7 @@ import pytest
 from fbtasks.config import DatabaseURL, Settings
 from fbtasks.kombu.topics import pattern
 from fbtasks.maintenance import hosts
+from fbtasks.maintenance.watch import SHARE
 from fbtasks.store import messages
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.store.shared import SharedDatabase
@@ -106,7 +107,7 @@ def test_settling_is_fenced(store):
     assert old.message is None
     assert store.body(old.id) == b"x" * 20_000
     assert store.settle(second, old.settle(DONE)) == 1, "somebody else's"
-    assert store.rescue(first, gone=True, grace=2.5) == (1, "its process is gone")
+    assert store.rescue(first, gone=True, share=SHARE) == (1, "its process is gone")
     (new,) = store.take(second, queue)
     assert (new.id, new.redelivered) == (old.id, True)
     assert store.settle(first, old.settle(DONE) + old.settle(GIVEN_BACK) + old.settle(REJECTED)) == 3
@@ -191,22 +192,22 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(store):
     store.use(two, "q", begins=True)
     store.use(one, "q", begins=False)
     assert store.put("q") == 1
-    store.rescue(two, gone=True, grace=1)
+    store.rescue(two, gone=True, share=SHARE)
     assert store.put("q") == 0
 
 
 def test_a_living_consumer_is_left_alone_and_a_dead_one_is_not(store, wait_for):
     pid = hosts.start_ticks(1)
     alive = store.register(hosts.host_name(), 1, pid, 30)
-    assert store.rescue(alive, gone=False, grace=0.0)[1] is None, "its connection is there"
+    assert store.rescue(alive, gone=False, share=10**6)[1] is None, "its connection is there"
     lease = store.consumer(lease=0.05)
-    assert wait_for(lambda: store.rescue(lease, gone=False, grace=60)[1]) == "its lease ran out"
+    assert wait_for(lambda: store.rescue(lease, gone=False, share=1)[1]) == "its lease ran out"
     queue, consumer = store.queue("q"), store.consumer()
     store.put("q")
     assert len(store.take(consumer, queue)) == 1
     assert store.unclaim(consumer, store.claims, queue) == 1
-    done, _, _, neighbours = store.beat(consumer, lease=30, silent=1)
+    done, _, _, neighbours = store.beat(consumer, lease=30, share=SHARE, beat=1)
     assert done
     assert alive not in {other.worker_id for other in neighbours}, "of another host, and not silent"
     store.unregister(consumer)
-    assert store.beat(consumer, lease=30, silent=1)[0] is False
+    assert store.beat(consumer, lease=30, share=SHARE, beat=1)[0] is False

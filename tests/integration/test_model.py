@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
+from fbtasks.maintenance.watch import SHARE
 from fbtasks.states import TRANSITIONS, State
 from fbtasks.store import codec, tasks, workers
 from fbtasks.store.session import WAIT
@@ -244,7 +245,9 @@ class Store(RuleBasedStateMachine):
     def heartbeat(self, data):
         worker = self.a_worker(data)
         pulse = self.run(
-            lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, silent=LEASE / 14)
+            lambda t: workers.heartbeat(
+                t, worker, lease=LEASE, draining=False, conflicts=0, share=SHARE, beat=LEASE / 14
+            )
         )
         self.model.workers[worker] = self.model.now
         assert pulse.alive
@@ -415,7 +418,7 @@ class Store(RuleBasedStateMachine):
             row.started = 1
 
     def bury(self, worker):
-        released, why = self.run(lambda t: workers.rescue(t, worker, gone=True, grace=1, crash_limit=2))
+        released, why = self.run(lambda t: workers.rescue(t, worker, gone=True, share=SHARE, crash_limit=2))
         assert (released, why) == (self.model.rescue(worker, 2), "its process is gone")
 
     @precondition(lambda self: self.model.workers)
@@ -424,12 +427,14 @@ class Store(RuleBasedStateMachine):
         worker = self.a_worker(data)
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
-            self.run(lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, silent=1))
+            self.run(
+                lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, share=SHARE, beat=1)
+            )
         if silent:  # but for whoever was held up all the time, that is no wonder
             credit = 3600.0 * (self.model.now - self.model.workers[worker])
-            look = lambda t: workers.rescue(t, worker, gone=False, grace=LEASE, credit=credit, crash_limit=2)
+            look = lambda t: workers.rescue(t, worker, gone=False, share=1, credit=credit, crash_limit=2)
             assert self.run(look) == (0, None)
-        released, why = self.run(lambda t: workers.rescue(t, worker, gone=False, grace=LEASE, crash_limit=2))
+        released, why = self.run(lambda t: workers.rescue(t, worker, gone=False, share=1, crash_limit=2))
         expected = (self.model.rescue(worker, 2), "its lease ran out") if silent else (0, None)
         assert (released, why) == expected
 

@@ -1,5 +1,7 @@
 """The time in which a process was held up itself."""
 
+import pytest
+
 from fbtasks.maintenance.pauses import Pauses
 
 
@@ -11,7 +13,14 @@ def pauses(usual, *silences):
 
 
 def test_only_what_is_longer_than_usual_is_a_pause():
-    assert pauses(2.0, 2.0, 2.1, 3.9).within(60) == 0
+    assert pauses(2.0, 2.0, 1.0, 0.0).within(60) == 0
+    assert pauses(2.0, 2.0, 3.9, 2.0).within(60) == pytest.approx(1.9)
+
+
+def test_when_the_connection_was_lost_all_of_it_is_a_pause():
+    found = pauses(2.0, 2.0)
+    found.beat(1.5, lost=True)
+    assert found.within(60) == 1.5
 
 
 def test_a_pause_begins_when_a_heartbeat_was_due():

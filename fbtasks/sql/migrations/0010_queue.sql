@@ -134,7 +134,8 @@ CREATE TABLE QUEUE_WORKER (
     POOL VARCHAR(31) CHARACTER SET ASCII NOT NULL,
     CONCURRENCY INTEGER NOT NULL,
     VERSION VARCHAR(31) CHARACTER SET ASCII NOT NULL,
-    TASKS BLOB SUB_TYPE TEXT CHARACTER SET UTF8
+    TASKS BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
+    BEREFT SMALLINT DEFAULT 0 NOT NULL
 )^
 
 -- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of their own).
@@ -375,6 +376,28 @@ BEGIN
     FROM QUEUE_TASK T WHERE T.ID = :ID;
     DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
     POST_EVENT 'fbtasks:result:' || MOD(ID, 15);
+END^
+
+-- Whether any of QUEUES, which are divided by commas, has a task that is ready.
+CREATE OR ALTER PROCEDURE QUEUE_ANY_READY_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+RETURNS (READY SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE COMMA INTEGER;
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+BEGIN
+    READY = 0;
+    QUEUES = QUEUES || ',';
+    WHILE (READY = 0 AND AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
+    BEGIN
+        COMMA = POSITION(',', QUEUES, AT_BYTE);
+        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
+        AT_BYTE = COMMA + 1;
+        IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE)) THEN
+            READY = 1;
+    END
+    SUSPEND;
 END^
 
 -- Moves what is due from scheduled to ready, by the same skip-locked cursor as the claim, and tells how many

@@ -28,11 +28,12 @@ BEGIN
 END^
 
 -- Renews a worker's lease, adds its conflicts to the counters, and tells what it should know: the schema's version, whether
--- tasks are parked, whether tasks of its own are to be stopped, and its neighbours: those of its HOST, and those that have
--- been silent for SILENT_MS; one a line, as id;pid;start of the process;milliseconds of silence;host; and how long the worker
--- had been silent itself. DONE is 0 when it is no longer registered. Posts an event to itself, by which a worker knows that events arrive.
+-- tasks are parked, whether tasks of its own are to be stopped, and its neighbours: those of its HOST, and those that will
+-- have been silent for a part of their lease (the 7th with SHARE 7) before the next heartbeat, in BEAT_MS; one a line, as
+-- id;pid;start of the process;milliseconds of silence;milliseconds of lease;host; and how long the worker had been silent
+-- itself. DONE is 0 when it is no longer registered. Posts an event to itself, by which a worker knows that events arrive.
 CREATE OR ALTER PROCEDURE QUEUE_HEARTBEAT_V1 (
-    ID BIGINT, LEASE_MS BIGINT, DRAINING BOOLEAN, CONFLICTS INTEGER, SILENT_MS BIGINT)
+    ID BIGINT, LEASE_MS BIGINT, DRAINING BOOLEAN, CONFLICTS INTEGER, SHARE INTEGER, BEAT_MS BIGINT)
 RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, SCHEMA_VERSION INTEGER, PARKED SMALLINT, STOPS SMALLINT,
     NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
@@ -62,10 +63,12 @@ BEGIN
     NEIGHBOURS = '';
     FOR SELECT W.ID || ';' || W.PID || ';' || W.PID_START || ';'
             || CAST(DATEDIFF(MILLISECOND FROM W.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
+            || CAST(DATEDIFF(MILLISECOND FROM W.HEARTBEAT_TIME TO W.LEASE_UNTIL) AS BIGINT) || ';'
             || CAST(REPLACE(W.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
         FROM QUEUE_WORKER W
         WHERE W.ID <> :ID AND (W.HOST = (SELECT O.HOST FROM QUEUE_WORKER O WHERE O.ID = :ID)
-            OR DATEADD(:SILENT_MS MILLISECOND TO W.HEARTBEAT_TIME) < :NOW_UTC)
+            OR DATEDIFF(MILLISECOND FROM W.HEARTBEAT_TIME TO :NOW_UTC)
+                > DATEDIFF(MILLISECOND FROM W.HEARTBEAT_TIME TO W.LEASE_UNTIL) / :SHARE - :BEAT_MS)
         ORDER BY W.HEARTBEAT_TIME INTO :LINE DO
     BEGIN
         IF (OCTET_LENGTH(NEIGHBOURS) + OCTET_LENGTH(LINE) > 32765) THEN
@@ -109,24 +112,26 @@ BEGIN
         POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Whether who has sent heartbeats is dead as far as the database can tell: its lease is over, or it has been silent for
--- GRACE_MS and its connection is gone; CREDIT_MS of the silence do not count, in which the caller was held up itself.
+-- Whether who has sent heartbeats is dead as far as the database can tell: its lease is over, or a part of it (the 7th with
+-- SHARE 7) and its connection is gone; CREDIT_MS of its silence do not count, in which the caller was held up itself.
 -- Neither is held against it when the database itself was away since its last heartbeat: then it has a full lease to come
 -- back in. WHY is NULL when it lives.
 CREATE OR ALTER PROCEDURE QUEUE_VERDICT_V1 (
-    HEARTBEAT_TIME TIMESTAMP, LEASE_UNTIL TIMESTAMP, ATTACHMENT_ID BIGINT, GRACE_MS BIGINT, CREDIT_MS BIGINT)
+    HEARTBEAT_TIME TIMESTAMP, LEASE_UNTIL TIMESTAMP, ATTACHMENT_ID BIGINT, SHARE INTEGER, CREDIT_MS BIGINT)
 RETURNS (WHY VARCHAR(60) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE UP_SINCE TIMESTAMP;
+    DECLARE LEASE_MS BIGINT;
 BEGIN
     NOW_UTC = DATEADD(-CREDIT_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
-    IF (LEASE_UNTIL < NOW_UTC OR DATEADD(GRACE_MS MILLISECOND TO HEARTBEAT_TIME) < NOW_UTC) THEN
+    LEASE_MS = DATEDIFF(MILLISECOND FROM HEARTBEAT_TIME TO LEASE_UNTIL);
+    IF (LEASE_UNTIL < NOW_UTC OR DATEDIFF(MILLISECOND FROM HEARTBEAT_TIME TO NOW_UTC) > LEASE_MS / SHARE) THEN
     BEGIN
         SELECT MIN(CAST(A.MON$TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) FROM MON$ATTACHMENTS A INTO :UP_SINCE;
-        IF (LEASE_UNTIL < NOW_UTC AND (UP_SINCE <= HEARTBEAT_TIME OR DATEADD(DATEDIFF(MILLISECOND FROM HEARTBEAT_TIME
-                TO LEASE_UNTIL) MILLISECOND TO UP_SINCE) < NOW_UTC)) THEN
+        IF (LEASE_UNTIL < NOW_UTC AND (UP_SINCE <= HEARTBEAT_TIME
+                OR DATEDIFF(MILLISECOND FROM UP_SINCE TO NOW_UTC) > LEASE_MS)) THEN
             WHY = 'its lease ran out';
         ELSE IF (UP_SINCE <= HEARTBEAT_TIME AND NOT EXISTS(
                 SELECT 1 FROM MON$ATTACHMENTS A WHERE A.MON$ATTACHMENT_ID = :ATTACHMENT_ID)) THEN
@@ -136,11 +141,11 @@ BEGIN
 END^
 
 -- Buries a worker that is dead and gives its tasks back: with GONE = 1 the caller has seen that its process is gone; else
--- the database decides. A crash is counted on a task only when it alone is known to have begun, or is the only accused
--- that has. WHY is NULL, and nothing is changed, when the worker lives. Rows that somebody holds at this moment are left
--- for the next time.
+-- the database decides. A crash is counted on a task only when it alone was held and had begun, or is the only accused
+-- that had. WHY is NULL, and nothing is changed, when the worker lives. Rows that somebody holds at this moment are left
+-- for the next time; the worker is bereft then, and what it still holds was not all that it held.
 CREATE OR ALTER PROCEDURE QUEUE_RESCUE_V1 (
-    WORKER_ID BIGINT, GONE SMALLINT, GRACE_MS BIGINT, CREDIT_MS BIGINT, CRASH_LIMIT INTEGER)
+    WORKER_ID BIGINT, GONE SMALLINT, SHARE INTEGER, CREDIT_MS BIGINT, CRASH_LIMIT INTEGER)
 RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
@@ -152,16 +157,17 @@ AS
     DECLARE SUSPECT SMALLINT;
     DECLARE HELD INTEGER;
     DECLARE ACCUSED INTEGER;
+    DECLARE BEREFT SMALLINT;
 BEGIN
     RELEASED = 0;
-    SELECT W.HEARTBEAT_TIME, W.LEASE_UNTIL, W.ATTACHMENT_ID FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID WITH LOCK
-        INTO :HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID;
+    SELECT W.HEARTBEAT_TIME, W.LEASE_UNTIL, W.ATTACHMENT_ID, W.BEREFT FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID
+        WITH LOCK INTO :HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :BEREFT;
     IF (HEARTBEAT_TIME IS NOT NULL) THEN
     BEGIN
         IF (GONE = 1) THEN
             WHY = 'its process is gone';
         ELSE
-            SELECT V.WHY FROM QUEUE_VERDICT_V1(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :GRACE_MS, :CREDIT_MS) V
+            SELECT V.WHY FROM QUEUE_VERDICT_V1(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :CREDIT_MS) V
                 INTO :WHY;
     END
     IF (WHY IS NOT NULL) THEN
@@ -172,18 +178,20 @@ BEGIN
             ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :STARTED, :SUSPECT AS CURSOR C DO
         BEGIN
             EXECUTE PROCEDURE QUEUE_TAKE_BACK_V1(ID,
-                IIF(STARTED > 0 AND (HELD = 1 OR (SUSPECT = 2 AND ACCUSED = 1)), 1, 0), CRASH_LIMIT, WHY);
+                IIF(STARTED > 0 AND BEREFT = 0 AND (HELD = 1 OR (SUSPECT = 2 AND ACCUSED = 1)), 1, 0), CRASH_LIMIT, WHY);
             RELEASED = RELEASED + 1;
         END
         IF (RELEASED = HELD) THEN
             DELETE FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID;
+        ELSE IF (RELEASED > 0) THEN
+            UPDATE QUEUE_WORKER W SET BEREFT = 1 WHERE W.ID = :WORKER_ID;
     END
     SUSPEND;
 END^
 
 -- Cuts the connection of a worker that the database takes for dead and that was stopped inside a transaction, whose locks
 -- keep it from being buried. DONE is 0 when it lives.
-CREATE OR ALTER PROCEDURE QUEUE_CUT_V1 (WORKER_ID BIGINT, GRACE_MS BIGINT, CREDIT_MS BIGINT)
+CREATE OR ALTER PROCEDURE QUEUE_CUT_V1 (WORKER_ID BIGINT, SHARE INTEGER, CREDIT_MS BIGINT)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
 AS
@@ -195,7 +203,7 @@ BEGIN
     DONE = 0;
     SELECT W.HEARTBEAT_TIME, W.LEASE_UNTIL, W.ATTACHMENT_ID FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID
         INTO :HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID;
-    SELECT V.WHY FROM QUEUE_VERDICT_V1(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :GRACE_MS, :CREDIT_MS) V INTO :WHY;
+    SELECT V.WHY FROM QUEUE_VERDICT_V1(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :CREDIT_MS) V INTO :WHY;
     IF (WHY IS NOT NULL AND ATTACHMENT_ID <> CURRENT_CONNECTION) THEN
     BEGIN
         DELETE FROM MON$ATTACHMENTS A WHERE A.MON$ATTACHMENT_ID = :ATTACHMENT_ID;
