@@ -218,8 +218,8 @@ class Broker:
         if self._settlements.add(record) and self._keeper is not None:
             self._keeper.flush_soon()
 
-    def flush(self) -> bool:
-        """Writes the settlements that wait, and gives back claims whose answer was lost. Gives whether that is all."""
+    def flush(self) -> None:
+        """Writes the settlements that wait, and gives back claims whose answer was lost."""
         with self._flushing:
             self._settlements.write(self._consumer_id)
         with self._lock:
@@ -232,7 +232,6 @@ class Broker:
                     self._uncertain.extend(uncertain)
                 raise
             uncertain.pop()
-        return not self._settlements.held_up
 
     # The consumer.
 

@@ -136,8 +136,7 @@ class Keeper:
             self._listener.check(self._broker.rhythm.heartbeat)
         if beats or (self._flush_at is not None and now >= self._flush_at):
             self._flush_at = None
-            if not self._broker.flush():
-                self._flush_at = now + _RETRY
+            self._broker.flush()
         for transport in self._broker.attached():
             transport.wake_if_due(now)
         if now >= self._sweep_at:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Final
 
+from fbtasks import clock
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.store import messages
+from fbtasks.store.session import MOST_ATTEMPTS
 from fbtasks.store.shared import SharedDatabase
 
 logger = logging.getLogger("fbtasks.kombu")
+_AGAIN: Final = 2.0
+"""Seconds until a settlement is tried again whose row somebody else held."""
 
 
 class Settlements:
@@ -20,6 +25,7 @@ class Settlements:
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
         self._held_up: list[bytes] = []
+        self._again_at = 0.0
 
     def add(self, record: bytes) -> bool:
         """One more. Gives whether none waited before. From any thread."""
@@ -38,45 +44,47 @@ class Settlements:
         with self._lock:
             self._waiting[:0] = records
 
-    @property
-    def held_up(self) -> bool:
-        """Whether there are any whose rows somebody else holds."""
-        return bool(self._held_up)
-
     def write(self, consumer_id: int | None) -> None:
         """Writes all, by one thread at a time; without a consumer there is nobody whom they concern any more.
 
-        One whose row somebody else holds is left for the next time. One that the database refuses is given up, with an
+        One whose row somebody else holds is left for a later time. One that the database refuses is given up, with an
         error in the log. Raises :class:`DatabaseUnavailable`, after which all wait again.
         """
+        now = clock.monotonic()
         with self._lock:
-            records, self._waiting, self._held_up = [*self._held_up, *self._waiting], [], []
+            records, self._waiting = self._waiting, []
+            held_up: list[bytes] = []
+            if now >= self._again_at:
+                held_up, self._held_up = self._held_up, []
         if consumer_id is None:
+            self._held_up.clear()
             return
-        left = records
         try:
             try:
                 for chunk in messages.chunks(records):
                     self._settle(consumer_id, chunk)
-                left = []
             except DatabaseUnavailable:
                 raise
-            except DatabaseError:
-                while left:
-                    self._write_one(consumer_id, left[0])
-                    left = left[1:]
-        finally:
-            self.put_back(left)
+            except DatabaseError:  # because of one of them
+                self._write_each(consumer_id, records)
+            records = []
+            self._write_each(consumer_id, held_up)
+            held_up = []
+        finally:  # written twice, they would change nothing
+            self.put_back(records)
+            self._held_up.extend(held_up)
 
-    def _write_one(self, consumer_id: int, record: bytes) -> None:
-        try:
-            self._settle(consumer_id, record)
-        except ConflictError:
-            self._held_up.append(record)
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError as error:
-            logger.error("A message stays with consumer %d, for its settlement is refused: %s", consumer_id, error)
+    def _write_each(self, consumer_id: int, records: list[bytes]) -> None:
+        for record in records:
+            try:
+                self._settle(consumer_id, record, attempts=1)
+            except ConflictError:
+                self._held_up.append(record)
+                self._again_at = clock.monotonic() + _AGAIN
+            except DatabaseUnavailable:
+                raise
+            except DatabaseError as error:
+                logger.error("A message stays with consumer %d, for its settlement is refused: %s", consumer_id, error)
 
-    def _settle(self, consumer_id: int, records: bytes) -> None:
-        self._shared.use_in_turn(lambda t: messages.settle(t, consumer_id, records))
+    def _settle(self, consumer_id: int, records: bytes, attempts: int = MOST_ATTEMPTS) -> None:
+        self._shared.use_in_turn(lambda t: messages.settle(t, consumer_id, records), attempts)

@@ -181,15 +181,17 @@ class Session:
             return nullcontext()
         return watchdog.guard(self.connection, embedded=self.url.embedded)
 
-    def run(self, work: Callable[[Transaction], T], kind: bytes = WRITE, point: str = "") -> T:
+    def run(
+        self, work: Callable[[Transaction], T], kind: bytes = WRITE, point: str = "", attempts: int = MOST_ATTEMPTS
+    ) -> T:
         """*work* in a transaction of its own, tried again (and counted) when another one is in its way."""
-        for attempt in range(MOST_ATTEMPTS):
+        for attempt in range(attempts):
             try:
                 with self.transaction(kind, point) as transaction:
                     return work(transaction)
             except ConflictError:
                 self.conflicts += 1
-                if attempt == MOST_ATTEMPTS - 1:
+                if attempt == attempts - 1:
                     raise
                 if attempt > QUICK_ATTEMPTS:
                     time.sleep(random.uniform(0, 0.002 * attempt))  # noqa: S311  # others are in each other's way too

@@ -21,7 +21,7 @@ from fbtasks.errors import DuplicateKey
 from fbtasks.store import zombies
 from fbtasks.store.database import Database
 from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import READ, WRITE, Session, Transaction
+from fbtasks.store.session import MOST_ATTEMPTS, READ, WRITE, Session, Transaction
 
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
@@ -75,21 +75,21 @@ class SharedDatabase:
         """Raises what keeps the database from answering."""
         self.use(lambda transaction: transaction.value("schema_version"), READ)
 
-    def use_in_turn(self, work: Callable[[Transaction], T]) -> T:
+    def use_in_turn(self, work: Callable[[Transaction], T], attempts: int = MOST_ATTEMPTS) -> T:
         """The same, one at a time on this host where the engine is embedded: what claims and deletes side by side."""
         with self._inside(), self._watched(), self._in_turn():
-            return self._database.use(lambda session: self._run(session, work, WRITE))
+            return self._database.use(lambda session: self._run(session, work, WRITE, attempts))
 
     def _watched(self) -> AbstractContextManager[None]:
         return zombies.reaped() if self.url.embedded else nullcontext()
 
-    def _run(self, session: Session, work: Callable[[Transaction], T], kind: bytes) -> T:
+    def _run(self, session: Session, work: Callable[[Transaction], T], kind: bytes, attempts: int = MOST_ATTEMPTS) -> T:
         try:
             for _ in range(_FIRSTS):
                 # Two that are the first to declare or to count something: the second finds it there the next time.
                 with suppress(DuplicateKey):
-                    return session.run(work, kind)
-            return session.run(work, kind)
+                    return session.run(work, kind, attempts=attempts)
+            return session.run(work, kind, attempts=attempts)
         finally:
             self.conflicts += session.take_conflicts()
 

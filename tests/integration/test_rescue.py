@@ -1,0 +1,177 @@
+"""Rows that somebody holds, leases of different lengths: what is taken back, and from whom."""
+
+from contextlib import contextmanager
+
+import kombu
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks import kombu as transport
+from fbtasks.call import Finished, Released
+from fbtasks.config import DatabaseURL
+from fbtasks.kombu.broker import broker_for
+from fbtasks.maintenance.watch import SHARE
+from fbtasks.store import tasks, workers
+
+GONE = 987654321
+"""The number of a connection that there is not."""
+
+
+@contextmanager
+def held(app, table, number):
+    """The row is locked by somebody."""
+    with app.connect() as connection:
+        connection.execute_immediate(f"UPDATE {table} SET ID = ID WHERE ID = {number}")
+        yield
+        connection.rollback()
+
+
+def run(app, work):
+    return app.database.use(lambda session: session.run(work))
+
+
+def a_worker(app, lease=30.0, silence=0.0):
+    """One whose connection is gone."""
+    facts = {"name": "w", "host": "elsewhere", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
+    number = run(app, lambda t: workers.register(t, lease=lease, concurrency=2, version="1", tasks=[], **facts))
+    aged = f"DATEADD(-{int(silence * 1000)} MILLISECOND TO HEARTBEAT_TIME)"
+    execute(
+        app,
+        f"UPDATE QUEUE_WORKER SET ATTACHMENT_ID = {GONE}, HEARTBEAT_TIME = {aged},"
+        f" LEASE_UNTIL = DATEADD({int(lease * 1000)} MILLISECOND TO {aged}) WHERE ID = {number}",
+    )
+    return number
+
+
+@pytest.fixture
+def up_for_an_hour(app):
+    """As seen by what asks since when there have been connections: this one, which stays."""
+    app.migrate()
+    with app.connect() as connection:
+        yield connection
+
+
+def test_a_worker_has_the_grace_of_its_own_lease(app, wait_for, up_for_an_hour):
+    def dead(number):
+        return run(app, lambda t: workers.rescue(t, number, gone=False, share=SHARE, crash_limit=3))[1]
+
+    patient, hasty = a_worker(app, lease=300.0), a_worker(app, lease=3.0)
+    assert wait_for(lambda: dead(hasty), 3) == "its connection is gone"
+    assert dead(patient) is None
+    ours = a_worker(app, lease=3.0)
+
+    def neighbours():
+        facts = {"draining": False, "conflicts": 0, "share": SHARE, "beat": 0.2}
+        pulse = run(app, lambda t: workers.heartbeat(t, ours, lease=3.0, **facts))
+        return {neighbour.worker_id: neighbour.lease for neighbour in pulse.neighbours}
+
+    execute(app, "UPDATE QUEUE_WORKER SET HOST = 'here' WHERE ID = ?", ours)
+    hasty = a_worker(app, lease=3.0)
+    assert wait_for(neighbours, 3) == {hasty: 3.0}
+
+
+def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_later(app):
+    number = a_worker(app)
+    begun, other = app.send_task("t"), app.send_task("t")
+    assert len(run(app, lambda t: tasks.claim(t, number, "default", 2))) == 2
+    execute(app, f"UPDATE QUEUE_TASK SET STARTED = 1, SUSPECT = 1 WHERE ID = {begun.id}")
+
+    def rescue():
+        return run(app, lambda t: workers.rescue(t, number, gone=True, share=SHARE, crash_limit=3))
+
+    with held(app, "QUEUE_TASK", begun.id):
+        assert rescue() == (1, "its process is gone")
+    assert (begun.status, other.status) == ("STARTED", "PENDING")
+    assert rescue() == (1, "its process is gone")
+    assert rows(app, "SELECT CRASH_COUNT, SUSPECT FROM QUEUE_TASK ORDER BY ID") == [(0, 2), (0, 1)]
+    assert rows(app, "SELECT ID FROM QUEUE_WORKER") == []
+
+
+def test_any_of_several_queues(app):
+    app.migrate()
+
+    def ready(*queues):
+        return app.database.use(lambda session: tasks.any_ready(session, queues))
+
+    assert not ready("a", "b", "c")
+    app.send_task("t", queue="b")
+    assert ready("a", "b", "c")
+    assert ready("b")
+    assert not ready("a", "bb", "c")
+    (claim,) = run(app, lambda t: tasks.claim(t, 1, "b", 1))
+    assert not ready("a", "b", "c")
+    run(app, lambda t: tasks.finish(t, 1, 0, [Finished(claim, Released(), 0.0)]))
+
+
+@pytest.fixture
+def broker(app, url):
+    app.migrate()
+    yield broker_for(DatabaseURL.parse(url), lease=30.0, auto_migrate=None)
+    transport.close_all()
+
+
+QUEUE = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+
+
+@contextmanager
+def consuming(url, count):
+    """The messages 0 to *count* - 1, which came."""
+    with kombu.Connection(url) as connection:
+        messages = []
+        with connection.Consumer([QUEUE], callbacks=[lambda body, message: messages.append(message)]):
+            for number in range(count):
+                connection.Producer().publish(number, exchange="", routing_key="q")
+            while len(messages) < count:
+                connection.drain_events(timeout=5)
+            yield messages
+
+
+def test_a_settlement_that_is_held_up_holds_up_nothing_else(app, url, wait_for):
+    with consuming(url, 3) as messages:
+        first, *_ = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_MSG ORDER BY ID"))
+        beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER"
+        with held(app, "QUEUE_MSG", first):
+            for message in messages:
+                message.ack()
+            wait_for(lambda: len(rows(app, "SELECT ID FROM QUEUE_MSG")) == 1)
+            for _ in range(3):
+                before = one(app, beaten)
+                wait_for(lambda b=before: one(app, beaten) != b, 6)
+            with kombu.Connection(url) as connection:
+                connection.Producer().publish("more", exchange="", routing_key="q")
+                wait_for(lambda: QUEUE(connection.default_channel).get() is not None, 6)
+        wait_for(lambda: first not in [number for (number,) in rows(app, "SELECT ID FROM QUEUE_MSG")])
+
+
+def test_a_settlement_that_is_refused_holds_up_nothing_else(app, url, wait_for, caplog):
+    app.migrate()
+    execute(
+        app,
+        "CREATE TRIGGER NEVER FOR QUEUE_MSG BEFORE DELETE AS DECLARE N INTEGER; BEGIN "
+        "IF (MOD(OLD.ID, 3) = 0) THEN N = CAST('never' AS INTEGER); END",
+    )
+    with consuming(url, 3) as messages:
+        for message in messages:
+            message.ack()
+        wait_for(lambda: len(rows(app, "SELECT ID FROM QUEUE_MSG")) == 1)
+        wait_for(lambda: "its settlement is refused: " in caplog.text)
+        assert caplog.text.count("its settlement is refused: ") == 1
+
+
+def test_a_consumer_whose_row_is_held_does_not_keep_others_from_being_rescued(app, broker, wait_for, up_for_an_hour):
+    ours = broker.register()
+    execute(
+        app,
+        "EXECUTE BLOCK AS DECLARE N INTEGER = 100001; BEGIN WHILE (N < 100003) DO BEGIN "
+        "INSERT INTO QUEUE_MSG_CONSUMER (ID, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, "
+        "LEASE_UNTIL) "
+        f"SELECT :N, 'elsewhere', 1, 1, {GONE}, START_TIME, HEARTBEAT_TIME, DATEADD(3 SECOND TO HEARTBEAT_TIME) "
+        f"FROM QUEUE_MSG_CONSUMER WHERE ID = {ours}; N = N + 1; END END",
+    )
+
+    def registered():
+        return [number for (number,) in rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER ORDER BY ID")]
+
+    with held(app, "QUEUE_MSG_CONSUMER", 100001):
+        wait_for(lambda: registered() == [ours, 100001])
+    wait_for(lambda: registered() == [ours])
