@@ -152,6 +152,29 @@ def test_what_a_killed_worker_held_runs_again_within_five_seconds(project, produ
     wait_for(lambda: not alive(child), 5)  # no orphan goes on with it
 
 
+def test_a_worker_that_is_stopping_sleeps_though_a_neighbour_has_died(project, producer, ledger, wait_for):
+    def processor_time(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    stopping = project.worker("-c", "1", "-n", "stopping", "--grace", "60")
+    result = producer.send_task("proj.slow", (60, "long"))
+    wait_for(ledger)
+    neighbour = project.worker("-c", "1", "-n", "neighbour", "-Q", "other")
+    producer.send_task("proj.add", (1, 1), queue="other").get(timeout=30)
+    beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER WHERE NAME STARTING 'stopping'"
+    before = one(producer, beaten)
+    wait_for(lambda: one(producer, beaten) != before)  # they have met
+    stopping.terminate()
+    wait_for(lambda: one(producer, "SELECT DRAINING FROM QUEUE_WORKER WHERE NAME STARTING 'stopping'"))
+    neighbour.kill()
+    neighbour.wait()
+    used, since = processor_time(stopping.pid), time.monotonic()
+    wait_for(lambda: time.monotonic() - since > 2)
+    assert processor_time(stopping.pid) - used < 0.2
+    assert result.status == "STARTED"
+
+
 def test_what_a_worker_on_another_host_held_runs_again_within_five_seconds(project, producer, ledger, wait_for):
     """Nobody here hears of its end: its connection is gone, and it has had the time to come back."""
     if producer.settings.url.embedded:
