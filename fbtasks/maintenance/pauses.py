@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 _MOST: Final = 100
+_LEAST: Final = 0.05
+"""The part of the usual time that a pause must last to be one."""
 
 
 class Pauses:
@@ -28,7 +30,8 @@ class Pauses:
         When its connection was *lost* all of that is a pause: the others may have lost theirs, and have to come back.
         """
         silence = max(0.0, silence)
-        self.add(silence, silence if lost else max(0.0, silence - self._usual))
+        longer = silence if lost else silence - self._usual
+        self.add(silence, longer if longer > _LEAST * self._usual else 0.0)
 
     def add(self, seconds: float, paused: float) -> None:
         """Notes that time has passed, the last *paused* seconds of it in a pause."""
