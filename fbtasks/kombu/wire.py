@@ -16,6 +16,8 @@ _LOCAL: Final = ("delivery_tag", "delivery_info", "body_encoding")
 """Properties that are those of one delivery."""
 _AMQP: Final = frozenset(name for name, _ in Message.PROPERTIES)
 MOST_PRIORITY: Final = 9
+LONGEST: Final = 10**12
+"""Milliseconds that anything may last, some 31 years: a date of the database has an end."""
 
 
 def publication(
@@ -114,6 +116,11 @@ def _start(headers: dict[str, Any]) -> int | None:
     return int(moment.timestamp() * 1000)
 
 
+def span(value: Any) -> int | None:
+    """Milliseconds as somebody gave them, from 0 to :data:`LONGEST`; None: none given."""
+    return None if value is None else min(max(0, int(value)), LONGEST)
+
+
 def _ttl(properties: dict[str, Any], headers: dict[str, Any]) -> int | None:
     """Milliseconds to live.
 
@@ -122,4 +129,4 @@ def _ttl(properties: dict[str, Any], headers: dict[str, Any]) -> int | None:
     """
     if properties.get("expiration") is None or (_is_task(headers) and headers.get("expires")):
         return None
-    return max(0, int(properties["expiration"]))
+    return span(properties["expiration"])

@@ -15,6 +15,7 @@ from kombu.exceptions import ChannelError
 
 import fbtasks.kombu
 from fbtasks.config import DatabaseURL
+from fbtasks.store import messages
 
 pytestmark = pytest.mark.acceptance
 
@@ -119,6 +120,21 @@ def test_rejected_messages_go_to_the_dead_letter_exchange(connection):
     assert found.payload == {"a": 1}
     assert (found.headers["h"], found.headers["x-first-death-queue"]) == (1, "q")
     assert found.headers["x-death"][0]["reason"] == "rejected"
+
+
+def test_what_is_to_last_for_ever_does(connection, app):
+    dead = queue("dead", message_ttl=1e13, expires=1e13)
+    origin = queue("origin", queue_arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    for one in (dead, origin, dead):  # declared twice, it is the same
+        one(connection.default_channel).declare()
+    publish(connection, "origin", "x", expiration=1e13)
+    origin(connection.default_channel).get().reject()
+    drained = []
+    with connection.Consumer([dead], callbacks=[lambda body, message: drained.append(message)]):
+        drain(connection, lambda: drained)
+    drained[0].ack()
+    app.database.use(lambda session: session.run(messages.sweep))
+    dead(connection.default_channel).queue_declare(passive=True)
 
 
 def test_a_batch_is_one_transaction(connection, app):
