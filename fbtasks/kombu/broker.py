@@ -12,12 +12,14 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
+from fbtasks import clock
 from fbtasks.config import DatabaseURL, Settings
-from fbtasks.errors import DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.kombu.keeper import BEAT, LINGER, Keeper
 from fbtasks.kombu.publisher import Publisher
 from fbtasks.kombu.settlements import Settlements
@@ -30,15 +32,31 @@ from fbtasks.store.session import READ, Transaction
 from fbtasks.store.shared import SharedDatabase
 
 if TYPE_CHECKING:
+    from fbtasks.kombu.qos import QoS
     from fbtasks.kombu.transport import Transport
 
 logger = logging.getLogger("fbtasks.kombu")
+_UNCLAIM: Final = 1.0
+"""Seconds after which a claim whose answer was lost is given back once more."""
+_UNCLAIM_FOR: Final = 60.0
 _PIGGYBACK: Final = 800
 """Settlements that travel with a claim, at most."""
 _POOL: Final = 10
 
 _brokers: dict[tuple[str, str | None, bool | None], Broker] = {}
 _lock = threading.Lock()
+
+
+@dataclass(slots=True, eq=False)
+class _Uncertain:
+    """A claim whose answer was lost."""
+
+    consumer_id: int
+    claim_id: int
+    queue_id: int
+    again_at: float = 0.0
+    until: float = 0.0
+    """The monotonic time from which on it cannot take effect any more; 0 until it was given back once."""
 
 
 class Broker:
@@ -58,7 +76,9 @@ class Broker:
         self._uses: Counter[str] = Counter()
         self._settlements = Settlements(self.shared)
         self._flushing = threading.Lock()
-        self._uncertain: list[tuple[int, int, int]] = []
+        self._uncertain: list[_Uncertain] = []
+        self._qualities: WeakSet[QoS] = WeakSet()
+        self._timer: threading.Timer | None = None
         self._forgotten: set[str] = set()
         self._keeper: Keeper | None = None
         self._users = 0
@@ -82,9 +102,16 @@ class Broker:
             if self._keeper is not None:
                 self._keeper.linger()
             else:
-                timer = threading.Timer(LINGER, self._close_if_idle)
-                timer.daemon = True
-                timer.start()
+                self._close_later()
+
+    def _close_later(self) -> None:
+        timer = threading.Timer(LINGER, self._close_if_idle)
+        timer.daemon = True
+        with self._attaching:
+            former, self._timer = self._timer, timer
+        if former is not None:
+            former.cancel()
+        timer.start()
 
     def _close_if_idle(self) -> None:
         if self.idle and not self.shared.inherited and self._keeper is None:
@@ -95,10 +122,19 @@ class Broker:
         with self._attaching:
             return list(self.transports)
 
+    def watch(self, quality: QoS) -> None:
+        """What a channel has unsettled is this process's, also when its connection is lost."""
+        with self._attaching:
+            self._qualities.add(quality)
+
     @property
     def idle(self) -> bool:
-        """Whether no transport is attached."""
-        return self._users == 0
+        """Whether no transport is attached, and nothing is worked on that came over one."""
+        with self._attaching:
+            return self._is_idle()
+
+    def _is_idle(self) -> bool:
+        return self._users == 0 and not any(quality.busy for quality in self._qualities)
 
     def verify(self) -> None:
         """Raises what keeps the database from answering."""
@@ -185,9 +221,11 @@ class Broker:
                     )
                 except BaseException as error:
                     self._settlements.put_back(records)
-                    with self._lock:
-                        self._uncertain.append((consumer_id, claim_id, queue_id))
-                    if not records or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
+                    known = isinstance(error, DatabaseError) and not isinstance(error, DatabaseUnavailable)
+                    if not known:
+                        with self._lock:
+                            self._uncertain.append(_Uncertain(consumer_id, claim_id, queue_id))
+                    if not known or not records:
                         raise
                     self._settlements.write(consumer_id)  # one of them was in the way
                     continue
@@ -220,18 +258,28 @@ class Broker:
 
     def flush(self) -> None:
         """Writes the settlements that wait, and gives back claims whose answer was lost."""
+        self._flush(self._consumer_id)
+
+    def _flush(self, consumer_id: int | None) -> None:
         with self._flushing:
-            self._settlements.write(self._consumer_id)
-        with self._lock:
-            uncertain, self._uncertain = self._uncertain, []
-        while uncertain:
-            try:
-                self.shared.use_in_turn(lambda t: messages.unclaim(t, *uncertain[-1]))
-            except BaseException:
-                with self._lock:
-                    self._uncertain.extend(uncertain)
-                raise
-            uncertain.pop()
+            self._settlements.write(consumer_id)
+        for claim in list(self._uncertain):
+            self._unclaim(claim)
+
+    def _unclaim(self, claim: _Uncertain) -> None:
+        """Gives back a claim whose answer was lost; for a while again and again, as its commit may come later."""
+        now = clock.monotonic()
+        if now < claim.again_at:
+            return
+        claim.again_at = now + _UNCLAIM
+        try:
+            self.shared.use_in_turn(lambda t: messages.unclaim(t, claim.consumer_id, claim.claim_id, claim.queue_id), 1)
+        except ConflictError:  # it is being committed
+            return
+        claim.until = claim.until or now + _UNCLAIM_FOR
+        if now >= claim.until:
+            with self._lock:
+                self._uncertain.remove(claim)
 
     # The consumer.
 
@@ -246,7 +294,10 @@ class Broker:
                 host, begun = hosts.host_name(), hosts.start_ticks(pid)
                 number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.rhythm.lease))
                 for queue in list(self._uses):
-                    self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
+                    there = self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
+                    if there is None:
+                        for transport in self.attached():
+                            transport.lose(queue)
                 self._consumer_id = number
                 self._watch.registered()
                 if self._keeper is None:
@@ -286,8 +337,10 @@ class Broker:
                 del self._uses[queue]
         consumer_id = self._consumer_id
         if last and consumer_id is not None:
+            with self._lock:
+                self._forgotten.add(queue)
             self.flush()
-            self.shared.use(lambda t: messages.use(t, consumer_id, queue, begins=False))
+            self._tell_forgotten(consumer_id)
 
     def forget_use(self, queue: str) -> None:
         """A consumer was lost with its connection; the database is told when it answers again, unless it came back."""
@@ -298,11 +351,11 @@ class Broker:
                 self._forgotten.add(queue)
 
     def _tell_forgotten(self, consumer_id: int) -> None:
-        with self._lock:
-            gone = [queue for queue in self._forgotten if queue not in self._uses]
-            self._forgotten.clear()
-        for queue in gone:
-            self.shared.use(lambda t, q=queue: messages.use(t, consumer_id, q, begins=False))  # type: ignore[misc]
+        for queue in list(self._forgotten):
+            if queue not in self._uses:
+                self.shared.use(lambda t, q=queue: messages.use(t, consumer_id, q, begins=False))  # type: ignore[misc]
+            with self._lock:
+                self._forgotten.discard(queue)
 
     def beat(self) -> float:
         """Renews the lease, and takes back what dead neighbours held. Gives the seconds until it is to come again."""
@@ -340,14 +393,11 @@ class Broker:
     sweeps = False
     """Whether this process is the one that sweeps, as the last heartbeat told."""
 
-    def sweep(self) -> None:
-        """Takes away what is over, where it is this process's turn."""
+    def sweep(self) -> bool:
+        """Takes away some of what is over, where it is this process's turn. Gives whether there may be more."""
         if self._consumer_id is not None and self._forgotten:
             self._tell_forgotten(self._consumer_id)
-        while self.sweeps:
-            found = self.shared.use_in_turn(messages.sweep)
-            if max(found) < messages.BATCH:
-                return
+        return self.sweeps and max(self.shared.use_in_turn(messages.sweep)) >= messages.BATCH
 
     def renew_queues(self) -> dict[str, int]:
         """The numbers of the queues consumed here: one that was deleted and declared again has another one."""
@@ -377,17 +427,35 @@ class Broker:
 
     def close(self) -> None:
         """Writes what waits, strikes this process off the consumers and closes the connections."""
-        keeper, self._keeper = self._keeper, None
+        with self._lock:
+            keeper, self._keeper = self._keeper, None
+            consumer_id, self._consumer_id = self._consumer_id, None
         if keeper is not None:
             keeper.stop()
-        try:
-            self.flush()
+        self._strike_off(consumer_id)
+        self.shared.close()
+
+    def retire(self) -> bool:
+        """The same, when nobody has used it for a while; called by the keeper. False when somebody does again."""
+        self.flush()
+        with self._lock, self._attaching:
+            if not self._is_idle():
+                return False
+            self._keeper = None
             consumer_id, self._consumer_id = self._consumer_id, None
-            if consumer_id is not None:
-                self.shared.use_in_turn(lambda t: messages.unregister(t, consumer_id))
+        self._strike_off(consumer_id)
+        if self.idle:
+            self.shared.close()
+        return True
+
+    def _strike_off(self, consumer_id: int | None) -> None:
+        if consumer_id is None:
+            return
+        try:
+            self._flush(consumer_id)
+            self.shared.use_in_turn(lambda t: messages.unregister(t, consumer_id))
         except DatabaseError as error:
             logger.info("Not struck off at the end: %s", error)
-        self.shared.close()
 
     def _before_fork(self) -> None:
         if self._keeper is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
+from fbtasks.errors import DatabaseError
 from fbtasks.kombu import qos as quality
 from fbtasks.kombu import topics, wire
 from fbtasks.kombu.batch import PublishBatch
@@ -21,6 +23,7 @@ from fbtasks.kombu.within import current
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueSpec
 
+logger = logging.getLogger("fbtasks.kombu")
 _UNLIMITED: Final = 100
 """Messages that a channel without prefetch limit claims at once."""
 _NOT_FOUND: Final = 404
@@ -67,6 +70,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self._buffer: deque[tuple[Claimed, str]] = deque()
         self._starved = False
         self.qos = quality.QoS(self)
+        self._broker.watch(self.qos)
 
     qos: quality.QoS = None  # type: ignore[assignment]  # set at once; it replaces the base class's property
 
@@ -251,6 +255,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 kept.append((claimed, name))
         self._buffer = kept
 
+    def consumes_from(self, queue: str) -> bool:
+        """Whether it has a consumer of that queue."""
+        return queue in self._sources
+
     @property
     def queue_ids(self) -> list[int]:
         """The numbers of the queues that it consumes from."""
@@ -293,7 +301,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 continue
             subscription = source.subscriptions[0]
             source.subscriptions.rotate(-1)
-            message = self._message(claimed, subscription.tag)
+            try:
+                message = self._message(claimed, subscription.tag)
+            except DatabaseError:
+                self._buffer.appendleft((claimed, queue))
+                raise
             if message is None:
                 continue
             delivered += 1
@@ -332,12 +344,18 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 return
 
     def _message(self, claimed: Claimed, consumer_tag: str | None) -> Any:
+        """What is delivered; None: it was deleted meanwhile with its queue, or cannot be read."""
         data = claimed.message
         if data is None:
             data = self._broker.body(claimed.id)
-            if data is None:  # the queue was deleted meanwhile
+            if data is None:
                 return None
-        return self.Message(wire.payload(claimed, data, next(self._tags), consumer_tag), channel=self)
+        try:
+            return self.Message(wire.payload(claimed, data, next(self._tags), consumer_tag), channel=self)
+        except Exception as error:  # noqa: BLE001  # somebody wrote it by hand
+            logger.error("Message %d cannot be read, and is rejected: %r", claimed.id, error)
+            self._broker.settle(claimed.settle(messages.REJECTED))
+            return None
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """The next message of a queue; None: there is none."""
@@ -347,7 +365,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         found = self._broker.claim(number, 1)
         if not found:
             return None
-        message = self._message(found[0], None)
+        try:
+            message = self._message(found[0], None)
+        except DatabaseError:
+            self._broker.settle(found[0].settle(messages.UNSEEN))
+            raise
         if message is None:
             return None
         if no_ack:
@@ -388,7 +410,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     # Its end.
 
     def close(self) -> None:
-        """Ends the consumers, and gives back what is unsettled."""
+        """Ends the consumers, and gives back what is unsettled; while the database is away, as soon as it is back."""
         if self.closed:
             return
         self.closed = True
@@ -399,8 +421,18 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 self.basic_cancel(tag)
             self._broker.flush()
         finally:
+            self._forget_consumers()
             if self.connection is not None:
                 self.connection.close_channel(self)
+
+    def _forget_consumers(self) -> None:
+        """Ends those that are left without asking the database anything."""
+        for tag in list(self._consumers):
+            queue = self._queue_of.pop(tag, None)
+            if queue is not None:
+                self._broker.forget_use(queue)
+        self._consumers.clear()
+        self._sources.clear()
 
     def abandon(self, *, give_back: bool) -> None:
         """The connection is lost; nothing is asked of the database. With *give_back* false this is a fork's copy."""
@@ -408,15 +440,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if give_back:
             self._return_buffered()
             self.qos.abandon()
-            for tag in list(self._consumers):
-                queue = self._queue_of.pop(tag, None)
-                if queue is not None:
-                    self._broker.forget_use(queue)
+            self._forget_consumers()
         else:
             self._buffer.clear()
             self.qos.discard()
-        self._consumers.clear()
-        self._sources.clear()
+            self._consumers.clear()
+            self._sources.clear()
         self.connection = None
 
 

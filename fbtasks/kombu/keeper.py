@@ -89,10 +89,10 @@ class Keeper:
 
     def _run(self) -> None:
         while self._waited():
-            if self._is_over():
-                self._broker.close()
-                return
             try:
+                if self._is_over() and self._broker.retire():
+                    self._listener.stop()
+                    return
                 self._work()
             except DatabaseUnavailable as error:
                 logger.debug("The database does not answer: %s", error)
@@ -123,10 +123,15 @@ class Keeper:
         return min((transport.next_wake for transport in self._broker.attached()), default=float("inf"))
 
     def _is_over(self) -> bool:
+        now = clock.monotonic()
         with self._changed:
-            if not self._broker.idle:
+            if self._linger_until is None or now < self._linger_until:
+                return False
+            if self._broker.attached():
                 self._linger_until = None
-            return self._linger_until is not None and clock.monotonic() >= self._linger_until
+            elif not self._broker.idle:
+                self._linger_until = now + LINGER
+            return self._linger_until is not None and now >= self._linger_until
 
     def _work(self) -> None:
         now = clock.monotonic()
@@ -140,8 +145,7 @@ class Keeper:
         for transport in self._broker.attached():
             transport.wake_if_due(now)
         if now >= self._sweep_at:
-            self._sweep_at = now + _SWEEP
-            self._broker.sweep()
+            self._sweep_at = now if self._broker.sweep() else now + _SWEEP
             for queue, number in self._broker.renew_queues().items():
                 if sum(transport.renumber(queue, number) for transport in self._broker.attached()):
                     self._broker.reuse(queue)

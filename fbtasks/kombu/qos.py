@@ -39,6 +39,11 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
         self._held[message.delivery_tag] = claimed, message
 
     @property
+    def busy(self) -> bool:
+        """Whether anything is unsettled."""
+        return bool(self._held)
+
+    @property
     def room(self) -> int | None:
         """How many more may be delivered; None without limit."""
         return max(0, self._prefetch_count - len(self._held)) if self._prefetch_count else None

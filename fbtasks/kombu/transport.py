@@ -88,6 +88,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self._lock = threading.Lock()
         self._turn = 0
         self._loop: Any = None
+        self._lost_queue: str | None = None
         self.poll_at = float("inf")
         """The monotonic time of the next look at the database; never, while nothing is consumed."""
 
@@ -120,9 +121,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         if broker.shared.inherited:
             self._collect(None)
             return
+        lost: DatabaseUnavailable | None = None
         try:
             for channel in list(self.channels):
-                channel.close()
+                try:
+                    channel.close()
+                except DatabaseUnavailable as error:
+                    lost = error  # the others are closed all the same
+            if lost is not None:
+                raise lost
             broker.flush()
         finally:
             self._detach(broker)
@@ -210,6 +217,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         """Tells the channels a queue's number. Whether it was another one for some."""
         return bool(sum(channel.renumber(queue, number) for channel in list(self.channels)))
 
+    def lose(self, queue: str) -> None:
+        """A queue is gone that may be consumed from here: who consumes is told that the connection is lost.
+
+        So it declares everything anew, as after a cut. From any thread.
+        """
+        if any(channel.consumes_from(queue) for channel in list(self.channels)):
+            self._lost_queue = queue
+            self._waker.wake()
+
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Delivers what is there, or waits for it. Raises :class:`TimeoutError` after *timeout* seconds."""
         deadline = None if timeout is None else clock.monotonic() + timeout
@@ -223,6 +239,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def deliver(self) -> int:
         """Claims and delivers to one channel, each having its turn. Gives how many messages; 0: there was nothing."""
         broker = self.broker
+        queue, self._lost_queue = self._lost_queue, None
+        if queue is not None:
+            raise DatabaseUnavailable(
+                f"This process was taken for dead, and its queue {queue!r} deleted: connect anew."
+            )
         with self._lock:
             buckets, self._buckets = self._buckets, set()
         channels = list(self.channels)

@@ -706,7 +706,8 @@ BEGIN
 END^
 
 -- Notes that a process begins (IN_USE 1) or ceases (0) to consume from a queue; an auto-delete queue goes with its last
--- consumer. ID is the queue's number, NULL when there is none of that name.
+-- consumer. ID is the queue's number, NULL when there is none of that name. Who was struck off does not begin: it is going
+-- to register again, and says then what it consumes from.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_USE_V1 (CONSUMER_ID BIGINT, NAME VARCHAR(250) CHARACTER SET UTF8, IN_USE SMALLINT)
 RETURNS (ID BIGINT)
 SQL SECURITY DEFINER
@@ -717,8 +718,11 @@ BEGIN
     IF (ID IS NOT NULL) THEN
     BEGIN
         IF (IN_USE = 1) THEN
-            UPDATE OR INSERT INTO QUEUE_MSG_USE (QUEUE_ID, CONSUMER_ID) VALUES (:ID, :CONSUMER_ID)
-                MATCHING (QUEUE_ID, CONSUMER_ID);
+        BEGIN
+            IF (EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID)) THEN
+                UPDATE OR INSERT INTO QUEUE_MSG_USE (QUEUE_ID, CONSUMER_ID) VALUES (:ID, :CONSUMER_ID)
+                    MATCHING (QUEUE_ID, CONSUMER_ID);
+        END
         ELSE
         BEGIN
             DELETE FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID AND U.CONSUMER_ID = :CONSUMER_ID;
@@ -871,8 +875,8 @@ BEGIN
     SUSPEND;
 END^
 
--- What somebody has to do now and then: queues that were unused for too long go, claimed messages whose consumer is not
--- registered are given back, and up to MOST expired messages are taken away.
+-- What somebody has to do now and then: who is not registered consumes from nothing, queues that were unused for too long
+-- go, claimed messages whose consumer is not registered are given back, and up to MOST expired messages are taken away.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_SWEEP_V1 (MOST INTEGER)
 RETURNS (QUEUES INTEGER, RELEASED INTEGER, EXPIRED INTEGER)
 SQL SECURITY DEFINER
@@ -880,11 +884,16 @@ AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE QUEUE_ID BIGINT;
     DECLARE ID BIGINT;
+    DECLARE CONSUMER_ID BIGINT;
+    DECLARE NAME VARCHAR(250) CHARACTER SET UTF8;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     QUEUES = 0;
     RELEASED = 0;
     EXPIRED = 0;
+    FOR SELECT U.CONSUMER_ID, Q.NAME FROM QUEUE_MSG_USE U JOIN QUEUE_MSG_QUEUE Q ON Q.ID = U.QUEUE_ID
+        WHERE NOT EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = U.CONSUMER_ID) INTO :CONSUMER_ID, :NAME DO
+        EXECUTE PROCEDURE QUEUE_MSG_USE_V1(CONSUMER_ID, NAME, 0) RETURNING_VALUES QUEUE_ID;
     FOR SELECT Q.ID FROM QUEUE_MSG_QUEUE Q
         WHERE Q.EXPIRES_MS IS NOT NULL AND DATEADD(Q.EXPIRES_MS MILLISECOND TO Q.USED_TIME) < :NOW_UTC
             AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = Q.ID)
