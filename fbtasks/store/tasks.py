@@ -54,9 +54,10 @@ def start(transaction: Transaction, claim: Claim) -> bool:
     return bool(transaction.value("start", claim.id, claim.claim_id))
 
 
-def any_ready(session: Session, queues: Iterable[str]) -> bool:
-    """Whether any of *queues* has a task that is ready."""
-    return bool(session.read("any_ready", ",".join(queues))[0][0])
+def any_ready(session: Session, queues: Iterable[str]) -> tuple[bool, float | None]:
+    """Whether any of *queues* has a task that is ready, and the seconds until the next scheduled one of all is due."""
+    ready, due = session.read("any_ready", ",".join(queues))[0]
+    return bool(ready), None if due is None else max(0.0, due / 1000)
 
 
 def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | None]:

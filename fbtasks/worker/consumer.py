@@ -95,7 +95,7 @@ class Consumer:
         self._backoff = Backoff()
         self._announced = False
         self._draining_since: float | None = None
-        self._killed = False
+        self._stopping = self._killed = False
         self.outdated = False
         """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
         self._wake_read, self._wake_write = os.pipe()
@@ -121,13 +121,16 @@ class Consumer:
         with suppress(BlockingIOError):  # the pipe is full of wakes already
             os.write(self._wake_write, b"!")
 
-    def drain(self) -> None:
+    def stop(self) -> None:
         """Asks the loop to stop claiming and to end; the second time, at once. For signal handlers."""
-        if self._draining_since is None:
-            self._draining_since = clock.monotonic()
-            self.membership.beat_soon()
-        else:
-            self._killed = True
+        self._killed = self._stopping
+        self._stopping, self.outdated = True, False
+        if not self._killed:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._draining_since = clock.monotonic()
+        self.membership.beat_soon()
 
     def open(self) -> None:
         """Connects and registers the worker."""
@@ -207,10 +210,7 @@ class Consumer:
         if self._session is None:
             return True
         try:
-            if (due := self._db.read("next_due")) and due[0][0] <= 0:
-                self._hungry, self._next_due = True, 0.0
-            elif self._any_ready():
-                self._hungry = True
+            self._hungry = self._any_ready() or self._next_due <= clock.monotonic()
         except DatabaseError as error:
             self._lose(error)
             return True
@@ -227,6 +227,8 @@ class Consumer:
 
     def _keep(self, ended: Iterable[tuple[Finished, bool]]) -> None:
         for finished, recorded in ended:
+            if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
+                self._known -= {finished.claim.name}
             if recorded:
                 log(finished)
             else:
@@ -256,9 +258,14 @@ class Consumer:
         now = clock.monotonic()
         if now < self._next_due:
             return
-        promoted, next_due = self._db.run(tasks.promote, point="promote")
-        self._next_due = now + min(DUE_LAST, DUE_LAST if next_due is None else next_due)
+        self._next_due = now + DUE_LAST  # an event that comes while this looks has it look again
+        promoted, due = self._db.run(tasks.promote, point="promote")
+        self._due_in(due if due is None or promoted else max(due, POLL_FIRST))  # somebody else may hold what is due
         self._hungry = self._hungry or promoted > 0
+
+    def _due_in(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._next_due = min(self._next_due, clock.monotonic() + seconds)
 
     def _exchange(self) -> None:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
@@ -318,7 +325,10 @@ class Consumer:
         return room
 
     def _any_ready(self) -> bool:
-        return tasks.any_ready(self._db, self._options.queues)
+        """Whether there is something to claim; looks as well when the next scheduled task is due."""
+        ready, due = tasks.any_ready(self._db, self._options.queues)
+        self._due_in(due)
+        return ready
 
     def _room(self) -> int:
         return self._executor.free() - len(self._buffer)
@@ -426,7 +436,7 @@ class Consumer:
                 latest_version(),
             )
             self.outdated = True
-            self.drain()
+            self._drain()
 
     def _maintain(self) -> None:
         now = clock.monotonic()

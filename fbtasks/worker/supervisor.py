@@ -55,7 +55,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
 def _install(consumer: Consumer) -> dict[signal.Signals, Any]:
     def stop(number: int, _frame: FrameType | None) -> None:
         logger.info("Signal %s: stopping.", signal.Signals(number).name)
-        consumer.drain()
+        consumer.stop()
 
     signal.set_wakeup_fd(consumer.wake_fd, warn_on_full_buffer=False)
     return {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

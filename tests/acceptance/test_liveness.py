@@ -447,6 +447,20 @@ def test_a_second_signal_ends_the_worker_at_once(project, producer, ledger, wait
     assert not alive(int(ledger()[0].split()[1]))
 
 
+def test_a_worker_that_drains_for_a_migrated_schema_obeys_a_signal(project, producer, ledger, wait_for):
+    worker = project.worker("-c", "1", "--lease", "3", "--grace", "30")
+    result = producer.send_task("proj.slow", (4,))
+    wait_for(ledger)
+    execute(producer, "INSERT INTO QUEUE_SCHEMA VALUES (99, 'later', CURRENT_TIMESTAMP)")
+    wait_for(lambda: "starts afresh" in project.logs())
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0  # and has not been replaced by another one
+    execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
+    assert result.get(timeout=1) == "slow"
+    assert "Starting afresh" not in project.logs()
+    assert len(ledger()) == 1
+
+
 def test_workers_notice_a_migrated_schema_and_start_afresh(project, producer, wait_for):
     worker = project.worker("-c", "1", "--lease", "3")
     assert producer.send_task("proj.add", (1, 1)).get(timeout=20) == 2

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,26 @@ def test_a_killed_workers_tasks_run_again(project, producer, wait_for):
     worker.wait()
     project.worker("-c", "1")
     assert result.get(timeout=60) is None
+
+
+def test_a_task_that_a_new_child_does_not_know_stays_parked(project, producer, wait_for):
+    worker = project.worker("-c", "1", "--max-tasks-per-child", "1")
+    assert producer.send_task("proj.add", (1, 1)).get(timeout=30) == 2
+    project.write("@app.task\ndef sleep(seconds): pass\n")  # what the next children import
+    for _ in range(4):  # the first ones may yet be run by a child that had started before
+        producer.send_task("proj.add", (1, 1))
+    parked = "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 3"
+    wait_for(
+        lambda: one(producer, parked) > 0 and one(producer, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE <> 3") == 0
+    )
+    transactions = "SELECT MON$NEXT_TRANSACTION FROM MON$DATABASE"
+    before = one(producer, transactions)
+    assert not threading.Event().wait(2.5)  # longer than a heartbeat, which looks for what is parked
+    assert one(producer, transactions) - before < 30
+    assert one(producer, parked) > 0
+    assert producer.send_task("proj.sleep", (0,)).get(timeout=20) is None
+    worker.terminate()
+    assert worker.wait(20) == 0
 
 
 def test_unknown_tasks_are_parked_until_a_worker_knows_them(project, producer):

@@ -91,7 +91,7 @@ def test_any_of_several_queues(app):
     app.migrate()
 
     def ready(*queues):
-        return app.database.use(lambda session: tasks.any_ready(session, queues))
+        return app.database.use(lambda session: tasks.any_ready(session, queues))[0]
 
     assert not ready("a", "b", "c")
     app.send_task("t", queue="b")

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +25,8 @@ from fbtasks.call import Finished, Stale, Succeeded
 from fbtasks.states import State
 from fbtasks.store import codec, results, tasks
 from fbtasks.testing import drain, eager
+from fbtasks.worker.consumer import Consumer, WorkerOptions
+from fbtasks.worker.executors.solo import SoloExecutor
 
 
 @pytest.fixture
@@ -92,6 +95,22 @@ def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):
     assert past.get(timeout=1) == 4
     assert wait_for(lambda: drain(app) or soon.ready())
     assert late.status == "PENDING"
+
+
+def test_scheduled_tasks_are_seen_without_events(app, add, wait_for):
+    options = WorkerOptions(name="deaf", queues=("default",), pool="solo", concurrency=1)
+    consumer = Consumer(app, SoloExecutor(app), options)
+    consumer.start()
+    consumer.open()
+    thread = threading.Thread(target=consumer.run, kwargs={"listen": False})
+    thread.start()
+    try:
+        assert add.delay(1, 1).get(timeout=20) == 2
+        assert add.apply_async((1, 2), countdown=0.5).get(timeout=5) == 3
+    finally:
+        consumer.stop()
+        thread.join(20)
+        consumer.close()
 
 
 def test_naive_eta_is_local_time_and_aware_is_itself(app, add):

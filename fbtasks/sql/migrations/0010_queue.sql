@@ -378,9 +378,10 @@ BEGIN
     POST_EVENT 'fbtasks:result:' || MOD(ID, 15);
 END^
 
--- Whether any of QUEUES, which are divided by commas, has a task that is ready.
+-- Whether any of QUEUES, which are divided by commas, has a task that is ready, and how many milliseconds remain until the
+-- next scheduled task is due (NULL: nothing is scheduled; 0 and less: it is).
 CREATE OR ALTER PROCEDURE QUEUE_ANY_READY_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
-RETURNS (READY SMALLINT)
+RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE AT_BYTE INTEGER = 1;
@@ -397,6 +398,9 @@ BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE)) THEN
             READY = 1;
     END
+    SELECT FIRST 1 DATEDIFF(MILLISECOND FROM CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP) TO T.START_TIME)
+        FROM QUEUE_TASK T WHERE IIF(T.STATE = 1, T.START_TIME, NULL) >= TIMESTAMP '0001-01-01'
+        ORDER BY IIF(T.STATE = 1, T.START_TIME, NULL) INTO :NEXT_MS;
     SUSPEND;
 END^
 
