@@ -5,6 +5,10 @@ from __future__ import annotations
 import select
 import socket
 from contextlib import suppress
+from typing import Final
+
+_MOST: Final = 86_400.0
+"""Seconds of the longest single wait: what is asked of the system in milliseconds must not grow too large for it."""
 
 
 class Waker:
@@ -36,11 +40,20 @@ class Waker:
 
     def wait(self, seconds: float) -> None:
         """Waits until woken, or for *seconds*."""
-        with suppress(OSError, ValueError):
-            select.select([self._reader], [], [], max(0.0, seconds))
+        with suppress(OSError, ValueError):  # closed meanwhile
+            _wait_for(self._reader, min(max(0.0, seconds), _MOST))
         self.clear()
 
     def close(self) -> None:
         """Gives the descriptors back."""
         self._reader.close()
         self._writer.close()
+
+
+def _wait_for(reader: socket.socket, seconds: float) -> None:
+    if hasattr(select, "poll"):  # select() takes no descriptors from 1024 on
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        poll.poll(seconds * 1000)
+    else:
+        select.select([reader], [], [], seconds)

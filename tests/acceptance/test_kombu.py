@@ -215,6 +215,41 @@ def test_the_scheme_is_known_to_celery_without_an_import():
     assert done.stdout.split() == ["firebird", "FirebirdBackend", "firebird:///tmp/x.fdb"], done.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit to raise, and no such descriptors")
+def test_a_program_with_many_open_files_rests_while_it_waits_and_is_woken(connection, url):
+    """Descriptors from 1024 on, which select() does not take."""
+    queue("q")(connection.default_channel).declare()
+    done = run(
+        """
+        import os, resource, socket, sys
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        import kombu, fbtasks.kombu
+        files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+        connection, looks = kombu.Connection(sys.argv[1]), []
+        def receive(body, message):
+            message.ack()
+            print(body)
+        consumer = connection.Consumer([kombu.Queue("q", kombu.Exchange(""), routing_key="q")], callbacks=[receive])
+        consumer.consume()
+        transport = connection.transport
+        deliver = transport.deliver
+        transport.deliver = lambda: (looks.append(1), deliver())[1]
+        try:
+            connection.drain_events(timeout=2)
+        except socket.timeout:
+            print("none", len(looks) < 100)
+        with kombu.Connection(sys.argv[1]) as other:
+            other.Producer().publish("came", exchange="", routing_key="q")
+        connection.drain_events(timeout=20)
+        connection.close()
+        fbtasks.kombu.close_all()
+        """,
+        url,
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == ["none", "True", "came"]
+
+
 def test_nothing_is_lost_when_a_connected_process_forks(connection, app, url):
     """A parent that consumes and publishes forks again and again; parent and children publish; the rows are counted."""
     queue("q")(connection.default_channel).declare()
