@@ -7,6 +7,7 @@ given a root of its own: links to the wheel's files, and our firebird.conf.
 from __future__ import annotations
 
 import atexit
+import errno
 import hashlib
 import os
 import socket
@@ -60,7 +61,7 @@ def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = Non
         with preserved_signals():
             connection = _create(url, page_size) if create else _attach(url, charset)
     except Exception as error:
-        raise translate(error, url) from error
+        raise translate(error, url, connecting=True) from error
     try:
         if url.embedded:
             _enter(connection, url)
@@ -70,7 +71,7 @@ def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = Non
         raise
     except Exception as error:
         bury(connection)
-        raise translate(error, url) from error
+        raise translate(error, url, connecting=True) from error
     _open.add(connection)
     return connection
 
@@ -103,7 +104,10 @@ def _enter(connection: Any, url: DatabaseURL) -> None:
 
 def _probe(host: str, port: int) -> None:
     """Raises :class:`OSError` unless something listens there: the client library would wait for minutes."""
-    socket.create_connection((host, port), CONNECT_TIMEOUT).close()
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT).close()
+    except TimeoutError as error:  # of the socket, which numbers all its errors but this one
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from error
 
 
 def _patient(url: DatabaseURL) -> str:

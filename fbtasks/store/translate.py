@@ -31,12 +31,18 @@ _IN_USE: Final = 335544453
 _METADATA: Final = 335544351
 _INSTANCE: Final = {335545068, _IN_USE}
 _FILE: Final = {335544344, 335544375}
+_DRIVERS: Final = {"firebird", "builtins", "ctypes", "decimal", "struct"}
+"""Where the errors that the driver raises come from: beside its own, those of what it converts values with."""
 
 
-def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksError:
-    """The error of fbtasks that *error* stands for; its message names the database, never the password."""
-    if isinstance(error, FBTasksError):
-        return error
+def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: bool = False) -> FBTasksError:
+    """The error of fbtasks that *error* stands for; its message names the database, never the password.
+
+    Raises *error* itself when it is somebody else's: the handler of a signal may raise anything at any moment. An
+    :class:`OSError` is the system's while *connecting*, if it has a number, and else somebody else's.
+    """
+    if not _is_drivers(error, connecting):
+        raise error
     codes = set(getattr(error, "gds_codes", None) or ())
     text = " ".join(str(error).split())
     where = str(url) if url else "the database"
@@ -65,12 +71,16 @@ def translate(error: BaseException, url: DatabaseURL | None = None) -> FBTasksEr
     return DatabaseError(f"{where}: {text}")
 
 
+def _is_drivers(error: Exception, connecting: bool) -> bool:
+    if isinstance(error, OSError):
+        return connecting and error.errno is not None
+    return type(error).__module__.partition(".")[0] in _DRIVERS
+
+
 @contextmanager
 def translated(url: DatabaseURL | None = None) -> Iterator[None]:
     """Translates what the block raises."""
     try:
         yield
-    except FBTasksError:
-        raise
     except Exception as error:
         raise translate(error, url) from error

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -10,10 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError
+from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError, SoftTimeLimitExceeded
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine, migrate
 from fbtasks.store.events import Events
+from fbtasks.store.lockdir import exclusive, folder_of
 from fbtasks.store.pool import Pool
 
 
@@ -252,6 +254,88 @@ def test_a_signal_that_comes_while_a_program_connects_for_the_first_time_is_its_
     script = [sys.executable, "-c", SIGNALLED, url]
     done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "done\n", done.stderr
+
+
+class Elapsed(Exception):
+    """Somebody's own error, as the soft time limit of Celery is."""
+
+
+@pytest.fixture
+def interrupt(wait_for):
+    """Raises *error* in the main thread, from the handler of a signal, once that thread rests in code of *file*."""
+    main, threads, raised = threading.get_ident(), [], []
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def start(file, error, then=lambda: None):
+        looks = []
+
+        def rests():
+            frame = sys._current_frames()[main]
+            looks.append((os.path.basename(frame.f_code.co_filename), frame.f_code.co_name, frame.f_lasti))
+            return looks[-1][0] == file and looks[-5:] == looks[-1:] * 5
+
+        def ring(*_):
+            if not raised:
+                raised.append(error)
+                raise error
+
+        def watch():
+            try:
+                wait_for(rests)
+                signal.pthread_kill(main, signal.SIGUSR1)
+            finally:
+                then()
+            while not raised:
+                signal.pthread_kill(main, signal.SIGUSR1)
+                time.sleep(0.01)
+
+        signal.signal(signal.SIGUSR1, ring)
+        threads.append(threading.Thread(target=watch))
+        threads[0].start()
+
+    yield start
+    raised.append(None)
+    for thread in threads:
+        thread.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals between threads")
+@pytest.mark.parametrize("error", [TimeoutError("alarm"), Elapsed("soft"), SoftTimeLimitExceeded()], ids=type)
+def test_what_the_handler_of_a_signal_raises_inside_the_driver_reaches_the_caller(app, interrupt, error):
+    make = app.task(name="t")(lambda: 1)
+    make.delay()
+    holder = app.connect()
+    make.using(holder).apply_async(task_id="held")
+    interrupt("interfaces.py", error, then=holder.rollback)
+    with pytest.raises(type(error)) as caught:
+        make.apply_async(task_id="held")  # waits for the other transaction
+    assert caught.value is error
+    assert caught.value.__cause__ is None
+    assert not make.apply_async(task_id="held").duplicate
+    holder.close()
+
+
+@pytest.mark.embedded
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals between threads")
+def test_what_the_handler_of_a_signal_raises_in_the_first_connection_reaches_the_caller(app, interrupt):
+    interrupt("lockdir.py", TimeoutError("alarm"))
+    with exclusive(folder_of(app.settings.url.database) / "create.lock"), pytest.raises(TimeoutError, match="alarm"):
+        app.migrate()
+    assert app.migrate()
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["silent", "refused"])
+def test_a_server_that_cannot_be_reached_is_named(monkeypatch, refused):
+    monkeypatch.setattr(engine, "CONNECT_TIMEOUT", 0.2)
+    with socket.socket() as listening, socket.socket() as waiting:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        if not refused:
+            listening.listen(0)
+            waiting.connect(("127.0.0.1", port))  # no room for another one
+        with pytest.raises(DatabaseUnavailable, match=rf"127\.0\.0\.1:{port}.*cannot be reached"):
+            engine.connect(DatabaseURL.parse(f"firebird://ann@127.0.0.1:{port}//srv/x.fdb"))
 
 
 def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
