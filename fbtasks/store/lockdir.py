@@ -88,6 +88,8 @@ def exclusive(path: Path, *, patience: float | None = None) -> Iterator[None]:
                 time.sleep(_LOOK)
         yield
     finally:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_UN)  # closing alone would leave it locked by a fork's copy
         os.close(file)
 
 
