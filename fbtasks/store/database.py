@@ -72,9 +72,10 @@ class Database:
 
     def make_ready(self) -> None:
         """Creates and migrates the database where the settings say so, else checks its schema. Once."""
+        engine.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
             return
-        with self._lock:
+        with engine.opening(), self._lock:
             if self._is_ready():  # another thread was first
                 return
             session = self._create() if self._missing() else self._open()

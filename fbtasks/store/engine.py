@@ -14,7 +14,9 @@ import socket
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakSet
@@ -46,6 +48,8 @@ _provider: Any = None
 _lock_directory: Path | None = None
 _guards: dict[str, Guard] = {}
 _open: WeakSet[Any] = WeakSet()
+_openings: set[int] = set()
+_numbers = count()
 _forked_open = False
 
 
@@ -56,7 +60,18 @@ def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = Non
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`.
     """
     refuse_fork()
-    _load(url)
+    with opening():
+        _load(url)
+    try:
+        if url.host is not None:
+            _probe(url.host, url.port)  # nothing of the library's yet: a fork meanwhile does no harm
+    except Exception as error:
+        raise translate(error, url, connecting=True) from error
+    with opening():
+        return _connect(url, create, charset, page_size)
+
+
+def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int) -> Any:
     try:
         with preserved_signals():
             connection = _create(url, page_size) if create else _attach(url, charset)
@@ -76,6 +91,17 @@ def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = Non
     return connection
 
 
+@contextmanager
+def opening() -> Iterator[None]:
+    """For the block, which opens a connection, or holds a lock for that, the child of a fork is refused."""
+    number = next(_numbers)
+    _openings.add(number)
+    try:
+        yield
+    finally:
+        _openings.discard(number)
+
+
 def database_exists(url: DatabaseURL) -> bool:
     """Whether the embedded file is there; for a server, True: only a connection can tell."""
     return not url.embedded or os.path.exists(url.database)
@@ -84,8 +110,6 @@ def database_exists(url: DatabaseURL) -> bool:
 def _attach(url: DatabaseURL, charset: str | None) -> Any:
     from firebird.driver import connect as attach
 
-    if url.host is not None:
-        _probe(url.host, url.port)
     return attach(
         url.dsn if url.embedded else _patient(url),
         user=url.user or ("SYSDBA" if url.embedded else None),
@@ -255,11 +279,12 @@ def _cache_folder() -> Path:
 def _forked() -> None:
     """In a child: connections that the parent had open are not to be used, and not even to be closed.
 
-    Where none was open the child may open its own: measured, nothing is lost then.
+    Where none was open the child may open its own: measured, nothing is lost then. One that another thread was about to
+    open counts as well: that thread's locks, ours and the library's, are never released here.
     """
     global _forked_open
     inherited = [connection for connection in _open if not connection.is_closed()]
-    if inherited:
+    if inherited or _openings:
         _forked_open = True
         _abandoned.extend(inherited)  # kept from the garbage collector, which would detach the parent's
 

@@ -293,6 +293,50 @@ def test_nothing_is_lost_when_a_connected_process_forks(connection, app, url):
     assert count(app, "QUEUE_MSG_CONSUMER") == 0
 
 
+@pytest.mark.embedded
+def test_a_fork_waits_for_the_first_connection_that_another_thread_makes(url):
+    """And its child may connect."""
+    done = run(
+        """
+        import os, signal, sys, threading, time, traceback
+        import kombu, fbtasks.kombu
+        from fbtasks.config import DatabaseURL
+        from fbtasks.store.lockdir import exclusive, folder_of
+        def runs(thread, name):
+            frame = sys._current_frames().get(thread.ident)
+            return any(each.f_code.co_name == name for each, _ in traceback.walk_stack(frame))
+        def hold():
+            with exclusive(folder_of(DatabaseURL.parse(sys.argv[1]).database) / "create.lock"):
+                held.set()
+                while not runs(threading.main_thread(), "before_fork"):
+                    time.sleep(0.01)
+        held = threading.Event()
+        connection = kombu.Connection(sys.argv[1])
+        holder, first = threading.Thread(target=hold), threading.Thread(target=connection.connect)
+        holder.start()
+        held.wait()
+        first.start()
+        while not runs(first, "exclusive"):
+            time.sleep(0.01)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            with kombu.Connection(sys.argv[1]) as own:
+                own.connect()
+                print("child", own.connected, flush=True)
+            fbtasks.kombu.close_all()
+            os._exit(0)
+        print("exit", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        first.join()
+        connection.close()
+        fbtasks.kombu.close_all()
+        """,
+        url,
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == ["child", "True", "exit", "0"]
+
+
 CONSUMER = """
 import collections, socket, sys, time
 import kombu, fbtasks.kombu
