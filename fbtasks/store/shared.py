@@ -44,8 +44,8 @@ class SharedDatabase:
         self._turn_lock = threading.Lock()
         self._turn: HostLock | None = None
         self._pid = os.getpid()
-        self._detachers: list[Callable[[], None]] = []
-        self._attachers: list[Callable[[], None]] = []
+        self._around_fork: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._to_attach: list[Callable[[], None]] = []
         self.conflicts = 0
         """Conflicts met and retried."""
         _all.add(self)
@@ -56,9 +56,8 @@ class SharedDatabase:
         return os.getpid() != self._pid
 
     def around_fork(self, detach: Callable[[], None], attach: Callable[[], None]) -> None:
-        """Has *detach* called before a fork, and *attach* after it in the parent."""
-        self._detachers.append(detach)
-        self._attachers.append(attach)
+        """Has *detach* called before a fork for which all is quiet, and then *attach* after it in the parent."""
+        self._around_fork.append((detach, attach))
 
     def at_pool_exit(self, close: Callable[[], None]) -> None:
         """Has *close* called when this process is one of Celery's pool, and ends: it does so without exit functions."""
@@ -142,17 +141,19 @@ class SharedDatabase:
             self._forking = True
             quiet = self._changed.wait_for(lambda: self._active <= own, 0 if own else _PATIENCE)
         if quiet and not own:  # else a connection stays open, and the child is refused
-            for detach in self._detachers:
+            for detach, attach in self._around_fork:
+                self._to_attach.append(attach)
                 with suppress(Exception):
                     detach()
             self.close()
 
     def after_fork_in_parent(self) -> None:
-        """Goes on."""
+        """Goes on, and attaches what was detached."""
         with self._changed:
             self._forking = False
             self._changed.notify_all()
-        for attach in self._attachers:
+        attachers, self._to_attach = self._to_attach, []
+        for attach in attachers:
             with suppress(Exception):
                 attach()
 

@@ -337,6 +337,35 @@ def test_a_fork_waits_for_the_first_connection_that_another_thread_makes(url):
     assert done.stdout.split() == ["child", "True", "exit", "0"]
 
 
+def test_a_fork_in_the_middle_of_something_begins_no_second_listener(connection, app, url):
+    """Nothing was detached before such a fork, so nothing is attached after it."""
+    done = run(
+        """
+        import os, sys, threading
+        import kombu, fbtasks.kombu
+        connection = kombu.Connection(sys.argv[1])
+        queue = kombu.Queue("listened", kombu.Exchange(""), routing_key="listened")
+        consumer = connection.Consumer([queue], callbacks=[lambda body, message: None])
+        consumer.consume()
+        def fork(transaction):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        shared = connection.transport.broker.shared
+        print([shared.use(fork) for _ in range(3)])
+        print(sum(thread.name == "fbtasks-events" for thread in threading.enumerate()))
+        fork(None)
+        print(sum(thread.name == "fbtasks-events" for thread in threading.enumerate()))
+        connection.close()
+        fbtasks.kombu.close_all()
+        """,
+        url,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["[0, 0, 0]", "1", "1"]
+
+
 CONSUMER = """
 import collections, socket, sys, time
 import kombu, fbtasks.kombu
