@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -88,20 +89,27 @@ class Listener:
 
 
 class WatchedListener:
-    """A listener that is started anew when the names change, or when no event arrives although some are posted."""
+    """A listener that is started anew when the names change, or when no event arrives although some are posted.
+
+    Any thread may call it: a second listener that began meanwhile would never end.
+    """
 
     def __init__(self, database: Database, names: Callable[[], list[str]], wake: Wake) -> None:
         self._database = database
         self._names = names
         self._wake = wake
+        self._lock = threading.RLock()
         self._listener: Listener | None = None
-        self._started = self._start_at = self._heard = 0.0
+        self._started = self._heard = 0.0
+        self._start_at = math.inf
 
     def start(self) -> None:
-        """Begins to listen."""
-        self._started = clock.monotonic()
-        self._listener = Listener(self._database, self._names(), self._hear)
-        self._listener.start()
+        """Begins to listen, anew if it does already."""
+        with self._lock:
+            self.stop()
+            self._started = clock.monotonic()
+            self._listener = Listener(self._database, self._names(), self._hear)
+            self._listener.start()
 
     def _hear(self, names: Iterable[str]) -> None:
         self._heard = clock.monotonic()
@@ -113,26 +121,31 @@ class WatchedListener:
 
     def check(self, beat: float) -> None:
         """To be called every *beat* seconds, when an event is posted: begins anew when it is time, or none has come."""
-        now = clock.monotonic()
-        if self._listener is None:
-            if now >= self._start_at:
+        with self._lock:
+            now = clock.monotonic()
+            if self._listener is None:
+                if now >= self._start_at:
+                    self.start()
+            elif now - self._started > _RESTART_AFTER and now - self._heard > _SILENT_BEATS * beat:
+                logger.info("No event has arrived for a while: listening anew, and polling meanwhile.")
                 self.start()
-        elif now - self._started > _RESTART_AFTER and now - self._heard > _SILENT_BEATS * beat:
-            logger.info("No event has arrived for a while: listening anew, and polling meanwhile.")
-            self.restart()
 
     def restart(self) -> None:
-        """Listens anew: the names have changed."""
-        self.stop()
-        self.start()
+        """The names have changed: listens anew if it listens; after a pause it will do so under the new ones."""
+        with self._lock:
+            if self._listener is not None:
+                self.start()
 
     def pause(self) -> None:
         """The database was away: listens anew once it has been there for a while, by :meth:`check`."""
-        self.stop()
-        self._start_at = clock.monotonic() + _QUIET
+        with self._lock:
+            self.stop()
+            self._start_at = clock.monotonic() + _QUIET
 
     def stop(self) -> None:
-        """Stops listening."""
-        if self._listener is not None:
-            self._listener.stop()
-            self._listener = None
+        """Stops listening, until :meth:`start`."""
+        with self._lock:
+            self._start_at = math.inf
+            if self._listener is not None:
+                self._listener.stop()
+                self._listener = None
