@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.errors import DatabaseUnavailable
 from fbtasks.store.database import Database
 from fbtasks.store.events import Events
 from fbtasks.store.session import Session
@@ -30,18 +31,27 @@ at once have ended the process."""
 _QUIET: Final = 10.0
 """Seconds that a database must have been back for before events are asked for again: a connection that is cut just then
 is what the client library bears least."""
+_SILENCE: Final = 5.0
+"""Seconds without an event after which somebody who waits has the connection asked whether it still lives."""
 _SILENT_BEATS: Final = 3
 _RESTART_AFTER: Final = 60.0
 """Seconds between two attempts to hear events where none arrive."""
 
 
 class Listener:
-    """Calls *wake* with the names that were posted, from a thread of its own, which also connects."""
+    """Calls *wake* with the names that were posted, from a thread of its own, which also connects.
 
-    def __init__(self, database: Database, names: Sequence[str], wake: Wake) -> None:
+    A connection that is killed alone is silent. Whoever hears no event of his own to notice it says by *waited_for*
+    whether silence matters now.
+    """
+
+    def __init__(
+        self, database: Database, names: Sequence[str], wake: Wake, waited_for: Callable[[], bool] = lambda: False
+    ) -> None:
         self._database = database
         self._names = list(names)
         self._wake = wake
+        self._waited_for = waited_for
         self._stopping = threading.Event()
         self._session: Session | None = None
         self._lost = False
@@ -59,9 +69,7 @@ class Listener:
         try:
             self._session = self._database.open()
             events = Events(self._session, self._names)
-            while not self._stopping.is_set():
-                if came := events.wait(_WAKE_TO_LOOK):
-                    self._wake(came)
+            self._pass_on(events, self._session)
         except Exception as error:  # noqa: BLE001  # whatever the driver raises here, polling goes on
             if not self._stopping.is_set():
                 logger.info("No events from the database, polling instead: %s", error)
@@ -72,6 +80,17 @@ class Listener:
                 events.close()
             if self._session is not None:
                 self._session.close()
+
+    def _pass_on(self, events: Events, session: Session) -> None:
+        known = clock.monotonic()
+        while not self._stopping.is_set():
+            if came := events.wait(_WAKE_TO_LOOK):
+                self._wake(came)
+            elif not self._waited_for() or clock.monotonic() - known < _SILENCE:
+                continue
+            elif not session.alive():
+                raise DatabaseUnavailable("their connection was lost.")
+            known = clock.monotonic()
 
     def may_begin_anew(self) -> bool:
         """Whether the connection was lost, and so long ago that another listener may take the place of this one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,19 +16,23 @@ EVENTS: Final = tuple(f"fbtasks:result:{bucket}" for bucket in range(BUCKETS))
 
 
 class Waiter:
-    """One wait; wakes early when any task finished."""
+    """One wait; wakes early when any task finished. *look* is called before each."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
         self._event = threading.Event()
 
     def wake(self) -> None:
         """Ends the wait."""
         self._event.set()
 
-    def wait(self, seconds: float) -> None:
-        """Waits for a wake or for *seconds*."""
-        if self._event.wait(max(0.0, seconds)):
+    def wait(self, seconds: float) -> bool:
+        """Waits for a wake or for *seconds*. Whether it was woken."""
+        self._look()
+        woken = self._event.wait(max(0.0, seconds))
+        if woken:
             self._event.clear()
+        return woken
 
 
 class ResultListener:
@@ -44,17 +48,27 @@ class ResultListener:
     @contextmanager
     def waiter(self) -> Iterator[Waiter]:
         """A wait for the block."""
-        waiter = Waiter()
+        waiter = Waiter(self._renew)
         with self._lock:
             self._waiters.add(waiter)
-            if self._listener is None or self._listener.may_begin_anew():
-                self._listener = Listener(self._database, self._names, self._wake_all)
-                self._listener.start()
+            if self._listener is None:
+                self._begin()
         try:
             yield waiter
         finally:
             with self._lock:
                 self._waiters.discard(waiter)
+
+    def _begin(self) -> None:
+        self._listener = Listener(self._database, self._names, self._wake_all, lambda: bool(self._waiters))
+        self._listener.start()
+
+    def _renew(self) -> None:
+        """Listens anew when the connection was lost a while ago; one that was closed, as before a fork, stays so."""
+        with self._lock:
+            if self._listener is not None and self._listener.may_begin_anew():
+                self._listener.stop()
+                self._begin()
 
     def _wake_all(self, _events: Iterable[str]) -> None:
         with self._lock:

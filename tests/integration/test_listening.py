@@ -8,6 +8,8 @@ from support.sql import execute
 
 from fbtasks.notify import listener
 from fbtasks.notify.listener import WatchedListener
+from fbtasks.notify.results import ResultListener
+from fbtasks.store.session import Session
 
 EVENT = "fbtasks:test"
 
@@ -17,6 +19,14 @@ def listening():
     """How many threads listen that did not before."""
     before = set(threading.enumerate())
     return lambda: sum(t.name == "fbtasks-events" for t in set(threading.enumerate()) - before)
+
+
+def post(app):
+    execute(app, f"EXECUTE BLOCK AS BEGIN POST_EVENT '{EVENT}'; END")
+
+
+def kill(app, session):
+    execute(app, f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {session.connection.info.id}")
 
 
 def test_two_restarts_at_once_leave_one_listener(app, listening, wait_for):
@@ -75,10 +85,39 @@ def test_after_a_pause_it_listens_under_the_new_names_once_the_time_has_come(app
     watched.pause()
     watched.check(1.0)
 
-    def posted():
-        execute(app, f"EXECUTE BLOCK AS BEGIN POST_EVENT '{EVENT}'; END")
-        return heard
-
-    wait_for(posted)
+    wait_for(lambda: post(app) or heard)
     watched.stop()
     assert set(heard) == {EVENT}
+
+
+def test_who_waits_for_results_is_woken_again_after_the_connection_was_killed(app, monkeypatch, wait_for):
+    """The engine tells nothing of it. One and the same wait goes on, as that for a long task does."""
+    monkeypatch.setattr(listener, "_SILENCE", 0.5)
+    monkeypatch.setattr(listener, "_QUIET", 1.0)
+    app.migrate()
+    results = ResultListener(app.database, [EVENT])
+    with results.waiter() as waiter:
+        wait_for(lambda: post(app) or waiter.wait(0.1))
+        killed = results._listener
+        kill(app, killed._session)
+        wait_for(lambda: waiter.wait(0.1) or killed._lost)
+        wait_for(lambda: post(app) or waiter.wait(0.1))
+        assert results._listener is not killed
+    results.close()
+
+
+def test_nobody_asks_whether_the_connection_lives_when_nobody_waits(app, monkeypatch, wait_for):
+    asked = []
+    monkeypatch.setattr(listener, "_SILENCE", 0.0)
+    monkeypatch.setattr(Session, "alive", lambda _session: asked.append(1) or True)
+    app.migrate()
+    results = ResultListener(app.database, [EVENT])
+    with results.waiter():
+        wait_for(lambda: asked)
+    looks = []
+    monkeypatch.setattr(results._listener, "_waited_for", lambda: looks.append(1) or bool(results._waiters))
+    wait_for(lambda: looks)
+    asked.clear()
+    wait_for(lambda: len(looks) > 3)
+    assert asked == []
+    results.close()
