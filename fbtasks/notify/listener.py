@@ -16,6 +16,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import DatabaseUnavailable
+from fbtasks.store import engine
 from fbtasks.store.database import Database
 from fbtasks.store.events import Events
 from fbtasks.store.session import Session
@@ -73,6 +74,8 @@ class Listener:
         except Exception as error:  # noqa: BLE001  # whatever the driver raises here, polling goes on
             if not self._stopping.is_set():
                 logger.info("No events from the database, polling instead: %s", error)
+                if self._session is not None and isinstance(error, DatabaseUnavailable):
+                    engine.lose(self._session.connection)  # a fork need not wait for it
                 self._lost = True
                 time.sleep(_LAY_OUT)
         finally:

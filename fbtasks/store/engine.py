@@ -50,6 +50,7 @@ _guards: dict[str, Guard] = {}
 _open: WeakSet[Any] = WeakSet()
 _openings: set[int] = set()
 _numbers = count()
+_lost: WeakSet[Any] = WeakSet()
 _forked_open = False
 
 
@@ -286,10 +287,16 @@ def _forked() -> None:
     inherited = [connection for connection in _open if not connection.is_closed()]
     if inherited or _openings:
         _forked_open = True
-        _abandoned.extend(inherited)  # kept from the garbage collector, which would detach the parent's
+    _abandoned.extend((*inherited, *_lost))  # kept from the garbage collector, which would detach the parent's
 
 
 _abandoned: list[Any] = []
+
+
+def lose(connection: Any) -> None:
+    """Counts *connection* as closed. It is lost, but whoever has it closes it only in a while."""
+    _open.discard(connection)
+    _lost.add(connection)
 
 
 def refuse_fork() -> None:

@@ -4,7 +4,7 @@ import threading
 from itertools import count
 
 import pytest
-from support.sql import execute
+from support.sql import execute, one
 
 from fbtasks.notify import listener
 from fbtasks.notify.listener import WatchedListener
@@ -121,3 +121,36 @@ def test_nobody_asks_whether_the_connection_lives_when_nobody_waits(app, monkeyp
     wait_for(lambda: len(looks) > 3)
     assert asked == []
     results.close()
+
+
+def test_a_child_that_is_forked_while_a_lost_connection_is_left_alone_may_connect(app, project):
+    """And at the end of the process the connection is left alone as well: nothing is printed."""
+    app.migrate()
+    printed = project.python("""
+        import os, time
+        from fbtasks import FBTasks
+        from fbtasks.notify import listener
+        from fbtasks.notify.results import ResultListener
+        listener._SILENCE = 0.2
+        app = FBTasks("parent")
+        results = ResultListener(app.database, ["fbtasks:test"])
+        with results.waiter():
+            listening = results._listener
+            while listening._session is None:
+                time.sleep(0.01)
+            with app.connect() as other:
+                number = listening._session.connection.info.id
+                other.execute_immediate(f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
+                other.commit()
+            while not listening._lost:
+                time.sleep(0.01)
+        results.close()
+        app.close()
+        child = os.fork()
+        if child == 0:
+            FBTasks("child").task(name="t")(lambda: 1).delay()
+            os._exit(0)
+        print(listening._thread.is_alive(), os.waitpid(child, 0)[1])
+    """)
+    assert printed == "True 0\n"
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1
