@@ -156,7 +156,8 @@ class ChildExecutor:
                 continue
             self._returned += child.take_back()
             if task in child.running:
-                self._stop(child, run, outcome)
+                if self._still_runs(child, run):
+                    self._stop(child, run, outcome)
             else:
                 self._returned = [claim for claim in self._returned if claim.id != task]
                 self._ended.append((Finished(run.claim, outcome), False))
@@ -187,20 +188,17 @@ class ChildExecutor:
         """
         now = clock.monotonic()
         for child in self._all():
-            ended, dead = child.read()
-            for each in ended:
-                self._take(child, each)
-            if child not in self._all():  # what it said was the end of it
-                continue
-            if dead:
-                self._bury(child)
+            if self._hear(child):
+                self._end(child)
+            elif child.spent:
+                self._end(child, killed=True)
             elif child.ready:
                 self._was_ready, self._failures = True, 0
                 self._retire_used_up(child)
                 self._look_at_waiting(child, now)
             elif now > child.started + _START_LIMIT:
                 child.message = f"a child process had not imported the app after {_START_LIMIT:g} seconds."
-                self._bury(child)
+                self._end(child)
         self._enforce(now)
         self._replenish(now)
         done, self._ended = self._ended, []
@@ -209,12 +207,8 @@ class ChildExecutor:
     def stop(self) -> list[Recorded]:
         """Ends the children: idle ones by closing their sockets, others at once. Gives what became of all claims."""
         for child in self._all():
-            self._returned += child.take_back()
-            child.kill(_LEISURE if child.ready and not child.running else 0.0)
-            if child.running:
-                for each in child.read()[0]:  # what it had said and nobody had read
-                    self._take(child, each)
-            self._discard(child)
+            self._hear(child)
+            self._end(child, killed=True, patience=_LEISURE if child.ready else 0.0)
         done = [*self._ended, *((Finished(claim, Released()), False) for claim in self.take_back())]
         self._ended = []
         return done
@@ -223,6 +217,18 @@ class ChildExecutor:
 
     def _all(self) -> list[Child]:
         return [*self._children, *self._apart]
+
+    def _hear(self, child: Child) -> bool:
+        """Takes in what the child has said since the last time. Tells whether it is dead."""
+        ended, dead = child.read()
+        for each in ended:
+            self._take(child, each)
+        return dead
+
+    def _still_runs(self, child: Child, run: Run) -> bool:
+        """Whether the child has not said by now that it has ended."""
+        self._hear(child)
+        return child.running.get(run.claim.id) is run
 
     def _take(self, child: Child, ended: Ended) -> None:
         run = child.running.pop(ended.task, None)
@@ -233,7 +239,7 @@ class ChildExecutor:
             self._ended.append((Finished(run.claim, ended.outcome, ended.elapsed), ended.recorded))
         elif child.one:  # stopped, and now out of its transaction
             self._ended.append((Finished(run.claim, run.outcome, run.elapsed), ended.recorded))
-            self._discard(child)
+            child.spent = True
 
     def _has_waiting(self, child: Child) -> bool:
         return child.ready and not child.stuck and len(child.running) > child.places
@@ -256,48 +262,42 @@ class ChildExecutor:
                 self._children.remove(child)
                 self._apart.append(child)
             if all(run.outcome is not None and run.kill_at is None for run in child.running.values()):
-                self._discard(child)
+                self._end(child, killed=True, patience=1.0)
 
-    def _discard(self, child: Child) -> None:
-        """Ends a child. What it has not said the end of keeps the outcome that it was stopped for, or is given back."""
-        if child not in self._all():
-            return
+    def _end(self, child: Child, *, killed: bool = False, patience: float = 0.0) -> None:
+        """Ends a child, an idle one after *patience*, and says what became of all that it had.
+
+        What it has not said the end of keeps the outcome that it was stopped for. The rest has crashed if it had begun,
+        or is given back if the child did not die of itself but is *killed*.
+        """
         self._returned += child.take_back()
-        child.close(0.0 if child.running else 1.0)
-        for run in child.running.values():
-            if child.one or run.outcome is None:
-                self._ended.append((Finished(run.claim, run.outcome or Released(), run.elapsed), False))
-        child.running.clear()
-        self._forget(child)
-
-    def _bury(self, child: Child) -> None:
-        """Deals with a child that died: what had begun has crashed, but for what it was stopped for."""
-        child.kill()
+        child.kill(0.0 if child.running else patience)
+        self._hear(child)
         how = child.how_it_ended()
-        self._returned += child.take_back()
         begun = child.board.running()
-        left = [run for run in child.running.values() if run.outcome is None and run.claim.id in begun]
-        for run in child.running.values():
-            if run.outcome is None:
-                run.since = begun.get(run.claim.id, run.since)
-                if run in left:
-                    logger.error("The process of task %d (%s) ended %s.", run.claim.id, run.claim.name, how)
-                    outcome = self._crash(child, how, len(left) - 1)
-                else:  # it had just ended, or was about to begin
-                    outcome = self._crash(child, how, len(child.running) - 1, charged=False)
-                self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
-            elif child.one:
-                self._ended.append((Finished(run.claim, run.outcome, run.elapsed), False))
+        left = [task for task, run in child.running.items() if run.outcome is None and task in begun]
+        for task, run in child.running.items():
+            run.since = begun.get(task, run.since)
+            if run.outcome is not None:
+                if not child.one:  # it was said when it was stopped
+                    continue
+                outcome = run.outcome
+            elif killed or not child.ready:
+                outcome = Released()
+            elif task in left:
+                logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
+                outcome = self._crash(how, len(left) - 1)
+            else:  # it had just ended, or was about to begin
+                outcome = self._crash(how, len(child.running) - 1, charged=False)
+            self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
         child.running.clear()
         child.close()
-        failed = not child.ready and child in self._children
+        failed = not killed and not child.ready and child in self._children
         self._forget(child)
         if failed:
             self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
 
-    def _crash(self, child: Child, how: str, others: int, *, charged: bool = True) -> Outcome:
-        if not child.ready:  # it died while it imported the app, before the task
-            return Released()
+    def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
         return Crashed(_why(how, others), charged and others == 0, self._crash_limit)
 
     def _forget(self, child: Child) -> None:
@@ -323,33 +323,40 @@ class ChildExecutor:
     def _enforce(self, now: float) -> None:
         for child in self._all():
             for run in list(child.running.values()):
+                if run.claim.id not in child.running:  # it has ended meanwhile, perhaps with its child
+                    continue
                 if run.kill_at is not None:
-                    if now >= run.kill_at:
+                    if now >= run.kill_at and self._still_runs(child, run):
                         self._lose_patience(child, run)
                 elif run.hard_at is not None and now >= run.hard_at and run.outcome is None:
-                    logger.error("Task %d (%s) is stopped at its time_limit.", run.claim.id, run.claim.name)
-                    self._stop(child, run, self._limits.exceeded(run.claim))
+                    if self._still_runs(child, run):
+                        logger.error("Task %d (%s) is stopped at its time_limit.", run.claim.id, run.claim.name)
+                        self._stop(child, run, self._limits.exceeded(run.claim))
                 elif run.soft_at is not None and now >= run.soft_at:
                     run.soft_at = None
                     child.interrupt(run.claim.id, SOFT)
 
     def _stop(self, child: Child, run: Run, outcome: Outcome) -> None:
-        run.outcome = outcome
         now = clock.monotonic()
         if not child.one:
+            run.outcome = outcome
             self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
             child.interrupt(run.claim.id, STOP)
             run.kill_at = now + _UNWIND
         elif self._limits.is_transactional(run.claim) and child.ready:
+            run.outcome = outcome
             child.interrupt(run.claim.id, STOP)  # its rows are free when it has rolled back
             run.kill_at = now + _ROLLBACK
         else:
-            self._bury(child)
+            child.kill()
+            if self._still_runs(child, run):  # else it has ended by itself a moment ago, as it said
+                run.outcome = outcome
+            self._end(child, killed=True)
 
     def _lose_patience(self, child: Child, run: Run) -> None:
         run.kill_at = None
         if child.one:
-            self._bury(child)
+            self._end(child, killed=True)
             return
         logger.warning(
             "Task %d (%s) does not stop; its process is killed when the other tasks in it have ended.",

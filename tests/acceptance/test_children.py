@@ -1,0 +1,107 @@
+"""What a child has said counts, however it ends; what stood beside a task that was stopped is not charged."""
+
+import json
+import sys
+import time
+
+import pytest
+
+from fbtasks.call import Cancelled, Claim, Released, Succeeded
+from fbtasks.importing import import_app
+from fbtasks.worker.executors.children import ChildExecutor
+
+pytestmark = pytest.mark.acceptance
+
+SOURCE = """
+    import time
+
+    @app.task
+    def nap(seconds): time.sleep(seconds)
+
+    @app.task(transactional=True)
+    def effect():
+        open("inside", "w").close()
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+def executor(project, monkeypatch):
+    """One with one child, in which many short tasks may wait."""
+    project.write(SOURCE)
+    monkeypatch.chdir(project.folder)
+    monkeypatch.syspath_prepend(project.folder)
+    for name, value in project.env.items():
+        monkeypatch.setenv(name, value)
+    app = import_app("proj")
+    app.migrate()
+    executor = ChildExecutor("processes", "proj", app, 1, "INFO")
+    executor.start()
+    executor.serve(1)
+    limit = time.monotonic() + 30
+    while not executor.free():
+        assert time.monotonic() < limit
+        executor.collect()
+        time.sleep(0.01)
+    executor._average = 0.001
+    yield executor
+    executor.stop()
+    app.close()
+    monkeypatch.delitem(sys.modules, "proj")
+
+
+def claim(number, name="nap", *arguments):
+    payload = json.dumps([arguments, {}]).encode()
+    return Claim(number, 99, f"proj.{name}", "default", content_type="application/json", payload=payload)
+
+
+def collected(executor, wait_for, count):
+    ended = {}
+
+    def collect():
+        ended.update((finished.claim.id, finished.outcome) for finished, _ in executor.collect())
+        return len(ended) >= count
+
+    wait_for(collect)
+    return ended
+
+
+def begun(executor):
+    return executor._children[0].board.running() if executor._children else {}
+
+
+def test_a_task_that_has_ended_is_not_stopped_in_place_of_the_next(executor, wait_for):
+    for number, seconds in enumerate((0.01, 0.01, 0.01, 60), start=1):
+        assert executor.submit(claim(number, "nap", seconds))
+    wait_for(lambda: 4 in begun(executor))  # the others have ended, which nobody has read
+    executor.interrupt(3, Cancelled("cancelled on request"))
+    assert {number: type(outcome) for number, outcome in collected(executor, wait_for, 3).items()} == {
+        1: Succeeded,
+        2: Succeeded,
+        3: Succeeded,
+    }
+    assert 4 in begun(executor)
+
+
+def test_what_a_child_had_said_before_it_was_killed_counts(executor, wait_for):
+    for number, seconds in enumerate((0.01, 0.01, 60), start=1):
+        assert executor.submit(claim(number, "nap", seconds))
+    wait_for(lambda: 3 in begun(executor))
+    executor.interrupt(3, Cancelled("cancelled on request"))
+    ended = collected(executor, wait_for, 3)
+    assert isinstance(ended[1], Succeeded)
+    assert isinstance(ended[2], Succeeded)
+    assert ended[3] == Cancelled("cancelled on request")
+
+
+def test_what_begins_after_a_stopped_task_is_given_back_and_not_charged(project, executor, wait_for):
+    assert executor.submit(claim(1, "effect"))
+    wait_for((project.folder / "inside").exists)
+    executor.interrupt(1, Cancelled("cancelled on request"))
+    for number, seconds in enumerate((0.01, 60), start=2):
+        assert executor.submit(claim(number, "nap", seconds))
+    wait_for(lambda: 3 in begun(executor))
+    ended = collected(executor, wait_for, 3)
+    assert ended[1] == Cancelled("cancelled on request")
+    assert isinstance(ended[2], Succeeded)
+    assert ended[3] == Released()
