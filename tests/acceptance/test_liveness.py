@@ -97,6 +97,12 @@ SOURCE = """
             note("told to stop")
             time.sleep(60)
 
+    @app.task(time_limit=0.3)
+    def dies_after_its_limit():
+        libc = ctypes.CDLL(None)
+        libc.alarm(3)
+        libc.sleep(30)
+
     @app.task
     def memory():
         global hog
@@ -325,6 +331,18 @@ def test_a_segfault_is_charged_to_its_task_alone(project, producer, ledger, wait
     assert ledger().count("segfault") in (3, 4)  # one more when it shared its process the first time
     worker.terminate()
     assert worker.wait(20) == 0
+
+
+@pytest.mark.parametrize("pool", ["threads", "asyncio"])
+def test_a_death_is_not_charged_to_the_neighbour_of_a_stopped_task(project, producer, wait_for, pool):
+    guilty = producer.send_task("proj.dies_after_its_limit")
+    innocent = producer.send_task("proj.slow", (5, "innocent"))
+    project.worker("-c", "2", "--pool", pool)
+    with pytest.raises(TimeLimitExceeded):
+        guilty.get(timeout=30)
+    wait_for(lambda: "crashed (" in project.logs())
+    assert one(producer, f"SELECT CRASH_COUNT FROM QUEUE_TASK WHERE ID = {innocent.id}") == 0
+    assert innocent.get(timeout=30) == "innocent"
 
 
 @pytest.mark.parametrize("pool", ["processes", "threads", "asyncio", "solo"])

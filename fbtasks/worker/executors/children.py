@@ -275,7 +275,7 @@ class ChildExecutor:
         self._hear(child)
         how = child.how_it_ended()
         begun = child.board.running()
-        left = [task for task, run in child.running.items() if run.outcome is None and task in begun]
+        left = [task for task in child.running if task in begun]  # also what was stopped and goes on
         for task, run in child.running.items():
             run.since = begun.get(task, run.since)
             if run.outcome is not None:
