@@ -15,7 +15,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from fbtasks.call import Claim, Outcome, Succeeded
 
@@ -69,14 +69,18 @@ def task_sockets() -> tuple[socket.socket, socket.socket]:
 
 
 def send_task(to: socket.socket, assignment: Assignment) -> None:
-    """Writes one task. Raises :class:`Full`, and :class:`OSError` when nobody will read it."""
+    """Writes one task.
+
+    Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when nobody will read it, and any other
+    :class:`OSError` when a longer one finds no room on this machine.
+    """
     claim, announce = assignment
     data = pickle.dumps((announce, *claim), pickle.HIGHEST_PROTOCOL)
     try:
         if len(data) <= _PACKET:
             to.send(data, socket.MSG_DONTWAIT)
         else:
-            with tempfile.TemporaryFile() as file:
+            with _new_file() as file:
                 file.write(data)
                 file.seek(0)
                 descriptor = array.array("i", [file.fileno()])
@@ -84,6 +88,12 @@ def send_task(to: socket.socket, assignment: Assignment) -> None:
                 to.sendmsg([b"file"], ancillary, socket.MSG_DONTWAIT)
     except BlockingIOError:
         raise Full from None
+
+
+def _new_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):  # needs no room in a folder for temporary files
+        return os.fdopen(os.memfd_create("fbtasks-task"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:

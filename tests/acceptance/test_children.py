@@ -1,11 +1,14 @@
-"""What a child has said counts, however it ends; what stood beside a task that was stopped is not charged."""
+"""What is sent to children and what they say: nothing is lost between them and their worker, however they end."""
 
+import errno
 import json
+import os
 import sys
 import time
 
 import pytest
 
+from fbtasks import FBTasks
 from fbtasks.call import Cancelled, Claim, Released, Succeeded
 from fbtasks.importing import import_app
 from fbtasks.worker.executors.children import ChildExecutor
@@ -17,6 +20,9 @@ SOURCE = """
 
     @app.task
     def nap(seconds): time.sleep(seconds)
+
+    @app.task
+    def size(text): return len(text)
 
     @app.task(transactional=True)
     def effect():
@@ -105,3 +111,33 @@ def test_what_begins_after_a_stopped_task_is_given_back_and_not_charged(project,
     assert ended[1] == Cancelled("cancelled on request")
     assert isinstance(ended[2], Succeeded)
     assert ended[3] == Released()
+
+
+def test_a_large_payload_needs_no_folder_for_temporary_files(project):
+    project.write(SOURCE)
+    folder = project.folder / "temporary"
+    folder.mkdir()
+    project.env["TMPDIR"] = str(folder)
+    producer = FBTasks("producer", project.url)
+    project.worker("-c", "1")
+    assert producer.send_task("proj.size", ("x" * 30_000,)).get(timeout=30) == 30_000
+    folder.rmdir()
+    assert producer.send_task("proj.size", ("x" * 30_000,)).get(timeout=30) == 30_000
+    producer.close()
+
+
+def test_a_claim_that_cannot_be_sent_is_not_taken_and_sent_later(executor, wait_for, monkeypatch, caplog):
+    def fails(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    large = claim(1, "size", "x" * 30_000)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.memfd_create", fails)
+        assert not executor.submit(large)
+    assert executor.busy() == []
+    assert executor.free() == 0
+    assert executor.deadline() is not None
+    assert "Task 1 (proj.size) could not be sent to a child process: [Errno 24] Too many open files" in caplog.text
+    wait_for(executor.free)
+    assert executor.submit(large)
+    assert isinstance(collected(executor, wait_for, 1)[1], Succeeded)

@@ -29,6 +29,8 @@ _LEISURE: Final = 10.0
 """Seconds that an idle child has to end in when the worker stops."""
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
+_PAUSE: Final = 1.0
+"""Seconds before claims are sent again when one could not be."""
 
 _AHEAD: Final = 0.02
 """Seconds of work that a child may have waiting, so that it need not wait for the worker."""
@@ -76,6 +78,7 @@ class ChildExecutor:
         self._was_ready = False
         self._failures = 0
         self._spawn_at = 0.0
+        self._submit_at = 0.0
 
     def start(self) -> None:
         """Starts the children. They become free when they have imported the app."""
@@ -89,6 +92,8 @@ class ChildExecutor:
 
     def free(self) -> int:
         """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""
+        if clock.monotonic() < self._submit_at:
+            return 0
         return max(0, sum(map(self._room, self._children)) - self._alone())
 
     def capacity(self) -> int:
@@ -135,7 +140,18 @@ class ChildExecutor:
         if claim.suspect and child.running:
             return False
         child.suspect = bool(claim.suspect)
-        return child.submit(run)
+        try:
+            return child.submit(run)
+        except OSError as error:
+            logger.error(
+                "Task %d (%s) could not be sent to a child process: %s. Trying again in %g s.",
+                claim.id,
+                claim.name,
+                error,
+                _PAUSE,
+            )
+            self._submit_at = clock.monotonic() + _PAUSE
+            return False
 
     def take_back(self) -> list[Claim]:
         """Claims that were submitted and have not begun, and are better given to others."""
@@ -179,6 +195,8 @@ class ChildExecutor:
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
         if len(self._children) < self._count:
             times.append(self._spawn_at)
+        if self._submit_at > clock.monotonic():
+            times.append(self._submit_at)
         return min(times, default=None)
 
     def collect(self) -> list[Recorded]:

@@ -98,13 +98,16 @@ class Child:
         self._death = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None
 
     def submit(self, run: Run) -> bool:
-        """Sends a claim; False when it takes no more. One that has just died is found out by the next :meth:`read`."""
+        """Sends a claim; False when it takes no more. One that has just died is found out by the next :meth:`read`.
+
+        Raises :class:`OSError` when the claim cannot be sent to any child now.
+        """
         try:
             send_task(self._tasks, Assignment(run.claim, run.soft is not None or run.hard is not None))
         except Full:
             self.stuck = True
             return False
-        except OSError:
+        except (BrokenPipeError, ConnectionResetError):
             pass
         self.running[run.claim.id] = run
         self.served += 1
