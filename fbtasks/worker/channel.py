@@ -25,6 +25,7 @@ _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
 _FILE: Final = array.array("i").itemsize
 _LENGTH: Final = struct.Struct("=Q")
+_INTERRUPTION: Final = struct.Struct("=4sq")
 _DONE: Final = Succeeded(keep=False)
 
 
@@ -114,6 +115,19 @@ def unread_tasks(source: socket.socket) -> Iterator[Claim]:
     with suppress(BlockingIOError, OSError):
         while (assignment := receive_task(source, wait=False)) is not None:
             yield assignment.claim
+
+
+def interruption(kind: str, task: int) -> bytes:
+    """What tells a child to interrupt *task*."""
+    return _INTERRUPTION.pack(kind.encode(), task)
+
+
+def interruptions(source: socket.socket) -> Iterator[tuple[str, int]]:
+    """Kinds and tasks as they come, until the end."""
+    with source.makefile("rb") as file:
+        while len(data := file.read(_INTERRUPTION.size)) == _INTERRUPTION.size:
+            kind, task = _INTERRUPTION.unpack(data)
+            yield kind.decode(), task
 
 
 def say(to: socket.socket, message: object) -> None:

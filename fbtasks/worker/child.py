@@ -15,8 +15,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.connection import Connection
-from typing import Any
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
@@ -28,7 +26,7 @@ from fbtasks.runner import Runner, TransactionalRunner
 from fbtasks.store import robust
 from fbtasks.threads import Background
 from fbtasks.worker.board import Board
-from fbtasks.worker.channel import Assignment, Begun, Ended, receive_task, say
+from fbtasks.worker.channel import Assignment, Begun, Ended, interruptions, receive_task, say
 from fbtasks.worker.lifeline import follow_parent
 
 
@@ -166,10 +164,8 @@ class ThreadServer(Server):
             self._listen()
 
     def _listen(self) -> None:
-        source: Connection[Any, Any] = Connection(os.dup(self._link.pipe.fileno()))
-        with source, suppress(EOFError, OSError):
-            while True:
-                kind, task = source.recv()
+        with suppress(OSError):
+            for kind, task in interruptions(self._link.pipe):
                 self.interrupts.interrupt(task, kind)
                 if kind == STOP:
                     self.cancel_statement(task)

@@ -11,15 +11,23 @@ import pytest
 from fbtasks import FBTasks
 from fbtasks.call import Cancelled, Claim, Released, Succeeded
 from fbtasks.importing import import_app
+from fbtasks.interrupts import SOFT
 from fbtasks.worker.executors.children import ChildExecutor
 
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import time
+    import ctypes, time
 
     @app.task
     def nap(seconds): time.sleep(seconds)
+
+    @app.task
+    def many_naps():
+        for _ in range(120): time.sleep(0.5)
+
+    @app.task
+    def hold_the_gil(seconds): ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
 
     @app.task
     def size(text): return len(text)
@@ -32,8 +40,8 @@ SOURCE = """
 
 
 @pytest.fixture
-def executor(project, monkeypatch):
-    """One with one child, in which many short tasks may wait."""
+def executor(request, project, monkeypatch):
+    """One with one child, in which many short tasks may wait; with so many places in threads, where a test says so."""
     project.write(SOURCE)
     monkeypatch.chdir(project.folder)
     monkeypatch.syspath_prepend(project.folder)
@@ -41,7 +49,8 @@ def executor(project, monkeypatch):
         monkeypatch.setenv(name, value)
     app = import_app("proj")
     app.migrate()
-    executor = ChildExecutor("processes", "proj", app, 1, "INFO")
+    places = getattr(request, "param", None)
+    executor = ChildExecutor("threads" if places else "processes", "proj", app, places or 1, "INFO")
     executor.start()
     executor.serve(1)
     limit = time.monotonic() + 30
@@ -141,3 +150,19 @@ def test_a_claim_that_cannot_be_sent_is_not_taken_and_sent_later(executor, wait_
     wait_for(executor.free)
     assert executor.submit(large)
     assert isinstance(collected(executor, wait_for, 1)[1], Succeeded)
+
+
+@pytest.mark.parametrize("executor", [400], indirect=True)
+def test_a_child_that_does_not_read_does_not_hold_up_its_worker(executor, wait_for):
+    numbers = range(1, 400)
+    for number in numbers:
+        assert executor.submit(claim(number, "many_naps"))
+    wait_for(lambda: len(begun(executor)) == len(numbers))
+    assert executor.submit(claim(400, "hold_the_gil", 5))
+    wait_for(lambda: 400 in begun(executor))
+    for number in numbers:  # more than there is room for
+        executor._children[0].interrupt(number, SOFT)
+    assert 400 in begun(executor)
+    ended = collected(executor, wait_for, 400)
+    assert isinstance(ended.pop(400), Succeeded)
+    assert all("SoftTimeLimitExceeded" in outcome.error_type for outcome in ended.values())

@@ -29,6 +29,8 @@ _LEISURE: Final = 10.0
 """Seconds that an idle child has to end in when the worker stops."""
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
+_AGAIN: Final = 0.1
+"""Seconds before a child that did not read is spoken to again."""
 _PAUSE: Final = 1.0
 """Seconds before claims are sent again when one could not be."""
 
@@ -195,6 +197,8 @@ class ChildExecutor:
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
         if len(self._children) < self._count:
             times.append(self._spawn_at)
+        if any(child.deaf for child in self._all()):
+            times.append(clock.monotonic() + _AGAIN)
         if self._submit_at > clock.monotonic():
             times.append(self._submit_at)
         return min(times, default=None)
@@ -206,6 +210,7 @@ class ChildExecutor:
         """
         now = clock.monotonic()
         for child in self._all():
+            child.speak()
             if self._hear(child):
                 self._end(child)
             elif child.spent:

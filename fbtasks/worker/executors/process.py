@@ -10,16 +10,24 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from fbtasks import clock
 from fbtasks.call import Claim, Outcome
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.threads import Background
 from fbtasks.worker.board import Board
-from fbtasks.worker.channel import Assignment, Begun, Ended, Full, Hearing, send_task, task_sockets, unread_tasks
+from fbtasks.worker.channel import (
+    Assignment,
+    Begun,
+    Ended,
+    Full,
+    Hearing,
+    interruption,
+    send_task,
+    task_sockets,
+    unread_tasks,
+)
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
@@ -94,7 +102,8 @@ class Child:
         reap(self.process)
         self._hearing = Hearing(ours)
         self._socket = ours
-        self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
+        self._unsaid = b""
+        """Interruptions that the child has no room for, since it does not read: it may hold its interpreter."""
         self._death = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None
 
     def submit(self, run: Run) -> bool:
@@ -128,7 +137,19 @@ class Child:
                 self.board.aim(kind, task)
                 os.kill(self.process.pid, _SIGNALS[kind])
             else:
-                self._pipe.send((kind, task))
+                self._unsaid += interruption(kind, task)
+                self.speak()
+
+    def speak(self) -> None:
+        """Says, without ever waiting, what the child had no room for."""
+        with suppress(OSError):
+            while self._unsaid:
+                self._unsaid = self._unsaid[self._socket.send(self._unsaid, socket.MSG_DONTWAIT) :]
+
+    @property
+    def deaf(self) -> bool:
+        """Whether there is still something that the child has no room for."""
+        return bool(self._unsaid)
 
     def read(self) -> tuple[list[Ended], bool]:
         """What has ended since the last time, and whether the child is dead."""
@@ -181,7 +202,7 @@ class Child:
             self._death = None
 
     def _hang_up(self) -> None:
-        for end in (self._pipe, self._socket, self._tasks):
+        for end in (self._socket, self._tasks):
             with suppress(OSError):
                 end.close()
 
