@@ -166,3 +166,12 @@ def test_a_child_that_does_not_read_does_not_hold_up_its_worker(executor, wait_f
     ended = collected(executor, wait_for, 400)
     assert isinstance(ended.pop(400), Succeeded)
     assert all("SoftTimeLimitExceeded" in outcome.error_type for outcome in ended.values())
+
+
+def test_a_child_that_is_too_large_from_the_start_still_serves(project):
+    project.write(SOURCE)
+    producer = FBTasks("producer", project.url)
+    project.worker("-c", "1", "--max-memory-per-child", "1")
+    for text in ("one", "three"):
+        assert producer.send_task("proj.size", (text,)).get(timeout=30) == len(text)
+    producer.close()

@@ -52,7 +52,7 @@ class ChildOptions:
     max_tasks: int | None = None
     """Tasks after which a child is replaced."""
     max_memory: int | None = None
-    """Bytes of memory above which a child is replaced once it is idle."""
+    """Bytes of memory above which a child that has served something is replaced once it is idle."""
 
 
 class ChildExecutor:
@@ -280,7 +280,9 @@ class ChildExecutor:
         """Replaces a child that has served its time, or that runs nothing that counts any more."""
         most, memory = self._options.max_tasks, self._options.max_memory
         used_up = most is not None and child.served >= most
-        if child in self._apart or used_up or (memory is not None and not child.running and child.memory() > memory):
+        if memory is not None and child.served and not child.running:  # a new one may be larger from the start
+            used_up = used_up or child.memory() > memory
+        if child in self._apart or used_up:
             if child in self._children:
                 self._children.remove(child)
                 self._apart.append(child)
