@@ -112,7 +112,7 @@ class ChildExecutor:
         return 0 if self._one else len([child for child in self._apart if child.one])
 
     def _room(self, child: Child) -> int:
-        if not child.ready or (child.stuck and len(child.running) >= child.places):
+        if not child.ready or child.spent or (child.stuck and len(child.running) >= child.places):
             return 0
         if self._one and child.suspect and child.running:
             return 0
