@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
 from fbtasks.definition import Request, RetryRequested, Task, running
-from fbtasks.errors import ConflictError, DatabaseUnavailable, FBTasksError
+from fbtasks.errors import (
+    ConflictError,
+    DatabaseError,
+    DatabaseUnavailable,
+    FBTasksError,
+    SchemaError,
+    TaskDefinitionError,
+)
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
 from fbtasks.serialize import Payload, describe_exception
 from fbtasks.store import tasks
@@ -148,6 +155,11 @@ class Runner:
         remote = describe_exception(cause)
         return Retry(delay, f"{remote.type_name}: {remote.message}", remote.type_name)
 
+    def refused(self, claim: Claim, error: FBTasksError) -> Outcome:
+        """The outcome of a task whose transaction the database refused: as if it had raised *error*."""
+        prepared = self.prepare(claim, None)
+        return self.raised(prepared, error) if isinstance(prepared, Prepared) else prepared
+
     def _give_up(self, prepared: Prepared, error: BaseException) -> Outcome:
         self._hooks("on_failure", prepared, error)
         return _failed(error)
@@ -180,19 +192,32 @@ class TransactionalRunner:
         """Runs the task. The flag tells whether the outcome is recorded already.
 
         When the connection is lost the task is given back: its effects are undone, or they were committed together
-        with its outcome, and then the claim is stale.
+        with its outcome, and then the claim is stale. What else the database refuses, such as a commit that a trigger
+        objects to, is the task's own error.
         """
+        started = clock.monotonic()
         try:
             session, turn = self._open()
             return self._run(claim, session, turn)
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, SchemaError) as error:
             logger.warning("Task %d (%s) lost its connection: %s", claim.id, claim.name, error)
             self.close()
             return Finished(claim, Released()), False
+        except (DatabaseError, TaskDefinitionError) as error:
+            self.close()
+            return Finished(claim, self._runner.refused(claim, error), clock.monotonic() - started), False
 
     def _run(self, claim: Claim, session: Session, turn: HostLock) -> tuple[Finished, bool]:
         with session.main_transaction() as transaction:
             done = self._runner.run(claim, session.connection)
+            if session.connection.is_closed():
+                self.close()
+                if isinstance(done.outcome, Succeeded):
+                    raise TaskDefinitionError(
+                        f"the task {claim.name!r} closed self.connection, so its effects are undone: "
+                        "leave it open, and close only cursors."
+                    )
+                return done, False
             if not isinstance(done.outcome, Succeeded):
                 transaction.rollback()
                 if not session.alive():

@@ -12,9 +12,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
@@ -28,6 +28,20 @@ from fbtasks.threads import Background
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import Assignment, Begun, Ended, interruptions, receive_task, say
 from fbtasks.worker.lifeline import follow_parent
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """What escapes the block ends this process, so that its worker hears of it and no place is lost."""
+    try:
+        yield
+    except TaskStopped:  # it came when the task had just ended; its outcome does not count any more
+        os._exit(1)
+    except BaseException:
+        logger.exception("This process can run no more tasks and ends.")
+        os._exit(1)
 
 
 class Link:
@@ -82,19 +96,17 @@ class Server:
     def serve_place(self, place: int) -> None:
         """Takes one task after the other in this thread, until the sockets are closed."""
         link = self._link
-        with suppress(OSError):
+        with ending(), suppress(OSError):
             while (assignment := receive_task(link.tasks, wait=True)) is not None:
                 claim = link.begin(place, assignment)
                 link.end(place, *self.run(claim))
 
     def run(self, claim: Claim) -> tuple[Finished, bool]:
         """Runs one claim in this thread. The flag tells whether its outcome is recorded already."""
-        try:
+        with ending():
             if self._is_transactional(claim):
                 return self._run_transactional(claim)
             return self._runner.run(claim), False
-        except TaskStopped:  # it came when the task had just ended; its outcome does not count any more
-            os._exit(1)
 
     def _is_transactional(self, claim: Claim) -> bool:
         task = self._runner.app.tasks.get(claim.name)
@@ -216,11 +228,12 @@ class LoopServer(ThreadServer):
             loop.remove_reader(link.tasks)
 
     async def _run(self, place: int, claim: Claim) -> None:
-        if self._is_transactional(claim):
-            done, recorded = await asyncio.to_thread(self.run, claim)
-        else:
-            done, recorded = await self._runner.run_async(claim), False
-        self._link.end(place, done, recorded)
+        with ending():
+            if self._is_transactional(claim):
+                done, recorded = await asyncio.to_thread(self.run, claim)
+            else:
+                done, recorded = await self._runner.run_async(claim), False
+            self._link.end(place, done, recorded)
         self._free.append(place)
         if not self._taking and not self._over.done():
             self._take(asyncio.get_running_loop())

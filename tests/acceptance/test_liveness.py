@@ -7,7 +7,7 @@ import time
 import pytest
 from support.sql import execute, one, rows
 
-from fbtasks import FBTasks, TaskRevoked, TimeLimitExceeded, WorkerLost
+from fbtasks import DatabaseError, FBTasks, TaskDefinitionError, TaskRevoked, TimeLimitExceeded, WorkerLost
 from fbtasks.maintenance import hosts
 
 pytestmark = pytest.mark.acceptance
@@ -102,6 +102,19 @@ SOURCE = """
         libc = ctypes.CDLL(None)
         libc.alarm(3)
         libc.sleep(30)
+
+    @app.task(bind=True, transactional=True)
+    def closes(self):
+        with self.connection as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO NOTE VALUES (1)")
+        note("closed")
+
+    def leave(request, value):
+        sys.exit("from a hook")
+
+    @app.task(on_success=leave)
+    def leaves():
+        note("leaves")
 
     @app.task
     def memory():
@@ -492,3 +505,48 @@ def test_workers_notice_a_migrated_schema_and_start_afresh(project, producer, wa
     with producer.connect() as connection:
         connection.execute_immediate("DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
         connection.commit()
+
+
+POOLS = ["processes", "threads", "asyncio", "solo"]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_commit_that_the_database_refuses_is_the_failure_of_its_task(project, producer, ledger, pool):
+    with producer.connect() as connection:
+        connection.execute_immediate("CREATE EXCEPTION EX_RULE 'a rule of this database'")
+        connection.execute_immediate(
+            "CREATE TRIGGER RULE ON TRANSACTION COMMIT AS BEGIN"
+            " IF (EXISTS(SELECT 1 FROM NOTE WHERE N < 0)) THEN EXCEPTION EX_RULE; END"
+        )
+        connection.commit()
+    project.worker("-c", "1", "--pool", pool)
+    refused = producer.send_task("proj.effect", (-1,))
+    with pytest.raises(DatabaseError, match="a rule of this database"):
+        refused.get(timeout=20)
+    producer.send_task("proj.effect", (1,)).get(timeout=20)
+    assert [line.split()[1] for line in ledger()] == ["-1", "1"]
+    assert rows(producer, "SELECT N FROM NOTE") == [(1,)]
+    assert rows(producer, "SELECT MAX(CRASH_COUNT) FROM QUEUE_HISTORY") == [(0,)]
+    assert "The database is away" not in project.logs()
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_transactional_task_that_closes_its_connection_fails(project, producer, ledger, pool):
+    project.worker("-c", "1", "--pool", pool)
+    closed = producer.send_task("proj.closes")
+    with pytest.raises(TaskDefinitionError, match=r"closed self\.connection"):
+        closed.get(timeout=20)
+    producer.send_task("proj.effect", (2,)).get(timeout=20)
+    assert ledger()[0] == "closed"
+    assert ledger()[1].startswith("effect 2")
+    assert rows(producer, "SELECT N FROM NOTE") == [(2,)]
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+def test_what_escapes_from_a_place_ends_its_process_and_not_the_place(project, producer, ledger, pool):
+    project.worker("-c", "1", "--pool", pool)
+    leaves = producer.send_task("proj.leaves")
+    with pytest.raises(WorkerLost):
+        leaves.get(timeout=30)
+    assert producer.send_task("proj.add", (1, 2)).get(timeout=20) == 3
+    assert ledger() == ["leaves"] * 3
