@@ -19,6 +19,8 @@ GATHER: Final = 0.01
 """Seconds that outcomes may wait for others, to be recorded together, while the executor has enough to do."""
 GATHER_MOST: Final = 200
 """Outcomes that are enough for one transaction."""
+PUT_OFF: Final = 3600.0
+"""Seconds until a task is tried again of which the database takes no end."""
 
 
 class Outcomes:
@@ -77,7 +79,11 @@ class Outcomes:
                 log(finished)
 
     def record(self, session: Session, worker_id: int) -> None:
-        """Writes all; what the database does not take is recorded as a failure that says so."""
+        """Writes all.
+
+        What the database does not take is recorded as a failure that says so. When it does not take that either, the
+        task is put off: it waits where it is seen, and nothing else waits for it.
+        """
         if not self:
             return
         try:
@@ -95,22 +101,40 @@ class Outcomes:
         for at, finished in enumerate(batch):
             self._writing = [finished]
             try:
-                try:
-                    stale = self._write(session, worker_id, [finished])
-                except (DatabaseUnavailable, ConflictError):
-                    raise
-                except DatabaseError as error:
-                    failure = Failed("fbtasks.errors.DatabaseError", f"its outcome could not be recorded: {error}")
-                    self._writing = [replace(finished, outcome=failure)]
-                    stale = self._write(session, worker_id, self._writing)
+                stale = self._write_somehow(session, worker_id)
             except DatabaseError:
                 self._writing += batch[at + 1 :]
                 raise
             self.written(stale)
 
+    def _write_somehow(self, session: Session, worker_id: int) -> list[Stale]:
+        """Writes the only one there is, or else what can be said of it."""
+        (finished,) = self._writing
+        said = ""
+        for outcome in (None, _unrecorded, _put_off):
+            if outcome is not None:
+                self._writing = [replace(finished, outcome=outcome(said))]
+            try:
+                return self._write(session, worker_id, self._writing)
+            except (DatabaseUnavailable, ConflictError):
+                raise
+            except DatabaseError as error:
+                said = f"its outcome could not be recorded: {error}"
+        logger.error("Task %d (%s) is left as it is: %s", finished.claim.id, finished.claim.name, _line(said))
+        self._writing = []
+        return []
+
     def _write(self, session: Session, worker_id: int, batch: list[Finished]) -> list[Stale]:
         with self._turn.held():
             return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish")
+
+
+def _unrecorded(said: str) -> Outcome:
+    return Failed("fbtasks.errors.DatabaseError", said)
+
+
+def _put_off(said: str) -> Outcome:
+    return Retry(PUT_OFF, said)
 
 
 def _log_stale(claim: Claim, stands: int) -> None:

@@ -1,6 +1,7 @@
 """Rows written by hand with nonsense in them: refused, or failed with a clear error, and never a worker that dies."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -188,3 +189,52 @@ def test_the_app_looks_at_what_is_left(url):
     app = FBTasks("look", url)
     assert app.AsyncResult("x" * 1_000_000).status == "PENDING"
     app.close()
+
+
+COPY = """
+    INSERT INTO QUEUE_TASK (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE, PAYLOAD)
+    SELECT ID, NAMED, NAME, QUEUE, 0, 0, RAISE_TIME, START_TIME, CONTENT_TYPE, PAYLOAD FROM QUEUE_HISTORY
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_finished_row_that_is_copied_back_runs_again(app, add, fails):
+    broken = [fails]
+
+    @app.task(name="again", max_retries=0)
+    def again():
+        if broken[0]:
+            raise ValueError("not yet")
+        return "done"
+
+    result = again.delay()
+    drain(app)
+    broken[0] = not fails
+    execute(app, COPY)
+    good_ones_still_run(app, add)
+    assert result.status == ("SUCCESS" if fails else "FAILURE")
+    assert rows(app, "SELECT NAME, ERROR_TYPE FROM QUEUE_HISTORY ORDER BY ID") == [
+        ("again", None if fails else "builtins.ValueError"),
+        ("add", None),
+    ]
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK") == [(0,)]
+
+
+def test_a_task_of_which_the_database_takes_no_end_is_put_off(app, add, caplog):
+    with app.connect() as connection:
+        connection.execute_immediate("CREATE EXCEPTION EX_RULE 'a rule of this database'")
+        connection.execute_immediate(
+            "CREATE TRIGGER RULE FOR QUEUE_HISTORY BEFORE INSERT AS BEGIN"
+            " IF (NEW.NAME = 'bad') THEN EXCEPTION EX_RULE; END"
+        )
+        connection.commit()
+    runs = []
+    bad = app.task(name="bad")(lambda: runs.append(1)).delay()
+    good_ones_still_run(app, add)
+    assert runs == [1]
+    assert "The database is away" not in caplog.text
+    with app.database.session() as session:
+        row = results.find(session, int(bad.id))
+    assert row.state is State.SCHEDULED
+    assert "a rule of this database" in row.error_msg
+    assert row.start_time - row.raise_time > timedelta(minutes=50)
