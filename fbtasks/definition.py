@@ -213,8 +213,10 @@ class Task(Generic[P, R]):
 
         Once the retries are spent the task fails with *exc*, or with the exception being handled.
         """
-        if countdown is not None and countdown < 0:
-            raise ConfigurationError(f"countdown {countdown!r} must not be negative.")
+        if countdown is not None and not 0 <= countdown <= LONGEST.total_seconds():
+            raise ConfigurationError(
+                f"countdown {countdown!r} must be a number of seconds from 0, at most a hundred years."
+            )
         cause = exc or sys.exc_info()[1]
         raise RetryRequested(cause, countdown, max_retries) from cause
 

@@ -27,6 +27,7 @@ from fbtasks.call import (
     Succeeded,
     When,
 )
+from fbtasks.errors import DatabaseError
 
 CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
@@ -34,6 +35,9 @@ INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
 SHORT: Final = (b"D", b"L", b"P")
 """Kinds of outcomes that carry no values."""
+LONGEST_DELAY: Final = 36_525 * 86_400.0
+"""The longest that a task waits for its next try, in seconds."""
+_LENGTHS: Final = 36
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -118,7 +122,18 @@ def large_result(outcome: object) -> bytes | None:
 
 
 def pack_finished(item: Finished) -> bytes:
-    """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately."""
+    """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately.
+
+    Raises :class:`DatabaseError` for an outcome with values that no record can hold.
+    """
+    try:
+        return _pack_finished(item)
+    except Exception as error:
+        name = type(item.outcome).__name__
+        raise DatabaseError(f"{name} holds what cannot be written: {type(error).__name__}: {error}") from error
+
+
+def _pack_finished(item: Finished) -> bytes:
     kind, delay = b"L", 0.0
     error_type = message = trace = content_type = ""
     result = b""
@@ -159,9 +174,12 @@ def _outcome_record(
     message = _clip(error[1], 1000, 4000)
     trace = _clip(error[2], 24_000, 24_000)
     kind_of = content_type.encode("ascii")
+    delay_ms = round(min(max(delay, 0.0), LONGEST_DELAY) * 1000)
     lengths = b"%015d%04d%04d%05d%03d%05d" % (
-        max(0, round(delay * 1000)), len(error_type), len(message), len(trace), len(kind_of), len(result)
+        delay_ms, len(error_type), len(message), len(trace), len(kind_of), len(result)
     )  # fmt: skip
+    if len(lengths) != _LENGTHS:
+        raise ValueError(f"content type {content_type[:80]!r} is too long")
     return b"".join((head, lengths, error_type, message, trace, kind_of, result))
 
 

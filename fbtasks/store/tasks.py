@@ -69,12 +69,13 @@ def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | Non
 def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[Stale]:
     """Records outcomes. Gives those whose claim was stale: for them nothing was changed."""
     items = list(items)
+    records = [codec.pack_finished(item) for item in items]
     for item in items:
         large = codec.large_result(item.outcome)
         if large is not None:
             transaction.execute("put_result", item.claim.id, item.claim.claim_id, large)
     stale: list[Stale] = []
-    for group in codec.chunks(map(codec.pack_finished, items)):
+    for group in codec.chunks(records):
         stale.extend(codec.unpack_stale(transaction.value("finish", worker_id, slot, b"".join(group))))
     return stale
 

@@ -1,6 +1,7 @@
 """Rows written by hand with nonsense in them: refused, or failed with a clear error, and never a worker that dies."""
 
 import json
+import math
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.sql import execute, rows
 
-from fbtasks import EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
+from fbtasks import ConfigurationError, DatabaseError, EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
+from fbtasks.definition import RetryRequested
 from fbtasks.states import State
 from fbtasks.store import results
 from fbtasks.testing import drain
@@ -238,3 +240,40 @@ def test_a_task_of_which_the_database_takes_no_end_is_put_off(app, add, caplog):
     assert row.state is State.SCHEDULED
     assert "a rule of this database" in row.error_msg
     assert row.start_time - row.raise_time > timedelta(minutes=50)
+
+
+@pytest.mark.parametrize("countdown", [math.inf, math.nan, -1, 1e300])
+def test_a_retry_after_a_time_that_cannot_be_is_an_error(app, add, countdown):
+    @app.task(bind=True, name="bad")
+    def bad(self):
+        self.retry(countdown=countdown)
+
+    result = bad.delay()
+    good_ones_still_run(app, add)
+    with pytest.raises(
+        ConfigurationError, match=rf"countdown {countdown}\b.* at most a hundred years".replace("+", r"\+")
+    ):
+        result.get(timeout=1)
+
+
+@pytest.mark.parametrize("countdown", [math.nan, "soon"])
+def test_an_outcome_that_cannot_be_encoded_is_a_failure(app, add, countdown):
+    def bad():
+        raise RetryRequested(None, countdown, None)
+
+    result = app.task(name="bad")(bad).delay()
+    good_ones_still_run(app, add)
+    with pytest.raises(DatabaseError, match="could not be recorded: Retry holds what cannot be written"):
+        result.get(timeout=1)
+
+
+def test_a_policy_that_waits_too_long_waits_for_a_hundred_years(app, add):
+    def bad():
+        raise ValueError
+
+    result = app.task(name="bad", autoretry_for=(ValueError,), default_retry_delay=1e300)(bad).delay()
+    good_ones_still_run(app, add)
+    with app.database.session() as session:
+        row = results.find(session, int(result.id))
+    assert row.state is State.SCHEDULED
+    assert (row.start_time - row.raise_time).days == pytest.approx(36_525, abs=1)
