@@ -13,6 +13,7 @@ from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
 from fbtasks.definition import Request, RetryRequested, Task, running
 from fbtasks.errors import (
+    CommitUncertain,
     ConflictError,
     DatabaseError,
     DatabaseUnavailable,
@@ -24,7 +25,8 @@ from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
 from fbtasks.serialize import Payload, describe_exception
 from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import Session
+from fbtasks.store.session import Session, Transaction
+from fbtasks.store.translate import was_ended
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
@@ -53,8 +55,8 @@ class Runner:
         self._interrupts = interrupts or NoInterrupts()
         self._rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
 
-    def run(self, claim: Claim, connection: Any = None) -> Finished:
-        """Runs the task to its end. A coroutine function gets an event loop of its own."""
+    def run(self, claim: Claim, connection: Any = None, raised: list[BaseException] | None = None) -> Finished:
+        """Runs the task to its end; *raised* gets what it raises. A coroutine function gets a loop of its own."""
         started = clock.monotonic()
         prepared = self.prepare(claim, connection)
         if not isinstance(prepared, Prepared):
@@ -66,6 +68,8 @@ class Runner:
                     if asyncio.iscoroutine(value):
                         value = asyncio.run(self._interrupts.watched(claim.id, value))
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
+                if raised is not None:
+                    raised.append(error)
                 outcome = self.raised(prepared, error)
             else:
                 outcome = self.returned(prepared, value)
@@ -192,8 +196,9 @@ class TransactionalRunner:
         """Runs the task. The flag tells whether the outcome is recorded already.
 
         When the connection is lost the task is given back: its effects are undone, or they were committed together
-        with its outcome, and then the claim is stale. What else the database refuses, such as a commit that a trigger
-        objects to, is the task's own error.
+        with its outcome, and then the claim is stale. But when the database has ended that connection alone, by an
+        administrator's hand or a timeout, it would do so each time: that is the task's own error. So is what else the
+        database refuses, such as a commit that a trigger objects to.
         """
         started = clock.monotonic()
         try:
@@ -209,40 +214,67 @@ class TransactionalRunner:
 
     def _run(self, claim: Claim, session: Session, turn: HostLock) -> tuple[Finished, bool]:
         with session.main_transaction() as transaction:
-            done = self._runner.run(claim, session.connection)
-            if session.connection.is_closed():
-                self.close()
-                if isinstance(done.outcome, Succeeded):
-                    raise TaskDefinitionError(
-                        f"the task {claim.name!r} closed self.connection, so its effects are undone: "
-                        "leave it open, and close only cursors."
-                    )
-                return done, False
-            if not isinstance(done.outcome, Succeeded):
-                transaction.rollback()
-                if not session.alive():
-                    raise DatabaseUnavailable("its connection was lost while it ran.")
-                if done.outcome == Cancelled("stopped"):
-                    self.close()  # this process may be killed next, and must not hold anything then
-                return done, False
             try:
-                with turn.held():
-                    stale = tasks.finish(transaction, self._worker_id(), self._slot, [done])
-                    if stale:
-                        logger.warning(
-                            "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
-                            claim.id,
-                            claim.name,
-                            stale[0].stands,
-                            claim.claim_id,
-                        )
-                        transaction.rollback()  # the effects belong to whoever has it now
-                        return Finished(claim, Released(), done.elapsed), True
-                    transaction.commit("effect")
-            except ConflictError as error:
-                transaction.rollback()
-                return Finished(claim, Retry(0.0, str(error)), done.elapsed), False
+                return self._run_in(transaction, claim, session, turn)
+            except CommitUncertain:  # it may have taken effect
+                raise
+            except DatabaseUnavailable as error:
+                if not self._ended_alone(error):
+                    raise
+                return Finished(claim, self._runner.refused(claim, error)), False
+
+    def _run_in(
+        self, transaction: Transaction, claim: Claim, session: Session, turn: HostLock
+    ) -> tuple[Finished, bool]:
+        raised: list[BaseException] = []
+        done = self._runner.run(claim, session.connection, raised)
+        if session.connection.is_closed():
+            self.close()
+            if isinstance(done.outcome, Succeeded):
+                raise TaskDefinitionError(
+                    f"the task {claim.name!r} closed self.connection, so its effects are undone: "
+                    "leave it open, and close only cursors."
+                )
+            return done, False
+        if not isinstance(done.outcome, Succeeded):
+            transaction.rollback()
+            try:
+                session.ping()
+            except DatabaseUnavailable as error:
+                if not self._ended_alone(error, *raised):
+                    raise
+            if done.outcome == Cancelled("stopped"):
+                self.close()  # this process may be killed next, and must not hold anything then
+            return done, False
+        try:
+            with turn.held():
+                stale = tasks.finish(transaction, self._worker_id(), self._slot, [done])
+                if stale:
+                    logger.warning(
+                        "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
+                        claim.id,
+                        claim.name,
+                        stale[0].stands,
+                        claim.claim_id,
+                    )
+                    transaction.rollback()  # the effects belong to whoever has it now
+                    return Finished(claim, Released(), done.elapsed), True
+                transaction.commit("effect")
+        except ConflictError as error:
+            transaction.rollback()
+            return Finished(claim, Retry(0.0, str(error)), done.elapsed), False
         return done, True
+
+    def _ended_alone(self, *errors: BaseException) -> bool:
+        """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""
+        self.close()
+        if not any(map(was_ended, errors)):
+            return False
+        try:
+            self._open()
+        except DatabaseError:
+            return False
+        return True
 
     def _open(self) -> tuple[Session, HostLock]:
         if self._session is None or self._turn is None:

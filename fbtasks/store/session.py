@@ -207,12 +207,19 @@ class Session:
         taken, self.conflicts = self.conflicts, 0
         return taken
 
-    def alive(self) -> bool:
-        """Whether the database still answers on this connection."""
+    def ping(self) -> None:
+        """Raises :class:`DatabaseUnavailable` unless the database still answers on this connection."""
         try:
             with self.watched():
                 self.connection._att.ping()
-        except Exception:  # noqa: BLE001  # whatever it is, the connection is of no use
+        except Exception as error:  # whatever it is, the connection is of no use
+            raise DatabaseUnavailable(f"the connection was lost: {error}") from error
+
+    def alive(self) -> bool:
+        """Whether the database still answers on this connection."""
+        try:
+            self.ping()
+        except DatabaseUnavailable:
             return False
         return True
 

@@ -27,6 +27,8 @@ _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544
 _LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}
 # Handles that the library no longer knows: what they stood for went with the connection.
 _HANDLE: Final = {335544324, 335544332, 335544485}
+# A connection that was killed by name, or had been idle for too long.
+_ENDED: Final = {335545130, 335545131}
 _IN_USE: Final = 335544453
 _METADATA: Final = 335544351
 _INSTANCE: Final = {335545068, _IN_USE}
@@ -75,6 +77,17 @@ def _is_drivers(error: Exception, connecting: bool) -> bool:
     if isinstance(error, OSError):
         return connecting and error.errno is not None
     return type(error).__module__.partition(".")[0] in _DRIVERS
+
+
+def was_ended(error: BaseException | None) -> bool:
+    """Whether *error*, or what led to it, says that the database ended this one connection on purpose."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if _ENDED.intersection(getattr(error, "gds_codes", None) or ()):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @contextmanager

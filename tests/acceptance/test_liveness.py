@@ -109,6 +109,25 @@ SOURCE = """
             cursor.execute("INSERT INTO NOTE VALUES (1)")
         note("closed")
 
+    def cut_off(self, caught=False):
+        note("cut off")
+        with self.connection.cursor() as cursor:
+            cursor.execute("INSERT INTO NOTE VALUES (1)")
+            (number,) = cursor.execute("SELECT CURRENT_CONNECTION FROM RDB$DATABASE").fetchone()
+        with app.connect() as other:
+            other.execute_immediate(f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
+            other.commit()
+        if not caught:
+            self.connection.execute_immediate("DELETE FROM NOTE")
+
+    @app.task(bind=True, transactional=True, max_retries=0)
+    def cut_off_once(self, caught):
+        cut_off(self, caught)
+
+    @app.task(bind=True, transactional=True, max_retries=1, autoretry_for=(Exception,), default_retry_delay=0)
+    def cut_off_twice(self, caught):
+        cut_off(self, caught)
+
     def leave(request, value):
         sys.exit("from a hook")
 
@@ -540,6 +559,21 @@ def test_a_transactional_task_that_closes_its_connection_fails(project, producer
     assert ledger()[0] == "closed"
     assert ledger()[1].startswith("effect 2")
     assert rows(producer, "SELECT N FROM NOTE") == [(2,)]
+
+
+@pytest.mark.parametrize("pool", ["processes", "solo"])
+@pytest.mark.parametrize("caught", [False, True])
+def test_a_transactional_task_whose_connection_is_killed_each_time_fails(project, producer, ledger, pool, caught):
+    project.worker("-c", "1", "--pool", pool)
+    for tries, name in enumerate(["proj.cut_off_once", "proj.cut_off_twice"], 1):
+        before = len(ledger())
+        cut = producer.send_task(name, (caught,))
+        with pytest.raises(Exception, match="Killed by database administrator"):
+            cut.get(timeout=20)
+        assert len(ledger()) - before == tries
+    producer.send_task("proj.effect", (2,)).get(timeout=20)
+    assert rows(producer, "SELECT N FROM NOTE") == [(2,)]
+    assert rows(producer, "SELECT TRY_COUNT, CRASH_COUNT FROM QUEUE_HISTORY ORDER BY ID") == [(1, 0), (2, 0), (1, 0)]
 
 
 @pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
