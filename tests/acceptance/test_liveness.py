@@ -285,7 +285,8 @@ def test_what_a_worker_claims_while_it_is_buried_stays_its_own(project, producer
     wait_for(ledger)
     execute(producer, "DELETE FROM QUEUE_WORKER")  # as if it had been buried just before this claim was committed
     wait_for(lambda: "it registers again" in project.logs())
-    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK T JOIN QUEUE_WORKER W ON W.ID = T.WORKER_ID") == 1
+    kept = "SELECT COUNT(*) FROM QUEUE_TASK T JOIN QUEUE_WORKER W ON W.ID = T.WORKER_ID"
+    wait_for(lambda: one(producer, kept) == 1)
     assert result.get(timeout=30) == "slow"
     assert len(ledger()) == 1
     worker.terminate()

@@ -200,7 +200,7 @@ COPY = """
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_finished_row_that_is_copied_back_runs_again(app, add, fails):
+def test_a_finished_row_that_is_copied_back_runs_again_and_ends_as_a_failure(app, add, fails):
     broken = [fails]
 
     @app.task(name="again", max_retries=0)
@@ -214,11 +214,10 @@ def test_a_finished_row_that_is_copied_back_runs_again(app, add, fails):
     broken[0] = not fails
     execute(app, COPY)
     good_ones_still_run(app, add)
-    assert result.status == ("SUCCESS" if fails else "FAILURE")
-    assert rows(app, "SELECT NAME, ERROR_TYPE FROM QUEUE_HISTORY ORDER BY ID") == [
-        ("again", None if fails else "builtins.ValueError"),
-        ("add", None),
-    ]
+    assert result.status == "FAILURE"
+    (again, error), added = rows(app, "SELECT NAME, ERROR_TYPE FROM QUEUE_HISTORY ORDER BY ID")
+    assert (again, added) == ("again", ("add", None))
+    assert error == ("fbtasks.errors.DatabaseError" if fails else "builtins.ValueError")
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK") == [(0,)]
 
 

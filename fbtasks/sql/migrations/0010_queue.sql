@@ -748,7 +748,6 @@ BEGIN
                 -- As QUEUE_BURY_V1, which reads the row three times: that would cost half as much again.
                 IF (WORKER IS NULL) THEN
                     SELECT W.NAME FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID INTO :WORKER;
-                DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
                 INSERT INTO QUEUE_HISTORY (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
                     FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY, UNIQUE_KEY, GROUP_ID,
                     CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
