@@ -62,7 +62,7 @@ def executor(request, project, monkeypatch):
     yield executor
     executor.stop()
     app.close()
-    monkeypatch.delitem(sys.modules, "proj")
+    del sys.modules["proj"]
 
 
 def claim(number, name="nap", *arguments):
