@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import sys
 import time
 
@@ -130,7 +131,7 @@ def test_a_large_payload_needs_no_folder_for_temporary_files(project):
     producer = FBTasks("producer", project.url)
     project.worker("-c", "1")
     assert producer.send_task("proj.size", ("x" * 30_000,)).get(timeout=30) == 30_000
-    folder.rmdir()
+    shutil.rmtree(folder)
     assert producer.send_task("proj.size", ("x" * 30_000,)).get(timeout=30) == 30_000
     producer.close()
 
