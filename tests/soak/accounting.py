@@ -243,6 +243,17 @@ def reason_of(
     return None
 
 
+def began_while_stopped(run: TaskRun, books: Ledgers, rules: Rules) -> bool:
+    """Whether a child began *run* while its worker was stopped: the claim may have been another worker's by then."""
+    return any(
+        fault.what == "SIGSTOP"
+        and fault.target in run.place
+        and fault.until - fault.start >= rules.long_stop
+        and fault.start < run.start <= fault.until
+        for fault in books.faults
+    )
+
+
 def second_runs(books: Ledgers, rules: Rules) -> tuple[Counter[str], list[Violation]]:
     """Every run after the first takes one reason of an earlier one, or an operator's retry. Gives how often which."""
     found: Counter[str] = Counter()
@@ -270,6 +281,9 @@ def second_runs(books: Ledgers, rules: Rules) -> tuple[Counter[str], list[Violat
             if asked is not None:
                 retries.remove(asked)
                 found["operator"] += 1
+                continue
+            if began_while_stopped(later, books, rules):
+                found["SIGSTOP before it began"] += 1
                 continue
             found["unexplained"] += 1
             violations.append(

@@ -169,6 +169,19 @@ def test_a_stop_longer_than_the_lease_is_a_reason_and_a_short_one_is_none(story)
     assert rules(story, DONE, lease=30) == UNEXPLAINED
 
 
+def test_a_run_that_began_while_its_worker_was_stopped_explains_itself(story):
+    """Another worker had the task by then; a child of the stopped one had been sent it before."""
+    story.enqueued().fault(2, "SIGSTOP", until=7).ran(5, 5.5, pid=21, worker=20).ran(6, 6.5)
+    assert rules(story, DONE, lease=3, embedded=False) == []
+    assert reasons(story, lease=3, embedded=False) == {"SIGSTOP before it began": 1}
+    assert rules(story, DONE, lease=30, embedded=False) == UNEXPLAINED
+
+
+def test_but_not_when_it_began_after_the_stop(story):
+    story.enqueued().fault(2, "SIGSTOP", until=7).ran(5, 5.5, pid=21, worker=20).ran(7.5, 8)
+    assert rules(story, DONE, lease=3, embedded=False) == UNEXPLAINED
+
+
 def test_a_long_stop_of_another_is_a_reason_only_where_engines_share_locks(story):
     story.enqueued().ran(1, 8).fault(2, "SIGSTOP", 30, until=7).ran(6, 6.5, pid=21, worker=20)
     assert rules(story, DONE, lease=3, embedded=True) == []
