@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fbtasks.states import State
 
 When = datetime | timedelta | None
 """A moment in UTC, a span from the database's now, or neither."""
+LONGEST: Final = timedelta(days=36_525)
+"""A hundred years: the most that a countdown, an expiry or the wait for the next try may be."""
 
 
 class Call(NamedTuple):

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from fbtasks import clock
-from fbtasks.call import Call, When
+from fbtasks.call import LONGEST, Call, When
 from fbtasks.config import check_queue_name
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
 from fbtasks.retry import RetryPolicy
@@ -410,10 +410,6 @@ def start_of(countdown: float | None, eta: datetime | None, app: FBTasks) -> Whe
     if eta is not None:
         return as_moment("eta", eta, app)
     return None
-
-
-LONGEST: Final = timedelta(days=36_525)
-"""A hundred years: the most that a countdown or an expiry may be."""
 
 
 def as_span(what: str, value: float | timedelta) -> timedelta:

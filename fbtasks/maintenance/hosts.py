@@ -35,10 +35,8 @@ def is_stopped(pid: int) -> bool:
     return _status(pid)[0] in "Tt"
 
 
-def is_gone(host: str, pid: int, started: int) -> bool:
-    """Whether a process of *this* host has ended. False for one of another host: nothing is known of it."""
-    if host != host_name():
-        return False
+def is_gone(pid: int, started: int) -> bool:
+    """Whether a process of this host has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -97,8 +97,9 @@ class Watch:
     def suspects(self, neighbours: Iterable[Neighbour]) -> list[Suspect]:
         """Those of the *neighbours* that the last heartbeat told of who are to be put to the database."""
         found = []
+        here = hosts.host_name()
         for neighbour in neighbours:
-            gone = hosts.is_gone(neighbour.host, neighbour.pid, neighbour.pid_start)
+            gone = neighbour.host == here and hosts.is_gone(neighbour.pid, neighbour.pid_start)
             credit = self._pauses.within(neighbour.silence)
             if gone or neighbour.silence - credit >= neighbour.lease / SHARE:
                 found.append(Suspect(neighbour, gone, credit))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.call import (
+    LONGEST,
     Call,
     Cancelled,
     Claim,
@@ -35,8 +36,6 @@ INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
 SHORT: Final = (b"D", b"L", b"P")
 """Kinds of outcomes that carry no values."""
-LONGEST_DELAY: Final = 36_525 * 86_400.0
-"""The longest that a task waits for its next try, in seconds."""
 _LENGTHS: Final = 36
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -174,7 +173,7 @@ def _outcome_record(
     message = _clip(error[1], 1000, 4000)
     trace = _clip(error[2], 24_000, 24_000)
     kind_of = content_type.encode("ascii")
-    delay_ms = round(min(max(delay, 0.0), LONGEST_DELAY) * 1000)
+    delay_ms = round(min(max(delay, 0.0), LONGEST.total_seconds()) * 1000)
     lengths = b"%015d%04d%04d%05d%03d%05d" % (
         delay_ms, len(error_type), len(message), len(trace), len(kind_of), len(result)
     )  # fmt: skip
