@@ -11,6 +11,7 @@ import click
 import pytest
 
 from fbtasks.cli import main
+from fbtasks.cli.main import COMMANDS
 from fbtasks.definition import TaskOptions
 from fbtasks.states import TRANSITIONS
 
@@ -44,7 +45,9 @@ def test_the_tutorial(tmp_path):
 
 def test_every_command_is_described():
     text = (DOCS / "reference" / "cli.md").read_text()
-    for name, command in main.commands.items():
+    for name, (_, line) in COMMANDS.items():
+        command = main.get_command(click.Context(main), name)
+        assert command.help.partition("\n")[0] == line
         assert f"| `{name}` |" in text
         if isinstance(command, click.Group):
             assert all(f"`{inner}" in text for inner in command.commands)

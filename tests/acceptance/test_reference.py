@@ -27,8 +27,9 @@ def sections(page, level="##"):
 
 def commands(command, path=()):
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            yield from commands(inner, (*path, name))
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), (*path, name))
     else:
         yield " ".join(path), command
 

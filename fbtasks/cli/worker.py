@@ -1,0 +1,83 @@
+"""``fbtasks worker``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import click
+
+from fbtasks.app import FBTasks
+from fbtasks.choices import POOLS
+from fbtasks.importing import import_app
+from fbtasks.maintenance.hosts import host_name
+from fbtasks.version import VERSION
+from fbtasks.worker.consumer import WorkerOptions
+from fbtasks.worker.executors import ChildOptions
+from fbtasks.worker.supervisor import work
+
+
+@click.command()
+@click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", required=True, help="The app whose tasks to run.")
+@click.option("-Q", "--queues", metavar="NAMES", help="Queues to serve, separated by commas; default: the app's.")
+@click.option("-c", "--concurrency", type=click.IntRange(1, 1000), help="Tasks at once; default: the processors.")
+@click.option("--pool", type=click.Choice(POOLS), default="processes", help="Where tasks run.")
+@click.option("-n", "--name", help="The worker's name; default: its pid. The host is added.")
+@click.option(
+    "-l",
+    "--loglevel",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    help="How much to log.",
+)
+@click.option("--burst", is_flag=True, help="Leave when nothing is due.")
+@click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for running tasks when stopped.")
+@click.option("--lease", type=click.FloatRange(3), default=30.0, help="Seconds of silence before others take over.")
+@click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a child process after so many tasks.")
+@click.option("--max-memory-per-child", type=click.IntRange(1), metavar="MIB", help="Replace an idle larger child.")
+def worker(
+    app_path: str,
+    queues: str | None,
+    concurrency: int | None,
+    pool: str,
+    name: str | None,
+    loglevel: str,
+    burst: bool,
+    grace: float,
+    lease: float,
+    max_tasks_per_child: int | None,
+    max_memory_per_child: int | None,
+) -> None:
+    """Run the tasks of an app until stopped."""
+    logging.basicConfig(level=loglevel.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    app = import_app(app_path)
+    app.load()
+    options = WorkerOptions(
+        name=f"{name or os.getpid()}@{host_name().partition('/')[0]}",
+        queues=tuple(app.queues_served() if queues is None else dict.fromkeys(q.strip() for q in queues.split(","))),
+        pool=pool,
+        concurrency=1 if pool == "solo" else concurrency or os.cpu_count() or 1,
+        burst=burst,
+        grace=grace,
+        lease=lease,
+    )
+    children = ChildOptions(
+        max_tasks=max_tasks_per_child,
+        max_memory=None if max_memory_per_child is None else max_memory_per_child * 1024 * 1024,
+    )
+    for queue in options.queues:
+        app.check_queue(queue)
+    _banner(app, options)
+    work(app, app_path, options, loglevel.upper(), children)
+
+
+def _banner(app: FBTasks, options: WorkerOptions) -> None:
+    click.echo(f"fbtasks {VERSION} worker {options.name}", err=True)
+    click.echo(f"  app     {app.name}", err=True)
+    click.echo(f"  url     {app.settings.url}", err=True)
+    click.echo(f"  queues  {', '.join(options.queues)}", err=True)
+    click.echo(f"  pool    {options.pool}, {options.concurrency} at once", err=True)
+    click.echo(f"  tasks   {', '.join(sorted(app.tasks)) or '(none)'}", err=True)
+    for queue in set(options.queues) - set(app.queues_served()):
+        click.echo(f"  note    no task of the app is declared for the queue {queue!r}", err=True)
