@@ -37,10 +37,11 @@ own=$(. /etc/os-release && echo "${ID:-}/${VERSION_CODENAME:-}")
 [ "${own%/*}" = debian ] || cannot "this system is ${own%/*}, not debian"
 own=${own#*/}
 shopt -s nullglob
-sources=(/etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list /etc/apt/sources.list)
-mirror=$(cat "${sources[@]}" 2>/dev/null | awk '
+sources=(/etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list)
+[ ! -f /etc/apt/sources.list ] || sources+=(/etc/apt/sources.list)
+mirror=$(awk '
     /^URIs:/ {print $2; exit}
-    /^deb /  {for (i = 2; i <= NF; i++) if ($i ~ /^[a-z+]+:\/\//) {print $i; exit}}')
+    /^deb /  {for (i = 2; i <= NF; i++) if ($i ~ /^[a-z+]+:\/\//) {print $i; exit}}' "${sources[@]}" 2>/dev/null) || true
 [ -n "$mirror" ] || cannot "no package source is configured"
 
 if [ ! -x "$system/usr/bin/make" ]; then
@@ -82,7 +83,7 @@ done
 rm -f "$box"/etc/apt/sources.list.d/*
 : >"$box/etc/apt/sources.list"
 for file in "${sources[@]}"; do
-    [ ! -f "$file" ] || sed "s/\b$own\b/$suite/g" "$file" >"$box${file/\/etc\/apt\/sources.list//etc/apt/sources.list}"
+    sed "s/\b$own\b/$suite/g" "$file" >"$box$file"
 done
 
 # The mounts are this command's own: they go with it, however it ends.
