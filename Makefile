@@ -9,7 +9,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 help:
 	@echo "make demo   runs two examples with a real worker"
-	@echo "make test   runs the tests"
+	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them)"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
 	@echo "make bench  measures fbtasks and its peers, into docs/benchmarks (QUICK=1 for a small run, ROUNDS=3)"
 	@echo "make lint   runs the linters and the type checker"
@@ -18,9 +18,12 @@ demo: $(VENV)/ready
 	@echo "== Running the demo"
 	@$(BIN)/python examples/demo.py
 
+# Tests wait more than they compute: three to a processor, each process with folders and databases of its own.
+JOBS ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) * 3)); echo $$((n < 12 ? n : 12)))
+TESTS ?=
 test: $(VENV)/ready
-	@echo "== Running the tests"
-	@$(BIN)/python -m pytest
+	@echo "== Running the tests ($(JOBS) side by side)"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 SECONDS ?= 60
 SEED ?=

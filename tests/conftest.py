@@ -1,17 +1,21 @@
 """Fixtures: a fresh database on the real engine for every test, and workers as real processes."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 import time
 import uuid
+from contextlib import closing
 
 import pytest
 
 from fbtasks import FBTasks
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine
+from fbtasks.store.migrate import adopt
+from fbtasks.store.session import Session
 from fbtasks.worker.executors.process import reap
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
@@ -24,16 +28,33 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def lock_directory(tmp_path_factory):
-    """The first database that a process opens fixes its lock directory: let it be one that outlives the tests."""
-    engine.connect(DatabaseURL(database=str(tmp_path_factory.mktemp("first") / "first.fdb")), create=True).close()
+def template(tmp_path_factory):
+    """An embedded database with an empty queue, which tests get a copy of: making one takes ten times as long.
+
+    It is also the first database that this process opens, which fixes its lock directory: that one outlives the tests.
+    """
+    path = tmp_path_factory.mktemp("first") / "first.fdb"
+    app = FBTasks("maker", f"firebird://{path}")
+    app.migrate()
+    app.close()
+    return path
 
 
 @pytest.fixture
-def url(tmp_path):
-    """A fresh database: an embedded file, or one beside that of FBTASKS_TEST_URL on its server."""
+def new_url(tmp_path):
+    """The URL of an embedded file that is not there yet."""
+    return f"firebird://{tmp_path}/queue.fdb"
+
+
+@pytest.fixture
+def url(tmp_path, template):
+    """A database with an empty queue: an embedded file, or one beside that of FBTASKS_TEST_URL on its server."""
     if SERVER is None:
-        yield f"firebird://{tmp_path}/queue.fdb"
+        shutil.copyfile(template, tmp_path / "queue.fdb")
+        url = f"firebird://{tmp_path}/queue.fdb"
+        with closing(Session(engine.connect(DatabaseURL.parse(url)), DatabaseURL.parse(url))) as session:
+            adopt(session)
+        yield url
         return
     base, _, query = SERVER.partition("?")
     text = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")

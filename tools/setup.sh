@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets up a working copy: the libraries that the engine needs, a virtual environment, and the package in it.
+# Sets up a working copy: a virtual environment, the package in it, and the libraries of the system that the engine needs.
 set -eu
 
 say() { echo "== $*"; }
@@ -22,7 +22,6 @@ command -v "$PYTHON" >/dev/null || install_packages python3
     echo "fbtasks needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Try: make PYTHON=python3.12 ..." >&2
     exit 1
 }
-"$PYTHON" -c 'import ctypes; ctypes.CDLL("libtommath.so.1")' 2>/dev/null || install_packages libtommath1
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
 [ -x "$VENV/bin/python" ] || {
     say "Creating the virtual environment $VENV"
@@ -30,3 +29,13 @@ command -v "$PYTHON" >/dev/null || install_packages python3
 }
 say "Installing fbtasks and its test tools into $VENV"
 "$VENV/bin/python" -m pip install -q --disable-pip-version-check -e '.[dev]'
+
+# What apt-get calls the libraries that are missing; that of ICU as an expression, since its package's name holds a version.
+missing=$("$VENV/bin/python" -m fbtasks.store.libraries --apt)
+# shellcheck disable=SC2086  # several words
+[ -z "$missing" ] || install_packages $missing
+
+say "Opening a database with the embedded engine"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+"$VENV/bin/python" -m fbtasks migrate --url "firebird://$folder/setup.fdb" >/dev/null

@@ -56,6 +56,17 @@ def statements(script: str) -> Iterator[str]:
             lines.append(line)
 
 
+def transactions(script: str) -> Iterator[tuple[str, ...]]:
+    """The statements of a script by transaction: each ends with a statement ``COMMIT``, the last with the script."""
+    found: list[str] = []
+    for statement in (*statements(script), "COMMIT"):
+        if statement != "COMMIT":
+            found.append(statement)
+        elif found:
+            yield tuple(found)
+            found = []
+
+
 @cache
 def queries() -> dict[str, str]:
     """The named queries of ``queries.sql``: each begins with a line ``-- name: NAME``."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from fbtasks.errors import ConflictError, DatabaseError, DuplicateKey, ForeignDatabaseError, SchemaError
-from fbtasks.sql import migrations, statements
-from fbtasks.store.session import READ, WAIT, Session
+from fbtasks.sql import migrations, transactions
+from fbtasks.store.session import READ, WAIT, Session, Transaction
 
 _PATIENCE: Final = 20.0
 """Seconds that a migration waits for what others have in use."""
@@ -90,16 +91,21 @@ def migrate(session: Session) -> list[int]:
 
 
 def _apply(session: Session, script: str) -> None:
-    for statement in statements(script):
-        _change(session, statement)
+    for statements in transactions(script):
+        _change(session, statements)
 
 
-def _change(session: Session, statement: str) -> None:
-    """One statement; what another process has in use for a moment is waited for."""
+def _change(session: Session, statements: Sequence[str]) -> None:
+    """Runs one transaction of a migration; what another process has in use for a moment is waited for."""
+
+    def change(transaction: Transaction) -> None:
+        for statement in statements:
+            transaction.script(statement)
+
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            session.run(lambda t: t.script(statement))
+            session.run(change)
             return
         except ConflictError as error:
             if time.monotonic() > deadline:
@@ -111,8 +117,6 @@ def _change(session: Session, statement: str) -> None:
 
 def _take_lock(lock: Session, manager: object) -> None:
     """Locks the first row of QUEUE_SCHEMA; it is written here when whoever made the table has not come to it yet."""
-    from fbtasks.store.session import Transaction
-
     manager.begin()  # type: ignore[attr-defined]  # the driver has no types
     while not Transaction(lock, manager, lock.url).rows("schema_lock", more=" "):
         with suppress(DuplicateKey, ConflictError):

@@ -345,11 +345,11 @@ def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
     other.run(lambda t: t.execute("unregister", 1))
     monkeypatch.setattr(migrate, "_PATIENCE", 0.1)
     with pytest.raises(SchemaError, match=r"QUEUE_UNREGISTER_V1.* is in use.*Stop the workers and programs that do"):
-        migrate._change(session, change)
+        migrate._change(session, [change])
     monkeypatch.setattr(migrate, "_PATIENCE", 20.0)
     timer = threading.Timer(0.3, other.close)
     timer.start()
-    migrate._change(session, change)
+    migrate._change(session, [change])
     timer.join()
     session.close()
 
