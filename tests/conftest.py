@@ -41,19 +41,17 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def new_url(tmp_path):
-    """The URL of an embedded file that is not there yet."""
-    return f"firebird://{tmp_path}/queue.fdb"
+def url(request, tmp_path, template):
+    """A database with an empty queue: an embedded file, or one beside that of FBTASKS_TEST_URL on its server.
 
-
-@pytest.fixture
-def url(tmp_path, template):
-    """A database with an empty queue: an embedded file, or one beside that of FBTASKS_TEST_URL on its server."""
+    With the marker ``no_database`` the embedded file is not there yet.
+    """
     if SERVER is None:
-        shutil.copyfile(template, tmp_path / "queue.fdb")
         url = f"firebird://{tmp_path}/queue.fdb"
-        with closing(Session(engine.connect(DatabaseURL.parse(url)), DatabaseURL.parse(url))) as session:
-            adopt(session)
+        if request.node.get_closest_marker("no_database") is None:
+            shutil.copyfile(template, tmp_path / "queue.fdb")
+            with closing(Session(engine.connect(DatabaseURL.parse(url)), DatabaseURL.parse(url))) as session:
+                adopt(session)
         yield url
         return
     base, _, query = SERVER.partition("?")

@@ -293,6 +293,7 @@ def test_nothing_is_lost_when_a_connected_process_forks(connection, app, url):
     assert count(app, "QUEUE_MSG_CONSUMER") == 0
 
 
+@pytest.mark.no_database
 @pytest.mark.embedded
 def test_a_fork_waits_for_the_first_connection_that_another_thread_makes(url):
     """And its child may connect."""

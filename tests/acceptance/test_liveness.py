@@ -74,7 +74,7 @@ SOURCE = """
             time.sleep(60)
         return "lucky"
 
-    @app.task(bind=True, transactional=True, time_limit=0.7)
+    @app.task(bind=True, transactional=True, time_limit=2)  # it connects in that time, which takes a while on a busy machine
     def stuck_in_a_statement(self):
         with self.connection.cursor() as cursor:
             cursor.execute("UPDATE NOTE SET N = N + 1")

@@ -32,7 +32,18 @@ def test_what_is_built_can_be_installed_and_used(kind, tmp_path):
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
     # What fbtasks depends on comes from the environment of the tests, behind what is installed here.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    run(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", built, cwd=tmp_path)
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        built,
+        cwd=tmp_path,
+    )
 
     folder = tmp_path / "project"
     folder.mkdir()

@@ -61,6 +61,7 @@ def test_a_database_older_than_firebird_5_is_refused(monkeypatch, version, ok):
     assert closed == [1]
 
 
+@pytest.mark.no_database
 @pytest.mark.parametrize("auto", [True, False])
 def test_auto_migrate(url, auto):
     bare = url if url.startswith("firebird:///") else None
@@ -317,6 +318,7 @@ def test_what_the_handler_of_a_signal_raises_inside_the_driver_reaches_the_calle
     holder.close()
 
 
+@pytest.mark.no_database
 @pytest.mark.embedded
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals between threads")
 def test_what_the_handler_of_a_signal_raises_in_the_first_connection_reaches_the_caller(app, interrupt):

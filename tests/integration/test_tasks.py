@@ -384,6 +384,7 @@ def test_a_fork_with_open_connections_is_refused_and_loses_nothing(app, project)
     assert out.split() == ["7", "100"]
 
 
+@pytest.mark.no_database
 @pytest.mark.embedded
 @pytest.mark.parametrize("who", ["app", "FBTasks('b')"])
 def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(project, who):
@@ -450,6 +451,7 @@ def test_two_processes_with_different_temporary_folders_lose_nothing(project, tm
     app.close()
 
 
+@pytest.mark.no_database
 @pytest.mark.embedded
 def test_twenty_processes_start_at_once_on_no_database(project):
     code = "from fbtasks import FBTasks\nFBTasks('a').task(name='t')(lambda: 1).delay()"

@@ -1,5 +1,8 @@
 """Plain SQL on an app's database."""
 
+from fbtasks.errors import ConflictError
+from fbtasks.store.translate import translate
+
 
 def rows(app, statement, *params):
     """All rows of a query."""
@@ -13,7 +16,15 @@ def one(app, statement):
 
 
 def execute(app, statement, *params):
-    """Runs a statement and commits."""
+    """Runs a statement and commits; again when another transaction was in its way, such as a heartbeat's."""
     with app.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(statement, params)
-        connection.commit()
+        while True:
+            try:
+                cursor.execute(statement, params)
+                connection.commit()
+            except Exception as error:
+                connection.rollback()
+                if not isinstance(translate(error), ConflictError):
+                    raise
+            else:
+                return

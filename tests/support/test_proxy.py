@@ -137,13 +137,13 @@ def test_a_frozen_proxy_can_be_cut_and_closed(client, proxy):
 
 
 def test_a_server_that_is_away_looks_like_a_reset():
-    with closing(socket.create_server(("127.0.0.1", 0))) as unused:
-        port = unused.getsockname()[1]
-    with (
-        Proxy("127.0.0.1", port) as proxy,
-        closing(socket.create_connection(("127.0.0.1", proxy.port), timeout=5)) as client,
-        pytest.raises(ConnectionResetError),
-    ):
-        client.sendall(b"x")
-        client.recv(10)
-        raise ConnectionResetError
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # kept, so that no other program listens there meanwhile
+        with (
+            Proxy("127.0.0.1", unused.getsockname()[1]) as proxy,
+            pytest.raises(ConnectionResetError),  # while it connects already, when this thread is slow
+            closing(socket.create_connection(("127.0.0.1", proxy.port), timeout=5)) as client,
+        ):
+            client.sendall(b"x")
+            client.recv(10)
+            raise ConnectionResetError
