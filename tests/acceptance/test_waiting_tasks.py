@@ -57,7 +57,7 @@ def test_nothing_waits_behind_a_long_task_while_another_executor_is_free(project
     if task == "hold_the_lock" and pool != "processes":
         pytest.skip("its executors share one interpreter")
     send(producer, "short", 60)  # the worker learns how short they are
-    producer.send_task(f"proj.{task}", (8,))
+    producer.send_task(f"proj.{task}", (60,))  # the test does not wait for it
     send(producer, "short", 300)
     project.worker("-c", "2", "--pool", pool)
     wait_for(lambda: list(project.folder.glob("long-*")))
@@ -68,7 +68,7 @@ def test_nothing_waits_behind_a_long_task_while_another_executor_is_free(project
 
 def test_what_waits_in_a_worker_that_is_busy_for_long_goes_to_another(project, producer, wait_for):
     send(producer, "short", 60)
-    producer.send_task("proj.long", (8,))
+    producer.send_task("proj.long", (60,))
     send(producer, "short", 100)
     project.worker("-c", "1", "-n", "first")
     wait_for(lambda: list(project.folder.glob("long-*")))
