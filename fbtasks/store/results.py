@@ -149,7 +149,7 @@ def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[Q
     serving = serving or {}
     counts: dict[str, dict[str, int]] = {queue: {} for queue in serving}
     oldest: dict[str, datetime] = {}
-    for number, queue, count, earliest in session.read("queues"):
+    for queue, number, count, earliest in session.read("queues"):
         state = State(number)
         counts.setdefault(queue, {})[state.name.lower()] = count
         if state is State.READY:

@@ -169,6 +169,14 @@ def test_ids_of_callers_are_shown_and_every_message_names_the_id_that_was_given(
     )
 
 
+def test_nothing_is_changed_when_an_id_does_not_exist(shop, fb):
+    for command, lists in {"retry": "failed", "discard": "failed", "cancel": "scheduled"}.items():
+        before = fb("inspect", lists, "--json").out
+        known = [str(row["id"]) for row in json.loads(before)]
+        assert "'nosuch'" in fb(command, *known, "nosuch", code=1).err
+        assert [str(row["id"]) for row in json.loads(fb("inspect", lists, "--json").out)] == known
+
+
 def test_cancelling_a_running_task_names_it_and_does_not_count_it_as_cancelled(shop, fb):
     start_running(shop, register_worker(shop), 1)
     assert fb("cancel", "waits").out == "Task waits runs: its worker was asked to stop it.\n"
@@ -337,14 +345,14 @@ def test_what_waits_is_as_old_as_it_could_have_run_whatever_its_eta(app, fb):
     assert re.search(r" 0 +0 +(\d+ m?s)$", fb("inspect", "ready", "--queue", "default").out.splitlines()[1])
 
 
-def test_queues_are_counted_in_one_pass_in_the_order_of_the_index(app):
+def test_queues_are_counted_in_one_pass_over_the_pages(app):
+    """Not in the order of the index, which takes four times as long with 150,000 tasks of many priorities."""
     app.migrate()
     with app.connect() as connection, connection.cursor() as cursor:
         statement = cursor.prepare(queries()["queues"])
         plan = statement.plan
         statement.free()
-    assert "ORDER QUEUE_TASK_CLAIM" in plan
-    assert "SORT" not in plan
+    assert plan == "PLAN SORT (QUEUE_TASK NATURAL)"
 
 
 def test_what_runs_tells_for_how_long_and_what_does_not_run_tells_no_time(shop, fb):
