@@ -225,3 +225,5 @@ class WorkerRow:
     version: str
     running: int
     pid_start: int
+    busy_for: float | None = None
+    """Seconds since it claimed the oldest of the tasks that it runs. None when it runs none."""

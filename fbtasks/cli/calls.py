@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, database_options, find
-from fbtasks.errors import ConfigurationError, FBTasksError
+from fbtasks.app import FBTasks
+from fbtasks.call import Stored
+from fbtasks.cli import render
+from fbtasks.cli.escapes import say
+from fbtasks.cli.options import DatabaseArgs, database_options, find, json_option
+from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout
+from fbtasks.states import State
+from fbtasks.store import results
 
 
 def _json_argument(text: str, kind: type, what: str) -> Any:
@@ -30,9 +36,10 @@ def _json_argument(text: str, kind: type, what: str) -> Any:
 @click.option("--countdown", type=float, help="Seconds to wait before it may start.")
 @click.option("--task-id", help="An id of your own; one id is enqueued once.")
 @database_options
+@json_option
 def call(
     name: str, args_text: str, kwargs_text: str, queue: str | None, priority: int | None, countdown: float | None,
-    task_id: str | None, url: str | None, app_path: str | None,
+    task_id: str | None, url: str | None, app_path: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Enqueue a task by its name and print its id."""
     args = _json_argument(args_text, list, "--args")
@@ -41,30 +48,73 @@ def call(
     app = DatabaseArgs(url, app_path).app()
     try:
         sent = app.send_task(name, args, kwargs, **{k: v for k, v in given.items() if v is not None})
+        number = _number(app, sent.id) if as_json else None
     finally:
         app.close()
     if sent.duplicate:
-        click.echo(f"task_id {sent.id!r} was enqueued before; nothing was enqueued.", err=True)
-    click.echo(sent.id)
+        say(f"task_id {sent.id!r} was enqueued before; nothing was enqueued.", err=True)
+    if as_json:
+        render.as_json({"id": number, "task_id": task_id, "duplicate": sent.duplicate})
+    else:
+        say(sent.id)
+
+
+def _number(app: FBTasks, task_id: str) -> int | None:
+    """The database's number of a task. None when it is another user's task, which this user may not see."""
+    with app.database.session() as session:
+        return results.find_id(session, task_id)
 
 
 @click.command()
 @click.argument("task_id", metavar="ID")
 @click.option("--timeout", type=click.FloatRange(0), default=0.0, help="Seconds to wait for it.")
 @database_options
-def result(task_id: str, timeout: float, url: str | None, app_path: str | None) -> None:
+@json_option
+def result(task_id: str, timeout: float, url: str | None, app_path: str | None, as_json: bool) -> None:
     """Print the result of a task as JSON."""
     app = DatabaseArgs(url, app_path).app()
     try:
         with app.database.session() as session:
             number = find(session, task_id)
-        outcome = app.AsyncResult(number)
         try:
-            value = outcome.get(timeout=timeout)
-        except FBTasksError:
-            raise
+            value = app.AsyncResult(task_id).get(timeout=timeout)
         except Exception as error:
-            raise FBTasksError(f"task {task_id} failed: {type(error).__name__}: {error}") from error
+            state, stored = _what_became(app, number)
+            if as_json and state not in (None, State.SUCCEEDED):  # a result that cannot be read is an error alone
+                render.as_json(_answer(number, state, None, stored))
+            _explain(task_id, state, stored, error)
+            raise
     finally:
         app.close()
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    if as_json:
+        render.as_json(_answer(number, State.SUCCEEDED, value, None))
+    else:
+        render.as_json(value, indent=None)
+
+
+def _what_became(app: FBTasks, number: int) -> tuple[State | None, Stored | None]:
+    with app.database.session() as session:
+        found = results.state(session, number)
+        return None if found is None else found[0], results.outcome(session, number)
+
+
+def _answer(number: int, state: State, value: Any, stored: Stored | None) -> dict[str, Any]:
+    """What ``result --json`` prints."""
+    return {
+        "id": number,
+        "state": state.name.lower(),
+        "result": value,
+        "error_type": None if stored is None else stored.error_type,
+        "error_msg": None if stored is None else stored.error_msg,
+    }
+
+
+def _explain(task_id: str, state: State | None, stored: Stored | None, error: Exception) -> None:
+    """Raises an error that names the task as the user did, and says what to do. Returns when *error* says it better."""
+    if stored is not None and stored.state is State.FAILED:
+        first = render.failure(stored.error_type, stored.error_msg).partition("\n")[0].strip()
+        raise FBTasksError(f"task {task_id} failed: {first} (the traceback: fbtasks inspect task {task_id})") from error
+    if isinstance(error, ResultTimeout) and state is not None and state.live:
+        raise ResultTimeout(
+            f"task {task_id} has not ended: it is {state.name.lower()}. Wait for it with --timeout SECONDS."
+        ) from error

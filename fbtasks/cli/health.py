@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 
 import click
 
 from fbtasks.cli import render
+from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, count, database_options, json_option
 from fbtasks.store import results, workers
 
@@ -20,10 +20,9 @@ def health(url: str | None, app_path: str | None, as_json: bool, max_age: float)
     """Check for monitoring: exit code 1 when a queue is not served or waits too long."""
     with DatabaseArgs(url, app_path).session() as session:
         alive = [worker for worker in workers.listing(session) if worker.lease_left > 0]
-        rows = results.queues(session)
-    served = {queue for worker in alive for queue in worker.queues}
-    now = datetime.now(UTC)
-    problems = [f"queue {row.queue}: no worker serves it" for row in rows if row.queue not in served and row.ready]
+        rows = results.queues(session, workers.serving(alive))
+        now = results.now(session)
+    problems = [f"queue {row.queue}: no worker serves it" for row in rows if row.ready and not row.workers]
     problems += [
         f"queue {row.queue}: a task has waited for {render.span((now - row.waiting_since).total_seconds())}"
         for row in rows
@@ -34,5 +33,5 @@ def health(url: str | None, app_path: str | None, as_json: bool, max_age: float)
     if as_json:
         render.as_json({"healthy": not problems, "problems": problems, "workers": len(alive)})
     else:
-        click.echo("\n".join(problems) or f"healthy: {count(len(alive), 'worker')}")
+        say("\n".join(problems) or f"healthy: {count(len(alive), 'worker')}")
     sys.exit(1 if problems else 0)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from fbtasks.cli.escapes import say
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.version import VERSION
 
@@ -59,14 +60,14 @@ class Commands(click.Group):
         except FBTasksError as error:
             if ctx.params.get("debug"):
                 raise
-            click.echo(f"Error: {error}", err=True)
+            say(f"Error: {error}", err=True)
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
         except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
             raise  # click answers these, a pipe that was closed among them
         except Exception as error:
             if ctx.params.get("debug"):
                 raise
-            click.echo(f"Error: {type(error).__name__}: {error}. With --debug the traceback is shown.", err=True)
+            say(f"Error: {type(error).__name__}: {error}. With --debug the traceback is shown.", err=True)
             ctx.exit(1)
 
 

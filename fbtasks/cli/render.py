@@ -5,18 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fbtasks.call import TaskRow, WorkerRow
+from fbtasks.cli.escapes import say, visible, visible_json, write
 from fbtasks.states import State
 from fbtasks.store.results import QueueRow, StatRow
+
+_GAP: Final = 2
+"""Columns of the screen between two columns of a table."""
+_SHARES: Final = {"name": 2, "line": 3}
+"""The kinds of columns that are cut, and their shares of the width that is left."""
 
 
 def console() -> Console:
@@ -24,44 +30,92 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 80, highlight=False, soft_wrap=False)
 
 
-def as_json(value: Any) -> None:
-    """Prints records as JSON."""
-    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+def as_json(value: Any, indent: int | None = 2) -> None:
+    """Prints records as JSON. A value that JSON does not have becomes text."""
+    narrow = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    write(visible_json(json.dumps(value, indent=indent, ensure_ascii=narrow, default=_plain)))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, State):
-        return value.name.lower()
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.isoformat() if isinstance(value, datetime) else value
+        return as_dict(value)
+    return str(value)
+
+
+def as_dict(record: Any) -> dict[str, Any]:
+    """The fields of a record, with the names of states instead of their numbers."""
+    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return {name: value.name.lower() if isinstance(value, State) else value for name, value in fields.items()}
 
 
 def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) -> None:
-    cells = [["" if cell is None else _escape(str(cell)) for cell in row] for row in rows]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, (title, kind) in enumerate(columns):
-        short = kind in ("number", "word")
-        # What is short keeps its width: an ID that was cut off would be of no use.
-        width = max([cell_len(title), *(cell_len(row[place]) for row in cells)]) if short else None
+    """Prints a table. The kind of a column says what becomes of what is longer than its share of the width.
+
+    "number" and "word" are never cut; "text" is folded; of a "name" the middle is left out; of a "line" only the first
+    line is shown, as far as it fits.
+    """
+    cells = [[_cell(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)] for row in rows]
+    screen = console()
+    widths = _widths(columns, cells, screen.width)
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(title for title, _ in columns))
+    for (title, kind), width in zip(columns, widths, strict=True):
         table.add_column(
-            title, justify="right" if kind == "number" else "left", no_wrap=short, width=width, overflow="fold"
+            title,
+            justify="right" if kind == "number" else "left",
+            no_wrap=kind != "text",
+            width=width,
+            overflow="fold",
         )
     for row in cells:
-        table.add_row(*map(Text, row))
-    screen = console()
+        table.add_row(*(Text(_cut(text, kind, w)) for text, (_, kind), w in zip(row, columns, widths, strict=True)))
+    # What is never cut may need more than there is: then the lines are longer than the terminal is wide.
+    screen.width = max(screen.width, _GAP * (len(columns) - 1) + sum(width or 1 for width in widths))
     with screen.capture() as captured:
         screen.print(table)
     for line in captured.get().splitlines():
-        print(line.rstrip())
+        write(line.rstrip())
 
 
-def _escape(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+def _cell(value: object, kind: str) -> str:
+    text = "" if value is None else str(value)
+    if kind == "line":
+        first, _, more = text.strip().partition("\n")
+        text = f"{first.rstrip()} …" if more else first
+    shown = visible(text.expandtabs(4))
+    return shown if kind == "text" else shown.replace("\n", "\\n")
+
+
+def _widths(columns: Sequence[tuple[str, str]], cells: list[list[str]], room: int) -> list[int | None]:
+    """The width of each column, None where the table decides. Those that are cut share what the others leave."""
+    whole = [
+        max([cell_len(title), *(cell_len(row[place]) for row in cells)]) for place, (title, _) in enumerate(columns)
+    ]
+    widths: list[int | None] = [
+        width if kind in ("number", "word") else None for width, (_, kind) in zip(whole, columns, strict=True)
+    ]
+    shared = [place for place, (_, kind) in enumerate(columns) if kind in _SHARES]
+    left = room - _GAP * (len(columns) - 1) - sum(width or 0 for width in widths)
+    parts = sum(_SHARES[columns[place][1]] for place in shared)
+    # First those that need the smallest part of their share, so that the others get what these leave.
+    for place in sorted(shared, key=lambda place: whole[place] / _SHARES[columns[place][1]]):
+        title, kind = columns[place]
+        width = max(cell_len(title), min(whole[place], left * _SHARES[kind] // parts))
+        widths[place] = width
+        left -= width
+        parts -= _SHARES[kind]
+    return widths
+
+
+def _cut(text: str, kind: str, width: int | None) -> str:
+    """*text* in one line of at most *width* columns, for the kinds that are cut."""
+    if kind not in _SHARES or width is None or cell_len(text) <= width:
+        return text
+    tail = (width - 1) // 2 if kind == "name" else 0
+    head = set_cell_size(text, width - 1 - tail).rstrip()
+    end = set_cell_size(text[::-1], tail)[::-1].lstrip()
+    return f"{head}…{end}"
 
 
 def ago(moment: datetime | None) -> str:
@@ -70,6 +124,11 @@ def ago(moment: datetime | None) -> str:
         return ""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     return f"in {span(-seconds)}" if seconds < 0 else f"{span(seconds)} ago"
+
+
+def since(moment: datetime | None) -> str:
+    """How long it has lasted since then, in one short word."""
+    return "" if moment is None else span(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
 
 
 def span(seconds: float) -> str:
@@ -81,42 +140,82 @@ def span(seconds: float) -> str:
 
 
 def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
-    """A list of tasks in one state."""
+    """A list of tasks in one state, one line for each."""
     if not rows:
-        print(nothing)
+        say(nothing)
         return
-    common = [("ID", "number"), ("NAME", "text"), ("QUEUE", "text"), ("TRIES", "number")]
-    if state is State.FAILED:
-        columns = [*common, ("FAILED", "word"), ("ERROR", "text")]
-        _table(columns, ([*_common(r), ago(r.finish_time), _error(r)] for r in rows))
-    elif state in (State.SUCCEEDED, State.CANCELLED):
-        columns = [*common, ("ENDED", "word"), ("ELAPSED", "word")]
-        reason = state is State.CANCELLED
-        columns += [("REASON", "text")] if reason else []
-        _table(columns, ([*_common(r), ago(r.finish_time), _elapsed(r), *([r.error_msg] * reason)] for r in rows))
-    elif state is State.RUNNING:
-        columns = [*common, ("SINCE", "word"), ("WORKER", "text")]
-        _table(columns, ([*_common(r), ago(r.claim_time), r.worker] for r in rows))
-    else:
-        columns = [*common, ("PRIORITY", "number"), ("START", "word"), ("LAST ERROR", "text")]
-        _table(columns, ([*_common(r), r.priority, ago(r.start_time), r.error_msg] for r in rows))
+    named = any(row.task_id for row in rows)
+    columns = [
+        ("ID", "number"),
+        *([("TASK ID", "name")] * named),
+        ("NAME", "name"),
+        ("QUEUE", "name"),
+        ("TRIES", "number"),
+    ]
+    own, values = _LISTS[state]
+    _table(
+        [*columns, *own],
+        ([r.id, *([r.task_id] * named), r.name, r.queue, r.try_count, *values(r)] for r in rows),
+    )
 
 
-def _common(row: TaskRow) -> list[object]:
-    return [row.id, row.name, row.queue, row.try_count]
+def due(row: TaskRow) -> datetime:
+    """Since when a task could run: it was enqueued then, or its time had come."""
+    return max(row.raise_time, row.start_time)
+
+
+def failure(error_type: str | None, message: str | None) -> str:
+    """An exception as Python names it: its type and its message."""
+    return ": ".join(part for part in ((error_type or "").removeprefix("builtins."), message) if part)
 
 
 def _error(row: TaskRow) -> str:
-    kind = (row.error_type or "").removeprefix("builtins.")
-    return f"{kind}: {row.error_msg}" if kind else row.error_msg or ""
+    return failure(row.error_type, row.error_msg)
 
 
 def _elapsed(row: TaskRow) -> str | None:
     return None if row.elapsed_ms is None else span(row.elapsed_ms / 1000)
 
 
-def task(row: TaskRow, arguments: str, trace: str | None) -> None:
+_Columns = list[tuple[str, str]]
+_LISTS: Final[dict[State, tuple[_Columns, Callable[[TaskRow], list[object]]]]] = {
+    State.FAILED: (
+        [("FAILED", "word"), ("ERROR", "line")],
+        lambda r: [ago(r.finish_time), _error(r)],
+    ),
+    State.SUCCEEDED: (
+        [("ENDED", "word"), ("ELAPSED", "word")],
+        lambda r: [ago(r.finish_time), _elapsed(r)],
+    ),
+    State.CANCELLED: (
+        [("ENDED", "word"), ("ELAPSED", "word"), ("REASON", "line")],
+        lambda r: [ago(r.finish_time), _elapsed(r), r.error_msg],
+    ),
+    State.RUNNING: (
+        [("ELAPSED", "word"), ("WORKER", "name")],
+        lambda r: [_elapsed(r), r.worker],
+    ),
+    State.READY: (
+        [("PRIORITY", "number"), ("WAITING", "word"), ("LAST ERROR", "line")],
+        lambda r: [r.priority, since(due(r)), r.error_msg],
+    ),
+    State.SCHEDULED: (
+        [("PRIORITY", "number"), ("DUE", "word"), ("LAST ERROR", "line")],
+        lambda r: [r.priority, ago(r.start_time), r.error_msg],
+    ),
+    State.PARKED: (
+        [("PRIORITY", "number"), ("PARKED", "word"), ("LAST ERROR", "line")],
+        lambda r: [r.priority, ago(r.claim_time), r.error_msg],
+    ),
+}
+"""The columns of each list behind those that all have, and their values."""
+
+
+def task(row: TaskRow, arguments: str, result: str | None, trace: str | None) -> None:
     """One task, whole."""
+    error = _error(row)
+    if trace and row.error_msg and row.error_msg in trace:
+        error = error.partition("\n")[0]  # the rest is below
     facts = {
         "ID": row.id,
         "TASK ID": row.task_id,
@@ -127,43 +226,36 @@ def task(row: TaskRow, arguments: str, trace: str | None) -> None:
         "ARGUMENTS": arguments,
         "ENQUEUED": _stamp(row.raise_time),
         "BY": row.enqueued_by,
-        "START": _stamp(row.start_time),
+        "DUE": _stamp(row.start_time),
         "CLAIMED": _stamp(row.claim_time),
         "FINISHED": _stamp(row.finish_time),
         "ELAPSED": _elapsed(row),
-        "TRIES": row.try_count,
+        "TRIES": row.try_count if not row.max_tries else f"{row.try_count} of {row.max_tries}",
         "CRASHES": row.crash_count or None,
         "WORKER": row.worker,
-        "ERROR": _error(row) or None,
+        "RESULT": result,
+        "ERROR": error or None,
     }
     _table([("", "word"), ("", "text")], ((k, v) for k, v in facts.items() if v is not None))
     if trace:
-        print(f"\n{trace.rstrip()}")
+        say(f"\n{trace.rstrip()}")
 
 
 def _stamp(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S %z} ({ago(moment)})"
 
 
-def queues(rows: list[QueueRow], served: set[str]) -> None:
+def queues(rows: list[QueueRow]) -> None:
     """Queues with what is in them."""
     if not rows:
-        print("No queue holds a task.")
+        say("No queue holds a task, and no worker serves one. Start one: fbtasks worker -A MODULE")
         return
     columns = [("QUEUE", "text"), *((t, "number") for t in ("READY", "SCHEDULED", "RUNNING", "PARKED"))]
-    columns += [("OLDEST", "word"), ("WORKERS", "word")]
+    columns += [("WAITING", "word"), ("WORKERS", "word")]
     _table(
         columns,
         (
-            [
-                r.queue,
-                r.ready,
-                r.scheduled,
-                r.running,
-                r.parked,
-                ago(r.waiting_since),
-                "yes" if r.queue in served else "none",
-            ]
+            [r.queue, r.ready, r.scheduled, r.running, r.parked, since(r.waiting_since), r.workers or "none"]
             for r in rows
         ),
     )
@@ -172,13 +264,24 @@ def queues(rows: list[QueueRow], served: set[str]) -> None:
 def workers(rows: list[WorkerRow]) -> None:
     """Workers that are registered."""
     if not rows:
-        print("No worker is registered.")
+        say("No worker is registered. Start one: fbtasks worker -A MODULE")
         return
-    columns = [("ID", "number"), ("NAME", "text"), ("PID", "number"), ("POOL", "word"), ("RUNNING", "number")]
+    columns = [("NAME", "text"), ("PID", "number"), ("POOL", "word"), ("RUNNING", "word"), ("LONGEST", "word")]
     columns += [("QUEUES", "text"), ("HEARTBEAT", "word")]
     _table(
         columns,
-        ([r.id, r.name, r.pid, f"{r.pool} {r.concurrency}", r.running, " ".join(r.queues), _health(r)] for r in rows),
+        (
+            [
+                r.name,
+                r.pid,
+                r.pool,
+                f"{r.running} of {r.concurrency}",
+                None if r.busy_for is None else span(r.busy_for),
+                " ".join(r.queues),
+                _health(r),
+            ]
+            for r in rows
+        ),
     )
 
 
@@ -215,13 +318,13 @@ def stats(rows: list[StatRow], live: list[QueueRow]) -> None:
 def benchmark(found: dict[str, Any]) -> None:
     """The figures of a run of the benchmark, and what they say of the targets."""
     for name, value in found["machine"].items():
-        print(f"{name:16} {value}")
-    print()
+        say(f"{name:16} {value}")
+    say("")
     _table(
         [("FIGURE", "text"), ("VALUE", "number"), ("UNIT", "word")],
         [(figure["label"], amount(figure["value"]), figure["unit"]) for figure in found["figures"]],
     )
-    print()
+    say("")
     _table(
         [("TARGET", "text"), ("WANTED", "text"), ("FOUND", "number"), ("", "text"), ("REACHED", "word")],
         [
@@ -230,7 +333,7 @@ def benchmark(found: dict[str, Any]) -> None:
         ],
     )
     for note in found["notes"]:
-        print(note)
+        say(note)
 
 
 def amount(value: float | None) -> str:

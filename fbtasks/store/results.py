@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +25,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """How much waits and runs in a queue."""
+    """How much waits and runs in a queue, and how many workers serve it."""
 
     queue: str
     ready: int = 0
@@ -32,7 +33,9 @@ class QueueRow:
     running: int = 0
     parked: int = 0
     waiting_since: datetime | None = None
-    """The START_TIME of the oldest ready task."""
+    """The earliest moment at which a task that is ready was both enqueued and due. An ``eta`` of years ago does not
+    count."""
+    workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +144,20 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
     return [_task(row) for row in rows]
 
 
-def queues(session: Session) -> list[QueueRow]:
-    """All queues that hold live tasks."""
-    counts: dict[str, dict[str, int]] = {}
-    with session.transaction(READ) as transaction:
-        for queue, number, count in transaction.rows("queues"):
-            counts.setdefault(queue, {})[State(number).name.lower()] = count
-        oldest = {queue: as_utc(start) for queue, start in transaction.rows("queue_age")}
-    return [QueueRow(queue=queue, waiting_since=oldest.get(queue), **found) for queue, found in sorted(counts.items())]
+def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[QueueRow]:
+    """All queues that hold live tasks, and those in *serving*, which has the number of workers of each queue."""
+    serving = serving or {}
+    counts: dict[str, dict[str, int]] = {queue: {} for queue in serving}
+    oldest: dict[str, datetime] = {}
+    for queue, number, count, earliest in session.read("queues"):
+        state = State(number)
+        counts.setdefault(queue, {})[state.name.lower()] = count
+        if state is State.READY:
+            oldest[queue] = as_utc(earliest)
+    return [
+        QueueRow(queue=queue, waiting_since=oldest.get(queue), workers=serving.get(queue, 0), **found)
+        for queue, found in sorted(counts.items())
+    ]
 
 
 def stats(session: Session, window: timedelta) -> list[StatRow]:

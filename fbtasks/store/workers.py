@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from fbtasks.call import Neighbour, Pulse, WorkerRow
@@ -96,6 +97,11 @@ def unregister(transaction: Transaction, worker_id: int) -> None:
     transaction.execute("unregister", worker_id)
 
 
+def serving(rows: Iterable[WorkerRow]) -> Counter[str]:
+    """How many of the workers serve each queue. One whose lease is over serves none."""
+    return Counter(queue for row in rows if row.lease_left > 0 for queue in row.queues)
+
+
 def listing(session: Session) -> list[WorkerRow]:
     """All registered workers, the oldest first."""
     return [
@@ -114,6 +120,7 @@ def listing(session: Session) -> list[WorkerRow]:
             version=row[11],
             running=row[12],
             pid_start=row[13],
+            busy_for=None if row[14] is None else row[14] / 1000,
         )
         for row in session.read("workers")
     ]

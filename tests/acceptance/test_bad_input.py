@@ -250,7 +250,7 @@ def test_payloads_and_results_that_cannot_be_read(project):
         "the payload cannot be read as application/json",
     ]
     for result, message in zip(broken, said, strict=True):
-        row = json.loads(project.run("inspect", "task", result.id, "--json").stdout)["task"]
+        row = json.loads(project.run("inspect", "task", result.id, "--json").stdout)
         assert (row["state"], row["try_count"]) == ("failed", 1)
         assert message in row["error_msg"]
     with pytest.raises(SerializationError, match=r"task 'proj\.odd': result\['x'\]\[0\] is an object"):
