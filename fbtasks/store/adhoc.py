@@ -56,6 +56,7 @@ class Statements:
         self._write = write
         self._connection: Any = None
         self._manager: Any = None
+        self._was_cancelled = False
         self._connected()
 
     def run(self, sql: str, limit: int | None = None) -> Answer:
@@ -73,6 +74,7 @@ class Statements:
 
     def cancel(self) -> None:
         """Has the database end the statement that runs; from another thread."""
+        self._was_cancelled = True
         with suppress(Exception):  # none runs, or the connection is gone
             watchdog.cancel(self._connection)
 
@@ -98,6 +100,9 @@ class Statements:
         """A transaction: committed at the end of the block, rolled back when it raises."""
         manager = self._connected()
         try:
+            if self._was_cancelled:
+                self._was_cancelled = False
+                watchdog.forget_cancel(self._connection)
             manager.begin()
             try:
                 yield manager
