@@ -260,7 +260,7 @@ class FBTasks:
         It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. Close it.
         """
         self.database.make_ready()
-        return engine.connect(self.settings.url, **options)
+        return self.database.connect(**options)
 
     def migrate(self) -> list[int]:
         """Brings the database's schema up to date. Gives the versions applied now."""

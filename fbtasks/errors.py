@@ -55,6 +55,10 @@ class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached, or the connection to it was lost."""
 
 
+class DatabaseReplaced(DatabaseUnavailable):
+    """The database's file was deleted, or replaced by another one, while this process had it open."""
+
+
 class AuthenticationError(DatabaseError):
     """The server does not accept the user or the password, or grants it too little."""
 

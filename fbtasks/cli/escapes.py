@@ -24,6 +24,11 @@ def visible(text: str) -> str:
     return _OBEYED.sub(lambda match: _escape(match[0]), text.replace("\r\n", "\n"))
 
 
+def visible_line(text: str) -> str:
+    r"""The same on one line: newlines and tabs too are written as ``\n`` and ``\t``."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def visible_json(text: str) -> str:
     """JSON with the same characters escaped as JSON does it. It says the same."""
     return _OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], text)

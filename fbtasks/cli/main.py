@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from fbtasks.cli.escapes import say
-from fbtasks.errors import ConfigurationError, FBTasksError
+from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
 from fbtasks.version import VERSION
 
 COMMANDS: Final = {
@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "health": ("health", "Check for monitoring: exit code 1 when a queue is not served or waits too long."),
     "call": ("calls", "Enqueue a task by its name and print its id."),
     "result": ("calls", "Print the result of a task as JSON."),
+    "sql": ("sql", "Run SQL statements, at a prompt or from a pipe; read-only unless --write."),
     "migrate": ("database", "Create or update the tables of the queue."),
     "adopt": ("database", "Let workers run the tasks of a restored or moved database."),
     "grant": ("database", "Let users of a server enqueue, work or operate, and no more than that."),
@@ -32,9 +33,12 @@ COMMANDS: Final = {
 }
 """The module of each command in this package, and the line that ``--help`` has for it."""
 
+_EXIT_CODES: Final = {ConfigurationError: 2, DatabaseReplaced: 66}
+"""Of errors that do not end with 1; 66 is EX_NOINPUT of ``sysexits.h``."""
+
 
 class Commands(click.Group):
-    """Imports a command when it is used. Turns errors of fbtasks into one message and exit code 1 (2 for wrong use)."""
+    """Imports a command when it is used. Turns errors of fbtasks into one message and exit code (see the reference)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """The names of all commands."""
@@ -61,7 +65,7 @@ class Commands(click.Group):
             if ctx.params.get("debug"):
                 raise
             say(f"Error: {error}", err=True)
-            ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+            ctx.exit(next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
         except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
             raise  # click answers these, a pipe that was closed among them
         except Exception as error:

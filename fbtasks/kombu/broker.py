@@ -65,6 +65,7 @@ class Broker:
     def __init__(self, url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> None:
         self.url = url
         self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
+        self.shared.keep_file()  # what was claimed in one file is not settled in another
         self._publisher = Publisher(self.shared)
         self.transports: WeakSet[Transport] = WeakSet()
         self._attaching = threading.Lock()
@@ -467,13 +468,20 @@ class Broker:
 
 
 def broker_for(url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> Broker:
-    """The broker of this process for *url*; the first caller's options count."""
+    """The broker of this process for *url*; the first caller's options count.
+
+    It is another one when the database's file was replaced: the former lets go of its connections, and its transports
+    have to be connected anew.
+    """
     key = (str(url), url.password, auto_migrate)
     with _lock:
-        broker = _brokers.get(key)
-        if broker is None or broker.shared.inherited:
-            broker = _brokers[key] = Broker(url, lease=lease, auto_migrate=auto_migrate)
-        return broker
+        former = _brokers.get(key)
+        if former is not None and not former.shared.inherited and not former.shared.replaced:
+            return former
+        broker = _brokers[key] = Broker(url, lease=lease, auto_migrate=auto_migrate)
+    if former is not None and not former.shared.inherited:  # its file was deleted or replaced
+        former.close()
+    return broker
 
 
 def close_all() -> None:

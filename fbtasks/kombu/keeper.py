@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import clock
-from fbtasks.errors import DatabaseError, DatabaseUnavailable
+from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseUnavailable
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import messages
 from fbtasks.threads import Background
@@ -94,6 +94,10 @@ class Keeper:
                     self._listener.stop()
                     return
                 self._work()
+            except DatabaseReplaced as error:
+                logger.error("%s What is consumed has to be connected anew.", error)
+                self._lost()
+                return
             except DatabaseUnavailable as error:
                 logger.debug("The database does not answer: %s", error)
                 self._lost()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 from fbtasks.store import engine, grants, migrate
+from fbtasks.store.files import FileIdentity, change, file_of, replaced
 from fbtasks.store.pool import Pool
 from fbtasks.store.session import Session
 
 T = TypeVar("T")
+_TRIES: Final = 5
+"""Openings of a file that is replaced at that very moment."""
+logger = logging.getLogger(__name__)
 
 
 class Database:
@@ -25,6 +30,8 @@ class Database:
         self.url = settings.url
         self._pool: Pool | None = None
         self._ready = False
+        self._file: FileIdentity | None = None
+        self._kept: Callable[[], FileIdentity | None] | None = None
         self._lock = threading.RLock()
 
     @contextmanager
@@ -68,12 +75,67 @@ class Database:
         return self._open()
 
     def _open(self) -> Session:
-        return Session(engine.connect(self.url), self.url)
+        return Session(self.connect(), self.url)
+
+    def connect(self, *, create: bool = False, **options: Any) -> Any:
+        """A connection of the driver's, to the file that the others are to. Every connection is opened here.
+
+        Raises :class:`DatabaseReplaced` when another file is there by now, or none.
+        """
+        if not self.url.embedded:
+            return engine.connect(self.url, create=create, **options)
+        for _ in range(_TRIES):
+            before = self._expect(file_of(self.url))
+            connection = engine.connect(self.url, create=create, **options)
+            found = file_of(self.url)
+            if found is not None and found == (before or found):
+                self._file = found
+                return connection
+            connection.close()  # to which of the two it is cannot be told
+        raise replaced(self.url, found)
+
+    def _expect(self, found: FileIdentity | None) -> FileIdentity | None:
+        """*found* itself, unless connections are to be to another file."""
+        expected = self._file if self._kept is None else self._kept() or self._file
+        if expected is not None and found != expected:
+            raise replaced(self.url, found)
+        return found
+
+    def keep_file(self, file: Callable[[], FileIdentity | None] = lambda: None) -> None:
+        """Has all connections be to one file, for who works on what was claimed there: the first, or what *file* gives.
+
+        Without this a file that was replaced is followed: connections to the old one are given up when they are idle.
+        """
+        self._kept = file
+
+    @property
+    def file(self) -> FileIdentity | None:
+        """The file that the connections are to; None before the first, and for a database on a server."""
+        return self._file
+
+    def check_file(self) -> None:
+        """Raises :class:`DatabaseReplaced` when the file of the connections is not the one at its path any more."""
+        if self._file is not None and (found := file_of(self.url, self._file)) != self._file:
+            raise replaced(self.url, found)
+
+    def _follow_file(self) -> None:
+        """Gives up the connections to a file that was deleted or replaced, so that the one that is there is opened."""
+        if self._file is None or (found := file_of(self.url, self._file)) == self._file:
+            return
+        if self._kept is not None:
+            raise replaced(self.url, found)
+        with self._lock:
+            if self._file not in (None, file_of(self.url, self._file)):  # no other thread was first
+                logger.warning("%s: connecting anew.", change(self.url, found))
+                self.close()
+                self._file, self._ready = None, False
 
     def make_ready(self) -> None:
         """Creates and migrates the database where the settings say so, else checks its schema. Once."""
         engine.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
+            self._follow_file()
+        if self._is_ready():
             return
         with engine.opening(), self._lock:
             if self._is_ready():  # another thread was first
@@ -93,6 +155,7 @@ class Database:
 
     def migrate(self) -> list[int]:
         """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
+        self._follow_file()
         session = self._create() if self._missing() else self._open()
         try:
             return self._migrate(session)
@@ -112,7 +175,7 @@ class Database:
         return self.url.embedded and not engine.database_exists(self.url)
 
     def _create(self) -> Session:
-        return Session(engine.connect(self.url, create=True), self.url)
+        return Session(self.connect(create=True), self.url)
 
     def close(self) -> None:
         """Closes the pooled connections; the next use opens new ones."""

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from weakref import WeakSet
 
 from fbtasks.config import Settings
-from fbtasks.errors import DuplicateKey
+from fbtasks.errors import DatabaseReplaced, DuplicateKey
 from fbtasks.store import zombies
 from fbtasks.store.database import Database
 from fbtasks.store.hostlock import HostLock
@@ -54,6 +54,19 @@ class SharedDatabase:
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that this object serves."""
         return os.getpid() != self._pid
+
+    def keep_file(self) -> None:
+        """Has all connections be to one file; see :meth:`Database.keep_file`."""
+        self._database.keep_file()
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the file of the connections is not the one at its path any more."""
+        try:
+            self._database.check_file()
+        except DatabaseReplaced:
+            return True
+        return False
 
     def around_fork(self, detach: Callable[[], None], attach: Callable[[], None]) -> None:
         """Has *detach* called before a fork for which all is quiet, and then *attach* after it in the parent."""

@@ -31,8 +31,11 @@ _HANDLE: Final = {335544324, 335544332, 335544485}
 _ENDED: Final = {335545130, 335545131}
 _IN_USE: Final = 335544453
 _METADATA: Final = 335544351
-_INSTANCE: Final = {335545068, _IN_USE}
+# "Database already opened with engine instance, incompatible with current": the lock on the file is another engine's.
+_OTHER_ENGINE: Final = {335545107}
 _FILE: Final = {335544344, 335544375}
+_READ_ONLY: Final = {335544361}
+_CANCELLED: Final = {335544794}
 _DRIVERS: Final = {"firebird", "builtins", "ctypes", "decimal", "struct"}
 """Where the errors that the driver raises come from: beside its own, those of what it converts values with."""
 
@@ -62,10 +65,14 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         return DuplicateKey(text)
     if {_METADATA, _IN_USE} <= codes:
         return ConflictError(text)
-    if codes & _INSTANCE:
-        return EngineError(
-            f"{where} is open in another engine. Connect with app.connect(), or close the other program. ({text})"
+    if codes & _OTHER_ENGINE:
+        return DatabaseUnavailable(
+            f"{where} is open in the engine of another program (isql, FlameRobin, another client library, a Firebird "
+            "server), which keeps all others out: close it there. Beside fbtasks use `fbtasks sql` for statements and "
+            "app.connect() in programs, or put a server in front of the file and use its URL."
         )
+    if _IN_USE in codes:
+        return EngineError(f"{where}: another connection uses what is needed here alone ({text}). Wait for its end.")
     if codes & _FILE:
         return DatabaseUnavailable(f"{where} cannot be opened ({text}). Check the path and its permissions.")
     if codes & _CONFLICT:
@@ -77,6 +84,16 @@ def _is_drivers(error: Exception, connecting: bool) -> bool:
     if isinstance(error, OSError):
         return connecting and error.errno is not None
     return type(error).__module__.partition(".")[0] in _DRIVERS
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether *error* says that something cannot be changed because the transaction is a read-only one."""
+    return not _READ_ONLY.isdisjoint(getattr(error, "gds_codes", None) or ())
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """Whether *error* says that the statement was cancelled, or took longer than its timeout."""
+    return not _CANCELLED.isdisjoint(getattr(error, "gds_codes", None) or ())
 
 
 def was_ended(error: BaseException | None) -> bool:

@@ -56,6 +56,14 @@ def cancel(connection: Any) -> None:
     connection._att.cancel_operation(CancelType.RAISE)
 
 
+def forget_cancel(connection: Any) -> None:
+    """Has the engine forget a :func:`cancel` that came when nothing ran; else it ends the next statement."""
+    from firebird.driver import CancelType
+
+    for kind in (CancelType.DISABLE, CancelType.ENABLE):
+        connection._att.cancel_operation(kind)
+
+
 def abort(connection: Any) -> None:
     """Cuts *connection* on this side; waits on it end with an error."""
     from firebird.driver import CancelType

@@ -256,6 +256,7 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(processName)s %(message)s")
     try:
         app = import_app(app_path)
+        app.database.keep_file(lambda: link.board.database_file)
         app.load()
     except FBTasksError as error:
         link.say(str(error))

@@ -19,7 +19,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Cancelled, Claim, Finished, Parked, Pulse, Released, Stale
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable, SchemaError
+from fbtasks.errors import ConflictError, DatabaseError, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.maintenance.prune import give_up_parked, prune
 from fbtasks.maintenance.rescue import release_orphans
 from fbtasks.notify.listener import WatchedListener
@@ -98,6 +98,8 @@ class Consumer:
         self._stopping = self._killed = False
         self.outdated = False
         """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
+        self.replaced: DatabaseReplaced | None = None
+        """Why this worker drains and is to leave, when the database's file was deleted or replaced."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -143,7 +145,7 @@ class Consumer:
 
     def _register(self) -> None:
         self.membership.register(self._db)
-        self._executor.serve(self.membership.worker_id)
+        self._executor.serve(self.membership.worker_id, self._app.database.file)
 
     def run(self, *, listen: bool = True) -> None:
         """Works until told to stop, with events unless *listen* is false; or, in a burst, until nothing is due."""
@@ -193,7 +195,8 @@ class Consumer:
 
     def _finished(self) -> bool:
         if self._draining_since is not None:
-            idle = not self._executor.busy() and not self._holds_some()
+            lost = self.replaced is not None and self._session is None  # there is no way to record anything
+            idle = not self._executor.busy() and (lost or not self._holds_some())
             return self._killed or idle or self._grace_over()
         if not self._options.burst or self._hungry or self._parked or self._holds_some() or self._executor.busy():
             return False
@@ -425,6 +428,7 @@ class Consumer:
         elif self._listener is not None:
             self._listener.check(self.membership.rhythm.heartbeat)
         self._look_at_schema(pulse)
+        self._look_at_file()
         if not draining:
             self.membership.rescue(self._db)
 
@@ -436,6 +440,26 @@ class Consumer:
                 latest_version(),
             )
             self.outdated = True
+            self._drain()
+
+    def _look_at_file(self) -> None:
+        """Has the worker leave when its connections are to a file that nobody else opens any more."""
+        try:
+            self._app.database.check_file()
+        except DatabaseReplaced as error:
+            self._leave_file(error)
+
+    def _leave_file(self, error: DatabaseReplaced) -> None:
+        if self.replaced is not None:
+            return
+        self.replaced = error
+        logger.critical(
+            "%s This worker claims nothing more, and leaves when its running tasks have ended, in %g s at the latest. "
+            "How they end is recorded in the old file alone.",
+            error,
+            self._options.grace,
+        )
+        if self._draining_since is None:
             self._drain()
 
     def _maintain(self) -> None:
@@ -468,6 +492,10 @@ class Consumer:
             self._settle()
         except SchemaError:
             raise
+        except DatabaseReplaced as error:
+            self._leave_file(error)
+            self._lose(error)
+            return False
         except DatabaseError as error:
             self._lose(error)
             return False
@@ -550,7 +578,7 @@ class Consumer:
             if self._session is not None:
                 self._record()
                 self.membership.leave(self._session)
-            elif self._outcomes:
+            elif self._outcomes and self.replaced is None:
                 logger.error("The database is away; what this worker held runs again when its lease ends.")
         except DatabaseError as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)

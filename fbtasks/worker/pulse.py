@@ -20,6 +20,7 @@ from fbtasks.errors import DatabaseError
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.watch import Watch
 from fbtasks.store.database import Database
+from fbtasks.store.files import FileIdentity
 from fbtasks.store.session import Session
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.board import Board
@@ -31,10 +32,11 @@ from fbtasks.worker.membership import Membership, heartbeat
 class Pulse:
     """The process, as its worker has it. Settings and password go to it over a socket."""
 
-    def __init__(self, settings: Settings, membership: Membership) -> None:
+    def __init__(self, settings: Settings, membership: Membership, file: FileIdentity | None) -> None:
         ours, theirs = socket.socketpair()
         self._board = Board(0)
         self._silence = (0.0, 0.0)
+        self._board.database_file = file
         self.serve(membership.worker_id)
         files = (theirs.fileno(), self._board.file)
         command = [sys.executable, "-m", "fbtasks.worker.pulse", *map(str, (os.getpid(), *files))]
@@ -74,6 +76,7 @@ def main(arguments: list[str]) -> int:
     settings, rhythm = pipe.recv()
     watch, backoff = Watch(rhythm), Backoff()
     database = Database(settings)
+    database.keep_file(lambda: board.database_file)
     session: Session | None = None
     pause = rhythm.heartbeat
     while not pipe.poll(pause):

@@ -23,11 +23,13 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
     """Runs a worker until a signal ends it, or, in a burst, until nothing is due.
 
     When the schema is migrated meanwhile, the process replaces itself by a new one with the same command line. Raises
-    :class:`ForeignDatabaseError` before anything is claimed when the database is a copy.
+    :class:`ForeignDatabaseError` before anything is claimed when the database is a copy, and at its end
+    :class:`DatabaseReplaced` when its file was deleted or replaced.
     """
     consumer = Consumer(app, make_executor(options.pool, app_path, app, options.concurrency, level, children), options)
     previous: dict[signal.Signals, Any] = {}
     robust.leave_when_stuck()
+    app.database.keep_file()
     pulse = None
     try:
         previous = _install(consumer)
@@ -37,7 +39,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
         consumer.open()
         if options.pool == "solo":
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
-            pulse = Pulse(app.settings, consumer.membership)
+            pulse = Pulse(app.settings, consumer.membership, app.database.file)
         consumer.run()
     finally:
         if pulse is not None:
@@ -47,6 +49,8 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
         for number, handler in previous.items():
             signal.signal(number, handler)
         app.close()
+    if consumer.replaced is not None:
+        raise consumer.replaced
     if consumer.outdated:
         logger.info("Starting afresh.")
         os.execv(sys.executable, [sys.executable, "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fbtasks.call import Claim, Finished, Outcome
+from fbtasks.store.files import FileIdentity
 
 
 class Executor(Protocol):
@@ -13,8 +14,8 @@ class Executor(Protocol):
     def start(self) -> None:
         """Begins to make the executor ready."""
 
-    def serve(self, worker_id: int) -> None:
-        """Says as whom the worker is registered, before the first claim and whenever it changes."""
+    def serve(self, worker_id: int, file: FileIdentity | None = None) -> None:
+        """Says as whom the worker is registered, and in which file, before the first claim and whenever it changes."""
 
     def free(self) -> int:
         """How many more claims it takes: to begin at once, and to wait a moment where tasks are short."""

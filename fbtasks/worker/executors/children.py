@@ -15,6 +15,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.interrupts import SOFT, STOP
+from fbtasks.store.files import FileIdentity
 from fbtasks.worker.channel import Ended
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import Limits
@@ -71,6 +72,7 @@ class ChildExecutor:
         self._level = level
         self._options = options or ChildOptions()
         self._worker_id = 0
+        self._file: FileIdentity | None = None
         self._children: list[Child] = []
         self._apart: list[Child] = []
         """Children of one suspect each, and those that are to end when what runs in them has ended."""
@@ -86,11 +88,11 @@ class ChildExecutor:
         """Starts the children. They become free when they have imported the app."""
         self._replenish(clock.monotonic())
 
-    def serve(self, worker_id: int) -> None:
-        """As this worker transactional tasks record their outcomes."""
-        self._worker_id = worker_id
+    def serve(self, worker_id: int, file: FileIdentity | None = None) -> None:
+        """As this worker, and in this file, transactional tasks record their outcomes."""
+        self._worker_id, self._file = worker_id, file
         for child in self._all():
-            child.board.worker_id = worker_id
+            child.board.worker_id, child.board.database_file = worker_id, file
 
     def free(self) -> int:
         """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""
@@ -133,7 +135,7 @@ class ChildExecutor:
         """Sends the claim to the child with the most room; False when it cannot be taken now."""
         run = Run(claim, clock.monotonic(), *self._limits.of(claim))
         if claim.suspect and not self._one:
-            child = Child("processes", self._app_path, self._worker_id, 9_000 + len(self._apart), 1, self._level)
+            child = self._new_child("processes", 9_000 + len(self._apart), 1)
             self._apart.append(child)
         elif len(self._children) == 1 or not claim.suspect:
             child = max(self._children, key=self._room)
@@ -341,7 +343,12 @@ class ChildExecutor:
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._spawn_at:
             slot = min(set(range(1, self._count + 1)) - {child.slot for child in self._children})
-            self._children.append(Child(self._mode, self._app_path, self._worker_id, slot, self._places, self._level))
+            self._children.append(self._new_child(self._mode, slot, self._places))
+
+    def _new_child(self, mode: str, slot: int, places: int) -> Child:
+        child = Child(mode, self._app_path, self._worker_id, slot, places, self._level)
+        child.board.database_file = self._file
+        return child
 
     # Limits
 

@@ -6,6 +6,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Finished, Outcome
 from fbtasks.interrupts import AlarmInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
+from fbtasks.store.files import FileIdentity
 from fbtasks.worker.limits import Limits
 
 
@@ -23,7 +24,7 @@ class SoloExecutor:
     def start(self) -> None:
         """Nothing to start."""
 
-    def serve(self, worker_id: int) -> None:
+    def serve(self, worker_id: int, file: FileIdentity | None = None) -> None:  # noqa: ARG002  # the worker's own
         """As this worker transactional tasks record their outcomes."""
         self._worker_id = worker_id
 

@@ -1,0 +1,230 @@
+"""``fbtasks sql``: statements at a prompt, from the command line or from a pipe, through the engine of fbtasks."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from fbtasks.cli import render
+from fbtasks.cli.escapes import say
+from fbtasks.cli.options import DatabaseArgs, database_options, json_option
+from fbtasks.cli.splitter import Splitter
+from fbtasks.config import DatabaseURL
+from fbtasks.errors import DatabaseUnavailable, FBTasksError
+from fbtasks.store import engine
+from fbtasks.store.adhoc import Answer, Statements
+from fbtasks.threads import Background
+
+_PROMPT: Final = "SQL> "
+_CONTINUED: Final = "CON> "
+_QUIT: Final = frozenset({"quit", "exit", "\\q", ".quit", ".exit"})
+_HELP: Final = frozenset({"help", "?", "\\?", ".help"})
+_TABLES: Final = frozenset({"show tables", "\\d", ".tables"})
+_SECRET: Final = re.compile(r"\bpassword\b", re.IGNORECASE)
+_HISTORY: Final = 1000
+_KILLED: Final = 130
+"""The exit code of a program that Ctrl-C has ended."""
+_TEXT: Final = """\
+A statement ends with ';' and may have several lines. In EXECUTE BLOCK and in the definition of a procedure, function,
+trigger or package it ends behind the END of the body; SET TERM is obeyed as well.
+
+show tables     the tables and views
+help            this text
+quit, exit      leave; so does Ctrl-D
+Ctrl-C          drops what has been typed, or cancels the statement that runs
+
+{rights}"""
+_READS: Final = "Only reading is allowed; with --write the database can be changed."
+_WRITES: Final = "Each statement is committed at once: COMMIT is not needed, and ROLLBACK has nothing to undo."
+
+
+@click.command()
+@click.option("-c", "--command", "statement", metavar="STATEMENT", help="Run this and leave; several are cut at ';'.")
+@click.option("--write", is_flag=True, help="Allow changes; each statement is committed at once.")
+@click.option("--limit", type=click.IntRange(0), default=200, help="Show at most so many rows; 0: all.")
+@json_option
+@database_options
+def sql(statement: str | None, write: bool, limit: int, as_json: bool, url: str | None, app_path: str | None) -> None:
+    """Run SQL statements, at a prompt or from a pipe; read-only unless --write."""
+    where = DatabaseArgs(url, app_path).app().settings.url
+    if not engine.database_exists(where):
+        raise DatabaseUnavailable(f"there is no database at {where.database}.")
+    statements = Statements(where, write=write)
+    show = _Show(limit or None, as_json)
+    try:
+        if statement is not None:
+            _run_all(statement.splitlines(), statements, show)
+        elif sys.stdin.isatty() and sys.stdout.isatty():
+            _Prompt(statements, show, _WRITES if write else _READS).run()
+        else:
+            _run_all(sys.stdin, statements, show)
+    finally:
+        statements.close()
+
+
+class _Show:
+    """Runs statements and prints their answers."""
+
+    def __init__(self, limit: int | None, as_json: bool) -> None:
+        self._limit = limit
+        self._json = as_json
+
+    def run(self, statement: str, statements: Statements) -> None:
+        """Runs one *statement*. Raises :class:`FBTasksError`, and :class:`KeyboardInterrupt` when it was cancelled."""
+        if re.fullmatch(r"COMMIT(\s+WORK)?", statement, re.IGNORECASE):  # the last line of many a script
+            return
+        if " ".join(statement.lower().split()) in _TABLES:
+            answer = _interruptible(statements.tables, statements)
+        else:
+            answer = _interruptible(lambda: statements.run(statement, self._limit), statements)
+        render.answer(answer, as_json=self._json)
+
+
+def _run_all(lines: Any, statements: Statements, show: _Show) -> None:
+    """Runs what *lines* hold, and ends at the first error."""
+    splitter = Splitter()
+    for line in lines:
+        if not splitter.pending and _command(line) in _QUIT:
+            return
+        for statement in splitter.feed(line):
+            if _command(statement) in _QUIT:
+                return
+            show.run(statement, statements)
+    rest = splitter.rest()
+    if rest is not None:
+        show.run(rest, statements)
+
+
+def _command(line: str) -> str:
+    return " ".join(line.strip().rstrip(";").lower().split())
+
+
+def _interruptible(work: Callable[[], Answer], statements: Statements) -> Answer:
+    """*work* in a thread, so that Ctrl-C is heard while the engine is at it. The second one ends this process."""
+    ended: list[Answer | BaseException] = []
+
+    def run() -> None:
+        try:
+            ended.append(work())
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
+            ended.append(error)
+
+    thread = Background(target=run, name="fbtasks-sql")
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        statements.cancel()
+        try:
+            thread.join()
+        except KeyboardInterrupt:  # the engine does not answer
+            os._exit(_KILLED)
+        raise
+    (end,) = ended
+    if isinstance(end, BaseException):
+        raise end
+    return end
+
+
+class _Prompt:
+    """Reads statements from the terminal until it is told to leave."""
+
+    def __init__(self, statements: Statements, show: _Show, rights: str) -> None:
+        self._statements = statements
+        self._show = show
+        self._rights = rights
+        self._splitter = Splitter()
+
+    def run(self) -> None:
+        """Prompts."""
+        say(f"{self._statements.url}\n{self._rights} Statements end with ';'. Try: help")
+        with _history() as remember, _never_stopped(self._statements.url):
+            while True:
+                try:
+                    line = input(_CONTINUED if self._splitter.pending else _PROMPT)
+                    remember(line)
+                    if not self._take(line):
+                        return
+                except KeyboardInterrupt:
+                    click.echo()
+                    self._splitter.clear()
+                except EOFError:
+                    click.echo()
+                    return
+
+    def _take(self, line: str) -> bool:
+        """Does what a *line* says. False when it says to leave."""
+        if not self._splitter.pending:
+            word = _command(line)
+            if word in _QUIT:
+                return False
+            if word in _HELP:
+                click.echo(_TEXT.format(rights=self._rights))
+                return True
+            if word in _TABLES:
+                line = f"{word};"
+        for statement in self._splitter.feed(line):
+            if _command(statement) in _QUIT:
+                return False
+            try:
+                self._show.run(statement, self._statements)
+            except FBTasksError as error:
+                say(f"Error: {error}", err=True)
+                self._splitter.clear()
+                break
+        return True
+
+
+@contextmanager
+def _history() -> Iterator[Callable[[str], None]]:
+    """Line editing, and a history that is kept in a file of the user's own, without lines that name a password."""
+    try:
+        import readline
+    except ImportError:  # Windows
+        yield lambda _: None
+        return
+    path = _history_file()
+    readline.set_auto_history(False)
+    readline.set_history_length(_HISTORY)
+    with suppress(OSError):
+        readline.read_history_file(path)
+
+    def remember(line: str) -> None:
+        if line.strip() and not _SECRET.search(line):
+            readline.add_history(line)
+
+    try:
+        yield remember
+    finally:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            readline.write_history_file(path)
+
+
+def _history_file() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(home) / "fbtasks" / "sql_history"
+
+
+@contextmanager
+def _never_stopped(url: DatabaseURL) -> Iterator[None]:
+    """For the block, Ctrl-Z does nothing on an embedded database.
+
+    A process that is stopped while it has the file open holds up all others that do: the workers would wait.
+    """
+    names = ("SIGTSTP", "SIGTTIN", "SIGTTOU") if url.embedded else ()
+    before = {name: signal.signal(getattr(signal, name), signal.SIG_IGN) for name in names if hasattr(signal, name)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)

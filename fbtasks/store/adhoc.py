@@ -1,0 +1,205 @@
+"""Statements that a user types: each runs in a transaction of its own, which has ended when its answer is given.
+
+Works on any database, also on one without the tables of the queue.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fbtasks.config import DatabaseURL
+from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError
+from fbtasks.sql import queries
+from fbtasks.store import engine, watchdog
+from fbtasks.store.lost import bury
+from fbtasks.store.session import READ
+from fbtasks.store.translate import is_read_only, translate, was_cancelled
+
+_WRITE: Final = bytes((3, 9, 15, 22, 6, 21, 4, 10, 0, 0, 0))
+"""READ COMMITTED READ CONSISTENCY; waits for other transactions for 10 seconds."""
+_SESSION: Final = re.compile(
+    r"SET\s+(ROLE|TRUSTED|STATEMENT|SESSION|TIME|BIND|DECFLOAT|OPTIMIZE)\b|ALTER\s+SESSION\b", re.IGNORECASE
+)
+"""What the engine counts as a change of the schema, and changes this connection alone."""
+_COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+_REFUSED: Final = "this statement would change the database, and `fbtasks sql` only reads: start it with --write."
+_NO_TRANSACTION: Final = (
+    "each statement is a transaction of its own, and is committed when it has run: there is nothing to {what}."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the database answered to a statement."""
+
+    columns: tuple[str, ...] = ()
+    """The names of the columns; empty when the statement gives no rows."""
+    rows: tuple[tuple[Any, ...], ...] = ()
+    """As many rows as were asked for. BLOBs are whole: str, or bytes when they are binary."""
+    total: int | None = 0
+    """How many rows there are. None: more than were asked for, and the rest was not read."""
+    changed: int | None = None
+    """How many rows the statement inserted, updated and deleted. None when that cannot be told."""
+
+
+class Statements:
+    """Runs statements on one connection, which is opened anew when it was lost. Used by one thread at a time."""
+
+    def __init__(self, url: DatabaseURL, *, write: bool) -> None:
+        """Connects. Raises :class:`DatabaseError`; with *write* false each statement that changes something does."""
+        self.url = url
+        self._write = write
+        self._connection: Any = None
+        self._manager: Any = None
+        self._was_cancelled = False
+        self._connected()
+
+    def run(self, sql: str, limit: int | None = None) -> Answer:
+        """Runs *sql* and ends its transaction. Gives at most *limit* rows.
+
+        Where the statement may change something all rows are read, also those behind *limit*: a selectable procedure
+        runs no further than it is read. Raises :class:`DatabaseError`, and nothing of the statement remains then.
+        """
+        with self._transaction() as transaction:
+            return self._answer(transaction, sql, limit)
+
+    def tables(self) -> Answer:
+        """The tables and views of the database."""
+        return self.run(queries()["sql_tables"])
+
+    def cancel(self) -> None:
+        """Has the database end the statement that runs; from another thread."""
+        self._was_cancelled = True
+        with suppress(Exception):  # none runs, or the connection is gone
+            watchdog.cancel(self._connection)
+
+    def close(self) -> None:
+        """Closes the connection; never raises."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            self._manager.close()
+            connection.close()
+        except Exception:  # noqa: BLE001
+            bury(connection)
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = engine.connect(self.url)
+            self._manager = self._connection.transaction_manager(_WRITE if self._write else READ)
+        return self._manager
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """A transaction: committed at the end of the block, rolled back when it raises."""
+        manager = self._connected()
+        try:
+            if self._was_cancelled:
+                self._was_cancelled = False
+                watchdog.forget_cancel(self._connection)
+            manager.begin()
+            try:
+                yield manager
+                manager.commit()
+            except BaseException:
+                with suppress(Exception):  # the first error is the one to tell
+                    manager.rollback()
+                raise
+        except FBTasksError:
+            raise
+        except Exception as error:
+            told = _told(error, self.url)
+            if isinstance(told, DatabaseUnavailable):
+                connection, self._connection = self._connection, None
+                bury(connection)
+            raise told from error
+
+    def _answer(self, transaction: Any, sql: str, limit: int | None) -> Answer:
+        with _cursor(transaction) as cursor:
+            statement = cursor.prepare(sql)
+            try:
+                self._check(int(statement.type), sql)
+                cursor.execute(statement)
+                answer = _rows(cursor, limit, to_end=self._write) if cursor.description else Answer()
+                return Answer(answer.columns, answer.rows, answer.total, _changed(statement))
+            finally:
+                with suppress(Exception):
+                    cursor.close()
+                    statement.free()
+
+    def _check(self, kind: int, sql: str) -> None:
+        """Refuses what has no sense here, and what a read-only transaction does not keep from changing something."""
+        from firebird.driver import StatementType
+
+        what = {
+            StatementType.START_TRANS: "begin",
+            StatementType.COMMIT: "commit",
+            StatementType.ROLLBACK: "roll back",
+            StatementType.SAVEPOINT: "go back to",
+        }.get(StatementType(kind))
+        if what is not None:
+            raise DatabaseError(_NO_TRANSACTION.format(what=what))
+        reads = kind in (StatementType.SELECT, StatementType.SELECT_FOR_UPD, StatementType.EXEC_PROCEDURE)
+        if not (self._write or reads or (kind == StatementType.DDL and _SESSION.match(sql, _begin(sql)))):
+            raise DatabaseError(_REFUSED)
+
+
+@contextmanager
+def _cursor(transaction: Any) -> Iterator[Any]:
+    cursor = transaction.cursor()
+    cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
+    try:
+        yield cursor
+    finally:
+        with suppress(Exception):
+            cursor.close()
+
+
+def _begin(sql: str) -> int:
+    """Where *sql* begins, behind comments."""
+    found = _COMMENTS.match(sql)
+    return found.end() if found else 0
+
+
+def _rows(cursor: Any, limit: int | None, *, to_end: bool) -> Answer:
+    columns = tuple(str(column[0]) for column in cursor.description)
+    rows: list[tuple[Any, ...]] = []
+    total = 0
+    while (row := cursor.fetchone()) is not None:
+        total += 1
+        if limit is None or total <= limit:
+            rows.append(row)
+        elif not to_end:
+            return Answer(columns, tuple(rows), None)
+    return Answer(columns, tuple(rows), total)
+
+
+def _changed(statement: Any) -> int | None:
+    """How many rows *statement* has changed, as the engine counts; None where it does not count."""
+    from firebird.driver.types import ReqInfoCode, StmtInfoCode
+
+    counts = statement.info.get_info(StmtInfoCode.RECORDS)
+    if not counts:
+        return None
+    kinds = (ReqInfoCode.INSERT_COUNT, ReqInfoCode.UPDATE_COUNT, ReqInfoCode.DELETE_COUNT)
+    return sum(int(counts.get(kind, 0)) for kind in kinds)
+
+
+def _told(error: Exception, url: DatabaseURL) -> FBTasksError:
+    """The error for whoever typed the statement, who knows which database it is."""
+    if is_read_only(error):
+        return DatabaseError(_REFUSED)
+    if was_cancelled(error):
+        return DatabaseError("the statement was cancelled, and nothing of it remains.")
+    if isinstance(error, UnicodeError):
+        return DatabaseError(
+            f"a text cannot be converted ({error}): name the character set of the data in the URL, as ?charset=WIN1252."
+        )
+    told = translate(error, url)
+    text = str(error) if type(told) is DatabaseError else str(told)
+    return type(told)(" ".join(text.split()))

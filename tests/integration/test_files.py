@@ -1,0 +1,122 @@
+"""A database's file that is deleted or replaced beneath those who have it open: who follows, and who refuses to."""
+
+import os
+import shutil
+
+import pytest
+
+from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks
+from fbtasks.config import DatabaseURL
+from fbtasks.store.database import Database
+from fbtasks.store.files import FileIdentity, file_of
+from fbtasks.worker.consumer import Consumer, WorkerOptions
+from fbtasks.worker.executors.solo import SoloExecutor
+
+pytestmark = pytest.mark.embedded
+
+
+@pytest.fixture
+def replace(app):
+    """Puts a copy of the database, as it was when this was called first, in place of its file."""
+    path = app.settings.url.database
+
+    def copy():
+        if not os.path.exists(f"{path}.copy"):
+            app.close()  # what is copied is whole
+            shutil.copy(path, f"{path}.copy")
+        else:
+            shutil.copy(f"{path}.copy", f"{path}.new")
+            os.replace(f"{path}.new", path)
+
+    return copy
+
+
+def names(app):
+    with app.connect() as connection, connection.cursor() as cursor:
+        return [name for (name,) in cursor.execute("SELECT NAME FROM QUEUE_TASK ORDER BY ID").fetchall()]
+
+
+def test_a_program_that_only_enqueues_follows_to_the_new_file(app, replace, caplog):
+    app.send_task("first")
+    replace()
+    app.send_task("lost")  # on a connection that stays in the pool
+    replace()
+    app.send_task("second")
+    assert names(app) == ["first", "second"]
+    assert caplog.messages == [f"{app.settings.url.database} was replaced by another file: connecting anew."]
+    os.unlink(app.settings.url.database)
+    app.send_task("third")
+    assert names(app) == ["third"]
+    assert caplog.messages[1:] == [f"{app.settings.url.database} was deleted: connecting anew."]
+
+
+def test_a_connection_that_was_lent_meanwhile_is_not_used_again(app, replace):
+    app.send_task("first")
+    replace()
+    with app.database.session():
+        replace()
+        app.send_task("second")
+    app.send_task("third")
+    assert names(app) == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_who_keeps_a_file_opens_no_other(app, replace, deleted):
+    app.send_task("first")
+    replace()
+    app.database.keep_file()
+    held = app.database.open()
+    app.database.check_file()
+    os.unlink(app.settings.url.database) if deleted else replace()
+    for use in (app.database.check_file, app.database.open, app.connect, app.migrate, lambda: app.send_task("second")):
+        with pytest.raises(DatabaseReplaced, match="was deleted" if deleted else "was replaced by another file"):
+            use()
+    held.ping()  # what is open goes on
+    held.close()
+    assert os.path.exists(app.settings.url.database) != deleted
+    if not deleted:
+        assert names(FBTasks("b", str(app.settings.url))) == ["first"]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_who_is_told_the_file_opens_no_other_from_the_beginning(app, replace, deleted):
+    """A worker's child: it connects when a task needs it, and the file may have been replaced by then."""
+    app.migrate()
+    replace()
+    told = file_of(app.settings.url)
+    child = Database(app.settings)
+    child.keep_file(lambda: told)
+    child.open().close()
+    os.unlink(app.settings.url.database) if deleted else replace()
+    late = Database(app.settings)
+    late.keep_file(lambda: told)
+    for database in (child, late):
+        with pytest.raises(DatabaseReplaced):
+            database.open()
+    assert os.path.exists(app.settings.url.database) != deleted
+
+
+def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
+    app.migrate()
+    replace()
+    app.database.keep_file()
+    options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
+    consumer = Consumer(app, SoloExecutor(app), options)
+    consumer.open()
+    replace()
+    consumer._lose(DatabaseUnavailable("the connection was lost."))
+    consumer.run(listen=False)  # ends by itself
+    consumer.close()
+    assert isinstance(consumer.replaced, DatabaseReplaced)
+    assert "This worker claims nothing more" in caplog.text
+    assert "is back" not in caplog.text
+
+
+def test_what_cannot_be_told_is_no_change(tmp_path):
+    known = FileIdentity(1, 2)
+    unreadable = DatabaseURL(database=f"/{'x' * 5000}")
+    assert file_of(unreadable, known) == known
+    assert file_of(DatabaseURL(database=str(tmp_path / "nosuch" / "q.fdb")), known) is None
+    assert file_of(DatabaseURL(database="x", host="db.example"), known) is None
+    (tmp_path / "q").touch()
+    assert file_of(DatabaseURL(database=str(tmp_path / "q" / "q.fdb")), known) is None
