@@ -1,7 +1,7 @@
 -- What each role may do. One line for each procedure, without its version: it stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
 -- called by another one alone (INSERT, NAME_TASK, BURY, TAKE_BACK, VERDICT, SEVER, WHOSE, and of messages UNBIND_ALL, ERASE,
--- ROUTE, BURY, PROMOTE, STRIKE) is granted to nobody: who could execute it could forge the enqueuer, or bury a task
+-- ROUTE, BURY, EXPIRE, PROMOTE, STRIKE) is granted to nobody: who could execute it could forge the enqueuer, or bury a task
 -- without its claim.
 
 -- To enqueue.

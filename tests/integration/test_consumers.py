@@ -228,6 +228,31 @@ def test_a_sweep_is_done_in_turns(app, url, broker):
         assert states(app) == []
 
 
+MANY_EXPIRED = f"""
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
+        WHILE (I < {10 * messages.BATCH}) DO BEGIN
+            EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_V1('', 'q', 0, NULL, 0, 'x', NULL, NULL) RETURNING_VALUES N, ID;
+            I = I + 1;
+        END END"""
+
+
+def test_a_live_message_behind_many_expired_ones_comes_at_once(app, url, broker):
+    """Each claim takes away a batch of them and no more; it is made again without waiting for an event or a poll."""
+    with kombu.Connection(url) as connection:
+        channel = connection.default_channel
+        queue()(channel).declare()
+        for body in ("first", "second"):
+            execute(app, MANY_EXPIRED)
+            publish(connection, body)
+        assert channel.basic_get("q", no_ack=True).payload == "first"
+        got = []
+        consumer = consume(connection, got, queue())
+        connection.transport.poll_at = connection.transport.polling_interval = float("inf")
+        connection.drain_events(timeout=5)
+        assert got.pop().payload == "second"
+        consumer.cancel()
+
+
 def test_producers_that_come_and_go_leave_one_timer(url):
     before = threading.active_count()
     for _ in range(20):
