@@ -433,11 +433,12 @@ class Broker:
 
     def close(self) -> None:
         """Writes what waits, strikes this process off the consumers and closes the connections."""
-        with self._lock:
-            keeper, self._keeper = self._keeper, None
-            consumer_id, self._consumer_id = self._consumer_id, None
-        if keeper is not None:
+        keeper = self._keeper
+        if keeper is not None:  # first: without a number it would register anew
             keeper.stop()
+        with self._lock:
+            self._keeper = None
+            consumer_id, self._consumer_id = self._consumer_id, None
         self._strike_off(consumer_id)
         self.shared.close()
 

@@ -228,6 +228,63 @@ def test_a_sweep_is_done_in_turns(app, url, broker):
         assert states(app) == []
 
 
+def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, monkeypatch, broker):
+    """Its settlement waits when the process ends, and the keeper flushes once more before it has stopped."""
+    monkeypatch.setattr(keeper, "_GATHER", 60.0)
+    stop = keeper.Keeper.stop
+
+    def flush_and_stop(self):
+        self._broker.flush()
+        stop(self)
+
+    connection, got = kombu.Connection(url), []
+    consume(connection, got, queue())
+    publish(connection, "x")
+    drain(connection, lambda: got)
+    broker.beat()  # so that the keeper itself has nothing to flush for a second
+    got.pop().ack()
+    monkeypatch.setattr(keeper.Keeper, "stop", flush_and_stop)
+    transport.close_all()
+    assert states(app) == []
+    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+
+
+def test_a_keeper_whose_heartbeat_is_due_at_the_end_registers_nobody_anew(app, url, monkeypatch):
+    stop = keeper.Keeper.stop
+
+    def beat_and_stop(self):
+        self._broker.beat()
+        stop(self)
+
+    connection, got = kombu.Connection(url), []
+    consume(connection, got, queue())
+    monkeypatch.setattr(keeper.Keeper, "stop", beat_and_stop)
+    transport.close_all()
+    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+
+
+@pytest.mark.parametrize("struck", [False, True])
+def test_settlements_wait_while_there_is_no_consumer(app, url, broker, struck):
+    """A flush between two registrations does not drop them; of a consumer that was buried they are stale."""
+    connection, got = kombu.Connection(url), []
+    consume(connection, got, queue())
+    publish(connection, "x")
+    drain(connection, lambda: got)
+    number, broker._consumer_id = broker.consumer_id, None
+    got.pop().ack()
+    broker.flush()
+    if struck:
+        broker.shared.use(lambda t: messages.rescue(t, number, gone=True, share=7))
+        assert broker.register() != number
+        broker.flush()
+        assert states(app) == [0]
+    else:
+        broker._consumer_id = number
+        broker.flush()
+        assert states(app) == []
+    connection.release()
+
+
 MANY_EXPIRED = f"""
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
         WHILE (I < {10 * messages.BATCH}) DO BEGIN
