@@ -62,6 +62,13 @@ class Claim(NamedTuple):
     """1 when a worker or a process died while it held this task, 2 when that happened again; 0 once it survived."""
 
 
+class Claims(list[Claim]):
+    """What a claim took."""
+
+    unseen = False
+    """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Succeeded:
     """The task returned. With ``keep`` false nothing of it stays but the count."""

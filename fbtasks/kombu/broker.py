@@ -27,7 +27,7 @@ from fbtasks.maintenance import hosts
 from fbtasks.maintenance.rescue import rescue
 from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import messages
-from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec
+from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec, Taken
 from fbtasks.store.session import READ, Transaction
 from fbtasks.store.shared import SharedDatabase
 
@@ -209,7 +209,7 @@ class Broker:
         """See :meth:`Publisher.publish`."""
         return self._publisher.publish(items)
 
-    def claim(self, queue_id: int, most: int) -> list[Claimed]:
+    def claim(self, queue_id: int, most: int) -> Taken:
         """Claims up to *most* messages; settlements that wait go with it."""
         while True:
             consumer_id = self.register()
@@ -393,12 +393,18 @@ class Broker:
 
     sweeps = False
     """Whether this process is the one that sweeps, as the last heartbeat told."""
+    _swept_up_to = 0
+    """The number of the message up to which the last sweep looked for expired ones."""
 
     def sweep(self) -> bool:
         """Takes away some of what is over, where it is this process's turn. Gives whether there may be more."""
         if self._consumer_id is not None and self._forgotten:
             self._tell_forgotten(self._consumer_id)
-        return self.sweeps and max(self.shared.use_in_turn(messages.sweep)) >= messages.BATCH
+        if not self.sweeps:
+            return False
+        swept = self.shared.use_in_turn(lambda t: messages.sweep(t, self._swept_up_to))
+        self._swept_up_to = swept.last or 0
+        return max(swept.queues, swept.released, swept.expired) >= messages.BATCH
 
     def renew_queues(self) -> dict[str, int]:
         """The numbers of the queues consumed here: one that was deleted and declared again has another one."""
@@ -428,11 +434,12 @@ class Broker:
 
     def close(self) -> None:
         """Writes what waits, strikes this process off the consumers and closes the connections."""
-        with self._lock:
-            keeper, self._keeper = self._keeper, None
-            consumer_id, self._consumer_id = self._consumer_id, None
-        if keeper is not None:
+        keeper = self._keeper
+        if keeper is not None:  # first: without a number it would register anew
             keeper.stop()
+        with self._lock:
+            self._keeper = None
+            consumer_id, self._consumer_id = self._consumer_id, None
         self._strike_off(consumer_id)
         self.shared.close()
 

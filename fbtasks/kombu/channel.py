@@ -337,11 +337,13 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             except BaseException:
                 source.hot = True
                 raise
-            if len(found) >= most:
+            if found.unseen or len(found) >= most:
                 source.hot = True
             if found:
                 self._buffer.extend((claimed, queue) for claimed in found)
                 return
+            if found.unseen:
+                self._transport.wake(set())
 
     def _message(self, claimed: Claimed, consumer_tag: str | None) -> Any:
         """What is delivered; None: it was deleted meanwhile with its queue, or cannot be read."""
@@ -363,6 +365,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if number is None:
             raise _not_found("queue", queue, (60, 70), "Channel.basic_get")
         found = self._broker.claim(number, 1)
+        while found.unseen and not found:
+            found = self._broker.claim(number, 1)
         if not found:
             return None
         try:

@@ -45,20 +45,22 @@ class Settlements:
             self._waiting[:0] = records
 
     def write(self, consumer_id: int | None) -> None:
-        """Writes all, by one thread at a time; without a consumer there is nobody whom they concern any more.
+        """Writes all, by one thread at a time; without a consumer they wait for one.
+
+        The consumer that claimed the messages may be about to write them itself, at its end. Another one changes
+        nothing by them.
 
         One whose row somebody else holds is left for a later time. One that the database refuses is given up, with an
         error in the log. Raises :class:`DatabaseUnavailable`, after which all wait again.
         """
+        if consumer_id is None:
+            return
         now = clock.monotonic()
         with self._lock:
             records, self._waiting = self._waiting, []
             held_up: list[bytes] = []
             if now >= self._again_at:
                 held_up, self._held_up = self._held_up, []
-        if consumer_id is None:
-            self._held_up.clear()
-            return
         try:
             try:
                 for chunk in messages.chunks(records):

@@ -1,7 +1,7 @@
 -- What each role may do. One line for each procedure, without its version: it stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
 -- called by another one alone (INSERT, NAME_TASK, BURY, TAKE_BACK, VERDICT, SEVER, WHOSE, and of messages UNBIND_ALL, ERASE,
--- ROUTE, BURY, PROMOTE, STRIKE) is granted to nobody: who could execute it could forge the enqueuer, or bury a task
+-- ROUTE, BURY, EXPIRE, PROMOTE, STRIKE) is granted to nobody: who could execute it could forge the enqueuer, or bury a task
 -- without its claim.
 
 -- To enqueue.
@@ -31,6 +31,8 @@ GRANT EXECUTE ON PROCEDURE QUEUE_RESCUE TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_CUT TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_ORPHANS TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_FAIL_PARKED TO FBTASKS_WORKER;
+GRANT EXECUTE ON PROCEDURE QUEUE_EXPIRE TO FBTASKS_WORKER;
+GRANT EXECUTE ON PROCEDURE QUEUE_FOLD_STATS TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_PRUNE TO FBTASKS_WORKER, FBTASKS_OPERATOR;
 
 -- To put right what went wrong.

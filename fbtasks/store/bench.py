@@ -16,11 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from fbtasks.call import Call
 from fbtasks.sql import bench_queries
-from fbtasks.store.session import READ, WAIT, Session, Transaction
+from fbtasks.store.session import READ, SNAPSHOT, WAIT, Session, Transaction
 from fbtasks.store.translate import translate
 
-SNAPSHOT: Final = bytes((3, 2, 8, 7))
-"""SNAPSHOT, read only, NO WAIT: a long report that somebody runs beside the workers."""
 CLEAR: Final = 20_000
 """Rows that are taken away in one transaction."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from fbtasks.call import Neighbour
 from fbtasks.store.codec import CHUNK
@@ -27,6 +27,8 @@ OWN_EVENT: Final = "fbtasks:consumer:"
 """With the number of a consumer behind it: posted by its heartbeat."""
 BATCH: Final = 200
 """Rows that a purge or a sweep takes in one transaction."""
+READS: Final = 1_000
+"""Rows that a sweep reads in one transaction, beside the first of each queue, to find expired messages."""
 _RECORD: Final = 39
 
 DONE: Final = b"A"
@@ -99,6 +101,13 @@ class Claimed:
         if kind == DONE and self.message is None:
             kind = DONE_WITH_BODY
         return b"%s%019d%019d" % (kind, self.id, self.claim_id)
+
+
+class Taken(list[Claimed]):
+    """What a claim took."""
+
+    unseen = False
+    """Whether it ended at as many expired messages as one claim may take away: there may be others behind them."""
 
 
 def declare_exchange(
@@ -218,13 +227,14 @@ def _pack(item: Publication) -> bytes:
 
 def claim(
     transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int, most: int, settled: bytes
-) -> list[Claimed] | None:
+) -> Taken | None:
     """Settles *settled*, then claims up to *most* messages. None when the consumer is not registered."""
-    found: list[Claimed] = []
-    for stale, packed in transaction.rows("msg_claim", consumer_id, claim_id, queue_id, most, settled):
+    found = Taken()
+    for stale, packed, unseen in transaction.rows("msg_claim", consumer_id, claim_id, queue_id, most, settled):
         if stale < 0:
             return None
         found.extend(_unpack(bytes(packed), claim_id, queue_id))
+        found.unseen = bool(unseen)
     return found
 
 
@@ -346,10 +356,23 @@ def cut_consumer(transaction: Transaction, consumer_id: int, *, share: int, cred
     return bool(transaction.value("msg_consumer_cut", consumer_id, share, int(credit * 1000)))
 
 
-def sweep(transaction: Transaction, most: int = BATCH) -> tuple[int, int, int]:
-    """Takes away what is over: unused queues, claims of nobody, expired messages. Gives how many of each."""
-    queues, released, expired = transaction.rows("msg_sweep", most)[0]
-    return queues, released, expired
+class Swept(NamedTuple):
+    """What a sweep took away."""
+
+    queues: int
+    released: int
+    """Messages that were claimed by a consumer that is not registered."""
+    expired: int
+    last: int | None
+    """The number of the message up to which it looked for expired ones; None: to the end."""
+
+
+def sweep(transaction: Transaction, after: int = 0, *, most: int = BATCH, reads: int = READS) -> Swept:
+    """Takes away what is over: unused queues, claims of nobody, and up to *most* expired messages.
+
+    These are looked for at the beginning of each queue, and among the next *reads* messages after the number *after*.
+    """
+    return Swept(*transaction.rows("msg_sweep", most, after, reads)[0])
 
 
 def bindings(transaction: Transaction) -> list[tuple[str, str, str]]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from fbtasks.call import Stored, TaskRow
 from fbtasks.states import State
-from fbtasks.store.session import READ, Session, Transaction
+from fbtasks.store.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.store.values import as_utc
+
+STAT_DAYS: Final = 7
+"""Whole days before today whose counters are kept by the hour and worker; of those before, by the day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,14 +165,24 @@ def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[Q
 
 
 def stats(session: Session, window: timedelta) -> list[StatRow]:
-    """Counters per queue over the last *window*, in whole hours."""
-    with session.transaction(READ) as transaction:
-        since = transaction.value("now") - window
-        since = since.replace(minute=0, second=0, microsecond=0)
+    """Counters per queue over the last *window*.
+
+    It begins with a whole hour, and before the last :data:`STAT_DAYS` days with a whole day.
+    """
+    with session.transaction(SNAPSHOT) as transaction:
+        now = transaction.value("now")
+        since = (now - window).replace(minute=0, second=0, microsecond=0)
+        if since < now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=STAT_DAYS):
+            since = since.replace(hour=0)
         return [
             StatRow(row[0], *map(int, row[1:]))  # sums of BIGINT arrive as Decimal
             for row in transaction.rows("stats", since)
         ]
+
+
+def fold_stats(transaction: Transaction, most: int) -> int:
+    """Adds up to *most* rows of old counters to those of their days. Gives how many."""
+    return int(transaction.value("fold_stats", STAT_DAYS, most))
 
 
 def now(session: Session) -> datetime:

@@ -32,6 +32,8 @@ and records a commit), so the number of the transaction tells what became of it.
 until it is collected: for transactions that seldom are."""
 READ: Final = bytes((3, 8, 15, 17, 7))
 """READ COMMITTED, read only: never recorded, costs no page write and holds back no garbage collection."""
+SNAPSHOT: Final = bytes((3, 2, 8, 7))
+"""SNAPSHOT, read only, NO WAIT: for a report that adds up rows which others may add up meanwhile, on any server."""
 MOST_ATTEMPTS: Final = 50
 QUICK_ATTEMPTS: Final = 3
 """Conflicts after which the next attempt waits a little, at random."""

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from fbtasks.call import Call, Claim, Enqueued, Finished, Stale
+from fbtasks.call import Call, Claim, Claims, Enqueued, Finished, Stale
 from fbtasks.states import State
 from fbtasks.store import codec
 from fbtasks.store.session import Session, Transaction
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
+READS: Final = 2_000
+"""Rows that maintenance reads in one transaction where no index leads to those that it looks for."""
 
 
 def enqueue(transaction: Transaction, calls: Sequence[Call]) -> list[Enqueued]:
@@ -35,17 +37,19 @@ def claim(
     *,
     accused: bool = True,
     after: Claim | None = None,
-) -> list[Claim]:
+) -> Claims:
     """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
 
     A suspect comes alone. With *accused* false, those that are suspected for the second time are left to others.
     *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before
     it are found only when that is not enough.
     """
-    claims: list[Claim] = []
+    claims = Claims()
     mark = (None, None, None) if after is None else (-after.priority, after.start, after.id)
-    for claim_id, packed in transaction.rows("claim", worker_id, queue, most, parked_name, int(accused), *mark):
+    rows = transaction.rows("claim", worker_id, queue, most, parked_name, int(accused), *mark)
+    for claim_id, packed, unseen in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
+        claims.unseen = bool(unseen)
     return claims
 
 
@@ -122,6 +126,15 @@ def prune(transaction: Transaction, state: State, age: timedelta, most: int = BA
 def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int:
     """Deletes up to *most* waiting tasks of *queue*. Gives how many."""
     return int(transaction.value("purge", queue, most))
+
+
+def expire(transaction: Transaction, after: int, reads: int = READS, most: int = BATCH) -> tuple[int, int | None]:
+    """Cancels up to *most* expired ones of the next *reads* tasks with an id above *after*.
+
+    Gives how many, and the id up to which it looked; None: to the end.
+    """
+    expired, last = transaction.rows("expire", after, reads, most)[0]
+    return expired, last
 
 
 def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from fbtasks import clock
@@ -14,37 +15,56 @@ LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
 
 
+Mark = tuple[Claim, float]
+"""Where a claim from a queue ended, and until when to go on from there."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was claimed in one transaction, which is not committed yet."""
+
+    claims: list[Claim] = field(default_factory=list)
+    unseen: bool = False
+    """Whether there may be more behind the expired tasks at which a claim ended."""
+    marks: dict[str, Mark | None] = field(default_factory=dict)
+
+
 class Claiming:
     """Claims from a worker's queues in turn. Used by one thread at a time."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = queues
         self._first = 0
-        self._marks: dict[str, tuple[Claim, float]] = {}
-        """Where the last claim from a queue ended, and until when to go on from there."""
+        self._marks: dict[str, Mark | None] = {}
 
-    def claim(self, transaction: Transaction, worker_id: int, room: int, *, accused: bool) -> list[Claim]:
-        """Up to *room* tasks; each queue gives an equal share of what room is left."""
+    def claim(self, transaction: Transaction, worker_id: int, room: int, *, accused: bool) -> Taken:
+        """Up to *room* tasks; each queue gives an equal share of what room is left.
+
+        Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
+        :meth:`committed` is told.
+        """
         queues = self._queues
         order = [queues[(self._first + i) % len(queues)] for i in range(len(queues))]
-        self._first = (self._first + 1) % len(queues)
-        claims: list[Claim] = []
+        taken = Taken()
         for place, queue in enumerate(order):
-            share = -(-(room - len(claims)) // (len(order) - place))
+            share = -(-(room - len(taken.claims)) // (len(order) - place))
             if share > 0:
-                claims += self._claim_from(transaction, worker_id, queue, share, accused)
-        return claims
+                self._claim_from(transaction, worker_id, queue, share, accused, taken)
+        return taken
 
     def _claim_from(
-        self, transaction: Transaction, worker_id: int, queue: str, most: int, accused: bool
-    ) -> list[Claim]:
-        after, until = self._marks.get(queue, (None, 0.0))
+        self, transaction: Transaction, worker_id: int, queue: str, most: int, accused: bool, taken: Taken
+    ) -> None:
+        after, until = self._marks.get(queue) or (None, 0.0)
         now = clock.monotonic()
         if now > until:
             after, until = None, now + LOOK_BACK
         claims = tasks.claim(transaction, worker_id, queue, most, accused=accused, after=after)
-        if len(claims) == most:
-            self._marks[queue] = claims[-1], until
-        else:
-            self._marks.pop(queue, None)
-        return claims
+        taken.claims += claims
+        taken.unseen |= claims.unseen
+        taken.marks[queue] = (claims[-1], until) if len(claims) == most else None
+
+    def committed(self, taken: Taken) -> None:
+        """Goes on behind what was *taken*, and from the next queue."""
+        self._first = (self._first + 1) % len(self._queues)
+        self._marks.update(taken.marks)

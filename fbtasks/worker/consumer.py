@@ -18,9 +18,9 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Cancelled, Claim, Finished, Parked, Pulse, Released, Stale
+from fbtasks.call import Cancelled, Claim, Claims, Finished, Parked, Pulse, Released, Stale
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseReplaced, DatabaseUnavailable, SchemaError
-from fbtasks.maintenance.prune import give_up_parked, prune
+from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.maintenance.rescue import release_orphans
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import tasks
@@ -28,7 +28,7 @@ from fbtasks.store.hostlock import HostLock
 from fbtasks.store.migrate import latest_version
 from fbtasks.store.session import Session, Transaction
 from fbtasks.worker.backoff import Backoff
-from fbtasks.worker.claiming import Claiming
+from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import GATHER, Outcomes, log
@@ -36,7 +36,6 @@ from fbtasks.worker.outcomes import GATHER, Outcomes, log
 logger = logging.getLogger("fbtasks.worker")
 
 LEASE: Final = 30.0
-MAINTENANCE: Final = 60.0
 POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0
 POLL_WITH_EVENTS: Final = 15.0
@@ -86,6 +85,7 @@ class Consumer:
         self._buffered_at = 0.0
         self._outcomes = Outcomes(self._turn)
         self._claiming = Claiming(options.queues)
+        self._housekeeping = Housekeeping(app.settings)
         self._hungry = True
         self._parked = self._stops = False
         self._poll = POLL_FIRST
@@ -282,13 +282,13 @@ class Consumer:
         batch = self._outcomes.begin()
         self._hungry = False  # an event that comes while this claim looks has it look again
 
-        def work(transaction: Transaction) -> tuple[list[Stale], list[Claim]]:
+        def work(transaction: Transaction) -> tuple[list[Stale], Taken]:
             stale = tasks.finish(transaction, worker_id, 0, batch) if batch else []
             return stale, self._claiming.claim(transaction, worker_id, room, accused=accused)
 
         try:
             with self._turn.held():
-                stale, claims = db.run(work, point="exchange finish" if batch else "claim")
+                stale, taken = db.run(work, point="exchange finish" if batch else "claim")
         except BaseException as error:
             self._outcomes.failed()
             known = isinstance(error, DatabaseError) and not isinstance(error, DatabaseUnavailable | ConflictError)
@@ -297,11 +297,14 @@ class Consumer:
             self._hungry = True
             self._record()  # one of them cannot be written
             return
+        self._claiming.committed(taken)
         self._outcomes.written(stale)
-        self._claimed(claims, room)
+        self._claimed(taken, room)
 
-    def _claimed(self, claims: list[Claim], room: int) -> None:
-        self._hungry = self._hungry or len(claims) >= room or any(claim.suspect for claim in claims)
+    def _claimed(self, taken: Taken, room: int) -> None:
+        claims = taken.claims
+        more = taken.unseen or len(claims) >= room or any(claim.suspect for claim in claims)
+        self._hungry = self._hungry or more
         if claims:
             self._poll = POLL_FIRST
             self._next_poll = clock.monotonic() + self._poll
@@ -392,10 +395,10 @@ class Consumer:
                 self._parked = True  # looked at again as soon as there is room
                 return
             claims = self._claim_parked(queue, name, room)
-            self._parked = self._parked or len(claims) >= room
+            self._parked = self._parked or claims.unseen or len(claims) >= room
             self._take(claims)
 
-    def _claim_parked(self, queue: str, name: str, room: int) -> list[Claim]:
+    def _claim_parked(self, queue: str, name: str, room: int) -> Claims:
         worker_id, accused = self.membership.worker_id, self._takes_accused()
         with self._turn.held():
             return self._db.run(lambda t: tasks.claim(t, worker_id, queue, room, name, accused=accused), point="claim")
@@ -465,10 +468,8 @@ class Consumer:
     def _maintain(self) -> None:
         now = clock.monotonic()
         if now >= self._next_maintenance:
-            self._next_maintenance = now + MAINTENANCE
             release_orphans(self._db)
-            prune(self._db, self._app.settings)
-            give_up_parked(self._db, self._app.settings)
+            self._next_maintenance = now + self._housekeeping.turn(self._db)
 
     # The database is away
 

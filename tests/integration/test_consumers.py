@@ -228,6 +228,88 @@ def test_a_sweep_is_done_in_turns(app, url, broker):
         assert states(app) == []
 
 
+def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, monkeypatch, broker):
+    """Its settlement waits when the process ends, and the keeper flushes once more before it has stopped."""
+    monkeypatch.setattr(keeper, "_GATHER", 60.0)
+    stop = keeper.Keeper.stop
+
+    def flush_and_stop(self):
+        self._broker.flush()
+        stop(self)
+
+    connection, got = kombu.Connection(url), []
+    consume(connection, got, queue())
+    publish(connection, "x")
+    drain(connection, lambda: got)
+    broker.beat()  # so that the keeper itself has nothing to flush for a second
+    got.pop().ack()
+    monkeypatch.setattr(keeper.Keeper, "stop", flush_and_stop)
+    transport.close_all()
+    assert states(app) == []
+    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+
+
+def test_a_keeper_whose_heartbeat_is_due_at_the_end_registers_nobody_anew(app, url, monkeypatch):
+    stop = keeper.Keeper.stop
+
+    def beat_and_stop(self):
+        self._broker.beat()
+        stop(self)
+
+    connection, got = kombu.Connection(url), []
+    consume(connection, got, queue())
+    monkeypatch.setattr(keeper.Keeper, "stop", beat_and_stop)
+    transport.close_all()
+    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+
+
+@pytest.mark.parametrize("struck", [False, True])
+def test_settlements_wait_while_there_is_no_consumer(app, url, broker, struck):
+    """A flush between two registrations does not drop them; of a consumer that was buried they are stale."""
+    connection, got = kombu.Connection(url), []
+    consume(connection, got, queue())
+    publish(connection, "x")
+    drain(connection, lambda: got)
+    number, broker._consumer_id = broker.consumer_id, None
+    got.pop().ack()
+    broker.flush()
+    if struck:
+        broker.shared.use(lambda t: messages.rescue(t, number, gone=True, share=7))
+        assert broker.register() != number
+        broker.flush()
+        assert states(app) == [0]
+    else:
+        broker._consumer_id = number
+        broker.flush()
+        assert states(app) == []
+    connection.release()
+
+
+MANY_EXPIRED = f"""
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
+        WHILE (I < {10 * messages.BATCH}) DO BEGIN
+            EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_V1('', 'q', 0, NULL, 0, 'x', NULL, NULL) RETURNING_VALUES N, ID;
+            I = I + 1;
+        END END"""
+
+
+def test_a_live_message_behind_many_expired_ones_comes_at_once(app, url, broker):
+    """Each claim takes away a batch of them and no more; it is made again without waiting for an event or a poll."""
+    with kombu.Connection(url) as connection:
+        channel = connection.default_channel
+        queue()(channel).declare()
+        for body in ("first", "second"):
+            execute(app, MANY_EXPIRED)
+            publish(connection, body)
+        assert channel.basic_get("q", no_ack=True).payload == "first"
+        got = []
+        consumer = consume(connection, got, queue())
+        connection.transport.poll_at = connection.transport.polling_interval = float("inf")
+        connection.drain_events(timeout=5)
+        assert got.pop().payload == "second"
+        consumer.cancel()
+
+
 def test_producers_that_come_and_go_leave_one_timer(url):
     before = threading.active_count()
     for _ in range(20):

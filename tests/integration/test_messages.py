@@ -211,3 +211,74 @@ def test_a_living_consumer_is_left_alone_and_a_dead_one_is_not(store, wait_for):
     assert alive not in {other.worker_id for other in neighbours}, "of another host, and not silent"
     store.unregister(consumer)
     assert store.beat(consumer, lease=30, share=SHARE, beat=1)[0] is False
+
+
+PUBLISHED = """
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
+        WHILE (I < {count}) DO BEGIN
+            EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_V1('', '{queue}', {priority}, NULL, {ttl}, 'x', NULL, NULL)
+                RETURNING_VALUES N, ID;
+            I = I + 1;
+        END END"""
+
+
+def fill(store, queue, count, *, ttl="NULL", priority=0):
+    store.shared.use(lambda t: t.script(PUBLISHED.format(count=count, queue=queue, ttl=ttl, priority=priority)))
+
+
+def expire(store, condition):
+    store.shared.use(lambda t: t.script(f"UPDATE QUEUE_MSG SET EXPIRE_TIME = TIMESTAMP '2001-01-01' WHERE {condition}"))
+
+
+def reads(store, work):
+    """Rows of QUEUE_MSG that *work* reads: one after the other, and by an index."""
+    with store.shared.database.session() as session:
+        with session.connection.cursor() as cursor:
+            sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_MSG'"
+            table = cursor.execute(sql).fetchone()[0]
+        session.connection.rollback()
+
+        def count():
+            stats = {stat.table_id: stat for stat in session.connection.info.get_table_access_stats()}
+            return (stats[table].sequential or 0, stats[table].indexed or 0) if table in stats else (0, 0)
+
+        before = count()
+        done = session.run(work)
+        after = count()
+    return done, after[0] - before[0], after[1] - before[1]
+
+
+def test_a_sweep_reads_no_more_than_so_many_of_the_messages_that_wait(store):
+    store.queue("full")
+    store.queue("other")
+    fill(store, "full", 20_000, ttl=3_600_000)
+    fill(store, "other", 3)
+    expire(store, "QUEUE_ID = (SELECT ID FROM QUEUE_MSG_QUEUE WHERE NAME = 'other')")
+    swept, one_by_one, by_index = reads(store, lambda t: messages.sweep(t))
+    assert swept[:3] == (0, 0, 3), "first of their queue, though 20,000 messages are older"
+    assert one_by_one == 0
+    assert by_index <= messages.READS + 100
+    expire(store, "MOD(ID, 5000) = 77")  # in the middle of a queue
+    found, sweeps, last = 0, 0, swept.last
+    while last is not None:
+        swept, one_by_one, by_index = reads(store, lambda t, after=last: messages.sweep(t, after))
+        assert (one_by_one, by_index <= messages.READS + 100) == (0, True)
+        found, sweeps, last = found + swept.expired, sweeps + 1, swept.last
+    assert sweeps == 19
+    found += store.sweep().expired  # from the beginning again
+    assert found == 4
+
+
+def test_a_claim_takes_away_no_more_than_a_batch_of_expired_messages(store):
+    queue, consumer = store.queue("q"), store.consumer()
+    fill(store, "q", 3 * messages.BATCH, ttl=1, priority=5)
+    expire(store, "PRIORITY = 5")
+    store.put("q", b"live")
+    for left in (2, 1, 0):
+        found = store.take(consumer, queue)
+        assert (texts(found), found.unseen) == ([], True)
+        with store.shared.database.session() as session:
+            counted = session.run(lambda t: t.driver.cursor().execute("SELECT COUNT(*) FROM QUEUE_MSG").fetchone()[0])
+        assert counted == left * messages.BATCH + 1
+    found = store.take(consumer, queue)
+    assert (texts(found), found.unseen) == ([b"live"], False)

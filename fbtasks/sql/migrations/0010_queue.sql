@@ -140,6 +140,7 @@ CREATE TABLE QUEUE_WORKER (
 )^
 
 -- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of their own).
+-- Of days long past there is one row a day and queue, of worker 0 and slot 0: see QUEUE_FOLD_STATS_V1.
 CREATE TABLE QUEUE_STAT (
     HOUR_TIME TIMESTAMP NOT NULL,
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
@@ -441,20 +442,22 @@ BEGIN
 END^
 
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each
--- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way. A suspect comes alone in
--- its claim, and one that is accused (SUSPECT 2) only with ACCUSED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and
+-- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, but no more than 200
+-- tasks in one claim: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. A suspect
+-- comes alone in its claim, and one that is accused (SUSPECT 2) only with ACCUSED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and
 -- LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be
 -- there, as versions that an old transaction keeps; so that rank is read from the mark on, and from its beginning only when
 -- that is not enough. Two cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
     ACCUSED SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
-RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS)
+RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE FOUND INTEGER = 0;
+    DECLARE EXPIRED INTEGER = 0;
     DECLARE ITEM VARCHAR(6000) CHARACTER SET OCTETS;
     DECLARE WANTED SMALLINT;
     DECLARE ID BIGINT;
@@ -494,6 +497,7 @@ BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     CLAIM_ID = CURRENT_TRANSACTION;  -- as unique as a sequence's next value, and writes no page of its own
     PACKED = '';
+    UNSEEN = 0;
     WANTED = IIF(PARKED IS NULL, 0, 3);
     SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
@@ -535,7 +539,15 @@ BEGIN
                     LEAVE;
             END
             IF (EXPIRE_TIME <= NOW_UTC) THEN
+            BEGIN
                 EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXPIRED = EXPIRED + 1;
+                IF (EXPIRED >= 200) THEN
+                BEGIN
+                    UNSEEN = 1;
+                    ENOUGH = 1;
+                END
+            END
             ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR ACCUSED = 1))) THEN
             BEGIN
                 IF (AT_MARK = 1) THEN
@@ -588,8 +600,42 @@ BEGIN
                 ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
         END
     END
-    IF (PACKED <> '') THEN
+    IF (PACKED <> '' OR UNSEEN = 1) THEN
         SUSPEND;
+END^
+
+-- Cancels what expired among the next READS tasks after AFTER_ID that wait, are scheduled or parked, in any queue; up to
+-- MOST. A claim does so only in its own queue, when a task's turn has come. LAST_ID is how far it looked; NULL: to the end.
+CREATE OR ALTER PROCEDURE QUEUE_EXPIRE_V1 (AFTER_ID BIGINT, READS INTEGER, MOST INTEGER)
+RETURNS (EXPIRED INTEGER, LAST_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE NOW_UTC TIMESTAMP;
+    DECLARE ID BIGINT;
+    DECLARE STATE SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+    DECLARE SEEN INTEGER = 0;
+BEGIN
+    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
+    EXPIRED = 0;
+    FOR SELECT T.ID, T.STATE, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID > :AFTER_ID ORDER BY T.ID
+        INTO :ID, :STATE, :EXPIRE_TIME DO
+    BEGIN
+        SEEN = SEEN + 1;
+        IF (EXPIRE_TIME <= NOW_UTC AND STATE <> 2) THEN
+            FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
+                FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXPIRED = EXPIRED + 1;
+            END
+        IF (SEEN >= READS OR EXPIRED >= MOST) THEN
+        BEGIN
+            LAST_ID = ID;
+            LEAVE;
+        END
+    END
+    SUSPEND;
 END^
 
 -- Notes that a suspect is about to begin. DONE is 0 when the claim is stale: it must not begin.
@@ -958,6 +1004,46 @@ BEGIN
             || ''': start one that imports its module, then retry this task', NULL, NULL, NULL);
         FAILED = FAILED + 1;
         IF (FAILED >= MOST) THEN
+            LEAVE;
+    END
+    SUSPEND;
+END^
+
+-- Adds up to MOST rows of counters, of days before the last DAYS whole ones, to one row a day and queue, whose HOUR_TIME is
+-- the beginning of the day. In one transaction, so that no sum changes. Workers write the current hour alone; of two that
+-- fold at once, the second meets a conflict on its first row.
+CREATE OR ALTER PROCEDURE QUEUE_FOLD_STATS_V1 (DAYS INTEGER, MOST INTEGER)
+RETURNS (FOLDED INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE LIMIT_TIME TIMESTAMP;
+    DECLARE HOUR_TIME TIMESTAMP;
+    DECLARE DAY_TIME TIMESTAMP;
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE SUCCEEDED BIGINT;
+    DECLARE FAILED BIGINT;
+    DECLARE CANCELLED BIGINT;
+    DECLARE RETRIED BIGINT;
+    DECLARE RELEASED BIGINT;
+    DECLARE SPENT BIGINT;
+    DECLARE CONFLICTS BIGINT;
+BEGIN
+    FOLDED = 0;
+    LIMIT_TIME = DATEADD(-DAYS DAY TO CAST(CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS DATE) AS TIMESTAMP));
+    FOR SELECT S.HOUR_TIME, S.QUEUE, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.RETRIED, S.RELEASED, S.ELAPSED_MS, S.CONFLICTS
+        FROM QUEUE_STAT S WHERE S.HOUR_TIME < :LIMIT_TIME AND S.WORKER_ID <> 0
+        ORDER BY S.HOUR_TIME, S.QUEUE, S.WORKER_ID, S.SLOT FOR UPDATE WITH LOCK
+        INTO :HOUR_TIME, :QUEUE, :SUCCEEDED, :FAILED, :CANCELLED, :RETRIED, :RELEASED, :SPENT, :CONFLICTS AS CURSOR C DO
+    BEGIN
+        DAY_TIME = CAST(CAST(HOUR_TIME AS DATE) AS TIMESTAMP);
+        UPDATE OR INSERT INTO QUEUE_STAT (HOUR_TIME, QUEUE, WORKER_ID, SLOT) VALUES (:DAY_TIME, :QUEUE, 0, 0);
+        UPDATE QUEUE_STAT S SET SUCCEEDED = SUCCEEDED + :SUCCEEDED, FAILED = FAILED + :FAILED,
+            CANCELLED = CANCELLED + :CANCELLED, RETRIED = RETRIED + :RETRIED, RELEASED = RELEASED + :RELEASED,
+            ELAPSED_MS = ELAPSED_MS + :SPENT, CONFLICTS = CONFLICTS + :CONFLICTS
+            WHERE S.HOUR_TIME = :DAY_TIME AND S.QUEUE = :QUEUE AND S.WORKER_ID = 0 AND S.SLOT = 0;
+        DELETE FROM QUEUE_STAT WHERE CURRENT OF C;
+        FOLDED = FOLDED + 1;
+        IF (FOLDED >= MOST) THEN
             LEAVE;
     END
     SUSPEND;

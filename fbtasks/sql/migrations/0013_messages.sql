@@ -567,16 +567,18 @@ BEGIN
 END^
 
 -- Settles (see QUEUE_MSG_SETTLE_V1) and then claims up to MOST messages of one queue, the best first. One row for each
--- 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way. STALE is -1, and
--- nothing is claimed, when the consumer is not registered.
+-- 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than
+-- 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing is
+-- claimed, when the consumer is not registered.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_CLAIM_V1 (
     CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS)
+RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE FOUND INTEGER = 0;
+    DECLARE EXPIRED INTEGER = 0;
     DECLARE ITEM VARCHAR(12000) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
     DECLARE PRIORITY SMALLINT;
@@ -591,6 +593,7 @@ BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     STALE = 0;
     PACKED = '';
+    UNSEEN = 0;
     IF (ITEMS <> '') THEN
         EXECUTE PROCEDURE QUEUE_MSG_SETTLE_V1(CONSUMER_ID, ITEMS) RETURNING_VALUES STALE;
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID)) THEN
@@ -611,7 +614,15 @@ BEGIN
     DO
     BEGIN
         IF (EXPIRE_TIME <= NOW_UTC) THEN
+        BEGIN
             EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'expired');
+            EXPIRED = EXPIRED + 1;
+            IF (EXPIRED >= 200) THEN
+            BEGIN
+                UNSEEN = 1;
+                LEAVE;
+            END
+        END
         ELSE
         BEGIN
             UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE CURRENT OF C;
@@ -872,10 +883,29 @@ BEGIN
     SUSPEND;
 END^
 
+-- Takes away a message that waits and has expired. DONE is 0 when it has not, or somebody holds it. Called by the sweep.
+CREATE OR ALTER PROCEDURE QUEUE_MSG_EXPIRE_V1 (ID BIGINT, NOW_UTC TIMESTAMP)
+RETURNS (DONE SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE STATE SMALLINT;
+BEGIN
+    DONE = 0;
+    FOR SELECT M.STATE FROM QUEUE_MSG M WHERE M.ID = :ID AND M.STATE <> 2 AND M.EXPIRE_TIME < :NOW_UTC
+        FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
+    BEGIN
+        EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'expired');
+        DONE = 1;
+    END
+    SUSPEND;
+END^
+
 -- What somebody has to do now and then: who is not registered consumes from nothing, queues that were unused for too long
--- go, claimed messages whose consumer is not registered are given back, and up to MOST expired messages are taken away.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_SWEEP_V1 (MOST INTEGER)
-RETURNS (QUEUES INTEGER, RELEASED INTEGER, EXPIRED INTEGER)
+-- go, claimed messages whose consumer is not registered are given back, and up to MOST expired messages are taken away. It
+-- looks for these at the beginning of each queue, where they are when a queue's messages have one time to live, and among
+-- the next READS messages after AFTER_ID. LAST_ID is how far it looked; NULL: to the end.
+CREATE OR ALTER PROCEDURE QUEUE_MSG_SWEEP_V1 (MOST INTEGER, AFTER_ID BIGINT, READS INTEGER)
+RETURNS (QUEUES INTEGER, RELEASED INTEGER, EXPIRED INTEGER, LAST_ID BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -883,6 +913,10 @@ AS
     DECLARE ID BIGINT;
     DECLARE CONSUMER_ID BIGINT;
     DECLARE NAME VARCHAR(250) CHARACTER SET UTF8;
+    DECLARE STATE SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+    DECLARE DONE SMALLINT;
+    DECLARE SEEN INTEGER = 0;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     QUEUES = 0;
@@ -908,14 +942,34 @@ BEGIN
             RELEASED = RELEASED + 1;
             POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
-    FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.STATE IN (0, 1) AND M.EXPIRE_TIME < :NOW_UTC
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR E DO
+    FOR SELECT Q.ID, S.STATE FROM QUEUE_MSG_QUEUE Q
+            CROSS JOIN (SELECT 0 AS STATE FROM RDB$DATABASE UNION ALL SELECT 1 FROM RDB$DATABASE) S
+        INTO :QUEUE_ID, :STATE DO
+        FOR SELECT M.ID, M.EXPIRE_TIME FROM QUEUE_MSG M WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = :STATE
+            ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK, M.START_TIME, M.ID INTO :ID, :EXPIRE_TIME DO
+        BEGIN
+            IF (EXPIRED >= MOST OR EXPIRE_TIME IS NULL OR EXPIRE_TIME >= NOW_UTC) THEN
+                LEAVE;
+            EXECUTE PROCEDURE QUEUE_MSG_EXPIRE_V1(ID, NOW_UTC) RETURNING_VALUES DONE;
+            EXPIRED = EXPIRED + DONE;
+        END
+    FOR SELECT M.ID, M.EXPIRE_TIME FROM QUEUE_MSG M WHERE M.ID > :AFTER_ID ORDER BY M.ID INTO :ID, :EXPIRE_TIME DO
     BEGIN
-        EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'expired');
-        EXPIRED = EXPIRED + 1;
-        IF (EXPIRED >= MOST) THEN
-            LEAVE;
+        IF (EXPIRED >= MOST OR SEEN >= READS) THEN
+        BEGIN
+            LAST_ID = COALESCE(LAST_ID, AFTER_ID);
+            SUSPEND;
+            EXIT;
+        END
+        IF (EXPIRE_TIME < NOW_UTC) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_MSG_EXPIRE_V1(ID, NOW_UTC) RETURNING_VALUES DONE;
+            EXPIRED = EXPIRED + DONE;
+        END
+        SEEN = SEEN + 1;
+        LAST_ID = ID;
     END
+    LAST_ID = NULL;
     SUSPEND;
 END^
 

@@ -1,0 +1,71 @@
+"""What a worker does once a minute for all: it cancels what expired, deletes what was kept long enough, folds counters.
+
+Each part works in small transactions and stops after a few of them. Where more is left, the next turn comes soon.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.config import Settings
+from fbtasks.maintenance.prune import give_up_parked, prune
+from fbtasks.store import results, tasks
+from fbtasks.store.session import Session
+
+logger = logging.getLogger(__name__)
+
+BATCHES: Final = 5
+"""Transactions that one part may use in one turn."""
+PAUSE: Final = 60.0
+"""Seconds from one turn to the next."""
+PAUSE_WITH_MORE: Final = 1.0
+"""The same, where more is left to do."""
+FOLD: Final = 3600.0
+"""Seconds after which it is looked whether there are counters to fold."""
+
+
+class Housekeeping:
+    """The turns of one worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._looked_up_to = 0
+        """The id of the task up to which the last turn looked for expired ones."""
+        self._next_fold = 0.0
+
+    def turn(self, session: Session) -> float:
+        """Does all of it. Gives the seconds after which the next turn is to come."""
+        more = [
+            self._expire(session),
+            prune(session, self._settings, BATCHES) >= BATCHES * tasks.BATCH,
+            give_up_parked(session, self._settings) >= tasks.BATCH,
+            self._fold(session),
+        ]
+        return PAUSE_WITH_MORE if any(more) else PAUSE
+
+    def _expire(self, session: Session) -> bool:
+        """Cancels expired tasks among the next few thousand. Whether it found so many that more are to be expected."""
+        total, full = 0, False
+        for _ in range(BATCHES):
+            after = self._looked_up_to
+            expired, last = session.run(lambda t: tasks.expire(t, after))  # noqa: B023
+            total, full = total + expired, expired >= tasks.BATCH
+            self._looked_up_to = last or 0
+            if last is None:
+                break
+        if total:
+            logger.info("%d tasks had expired and are cancelled.", total)
+        return full
+
+    def _fold(self, session: Session) -> bool:
+        """Folds old counters, where the time has come for it. Whether there may be more."""
+        now = clock.monotonic()
+        if now < self._next_fold:
+            return False
+        for _ in range(BATCHES):
+            if session.run(lambda t: results.fold_stats(t, tasks.BATCH)) < tasks.BATCH:
+                self._next_fold = now + FOLD
+                return False
+        return True
