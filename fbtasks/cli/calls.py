@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, database_options, find
+from fbtasks.cli.options import DatabaseArgs, announce, database_options, find
 from fbtasks.errors import ConfigurationError, FBTasksError
 
 
@@ -38,7 +38,7 @@ def call(
     args = _json_argument(args_text, list, "--args")
     kwargs = _json_argument(kwargs_text, dict, "--kwargs")
     given = {"queue": queue, "priority": priority, "countdown": countdown, "task_id": task_id}
-    app = DatabaseArgs(url, app_path).app()
+    app = announce(DatabaseArgs(url, app_path).app())
     try:
         sent = app.send_task(name, args, kwargs, **{k: v for k, v in given.items() if v is not None})
     finally:

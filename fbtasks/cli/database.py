@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fbtasks.choices import ROLES
-from fbtasks.cli.options import DatabaseArgs, database_options
+from fbtasks.cli.options import DatabaseArgs, announce, database_options
 from fbtasks.errors import ForeignDatabaseError
 from fbtasks.store import grants
 from fbtasks.store import migrate as schema
@@ -15,7 +15,7 @@ from fbtasks.store import migrate as schema
 @database_options
 def migrate(url: str | None, app_path: str | None) -> None:
     """Create or update the tables of the queue."""
-    app = DatabaseArgs(url, app_path).app()
+    app = announce(DatabaseArgs(url, app_path).app())
     try:
         applied = app.migrate()
     finally:

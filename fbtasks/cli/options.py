@@ -56,6 +56,12 @@ class DatabaseArgs:
             app.close()
 
 
+def announce(app: FBTasks, indent: str = "") -> FBTasks:
+    """Has *app* say on the standard error what it creates."""
+    app.database.tell = lambda text: click.echo(f"{indent}{text}", err=True)
+    return app
+
+
 def check_queue(session: Session, queue: str) -> None:
     """Raises :class:`ConfigurationError` unless some task or some worker has *queue*."""
     known = {row.queue for row in results.queues(session)}
