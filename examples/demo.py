@@ -11,6 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from fbtasks import FBTasksError
+
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE.parent / ".demo"
 shutil.rmtree(FOLDER, ignore_errors=True)
@@ -85,7 +87,11 @@ def words() -> None:
         sys.exit("The totals differ.")
 
 
-article()
-words()
-article_queue.app.close()
-word_count.app.close()
+try:
+    article()
+    words()
+except FBTasksError as error:
+    sys.exit(f"Error: {error}")
+finally:
+    article_queue.app.close()
+    word_count.app.close()

@@ -228,6 +228,7 @@ class FBTasks:
             found[:] = tasks.enqueue(transaction, calls)
             return found
 
+        self.database.make_ready()
         for attempt in (1, 2):
             try:
                 return self.database.use(lambda session: session.run(write, WAIT, "enqueue"))
@@ -257,7 +258,8 @@ class FBTasks:
     def connect(self, **options: Any) -> Any:
         """A connection of firebird-driver to the app's database, for the application's own data.
 
-        It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. Close it.
+        It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. A database that
+        is missing is created with an empty queue, as by the first call. Close the connection.
         """
         self.database.make_ready()
         return self.database.connect(**options)

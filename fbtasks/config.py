@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta, tzinfo
 from pathlib import Path
 from typing import Final
@@ -54,6 +54,16 @@ class DatabaseURL:
             return self.database
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"inet://{host}:{self.port}/{self.database}"
+
+    @property
+    def rooted(self) -> DatabaseURL | None:
+        """The same with its path from the root of the server's file system; None unless it is a relative path.
+
+        A word without a slash may be an alias of the server's. What begins with a drive is a path on Windows.
+        """
+        if self.host is None or "/" not in self.database or re.match(r"[/.]|[A-Za-z]:", self.database):
+            return None
+        return replace(self, database=f"/{self.database}")
 
     def __str__(self) -> str:
         return self._text("***")

@@ -45,9 +45,9 @@ class Place:
         self.url = url
         self.queue = f"fbtasks-bench-{uuid.uuid4().hex[:12]}"
         self.app: FBTasks = make_app(url.reveal(), self.queue)
+        self.session: Session = self.app.database.open()
         self._folder = tempfile.TemporaryDirectory(prefix="fbtasks-bench-")
         self.folder = Path(self._folder.name)
-        self.session: Session = self.app.database.open()
         self.bench = Bench(self.session, self.queue)
         self.since = self.session.run(tasks.database_time)
         self._files = 0

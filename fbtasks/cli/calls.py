@@ -11,7 +11,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Stored
 from fbtasks.cli import render
 from fbtasks.cli.escapes import say
-from fbtasks.cli.options import DatabaseArgs, database_options, find, json_option
+from fbtasks.cli.options import DatabaseArgs, announce, database_options, find, json_option
 from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout
 from fbtasks.states import State
 from fbtasks.store import results
@@ -45,7 +45,7 @@ def call(
     args = _json_argument(args_text, list, "--args")
     kwargs = _json_argument(kwargs_text, dict, "--kwargs")
     given = {"queue": queue, "priority": priority, "countdown": countdown, "task_id": task_id}
-    app = DatabaseArgs(url, app_path).app()
+    app = announce(DatabaseArgs(url, app_path).app())
     try:
         sent = app.send_task(name, args, kwargs, **{k: v for k, v in given.items() if v is not None})
         number = _number(app, sent.id) if as_json else None

@@ -7,7 +7,7 @@ import click
 from fbtasks.choices import ROLES
 from fbtasks.cli import render
 from fbtasks.cli.escapes import say
-from fbtasks.cli.options import DatabaseArgs, database_options, json_option
+from fbtasks.cli.options import DatabaseArgs, announce, database_options, json_option
 from fbtasks.errors import ForeignDatabaseError
 from fbtasks.store import grants
 from fbtasks.store import migrate as schema
@@ -19,7 +19,7 @@ from fbtasks.store.session import Session
 @json_option
 def migrate(url: str | None, app_path: str | None, as_json: bool) -> None:
     """Create or update the tables of the queue."""
-    app = DatabaseArgs(url, app_path).app()
+    app = announce(DatabaseArgs(url, app_path).app())
     try:
         applied = app.migrate()
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from fbtasks.app import FBTasks
+from fbtasks.cli.escapes import say
 from fbtasks.errors import ConfigurationError, TaskNotFound
 from fbtasks.importing import import_app
 from fbtasks.store import results, workers
@@ -54,6 +55,12 @@ class DatabaseArgs:
                 yield session
         finally:
             app.close()
+
+
+def announce(app: FBTasks, indent: str = "") -> FBTasks:
+    """Has *app* say on the standard error what it creates."""
+    app.database.tell = lambda text: say(f"{indent}{text}", err=True)
+    return app
 
 
 def check_queue(session: Session, queue: str) -> None:

@@ -10,6 +10,7 @@ import click
 
 from fbtasks.app import FBTasks
 from fbtasks.choices import POOLS
+from fbtasks.cli.options import announce
 from fbtasks.importing import import_app
 from fbtasks.maintenance.hosts import host_name
 from fbtasks.version import VERSION
@@ -69,6 +70,7 @@ def worker(
     for queue in options.queues:
         app.check_queue(queue)
     _banner(app, options)
+    announce(app, "  note    ")
     work(app, app_path, options, loglevel.upper(), children)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from fbtasks.config import Settings
-from fbtasks.errors import CommitUncertain, DatabaseUnavailable
+from fbtasks.errors import CommitUncertain, DatabaseUnavailable, SchemaError
 from fbtasks.store import engine, grants, migrate
 from fbtasks.store.files import FileIdentity, change, file_of, replaced
 from fbtasks.store.pool import Pool
@@ -23,21 +23,26 @@ logger = logging.getLogger(__name__)
 
 
 class Database:
-    """Lends sessions from a small pool, and opens private ones for those that keep theirs."""
+    """Lends sessions from a small pool, and opens private ones for those that keep theirs.
+
+    Sessions are of a queue that is there. Who enqueues or works calls :meth:`make_ready` first, which may create it.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.url = settings.url
         self._pool: Pool | None = None
-        self._ready = False
+        self._ready = self._created = False
         self._file: FileIdentity | None = None
         self._kept: Callable[[], FileIdentity | None] | None = None
         self._lock = threading.RLock()
+        self.tell: Callable[[str], None] = logger.info
+        """Called with one line when a database or a queue was created."""
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A session for a short while; others wait for it when all are lent."""
-        self.make_ready()
+        self.make_ready(create=False)
         with self._pooled().session() as session:
             yield session
 
@@ -71,7 +76,7 @@ class Database:
 
     def open(self) -> Session:
         """A session of one's own; close it."""
-        self.make_ready()
+        self.make_ready(create=False)
         return self._open()
 
     def _open(self) -> Session:
@@ -130,8 +135,11 @@ class Database:
                 self.close()
                 self._file, self._ready = None, False
 
-    def make_ready(self) -> None:
-        """Creates and migrates the database where the settings say so, else checks its schema. Once."""
+    def make_ready(self, *, create: bool = True) -> None:
+        """Creates and migrates the database where the settings say so, else checks its schema. Once.
+
+        Without *create* only a queue that is there is migrated. Raises :class:`SchemaError` when there is none.
+        """
         engine.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
             self._follow_file()
@@ -140,42 +148,57 @@ class Database:
         with engine.opening(), self._lock:
             if self._is_ready():  # another thread was first
                 return
-            session = self._create() if self._missing() else self._open()
+            create = create and self.settings.migrates
+            if not create and self._missing():
+                raise SchemaError(_no_queue(self.url.database))
+            session = self._create() if create and self._missing() else self._open()
             try:
-                if self.settings.migrates and self._outdated(session):
+                if self.settings.migrates and self._outdated(session, create=create):
                     self._migrate(session)
                 else:
                     migrate.check(session)
             finally:
                 session.close()
-            self._ready = True
+            self._found_ready()
 
     def _is_ready(self) -> bool:
         return self._ready
+
+    def _found_ready(self) -> None:
+        self._ready = True
+        engine.keep(self.url)
 
     def migrate(self) -> list[int]:
         """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
         self._follow_file()
         session = self._create() if self._missing() else self._open()
         try:
-            return self._migrate(session)
+            applied = self._migrate(session)
         finally:
             session.close()
+        self._found_ready()
+        return applied
 
     def _migrate(self, session: Session) -> list[int]:
         applied = migrate.migrate(session)
         grants.refresh(session)
+        if migrate.first_version() in applied and not self._created:
+            self.tell(f"created the queue in {self.url}")
         return applied
 
-    def _outdated(self, session: Session) -> bool:
+    def _outdated(self, session: Session, *, create: bool) -> bool:
         found = migrate.current_version(session)
-        return found is None or found < migrate.latest_version()
+        return create if found is None else found < migrate.latest_version()
 
     def _missing(self) -> bool:
         return self.url.embedded and not engine.database_exists(self.url)
 
     def _create(self) -> Session:
-        return Session(self.connect(create=True), self.url)
+        return Session(self.connect(create=True, created=self._tell_created), self.url)
+
+    def _tell_created(self) -> None:
+        self._created = True
+        self.tell(f"created {self.url.database}")
 
     def close(self) -> None:
         """Closes the pooled connections; the next use opens new ones."""
@@ -189,3 +212,10 @@ class Database:
         """Statements before connections, or the driver prints what it cannot free; nothing that a fork inherited."""
         if not engine.was_forked():
             self.close()
+
+
+def _no_queue(path: str) -> str:
+    return (
+        f"there is no queue at {path}: no such file. Start in the folder that holds it, or name the database with "
+        "--url, -A or FBTASKS_URL. A worker, the first call of a task or 'fbtasks migrate' creates a queue."
+    )

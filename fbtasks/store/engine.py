@@ -10,11 +10,12 @@ import atexit
 import errno
 import hashlib
 import os
+import shutil
 import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -23,7 +24,7 @@ from weakref import WeakSet
 
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import EngineError, ForkError, SchemaError
-from fbtasks.store import robust
+from fbtasks.store import libraries, lockdir, robust
 from fbtasks.store.callbacks import no_callback
 from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
 from fbtasks.store.lost import bury, hush
@@ -40,6 +41,8 @@ DeadlockTimeout = 1
 RemoteServicePort = 0
 """
 _PAGE_SIZE: Final = 8192
+_NOT_CREATED: Final = 335544733
+"""The engine's number for: no file was made. There may be one of that name that is not ours."""
 CONNECT_TIMEOUT: Final = 10
 """Seconds in which a server must take a connection."""
 
@@ -54,8 +57,17 @@ _lost: WeakSet[Any] = WeakSet()
 _forked_open = False
 
 
-def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = None, page_size: int = _PAGE_SIZE) -> Any:
+def connect(
+    url: DatabaseURL,
+    *,
+    create: bool = False,
+    charset: str | None = None,
+    page_size: int = _PAGE_SIZE,
+    created: Callable[[], None] = lambda: None,
+) -> Any:
     """A connection of firebird-driver to *url*; with *create*, the embedded file is made when it is missing.
+
+    *created* is called when this call has made it.
 
     Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`.
@@ -69,13 +81,17 @@ def connect(url: DatabaseURL, *, create: bool = False, charset: str | None = Non
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     with opening():
-        return _connect(url, create, charset, page_size)
+        connection, made = _connect(url, create, charset, page_size)
+    if made:
+        created()
+    return connection
 
 
-def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int) -> Any:
+def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int) -> tuple[Any, bool]:
+    """The connection, and whether the database was created for it."""
     try:
         with preserved_signals():
-            connection = _create(url, page_size) if create else _attach(url, charset)
+            connection, made = _create(url, page_size) if create else (_attach(url, charset), False)
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     try:
@@ -89,7 +105,7 @@ def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int
         bury(connection)
         raise translate(error, url, connecting=True) from error
     _open.add(connection)
-    return connection
+    return connection, made
 
 
 @contextmanager
@@ -104,8 +120,17 @@ def opening() -> Iterator[None]:
 
 
 def database_exists(url: DatabaseURL) -> bool:
-    """Whether the embedded file is there; for a server, True: only a connection can tell."""
-    return not url.embedded or os.path.exists(url.database)
+    """Whether the embedded file is there; for a server, True: only a connection can tell.
+
+    Raises :class:`EngineError` when this user may not know.
+    """
+    return not url.embedded or lockdir.database_exists(url.database)
+
+
+def keep(url: DatabaseURL) -> None:
+    """Has what opening *url* made beside an embedded file stay when this process ends: a queue is there."""
+    if url.embedded:
+        lockdir.keep(url.database)
 
 
 def _attach(url: DatabaseURL, charset: str | None) -> Any:
@@ -148,19 +173,35 @@ def _patient(url: DatabaseURL) -> str:
     return name
 
 
-def _create(url: DatabaseURL, page_size: int) -> Any:
-    from firebird.driver import create_database, driver_config
+def _create(url: DatabaseURL, page_size: int) -> tuple[Any, bool]:
+    from firebird.driver import DatabaseError, create_database, driver_config
 
     if not url.embedded:
-        return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8")
+        return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8"), True
     with exclusive(folder_of(url.database) / "create.lock"):  # of twenty that start at once, one creates it
         if os.path.exists(url.database):
-            return _attach(url, None)
+            return _attach(url, None), False
+        _check_charset(url)
         driver_config.db_defaults.page_size.value = page_size
         try:
-            return create_database(url.dsn, user="SYSDBA", charset="UTF8")
+            connection = create_database(url.dsn, user="SYSDBA", charset="UTF8")
+        except DatabaseError as error:
+            if _NOT_CREATED not in error.gds_codes:  # no room, say: what there is of the file cannot be opened
+                with suppress(OSError):
+                    os.unlink(url.database)
+            raise
         finally:
             driver_config.db_defaults.page_size.value = None
+        return connection, True
+
+
+def _check_charset(url: DatabaseURL) -> None:
+    """Raises what the engine says of a character set in *url* that it does not know, before anything is made."""
+    from firebird.driver import create_database
+
+    if "charset" in url.options:
+        with tempfile.TemporaryDirectory(prefix="fbtasks-") as folder:
+            create_database(f"{folder}/charset.fdb", user="SYSDBA", charset=url.options["charset"]).drop_database()
 
 
 def _check_version(connection: Any, url: DatabaseURL) -> None:
@@ -200,8 +241,9 @@ def _load(url: DatabaseURL) -> None:
                 _lock_directory = _guards[real].directory
             robust.start(_guards[real].directory)
         if not fbapi.has_api():
-            if _lock_directory is None:
-                _lock_directory = Path(tempfile.mkdtemp(prefix="fbtasks-lock-"))
+            if _lock_directory is None:  # one for all processes: those that use servers alone leave nothing in it
+                _lock_directory = _cache_folder() / "lock"
+                _lock_directory.mkdir(exist_ok=True)
             _load_library(fbapi, provider)
             _provider = provider
             hush()
@@ -215,15 +257,9 @@ def _load_library(fbapi: Any, provider: Any) -> None:
     try:
         with preserved_signals():
             fbapi.load_api(provider)
-    except OSError as error:
-        if "tommath" in str(error):
-            raise EngineError(
-                "the Firebird library needs libtommath.so.1, which is not installed. On Debian and Ubuntu: "
-                "apt install libtommath1"
-            ) from error
-        raise EngineError(f"the Firebird client library cannot be loaded: {error}") from error
     except Exception as error:
-        raise EngineError(f"the Firebird client library cannot be loaded: {error}") from error
+        advice = libraries.explain() if isinstance(error, OSError) and provider is not None else None
+        raise EngineError(advice or f"the Firebird client library cannot be loaded: {error}") from error
 
 
 def _make_provider() -> Any:
@@ -258,8 +294,10 @@ def _private_root(runtime: Path) -> Path:
             (draft / entry.name).symlink_to(entry)
     (draft / "firebird.log").touch()
     (draft / "firebird.conf").write_text(_CONFIGURATION)
-    with suppress(OSError):  # another process was first: its root is the same
+    try:
         draft.rename(root)
+    except OSError:  # another process was first: its root is the same
+        shutil.rmtree(draft, ignore_errors=True)
     return root
 
 

@@ -3,14 +3,21 @@
 Two processes with different lock directories lose each other's commits without an error. So the directory follows
 from the database's real path, and a guard file beside the database names it: each process that has the database open
 holds a shared lock on the guard, and one that would disagree is refused.
+
+The folder beside the database that holds all this is deleted again, when the process ends that has made it and has
+found no queue there, unless others use it.
 """
 
 from __future__ import annotations
 
+import atexit
+import errno
 import getpass
 import json
 import logging
 import os
+import shlex
+import shutil
 import stat
 import sys
 import time
@@ -33,27 +40,48 @@ _FILE_MODE: Final = 0o660
 _HAS_OWNERS: Final = hasattr(os, "chown")
 _LOOK: Final = 0.01
 _log = logging.getLogger(__name__)
+_made: set[Path] = set()
+"""Folders that this process made beside databases in which it has found no queue so far."""
+_held: dict[Path, int] = {}
+"""Descriptors of the guards and lock directories that this process holds shared locks on, while it lives."""
 
 
 def folder_of(database: str) -> Path:
     """The folder beside the database's real file, made when it is missing. Raises :class:`EngineError`."""
     real = Path(os.path.realpath(database))
-    if not real.parent.is_dir():
+    if not os.path.isdir(real.parent):
         raise EngineError(f"there is no folder {real.parent} for the database {database}. Create it.")
     folder = real.parent / FOLDER
-    _make(folder, real if real.exists() else real.parent)
+    if _make(folder, real if os.path.exists(real) else real.parent):
+        _made.add(folder)
     return folder
 
 
-def _make(folder: Path, like: Path | None = None) -> None:
-    """Makes *folder* for the owner and the group of *like*, when it is missing. Raises :class:`EngineError`."""
+def database_exists(database: str) -> bool:
+    """Whether there is a file *database*. Raises :class:`EngineError` when this user may not know."""
+    try:
+        os.stat(database)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _refused(Path(os.path.realpath(database)), error) from error
+    return True
+
+
+def keep(database: str) -> None:
+    """Has the folder beside *database* stay when this process ends: a queue is there."""
+    _made.discard(Path(os.path.realpath(database)).parent / FOLDER)
+
+
+def _make(folder: Path, like: Path) -> bool:
+    """Makes *folder* for the owner and the group of *like*. False when it is there. Raises :class:`EngineError`."""
     try:
         folder.mkdir(mode=_MODE)
     except FileExistsError:
-        return
+        return False
     except OSError as error:
         raise _refused(folder, error) from error
-    if _HAS_OWNERS and like is not None:
+    if _HAS_OWNERS:
         facts = like.stat()
         # What root makes goes to the database's owner, who could not open it otherwise.
         owner = facts.st_uid if os.geteuid() == 0 else -1
@@ -61,18 +89,28 @@ def _make(folder: Path, like: Path | None = None) -> None:
             os.chown(folder, owner, facts.st_gid)
     with suppress(OSError):
         folder.chmod(_MODE)  # past the umask; and chown has cleared the set-group-id bit
+    return True
 
 
 def open_lock_file(path: Path) -> int:
     """A descriptor of the lock file *path*, which others of its group may open too. Raises :class:`EngineError`."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), _FILE_MODE)
+        file = _open_or_create(path)
     except OSError as error:
         raise _refused(path, error) from error
     if hasattr(os, "fchmod"):
         with suppress(OSError):  # past the umask, where the file is this user's
             os.fchmod(file, _FILE_MODE)
     return file
+
+
+def _open_or_create(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+    try:
+        return os.open(path, flags, _FILE_MODE)
+    except FileNotFoundError:  # the process that had made the folder has just deleted it
+        _make(path.parent, path.parent.parent)
+        return os.open(path, flags, _FILE_MODE)
 
 
 @contextmanager
@@ -94,12 +132,38 @@ def exclusive(path: Path, *, patience: float | None = None) -> Iterator[None]:
 
 
 def _refused(path: Path, error: OSError) -> EngineError:
-    """The error for a *path* that this user cannot use: it names user, path and remedy."""
-    return EngineError(
-        f"user {_user()!r} cannot use {path}: {error.strerror}. Run as the database's owner, or give the folder to "
-        f"a group that all its users are in: chgrp -R GROUP {path.parent}; chmod -R g+rwX {path.parent}; "
-        f"find {path.parent} -type d -exec chmod g+s {{}} +"
-    )
+    """The error for a *path* that this user cannot use: it names the user, what is in the way, and the remedy."""
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return EngineError(f"{path} cannot be used: {error.strerror}.")
+    barrier = path
+    while not os.path.exists(barrier):  # nor what is in a folder that this user may not look into
+        barrier = barrier.parent
+    return EngineError(f"user {_user()!r} cannot use {barrier}: {error.strerror}. {_remedy(path, barrier)}")
+
+
+def _remedy(wanted: Path, barrier: Path) -> str:
+    """What helps a user who may not use *barrier*, and so not *wanted* in it.
+
+    Only fbtasks's own folder is changed with all that is in it.
+    """
+    group = "give it to a group that all users of the database are in"
+    path = shlex.quote(str(barrier))
+    if FOLDER in barrier.parts:
+        own = shlex.quote(str(next(each for each in (barrier, *barrier.parents) if each.name == FOLDER)))
+        return (
+            f"Run as the database's owner, or {group}: chgrp -R GROUP {own}; chmod -R g+rwX {own}; "
+            f"find {own} -type d -exec chmod g+s {{}} +"
+        )
+    if not barrier.is_dir():
+        return f"Run as its owner, or {group}: chgrp GROUP {path}; chmod g+rw {path}"
+    other = "Put the database into a folder that this user may write to"
+    if barrier != wanted.parent or barrier.stat().st_uid == 0:  # a home, or most likely a folder of the system
+        return f"{other}."
+    return f"{other}, or {group}: chgrp GROUP {path}; chmod g+rwxs {path}"
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def warn_root(database: str) -> None:
@@ -118,9 +182,13 @@ def warn_root(database: str) -> None:
 
 
 def _user() -> str:
+    if not _HAS_OWNERS:
+        return getpass.getuser()
+    import pwd
+
     try:
-        return getpass.getuser() if not _HAS_OWNERS or os.geteuid() == os.getuid() else str(os.geteuid())
-    except (OSError, KeyError):  # a uid without a name, as in containers
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a uid without a name, as in containers
         return str(os.geteuid())
 
 
@@ -136,30 +204,41 @@ class Guard:
         Raises :class:`EngineError` when other processes use another one, or when permission is missing.
         """
         self._real = Path(os.path.realpath(database))
+        if database_exists(database) and not _may(self._real, os.R_OK | os.W_OK):
+            raise _refused(self._real, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         self._folder = folder_of(database)
         self._path = self._folder / f"{self._real.name}.guard"
-        self._file: int | None = None
         if sys.platform == "win32":
             self.directory = self._folder
             return
-        self._file = open_lock_file(self._path)
+        while not self._join(loaded):
+            self._folder = folder_of(database)
+
+    def _join(self, loaded: Path | None) -> bool:
+        """Joins. False when it has to be done again: the process that had made the folder has just deleted it."""
+        file = open_lock_file(self._path)
+        joined = False
         try:
-            self._join(self._file, loaded)
+            self.directory = self._agree(file, loaded)
+            joined = _is_at(_hold(self.directory), self.directory) and _is_at(file, self._path)
+        except EngineError:
+            if _is_at(file, self._path):
+                raise
         except OSError as error:
-            self.close()
-            raise _refused(self._path, error) from error
-        except BaseException:
-            self.close()
-            raise
+            if error.errno is None:  # not the system's: the handler of a signal has raised it
+                raise
+            if _is_at(file, self._path):
+                raise _refused(self._path, error) from error
+        finally:
+            if joined:
+                _held[self._path] = file
+            else:
+                os.close(file)  # never LOCK_UN: that would unlock for the parent of a fork as well
+        return joined
 
-    def close(self) -> None:
-        """Gives up the share. In a forked child this leaves the parent's share as it is."""
-        if self._file is not None:
-            os.close(self._file)  # never LOCK_UN: that would unlock for the parent of a fork as well
-            self._file = None
-
-    def _join(self, file: int, loaded: Path | None) -> None:
-        if loaded is not None and not loaded.is_dir():
+    def _agree(self, file: int, loaded: Path | None) -> Path:
+        """The lock directory that the guard names; it is written there when no other process has the database open."""
+        if loaded is not None and not (loaded.is_dir() and (loaded not in _held or _is_at(_held[loaded], loaded))):
             raise EngineError(f"{loaded}, the lock directory of this process, was deleted. Restart the process.")
         if _try_exclusive(file):
             # Nobody has the database open, so whatever the guard said before binds nobody.
@@ -173,9 +252,18 @@ class Guard:
                 f"{loaded}: they would lose each other's commits. Open {self._real} before any other database, or "
                 "in a process of its own."
             )
-        if not os.access(named, os.R_OK | os.W_OK | os.X_OK):
-            raise _refused(named, PermissionError(13, "Permission denied"))
-        self.directory = named
+        if not _may(named, os.R_OK | os.W_OK | os.X_OK):
+            raise self._closed(named)
+        return named
+
+    def _closed(self, named: Path) -> EngineError:
+        """The error for a lock directory that this user cannot use."""
+        if named.parent == self._folder:
+            return _refused(named, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        return EngineError(
+            f"user {_user()!r} cannot use {named}, the lock directory of the processes that have {self._real} open: "
+            f"they had used another database before. Have them open {self._real} first, or in processes of their own."
+        )
 
     def _default(self) -> Path:
         directory = self._folder / "lock"
@@ -194,7 +282,7 @@ class Guard:
         try:
             found = named.stat()
         except PermissionError as error:
-            raise _refused(named, error) from error
+            raise self._closed(named) from error
         except OSError:
             found = None
         if found is None or not stat.S_ISDIR(found.st_mode) or identity != (found.st_dev, found.st_ino):
@@ -221,6 +309,16 @@ class Guard:
             os.pwrite(file, data, 0)
 
 
+def _hold(directory: Path) -> int:
+    """A descriptor of *directory*, locked so that no other process deletes it while this one lives."""
+    file = _held.get(directory)
+    if file is None or not _is_at(file, directory):
+        file = _held[directory] = os.open(directory, os.O_RDONLY)
+    with suppress(OSError):  # a file system that locks files alone: what is there stays
+        fcntl.flock(file, fcntl.LOCK_SH)
+    return file
+
+
 def _try_exclusive(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -233,3 +331,47 @@ def _same(one: Path, other: Path) -> bool:
     with suppress(OSError):
         return os.path.samefile(one, other)
     return False
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether *path* leads to the open *file*, which has been neither deleted nor replaced."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except OSError:
+        return False
+
+
+def _clear() -> None:
+    """Deletes the folders that this process made in vain."""
+    for folder in _made:
+        with suppress(OSError):
+            _delete(folder)
+
+
+def _delete(folder: Path) -> None:
+    """Deletes *folder*, unless another process uses what is in it. None begins to meanwhile: it waits for the locks."""
+    found = {path.name: path for path in folder.iterdir()}
+    directory = found.pop("lock", None)
+    guards = [path for path in found.values() if path.suffix == ".guard"]
+    if not all(_is_free(path) for path in (*guards, *filter(None, [directory]))):
+        return
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
+    for path in found.values():
+        if path.name == "create.lock" or path.suffix in (".guard", ".turn"):
+            path.unlink()
+    folder.rmdir()
+
+
+def _is_free(path: Path) -> bool:
+    """Whether no other process holds a lock on *path*; then it is locked here, and others wait."""
+    if path not in _held:
+        _held[path] = os.open(path, os.O_RDONLY)
+    return _try_exclusive(_held[path])
+
+
+if fcntl is not None:
+    # Registered before the driver's own exit function when this module is imported first, so it comes after that.
+    atexit.register(_clear)
+    # The processes on both sides of a fork share their locks, and neither can tell whether the other uses the folder.
+    os.register_at_fork(before=_made.clear)

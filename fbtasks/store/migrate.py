@@ -30,6 +30,11 @@ def current_version(session: Session) -> int | None:
     return None
 
 
+def first_version() -> int:
+    """The version that a new queue begins with."""
+    return migrations()[0].version
+
+
 def latest_version() -> int:
     """The version that this release works with."""
     return migrations()[-1].version
@@ -52,8 +57,7 @@ def check(session: Session) -> None:
 
 
 def _refuse_development_version(session: Session, found: int | None) -> None:
-    first = migrations()[0].version
-    if found and found < first:
+    if found and found < first_version():
         raise SchemaError(
             f"{session.url} has schema version {found}, of a development version before the first release. Those are "
             "not migrated: let that version's workers finish what is queued, and give this one a new database."

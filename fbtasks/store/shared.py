@@ -81,6 +81,7 @@ class SharedDatabase:
     def use(self, work: Callable[[Transaction], T], kind: bytes = WRITE) -> T:
         """*work* in a transaction of its own, tried again when another one is in its way."""
         with self._inside(), self._watched():
+            self._database.make_ready()
             return self._database.use(lambda session: self._run(session, work, kind))
 
     def verify(self) -> None:
@@ -90,6 +91,7 @@ class SharedDatabase:
     def use_in_turn(self, work: Callable[[Transaction], T], attempts: int = MOST_ATTEMPTS) -> T:
         """The same, one at a time on this host where the engine is embedded: what claims and deletes side by side."""
         with self._inside(), self._watched(), self._in_turn():
+            self._database.make_ready()
             return self._database.use(lambda session: self._run(session, work, WRITE, attempts))
 
     def _watched(self) -> AbstractContextManager[None]:

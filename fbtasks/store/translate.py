@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import (
     AuthenticationError,
+    ConfigurationError,
     ConflictError,
     DatabaseError,
     DatabaseUnavailable,
@@ -16,6 +18,7 @@ from fbtasks.errors import (
     EngineError,
     FBTasksError,
 )
+from fbtasks.store import libraries
 
 # Numbers of the engine's messages, from its ibase.h.
 _CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 335544348}
@@ -36,6 +39,11 @@ _OTHER_ENGINE: Final = {335545107}
 _FILE: Final = {335544344, 335544375}
 _READ_ONLY: Final = {335544361}
 _CANCELLED: Final = {335544794}
+# The configuration of the server allows no database at this place.
+_PLACE: Final = {335544831}
+_CHARSET: Final = {335544509, 335544854}
+# A plugin, such as the engine, or ICU could not be loaded.
+_LIBRARY: Final = {335545004, 335545167}
 _DRIVERS: Final = {"firebird", "builtins", "ctypes", "decimal", "struct"}
 """Where the errors that the driver raises come from: beside its own, those of what it converts values with."""
 
@@ -52,7 +60,15 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     text = " ".join(str(error).split())
     where = str(url) if url else "the database"
     if isinstance(error, OSError):
-        return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
+        return DatabaseUnavailable(f"{where} cannot be reached ({text}). {_advice(error, url)}")
+    if codes & _LIBRARY and (advice := libraries.explain()):
+        return EngineError(advice)
+    if connecting and codes & _CHARSET:
+        return ConfigurationError(f"{where} cannot be opened ({text}). Correct charset, or leave it out for UTF8.")
+    if codes & (_FILE | _PLACE) and url is not None and url.rooted is not None:
+        return DatabaseUnavailable(
+            f"{where} cannot be opened ({text}). A path on the server has a slash of its own: {url.rooted}"
+        )
     if codes & _LOGIN:
         return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
     if codes & _PERMISSION:
@@ -78,6 +94,14 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     if codes & _CONFLICT:
         return ConflictError(text)
     return DatabaseError(f"{where}: {text}")
+
+
+def _advice(error: OSError, url: DatabaseURL | None) -> str:
+    advice = "Check host, port and server."
+    if url is None or url.user is not None or not isinstance(error, socket.gaierror):
+        return advice
+    file = DatabaseURL(f"/{url.host}/{url.database}", options=url.options)
+    return f"{advice} A file on this machine has a third slash: {file}"
 
 
 def _is_drivers(error: Exception, connecting: bool) -> bool:

@@ -140,8 +140,9 @@ class Consumer:
         self._register()
 
     def start(self) -> None:
-        """Starts the executor, which becomes ready while this process connects."""
+        """Starts the executor, which becomes ready while this process connects, and creates a queue that is missing."""
         self._executor.start()
+        self._app.database.make_ready()
 
     def _register(self) -> None:
         self.membership.register(self._db)

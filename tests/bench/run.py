@@ -18,6 +18,7 @@ from bench import transports
 from bench.peers import Peers, all_peers
 from bench.report import all_targets, page
 from bench.servers import Unavailable
+from fbtasks import FBTasks
 from fbtasks.bench import measures, run
 from fbtasks.bench.figures import Figures
 from fbtasks.bench.place import Place
@@ -85,6 +86,8 @@ def measure(chosen, folder, progress):
     transports_wanted = [transport for transport in transports.ALL if wanted(names, transport.key)]
     figures = Figures()
     url = chosen.url or f"firebird://{folder}/bench.fdb"
+    if not chosen.url:
+        FBTasks("bench", url).migrate()
     peers = Peers(Path(chosen.venv).absolute(), folder / "peers")
     peers.folder.mkdir()
     peers.folder.chmod(0o711)  # a server may run as another user, who passes through

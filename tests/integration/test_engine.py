@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fbtasks import EngineError, FBTasks, SchemaError
+from fbtasks import FBTasks, SchemaError
 from fbtasks.config import DatabaseURL
 from fbtasks.sql import queries
 from fbtasks.store import engine
@@ -135,18 +135,6 @@ except EngineError as error:
     returncode, _, errors = python(code)
     assert returncode == 1
     assert "another Firebird client library" in errors
-
-
-def test_a_missing_library_names_the_package(monkeypatch):
-    class Api:
-        @staticmethod
-        def load_api(_provider):
-            raise OSError("libtommath.so.1: cannot open shared object file: No such file or directory")
-
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(engine, "_lock_directory", Path("/tmp"))
-    with pytest.raises(EngineError, match="apt install libtommath1"):
-        engine._load_library(Api, None)
 
 
 def test_a_foreign_table_is_left_alone(tmp_path):

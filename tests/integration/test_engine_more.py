@@ -124,6 +124,7 @@ def test_the_pool_opens_as_many_connections_as_it_may_and_no_more(url):
 
 def test_a_dead_connection_is_replaced(url):
     app = FBTasks("a", url)
+    app.migrate()
     opened = []
 
     def connect():
@@ -321,11 +322,13 @@ def test_what_the_handler_of_a_signal_raises_inside_the_driver_reaches_the_calle
 @pytest.mark.no_database
 @pytest.mark.embedded
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals between threads")
-def test_what_the_handler_of_a_signal_raises_in_the_first_connection_reaches_the_caller(app, interrupt):
+def test_what_the_handler_of_a_signal_raises_in_the_first_connection_reaches_the_caller(url, interrupt):
+    app = FBTasks("a", url)
     interrupt("lockdir.py", TimeoutError("alarm"))
     with exclusive(folder_of(app.settings.url.database) / "create.lock"), pytest.raises(TimeoutError, match="alarm"):
         app.migrate()
     assert app.migrate()
+    app.close()
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["silent", "refused"])

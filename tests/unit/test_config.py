@@ -47,6 +47,24 @@ def test_the_connection_string() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "rooted"),
+    [
+        ("firebird://h:3051/tmp/x.fdb?role=R", "firebird://h:3051//tmp/x.fdb?role=R"),
+        ("firebird://u:p@h/srv/data/x.fdb", "firebird://u:***@h:3050//srv/data/x.fdb"),
+        ("firebird://h//tmp/x.fdb", None),
+        ("firebird://h/alias", None),
+        ("firebird://h/x.fdb", None),
+        ("firebird://h/../x.fdb", None),
+        ("firebird://h/C:/data/x.fdb", None),
+        ("firebird:///tmp/x.fdb", None),
+    ],
+)
+def test_a_relative_path_on_a_server_was_perhaps_meant_from_its_root(text: str, rooted: str | None) -> None:
+    found = DatabaseURL.parse(text).rooted
+    assert (found if found is None else str(found)) == rooted
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",

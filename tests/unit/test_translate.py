@@ -1,0 +1,70 @@
+"""What the driver's errors become. The codes are those of real answers; here the errors are made by hand."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from firebird.driver import DatabaseError as DriverError
+
+from fbtasks.config import DatabaseURL
+from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseUnavailable
+from fbtasks.store.translate import translate
+
+
+def refusal(text: str, *codes: int) -> DriverError:
+    error = DriverError(text)
+    error.gds_codes = codes
+    return error
+
+
+# As a server of version 3.0.11 answered over TCP, the second with DatabaseAccess = Restrict.
+OPEN = 'I/O error during "open" operation for file "tmp/x.fdb"\n-Error while trying to open file'
+ANSWERS = [
+    refusal(OPEN, 335544344, 335544734),
+    refusal("Use of database at location /tmp/tmp/x.fdb is not allowed by server configuration", 335544831, 335545081),
+]
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=["missing", "restricted"])
+def test_a_path_without_its_slash_is_corrected_when_the_server_cannot_open_it(answer: DriverError) -> None:
+    error = translate(answer, DatabaseURL.parse("firebird://ann:secret@h:3050/tmp/x.fdb"), connecting=True)
+    assert isinstance(error, DatabaseUnavailable)
+    assert str(error).startswith("firebird://ann:***@h:3050/tmp/x.fdb cannot be opened (")
+    assert str(error).endswith("A path on the server has a slash of its own: firebird://ann:***@h:3050//tmp/x.fdb")
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("text", ["firebird://h/shop", "firebird://h//tmp/x.fdb", "firebird:///tmp/x.fdb"])
+def test_an_alias_and_an_absolute_path_are_left_alone(text: str) -> None:
+    error = translate(ANSWERS[0], DatabaseURL.parse(text), connecting=True)
+    assert isinstance(error, DatabaseUnavailable)
+    assert "slash" not in str(error)
+
+
+def test_other_errors_say_nothing_of_the_path() -> None:
+    login = refusal("Your user name and password are not defined.", 335544472)
+    error = translate(login, DatabaseURL.parse("firebird://h/tmp/x.fdb"), connecting=True)
+    assert isinstance(error, AuthenticationError)
+    assert "slash" not in str(error)
+
+
+def test_a_host_that_does_not_exist_may_be_a_folder_of_this_machine() -> None:
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    error = translate(unknown, DatabaseURL.parse("firebird://tmp/data/x.fdb?charset=UTF8"), connecting=True)
+    assert isinstance(error, DatabaseUnavailable)
+    assert str(error).endswith("A file on this machine has a third slash: firebird:///tmp/data/x.fdb?charset=UTF8")
+    for url, answer in [
+        ("firebird://ann@tmp/x.fdb", unknown),
+        ("firebird://tmp/x.fdb", ConnectionRefusedError(111, "Connection refused")),
+    ]:
+        assert "slash" not in str(translate(answer, DatabaseURL.parse(url), connecting=True))
+
+
+def test_a_character_set_that_does_not_exist_is_a_wrong_setting() -> None:
+    answer = refusal(
+        "bad parameters on attach or create database\n-CHARACTER SET X is not defined", 335544325, 335544509
+    )
+    url = DatabaseURL.parse("firebird://h/shop?charset=X")
+    assert isinstance(translate(answer, url, connecting=True), ConfigurationError)
+    assert not isinstance(translate(answer, url), ConfigurationError)  # of a statement of the application's own
