@@ -9,7 +9,7 @@ from typing import Final
 
 from fbtasks.call import Stored, TaskRow
 from fbtasks.states import State
-from fbtasks.store.session import READ, SNAPSHOT, Session, Transaction
+from fbtasks.store.session import SNAPSHOT, Session, Transaction
 from fbtasks.store.values import as_utc
 
 STAT_DAYS: Final = 7
