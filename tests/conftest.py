@@ -121,7 +121,7 @@ class Project:
         return done.stdout
 
     def worker(self, *arguments, fault=None, signals=None):
-        log = (self.folder / f"worker{len(self.workers)}.log").open("w+")
+        log = (self.folder / f"worker{len(self.workers)}.log").open("a+")  # logs() moves the offset that they share
         env = self.env
         if fault is not None:
             env = {**env, "FBTASKS_FAULT": fault, "FBTASKS_FAULT_FILE": str(self.folder / "fault")}
