@@ -147,15 +147,40 @@ class SignalInterrupts(NoInterrupts):
 
 
 class AlarmInterrupts(NoInterrupts):
-    """Time limits for the solo pool: the alarm timer of the main thread. Elsewhere there are none."""
+    """Time limits for the solo pool: the alarm timer of the main thread. Elsewhere there are none.
+
+    A worker has it stop the task that runs as well, at SIGUSR2; see :meth:`heed_halt`.
+    """
 
     def __init__(self) -> None:
         self.limits: tuple[float | None, float | None] = (None, None)
         """Soft and hard limit, in seconds, of the task that runs next."""
+        self._inside = self._halted = False
+
+    def heed_halt(self) -> None:
+        """From now on SIGUSR2 stops the task that runs, and all that would run after it. For the main thread."""
+        signal.signal(signal.SIGUSR2, self._halt)
+
+    def _halt(self, _number: int, _frame: FrameType | None) -> None:
+        self._halted = True
+        if self._inside:
+            self._inside = False
+            raise TaskStopped
 
     @contextmanager
     def window(self, task: int) -> Iterator[None]:  # noqa: ARG002  # there is one at a time
-        """For the block, the limits hold."""
+        """For the block, the limits hold, and the task may be stopped."""
+        with self._alarm():
+            self._inside = True
+            try:
+                if self._halted:
+                    raise TaskStopped
+                yield
+            finally:
+                self._inside = False
+
+    @contextmanager
+    def _alarm(self) -> Iterator[None]:
         soft, hard = self.limits
         first = min((limit for limit in (soft, hard) if limit is not None), default=None)
         if first is None or threading.current_thread() is not threading.main_thread():

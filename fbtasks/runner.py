@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fbtasks import clock
@@ -101,7 +101,7 @@ class Runner:
         try:
             args, kwargs = self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""))
         except FBTasksError as error:
-            return _failed(error)
+            return _without_traceback(_failed(error))
         limit = task.policy.max_retries if claim.max_tries is None else claim.max_tries - 1
         request = Request(
             id=claim.task_id or str(claim.id),
@@ -129,7 +129,7 @@ class Runner:
             try:
                 payload = self.app.serializer.dump_result(value, task=task.name, serializer=task.options.serializer)
             except FBTasksError as error:
-                return self._give_up(prepared, error)
+                return _without_traceback(self._give_up(prepared, error))
             outcome = Succeeded(payload.content_type, payload.data)
         self._hooks("on_success", prepared, value)
         return outcome
@@ -157,6 +157,7 @@ class Runner:
                 return self._give_up(prepared, error)
             delay = wanted
         remote = describe_exception(cause)
+        logger.debug("Task %s (%s) is to be tried again after:\n%s", prepared.request.id, claim.name, remote.traceback)
         return Retry(delay, f"{remote.type_name}: {remote.message}", remote.type_name)
 
     def refused(self, claim: Claim, error: FBTasksError) -> Outcome:
@@ -164,7 +165,7 @@ class Runner:
         prepared = self.prepare(claim, None)
         return self.raised(prepared, error) if isinstance(prepared, Prepared) else prepared
 
-    def _give_up(self, prepared: Prepared, error: BaseException) -> Outcome:
+    def _give_up(self, prepared: Prepared, error: BaseException) -> Failed:
         self._hooks("on_failure", prepared, error)
         return _failed(error)
 
@@ -180,6 +181,11 @@ class Runner:
 def _failed(error: BaseException) -> Failed:
     remote = describe_exception(error)
     return Failed(remote.type_name, remote.message, remote.traceback, remote.args_payload)
+
+
+def _without_traceback(failed: Failed) -> Failed:
+    """What failed outside of the task's own code, of which a traceback would show nothing."""
+    return replace(failed, traceback="")
 
 
 class TransactionalRunner:

@@ -390,9 +390,9 @@ def describe_exception(error: BaseException, *, limit: int = 30_000) -> RemoteEr
     args = _args_payload(error)
     return RemoteError(
         type_name=_name_of(type(error)),
-        message=_shorten(message, limit, _CUT),
+        message=shorten(message, limit, _CUT),
         args_payload=args if args is None or len(args) <= limit else None,
-        traceback=_shorten(trace, limit, "\n  ... (cut here) ...\n"),
+        traceback=shorten(trace, limit, "\n  ... (cut here) ...\n"),
     )
 
 
@@ -422,13 +422,13 @@ def show(error: BaseException) -> str:
 
 def _brief(error: BaseException) -> str:
     """The message of *error* without a full stop, where it goes into another message."""
-    return _shorten(show(error), 300, _CUT).rstrip(".")
+    return shorten(show(error), 300, _CUT).rstrip(".")
 
 
 def show_value(value: object) -> str:
     """A short representation of *value*, whatever its class does when asked for it."""
     try:
-        return _shorten(_sendable(repr(value)), 80, _CUT)
+        return shorten(_sendable(repr(value)), 80, _CUT)
     except Exception:  # noqa: BLE001
         return "(it cannot be shown)"
 
@@ -446,7 +446,7 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _shorten(text: str, limit: int, mark: str) -> str:
+def shorten(text: str, limit: int, mark: str) -> str:
     """*text* with *mark* instead of its middle where it has more than *limit* characters."""
     if len(text) <= limit:
         return text

@@ -10,6 +10,7 @@ import uuid
 from contextlib import closing
 
 import pytest
+from support.signals import as_in_a_terminal
 
 from fbtasks import FBTasks
 from fbtasks.config import DatabaseURL
@@ -140,17 +141,14 @@ class Project:
         assert done.stderr == ""
         return done.stdout
 
-    def worker(self, *arguments, fault=None):
-        log = (self.folder / f"worker{len(self.workers)}.log").open("w+")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments],
-            cwd=self.folder,
-            env={
-                **self.env,
-                **({} if fault is None else {"FBTASKS_FAULT": fault, "FBTASKS_FAULT_FILE": str(self.folder / "fault")}),
-            },
-            stderr=log,
-        )
+    def worker(self, *arguments, fault=None, signals=None):
+        log = (self.folder / f"worker{len(self.workers)}.log").open("a+")  # logs() moves the offset that they share
+        env = self.env
+        if fault is not None:
+            env = {**env, "FBTASKS_FAULT": fault, "FBTASKS_FAULT_FILE": str(self.folder / "fault")}
+        command = [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments]
+        with signals or as_in_a_terminal():
+            process = subprocess.Popen(command, cwd=self.folder, env=env, stderr=log)
         reap(process)  # also while this thread waits inside the engine, which takes a zombie for alive
         self.workers.append((process, log))
         return process

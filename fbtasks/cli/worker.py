@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from fbtasks.app import FBTasks
 from fbtasks.choices import POOLS
 from fbtasks.cli.options import announce
+from fbtasks.errors import FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.maintenance.hosts import host_name
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
 from fbtasks.worker.executors import ChildOptions
+from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.supervisor import work
+
+logger = logging.getLogger("fbtasks.worker")
 
 
 @click.command()
@@ -32,6 +37,8 @@ from fbtasks.worker.supervisor import work
     default="INFO",
     help="How much to log.",
 )
+@click.option("--logfile", type=click.Path(dir_okay=False), metavar="PATH", help="Append the log to this file.")
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", help="Lines to read, or JSON for programs.")
 @click.option("--burst", is_flag=True, help="Leave when nothing is due.")
 @click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for running tasks when stopped.")
 @click.option("--lease", type=click.FloatRange(3), default=30.0, help="Seconds of silence before others take over.")
@@ -44,6 +51,8 @@ def worker(
     pool: str,
     name: str | None,
     loglevel: str,
+    logfile: str | None,
+    log_format: str,
     burst: bool,
     grace: float,
     lease: float,
@@ -51,7 +60,6 @@ def worker(
     max_memory_per_child: int | None,
 ) -> None:
     """Run the tasks of an app until stopped."""
-    logging.basicConfig(level=loglevel.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     app = import_app(app_path)
     app.load()
     options = WorkerOptions(
@@ -69,9 +77,43 @@ def worker(
     )
     for queue in options.queues:
         app.check_queue(queue)
-    _banner(app, options)
-    announce(app, "  note    ")
-    work(app, app_path, options, loglevel.upper(), children)
+    log = LogOptions(loglevel.upper(), log_format, logfile and os.path.abspath(logfile), options.name)
+    set_up(log)
+    if log.asked:
+        _introduce(app, options)
+    if logfile or log_format == "text":
+        _banner(app, options)
+        announce(app, "  note    ")
+    with _reason_in_the_log(log):
+        work(app, app_path, options, log.argument(), children)
+
+
+@contextmanager
+def _reason_in_the_log(log: LogOptions) -> Iterator[None]:
+    """Logs what ends the worker: an error of fbtasks where the log is not where the command says it anyway."""
+    try:
+        yield
+    except FBTasksError as error:
+        if log.asked:
+            logger.critical("The worker ends: %s", error)
+        raise
+    except Exception:
+        logger.critical("The worker ends by an error.", exc_info=True)
+        raise
+
+
+def _introduce(app: FBTasks, options: WorkerOptions) -> None:
+    logger.info(
+        "Worker %s of fbtasks %s: app %s, url %s, queues %s, pool %s, %d at once, tasks %s.",
+        options.name,
+        VERSION,
+        app.name,
+        app.settings.url,
+        ", ".join(options.queues),
+        options.pool,
+        options.concurrency,
+        ", ".join(sorted(app.tasks)) or "(none)",
+    )
 
 
 def _banner(app: FBTasks, options: WorkerOptions) -> None:

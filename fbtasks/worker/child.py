@@ -1,6 +1,6 @@
 """The main function of a child process: takes tasks, runs them, says what became of them.
 
-``python -m fbtasks.worker.child PARENT FD TASKS BOARD MODE APP SLOT PLACES LEVEL``. It ends when its sockets do.
+``python -m fbtasks.worker.child PARENT FD TASKS BOARD MODE APP SLOT PLACES LOG``. It ends when its sockets do.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fbtasks.threads import Background
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import Assignment, Begun, Ended, interruptions, receive_task, say
 from fbtasks.worker.lifeline import follow_parent
+from fbtasks.worker.logs import LogOptions, set_up
 
 logger = logging.getLogger(__name__)
 
@@ -248,16 +249,16 @@ SERVERS: dict[str, Callable[[FBTasks, Link, int], Server]] = {
 
 def main(arguments: list[str]) -> int:
     """Runs the child."""
-    parent, *files, mode, app_path, slot, places, level = arguments
+    parent, *files, mode, app_path, slot, places, log = arguments
     follow_parent(int(parent))
     robust.leave_when_stuck()
     pipe, tasks, board = map(int, files)
     link = Link(pipe, tasks, board, int(places))
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(processName)s %(message)s")
     try:
         app = import_app(app_path)
         app.database.keep_file(lambda: link.board.database_file)
         app.load()
+        set_up(LogOptions.of(log))
     except FBTasksError as error:
         link.say(str(error))
         return 1

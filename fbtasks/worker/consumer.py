@@ -11,7 +11,7 @@ import logging
 import os
 import selectors
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +31,7 @@ from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.membership import Membership
-from fbtasks.worker.outcomes import GATHER, Outcomes, log
+from fbtasks.worker.outcomes import GATHER, Outcomes, Tally
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -95,7 +95,7 @@ class Consumer:
         self._backoff = Backoff()
         self._announced = False
         self._draining_since: float | None = None
-        self._stopping = self._killed = False
+        self._said_waiting = self._killed = False
         self.outdated = False
         """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
         self.replaced: DatabaseReplaced | None = None
@@ -105,9 +105,9 @@ class Consumer:
         os.set_blocking(self._wake_write, False)
 
     @property
-    def wake_fd(self) -> int:
-        """A descriptor to write a byte to in order to wake the loop, also from a signal handler."""
-        return self._wake_write
+    def tally(self) -> Tally:
+        """How many tasks ended in which way."""
+        return self._outcomes.tally
 
     def wake(self, events: Iterable[str]) -> None:
         """Wakes the loop for *events* of the database; from any thread."""
@@ -124,15 +124,27 @@ class Consumer:
             os.write(self._wake_write, b"!")
 
     def stop(self) -> None:
-        """Asks the loop to stop claiming and to end; the second time, at once. For signal handlers."""
-        self._killed = self._stopping
-        self._stopping, self.outdated = True, False
-        if not self._killed:
-            self._drain()
+        """Asks the loop to stop claiming, and to end when what runs has ended or the grace is over; from any thread."""
+        self.outdated = False
+        self._drain()
+
+    def stop_at_once(self) -> None:
+        """Asks the loop to end now, whatever runs; from any thread."""
+        self._killed = True
 
     def _drain(self) -> None:
+        self._said_waiting = False
         self._draining_since = clock.monotonic()
         self.membership.beat_soon()
+
+    def say_waiting(self, running: Collection[Claim]) -> None:
+        """Says, once, that the worker ends when *running* have ended, and how long it waits for that."""
+        if self._said_waiting or not running:
+            return
+        self._said_waiting = True
+        what = "1 running task" if len(running) == 1 else f"{len(running)} running tasks"
+        them = "it" if len(running) == 1 else "them"
+        logger.info("Waiting up to %g s for %s; a second signal stops %s.", self._options.grace, what, them)
 
     def open(self) -> None:
         """Connects and registers the worker."""
@@ -163,6 +175,8 @@ class Consumer:
                         raise
                     except DatabaseError as error:
                         self._lose(error)
+                elif self._draining_since is not None:
+                    self.say_waiting(self._executor.busy())
                 self._wait()
         finally:
             if self._listener is not None:
@@ -179,7 +193,8 @@ class Consumer:
         self._beat()
         if self._stops:
             self._stop_cancelled()
-        if self._draining_since is None:
+        draining = self._draining_since is not None
+        if not draining:
             self._give_back_stale()
             self._exchange()
             self._submit()
@@ -193,6 +208,8 @@ class Consumer:
             self._buffer.clear()
             self._record()
         self._collect()
+        if draining:
+            self.say_waiting(self._executor.busy())
 
     def _finished(self) -> bool:
         if self._draining_since is not None:
@@ -234,7 +251,7 @@ class Consumer:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self._known -= {finished.claim.name}
             if recorded:
-                log(finished)
+                self._outcomes.recorded(finished)
             else:
                 self._outcomes.add(finished)
 

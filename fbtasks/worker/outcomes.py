@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.serialize import shorten
 from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.session import Session
+from fbtasks.worker.logs import visible
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -21,6 +25,28 @@ GATHER_MOST: Final = 200
 """Outcomes that are enough for one transaction."""
 PUT_OFF: Final = 3600.0
 """Seconds until a task is tried again of which the database takes no end."""
+LONGEST_LINE: Final = 500
+"""Characters that the log has of an error's message; the middle of a longer one is left out."""
+LONGEST_TRACE: Final = 6_000
+"""Characters that the log has of a traceback. The whole is in the database."""
+
+
+class Tally:
+    """How many tasks ended in which way, in a worker's life."""
+
+    _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
+    _SELDOM: Final = {Cancelled: "cancelled", Crashed: "crashed"}
+
+    def __init__(self) -> None:
+        self._counts = Counter[type]()
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Counts what has been recorded."""
+        self._counts.update(map(type, outcomes))
+
+    def __str__(self) -> str:
+        seldom = {kind: word for kind, word in self._SELDOM.items() if self._counts[kind]}
+        return ", ".join(f"{self._counts[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
 class Outcomes:
@@ -30,6 +56,8 @@ class Outcomes:
         self._turn = turn
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
+        self.tally = Tally()
+        """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
         """When those that wait have waited for long enough, on the monotonic clock."""
 
@@ -70,13 +98,19 @@ class Outcomes:
         """Forgets what has been written, and says so."""
         batch, self._writing = self._writing, []
         standing = {item.task: item.stands for item in stale}
+        self.tally.add(item.outcome for item in batch if item.claim.id not in standing)
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:
             if finished.claim.id in standing:
                 _log_stale(finished.claim, standing[finished.claim.id])
             else:
-                log(finished)
+                _log(finished)
+
+    def recorded(self, finished: Finished) -> None:
+        """Counts and says one that is in the database already."""
+        self.tally.add([finished.outcome])
+        _log(finished)
 
     def record(self, session: Session, worker_id: int) -> None:
         """Writes all.
@@ -155,30 +189,38 @@ def _log_stale(claim: Claim, stands: int) -> None:
         )
 
 
-def log(finished: Finished) -> None:
+def _log(finished: Finished) -> None:
     """Says what became of a task."""
     claim, elapsed = finished.claim, finished.elapsed
     match finished.outcome:
         case Succeeded():
-            logger.info("Task %d (%s) succeeded in %.3f s.", claim.id, claim.name, elapsed)
-        case Failed(error_type, message):
-            said = _line(message)
-            logger.error("Task %d (%s) failed in %.3f s: %s: %s", claim.id, claim.name, elapsed, error_type, said)
+            _say(logging.INFO, claim, "succeeded in %.3f s.", elapsed)
+        case Failed(error_type, message, trace):
+            _say(logging.ERROR, claim, "failed in %.3f s: %s: %s", elapsed, error_type, _line(message), trace=trace)
         case Retry(delay, message):
-            logger.warning(
-                "Task %d (%s) is tried again in %.1f s after: %s", claim.id, claim.name, delay, _line(message)
-            )
+            _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, _line(message))
         case Cancelled(message):
-            logger.info("Task %d (%s) was cancelled: %s", claim.id, claim.name, message)
+            _say(logging.INFO, claim, "was cancelled: %s", message)
         case Crashed(message, charged, limit):
             times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
-            logger.error("Task %d (%s) crashed (%s): %s", claim.id, claim.name, times, message)
+            _say(logging.ERROR, claim, "crashed (%s): %s", times, message)
         case Released():
-            logger.info("Task %d (%s) was given back.", claim.id, claim.name)
+            _say(logging.INFO, claim, "was given back.")
         case Parked():
             pass
 
 
+def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "") -> None:
+    if not logger.isEnabledFor(level):
+        return
+    who = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
+    arguments = (claim.id, who, *arguments)
+    record = logger.makeRecord(logger.name, level, __file__, 0, f"Task %d (%s) {text}", arguments, None)
+    record.__dict__ |= {"task_id": claim.task_id or str(claim.id), "task_name": claim.name}
+    record.exc_text = shorten(trace.rstrip(), LONGEST_TRACE, "\n  ... (cut here) ...\n") or None
+    logger.handle(record)
+
+
 def _line(text: str) -> str:
     """*text*, which a task's exception chose, as one line without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return visible(shorten(text, LONGEST_LINE, " ... "), " ")

@@ -22,6 +22,7 @@ from fbtasks.maintenance.watch import Watch
 from fbtasks.store.database import Database
 from fbtasks.store.files import FileIdentity
 from fbtasks.store.session import Session
+from fbtasks.threads import deferred
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.board import Board
 from fbtasks.worker.executors.process import reap
@@ -40,7 +41,8 @@ class Pulse:
         self.serve(membership.worker_id)
         files = (theirs.fileno(), self._board.file)
         command = [sys.executable, "-m", "fbtasks.worker.pulse", *map(str, (os.getpid(), *files))]
-        self._process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
+        with deferred():
+            self._process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         reap(self._process)
         self._pipe: Connection[object, object] = Connection(ours.detach())

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-from types import FrameType
-from typing import Any
+from datetime import timedelta
 
+from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.store import robust
 from fbtasks.store.migrate import check_identity
 from fbtasks.worker.consumer import Consumer, WorkerOptions
 from fbtasks.worker.executors import ChildOptions, make_executor
+from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.pulse import Pulse
+from fbtasks.worker.signals import Signals
 
 logger = logging.getLogger("fbtasks.worker")
 
 
-def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, children: ChildOptions | None = None) -> None:
+def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children: ChildOptions | None = None) -> None:
     """Runs a worker until a signal ends it, or, in a burst, until nothing is due.
 
-    When the schema is migrated meanwhile, the process replaces itself by a new one with the same command line. Raises
+    *log* is how child processes are to log, as :meth:`LogOptions.argument` has it. When the schema is migrated
+    meanwhile, the process replaces itself by a new one with the same command line. Raises
     :class:`ForeignDatabaseError` before anything is claimed when the database is a copy, and at its end
     :class:`DatabaseReplaced` when its file was deleted or replaced.
     """
-    consumer = Consumer(app, make_executor(options.pool, app_path, app, options.concurrency, level, children), options)
-    previous: dict[signal.Signals, Any] = {}
+    began = clock.monotonic()
+    executor = make_executor(options.pool, app_path, app, options.concurrency, log, children)
+    consumer = Consumer(app, executor, options)
+    signals = Signals(consumer, executor if isinstance(executor, SoloExecutor) else None, options.grace)
     robust.leave_when_stuck()
     app.database.keep_file()
     pulse = None
     try:
-        previous = _install(consumer)
+        signals.hear()
         consumer.start()
         with app.database.session() as session:
             check_identity(session)
@@ -44,11 +48,13 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
     finally:
         if pulse is not None:
             pulse.stop()
-        signal.set_wakeup_fd(-1)
+        signals.close()
         consumer.close()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
         app.close()
+        if consumer.membership.worker_id:
+            span = _span(clock.monotonic() - began)
+            logger.info("Worker %s has ended after %s. Tasks: %s.", options.name, span, consumer.tally)
+        signals.leave()
     if consumer.replaced is not None:
         raise consumer.replaced
     if consumer.outdated:
@@ -56,10 +62,5 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, level: str, childr
         os.execv(sys.executable, [sys.executable, "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line
 
 
-def _install(consumer: Consumer) -> dict[signal.Signals, Any]:
-    def stop(number: int, _frame: FrameType | None) -> None:
-        logger.info("Signal %s: stopping.", signal.Signals(number).name)
-        consumer.stop()
-
-    signal.set_wakeup_fd(consumer.wake_fd, warn_on_full_buffer=False)
-    return {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+def _span(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))

@@ -10,6 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from support.signals import as_in_a_terminal
 
 from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError, SoftTimeLimitExceeded
 from fbtasks.config import DatabaseURL
@@ -213,13 +214,14 @@ for thread in threads: thread.join()
 @pytest.mark.parametrize("how", [MAIN, THREADS, MAIN + THREADS], ids=["main", "threads", "both"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_only_enqueues_dies_of_signals_as_any_other(url, how, number):
-    process = subprocess.Popen(
-        [sys.executable, "-c", ATTACH.format(url=url, how=how)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ.copy(),
-    )
+    with as_in_a_terminal():
+        process = subprocess.Popen(
+            [sys.executable, "-c", ATTACH.format(url=url, how=how)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ.copy(),
+        )
     assert process.stdout.readline() == "ready\n", process.stderr.read()
     start = time.monotonic()
     process.send_signal(number)

@@ -6,6 +6,7 @@ can be tested with made-up ledgers that hold each kind of violation.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,10 @@ SLACK = 0.3
 """Seconds by which a signal may take effect later than it was recorded."""
 WINDOW = 2.0
 """Seconds that the end of a function may lie before the commit of its outcome, while nothing is held up."""
+
+
+_FAILED = re.compile(r" ERROR Task \d+ \(.*\) failed in ")
+"""The line of a worker's log that a task's own traceback follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,12 +541,12 @@ def processes(books: Ledgers) -> Iterator[Violation]:
 
 
 def tracebacks(name: str, log: str) -> list[Violation]:
-    """Each traceback in a log, with the lines around it."""
+    """Each traceback in a log, with the lines around it; without those of tasks that failed, as some are meant to."""
     lines = log.splitlines()
     return [
         Violation(
             "a log holds a traceback", f"{name}, line {number + 1}", tuple(lines[max(0, number - 2) : number + 25])
         )
         for number, line in enumerate(lines)
-        if "Traceback (most recent call last)" in line
+        if "Traceback (most recent call last)" in line and not _FAILED.search(lines[number - 1])
     ]

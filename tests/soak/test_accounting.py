@@ -332,6 +332,10 @@ def test_tracebacks_are_found_with_what_follows():
     (found,) = tracebacks("w", log)
     assert found.evidence[-1] == "ValueError: x"
     assert tracebacks("w", "fine\n") == []
+    own = "2027-01-01 00:00:00,000 ERROR Task 1 (soak.tasks.refuse) failed in 0.1 s: soak.tasks.Refusal: x\n"
+    assert tracebacks("w", own + "  Traceback (most recent call last):\n    File ...\n") == []
+    ended = "2027-01-01 00:00:00,000 ERROR This process can run no more tasks and ends.\n"
+    assert len(tracebacks("w", ended + "  Traceback (most recent call last):\n    File ...\n")) == 1
 
 
 def test_a_violation_is_shown_with_the_ledgers_lines(story):

@@ -15,7 +15,7 @@ from pathlib import Path
 from fbtasks import clock
 from fbtasks.call import Claim, Outcome
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.threads import Background
+from fbtasks.threads import Background, deferred
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import (
     Assignment,
@@ -97,7 +97,8 @@ class Child:
         self.message = ""
         """Why it cannot become ready, as the child says."""
         self.started = clock.monotonic()
-        self.process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
+        with deferred():
+            self.process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
         theirs.close()
         reap(self.process)
         self._hearing = Hearing(ours)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from dataclasses import replace
+
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Finished, Outcome
+from fbtasks.call import Claim, Finished, Outcome, Released, Succeeded
 from fbtasks.interrupts import AlarmInterrupts
 from fbtasks.runner import Runner, TransactionalRunner
 from fbtasks.store.files import FileIdentity
@@ -20,6 +24,20 @@ class SoloExecutor:
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[tuple[Finished, bool]] = []
+        self._halted = False
+        self.running: Claim | None = None
+        """What runs at this moment, for other threads."""
+
+    def heed_halt(self) -> None:
+        """Makes :meth:`halt` possible. For the main thread, in which the tasks run."""
+        self._alarm.heed_halt()
+
+    def halt(self) -> None:
+        """Stops the task that runs, which is given back; from any thread."""
+        self._halted = True
+        if (main := threading.main_thread().ident) is not None:
+            signal.pthread_kill(main, signal.SIGUSR2)
+        self._transactional.cancel_statement()  # an exception does not end it
 
     def start(self) -> None:
         """Nothing to start."""
@@ -53,10 +71,15 @@ class SoloExecutor:
     def submit(self, claim: Claim) -> bool:
         """Runs the claim to its end."""
         self._alarm.limits = self._limits.of(claim)
+        self.running = claim
         if self._limits.is_transactional(claim):
-            self._done.append(self._transactional.run(claim))
+            finished, recorded = self._transactional.run(claim)
         else:
-            self._done.append((self._runner.run(claim), False))
+            finished, recorded = self._runner.run(claim), False
+        self.running = None
+        if self._halted and not isinstance(finished.outcome, Succeeded):  # whatever it made of being stopped
+            finished = replace(finished, outcome=Released())
+        self._done.append((finished, recorded))
         return True
 
     def interrupt(self, task: int, outcome: Outcome) -> None:

@@ -1,0 +1,107 @@
+"""The signals that ask a worker to stop.
+
+A thread of its own hears them. A handler in Python would wait for the main thread, which may be inside the engine or,
+in the solo pool, inside a task; and what it logs could come in the middle of another line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import threading
+from types import FrameType
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.threads import LEFT_ALONE, Background
+from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.executors.solo import SoloExecutor
+
+logger = logging.getLogger("fbtasks.worker")
+
+AGAIN: Final = 1.0
+"""Seconds after which a second signal is one. Before, it belongs to the first: Ctrl-C reaches a process group and may
+be passed on in it, and a service manager may send SIGTERM and SIGHUP together."""
+
+
+class Signals:
+    """Has *consumer* stop at the first signal, and at once at the second.
+
+    *solo* is the executor whose tasks run in the main thread: of these the consumer cannot take care meanwhile.
+    """
+
+    def __init__(self, consumer: Consumer, solo: SoloExecutor | None, grace: float) -> None:
+        self._consumer = consumer
+        self._solo = solo
+        self._grace = grace
+        self._lock = threading.Lock()
+        self._first: float | None = None
+        self._second = self._deaf = False
+        self._left: float | None = None
+        self._heard = [n for n in LEFT_ALONE if n == signal.SIGTERM or signal.getsignal(n) is not signal.SIG_IGN]
+        """Without those that were ignored when the worker was started, as by nohup or by ``&`` in a script."""
+
+    def hear(self) -> None:
+        """Begins to listen. To be called in the main thread."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        Background(target=self._listen, args=(read,), name="fbtasks-signals").start()
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in self._heard:
+            signal.signal(number, self._in_main_thread)
+        if self._solo is not None:
+            self._solo.heed_halt()
+
+    def close(self) -> None:
+        """Does nothing more about signals: the consumer is being closed."""
+        with self._lock:
+            self._deaf = True
+
+    def leave(self) -> None:
+        """The worker has ended: lets signals end the process as they do any other, if it is still there in a second."""
+        self._left = clock.monotonic()
+
+    def _in_main_thread(self, number: int, _frame: FrameType | None) -> None:
+        if self._left is not None and clock.monotonic() - self._left > AGAIN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _listen(self, read: int) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(read, selectors.EVENT_READ)
+            while True:
+                numbers = os.read(read, 64) if selector.select(self._patience()) else b""
+                with self._lock:
+                    if self._deaf:
+                        return
+                    for number in numbers:
+                        if number in self._heard:
+                            self._take(signal.Signals(number))
+                    if self._patience() == 0:
+                        self._halt()
+
+    def _patience(self) -> float | None:
+        """Seconds that the task in the main thread still has; None without end."""
+        if self._solo is None or self._first is None or self._second:
+            return None
+        return max(0.0, self._first + self._grace - clock.monotonic())
+
+    def _take(self, number: signal.Signals) -> None:
+        if self._first is None:
+            self._first = clock.monotonic()
+            logger.info("Signal %s: stopping.", number.name)
+            self._consumer.stop()
+            if self._solo is not None and (claim := self._solo.running) is not None:
+                self._consumer.say_waiting([claim])
+        elif not self._second and clock.monotonic() - self._first > AGAIN:
+            logger.warning("Signal %s again: stopping at once.", number.name)
+            self._consumer.stop_at_once()
+            self._halt()
+        self._consumer.wake(())
+
+    def _halt(self) -> None:
+        self._second = True
+        if self._solo is not None:
+            self._solo.halt()
