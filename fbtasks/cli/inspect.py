@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from fbtasks.cli import render
+from fbtasks.cli.habits import HabitGroup
 from fbtasks.cli.options import (
     DatabaseArgs,
     check_queue,
@@ -22,7 +23,7 @@ from fbtasks.states import State
 from fbtasks.store import results, workers
 
 
-@click.group()
+@click.group(cls=HabitGroup)
 def inspect() -> None:
     """Look at tasks, queues and workers."""
 

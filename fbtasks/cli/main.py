@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from fbtasks.cli.habits import HabitGroup
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.version import VERSION
 
@@ -32,7 +33,7 @@ COMMANDS: Final = {
 """The module of each command in this package, and the line that ``--help`` has for it."""
 
 
-class Commands(click.Group):
+class Commands(HabitGroup):
     """Imports a command when it is used. Turns errors of fbtasks into one message and exit code 1 (2 for wrong use)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -72,6 +73,7 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(VERSION, prog_name="fbtasks")
+@click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app, the same as behind the command.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:  # read by Commands.invoke
+def main(app_path: str | None, debug: bool) -> None:  # read by HabitGroup and by Commands.invoke
     """Background tasks whose queue is a table of your Firebird database."""

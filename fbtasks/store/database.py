@@ -5,14 +5,14 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 from fbtasks.store import engine, grants, migrate
 from fbtasks.store.pool import Pool
-from fbtasks.store.session import Session
+from fbtasks.store.session import Session, identity
 
 T = TypeVar("T")
 
@@ -25,6 +25,7 @@ class Database:
         self.url = settings.url
         self._pool: Pool | None = None
         self._ready = False
+        self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
 
     @contextmanager
@@ -90,6 +91,18 @@ class Database:
 
     def _is_ready(self) -> bool:
         return self._ready
+
+    def identity(self) -> tuple[str, str] | None:
+        """Which database this is, whatever its name; None for a file that is not there. Nothing is created."""
+        if self._missing():
+            return None
+        with self.session() if self._ready else closing(self._open()) as session:
+            self._identity = identity(session.connection)
+        return self._identity
+
+    def is_one(self, found: tuple[str, str]) -> bool:
+        """Whether *found* is the identity of this database. Asks only where the last answer does not suffice."""
+        return found == self._identity or found == self.identity()
 
     def migrate(self) -> list[int]:
         """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
