@@ -97,14 +97,17 @@ def _unknown(name: str) -> AttributeError | ImportError:
     import sys
     from opcode import opmap
 
-    if name.startswith("__"):
-        return AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    missing = f"module {__name__!r} has no attribute {name!r}"
+    frame = sys._getframe(2)
+    if (
+        name.startswith("__") or frame.f_globals.get("__name__") == "importlib._bootstrap"
+    ):  # which looks for a submodule
+        return AttributeError(missing, name=name)
     from fbtasks.celery_words import NAMES, instead
 
     # "from fbtasks import NAME" replaces the text of an AttributeError, and keeps that of an ImportError.
-    frame = sys._getframe(2)
     if frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]:
         return ImportError(
             f"cannot import name {name!r} from {__name__!r}{instead(name, NAMES, __all__)}", name=__name__
         )
-    return AttributeError(f"module {__name__!r} has no attribute {name!r}{instead(name, NAMES, __all__)}", name=name)
+    return AttributeError(f"{missing}{instead(name, NAMES, __all__)}", name=name)

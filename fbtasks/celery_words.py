@@ -269,8 +269,6 @@ REQUEST_ATTRIBUTES: Final = {
 
 NAMES: Final = {
     "Celery": "use FBTasks, as in app = FBTasks('name', 'firebird:///path/queue.fdb')",
-    "Task": _BASE,
-    "app": "make one: app = FBTasks('name', 'firebird:///path/queue.fdb')",
     "chain": _CANVAS,
     "chord": _CANVAS,
     "chunks": "use task.delay_many(calls), which enqueues many calls in one transaction",

@@ -549,13 +549,16 @@ def expiry_of(expires: float | timedelta | datetime | None, start: When, app: FB
     if expires is None:
         return None
     now = clock.utcnow()
-    end = as_moment("expires", expires, app) if isinstance(expires, datetime) else as_span("expires", expires)
-    value = expires if isinstance(expires, datetime | timedelta) else f"{expires!r}"
+    end: datetime | timedelta
+    if isinstance(expires, datetime):
+        end = as_moment("expires", expires, app)
+    else:
+        end = as_span("expires", expires, ", or a datetime")
     if _moment(end, now) <= now:
-        raise EnqueueError(f"expires {value} must be later than now.")
+        raise EnqueueError(f"expires {expires} must be later than now.")
     if start is not None and _moment(end, now) <= _moment(start, now):
         raise EnqueueError(
-            f"expires {value} is not later than the call's eta or countdown ({start}), so it could never run: "
+            f"expires {expires} is not later than the eta or countdown ({start}), so the call could never run: "
             "give a later expires, or an earlier start."
         )
     return end
@@ -565,14 +568,14 @@ def _moment(when: datetime | timedelta, now: datetime) -> datetime:
     return when if isinstance(when, datetime) else now + when
 
 
-def as_span(what: str, value: float | timedelta) -> timedelta:
+def as_span(what: str, value: float | timedelta, also: str = "") -> timedelta:
     """*value*, in seconds or a span already, as a span. Raises :class:`EnqueueError`."""
     span = value if isinstance(value, timedelta) else None
     if span is None and not isinstance(value, bool):
         with suppress(TypeError, ValueError, OverflowError):
             span = timedelta(seconds=value)  # type: ignore[arg-type]  # whatever the caller gave
-    if span is None or span > clock.LONGEST:
-        raise EnqueueError(f"{what} {checks.shown(value)} must be a number of seconds, at most a hundred years.")
+    if span is None or not -clock.LONGEST <= span <= clock.LONGEST:
+        raise EnqueueError(f"{what} {checks.shown(value)} must be a number of seconds, at most a hundred years{also}.")
     return span
 
 

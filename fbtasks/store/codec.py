@@ -62,7 +62,8 @@ def pack_call(call: Call) -> bytes:
     )  # fmt: skip
     if len(head) != _CALL_HEAD:  # a width is the least that a number takes
         raise EnqueueError(
-            f"{call.name!r:.80}: a value of the call is too large for its field: {call._replace(payload=b'')}"
+            f"the call of {call.name!r:.80} does not fit its fields: its priority {call.priority}, its max_tries "
+            f"{call.max_tries}, its start {call.start}, its expiry {call.expires}, or the length of a name or an id."
         )
     return b"".join((head, queue, name, task_id, content_type, payload))
 
