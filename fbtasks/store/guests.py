@@ -37,18 +37,17 @@ def transaction_of(given: Any, database: Database) -> Any:
 
 def check(given: Any) -> tuple[Any, Any]:
     """The connection of *given* and its transaction. Raises :class:`EnqueueError` unless it is an open one."""
-    from firebird.driver.core import Connection, TransactionManager
+    from firebird.driver.core import Connection, DistributedTransactionManager, TransactionManager
 
     if isinstance(given, Connection):
         if given.is_closed():
             raise EnqueueError(f"the connection is closed. {_WANTED}.")
         return given, given.main_transaction
-    if isinstance(given, TransactionManager):
-        if given.is_closed():
+    if isinstance(given, TransactionManager) and not isinstance(given, DistributedTransactionManager):
+        connection = given._connection() if given._connection is not None else None
+        if connection is None or connection.is_closed():
             raise EnqueueError(f"the transaction manager is closed. {_WANTED}.")
-        connection = getattr(given, "_connection", lambda: None)()
-        if connection is not None and not connection.is_closed():
-            return connection, given
+        return connection, given
     raise EnqueueError(f"{_remedy(given)}.")
 
 
