@@ -87,8 +87,29 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used: ``fbtasks --help`` needs none of them."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _unknown(name)
     home = next((module for module, names in _HOMES.items() if name in names), "errors")
     value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
+
+
+def _unknown(name: str) -> AttributeError | ImportError:
+    """The error for a name that is not there: for a word of Celery's it says what to use here."""
+    import sys
+    from opcode import opmap
+
+    missing = f"module {__name__!r} has no attribute {name!r}"
+    frame = sys._getframe(2)
+    if (
+        name.startswith("__") or frame.f_globals.get("__name__") == "importlib._bootstrap"
+    ):  # which looks for a submodule
+        return AttributeError(missing, name=name)
+    from fbtasks.celery_words import NAMES, instead
+
+    # "from fbtasks import NAME" replaces the text of an AttributeError, and keeps that of an ImportError.
+    if frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]:
+        return ImportError(
+            f"cannot import name {name!r} from {__name__!r}{instead(name, NAMES, __all__)}", name=__name__
+        )
+    return AttributeError(f"{missing}{instead(name, NAMES, __all__)}", name=name)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, overload
 
-from fbtasks.call import Call, Enqueued
-from fbtasks.config import Settings, check_queue_name, resolve_url
+from fbtasks import checks
+from fbtasks.call import MOST_TRIES, Call, Enqueued
+from fbtasks.config import Settings, as_timezone, check_queue_name, resolve_url
 from fbtasks.definition import (
     Hook,
     Task,
-    as_moment,
-    as_span,
+    as_arguments,
     check_name,
     check_priority,
+    expiry_of,
     make_options,
     start_of,
     unbound_tasks,
+    unknown_options,
 )
 from fbtasks.errors import (
     CommitUncertain,
+    ConfigurationError,
     DatabaseUnavailable,
     EnqueueError,
     EnqueueUncertain,
@@ -30,10 +33,11 @@ from fbtasks.errors import (
     UnknownQueueError,
     UnknownTaskError,
 )
+from fbtasks.modules import import_named
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
-from fbtasks.store import engine, tasks
+from fbtasks.store import engine, guests, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.session import WAIT, Transaction
 
@@ -64,7 +68,7 @@ class FBTasks:
         result_expires: timedelta = timedelta(days=1),
         failed_expires: timedelta = timedelta(days=30),
         unknown_task_timeout: timedelta = timedelta(days=1),
-        timezone: tzinfo | None = None,
+        timezone: tzinfo | str | None = None,
         auto_migrate: bool | None = None,
         crash_limit: int = 3,
         pool_size: int = 5,
@@ -72,20 +76,29 @@ class FBTasks:
         always_eager: bool = False,
         on_success: Hook | None = None,
         on_failure: Hook | None = None,
+        **unknown: Never,
     ) -> None:
-        self.name = name
+        if unknown:
+            raise ConfigurationError(unknown_options("option of FBTasks", unknown, "APP_OPTIONS", FBTasks.__init__))
+        for what, hook in (("on_success", on_success), ("on_failure", on_failure)):
+            checks.hook(what, hook)
+        checks.flag("always_eager", always_eager)
+        checks.text("serializer", serializer)
+        if accept_content is None:
+            accept_content = ["json", serializer]
+        self.name = _check_app_name(name)
         self.settings = Settings(
             url=resolve_url(url),
             default_queue=default_queue,
-            queues=None if queues is None else frozenset(queues),
+            queues=None if queues is None else frozenset(checks.names("queues", queues, "queue names")),
             serializer=serializer,
-            accept_content=frozenset(accept_content if accept_content is not None else {"json", serializer}),
+            accept_content=frozenset(checks.names("accept_content", accept_content, "serializers")),
             signing_key=signing_key.encode() if isinstance(signing_key, str) else signing_key,
             payload_limit=payload_limit,
             result_expires=result_expires,
             failed_expires=failed_expires,
             unknown_task_timeout=unknown_task_timeout,
-            timezone=timezone,
+            timezone=as_timezone(timezone),
             auto_migrate=auto_migrate,
             crash_limit=crash_limit,
             pool_size=pool_size,
@@ -101,10 +114,18 @@ class FBTasks:
         self.always_eager = always_eager
         self.on_success = on_success
         self.on_failure = on_failure
-        self._include = tuple(include)
+        self._include = checks.names("include", include, "names of modules")
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
+            from fbtasks.celery_words import APP_ATTRIBUTES, no_attribute
+
+            raise AttributeError(no_attribute("an app", name, APP_ATTRIBUTES), name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<FBTasks {self.name!r} at {self.settings.url}>"
@@ -127,6 +148,8 @@ class FBTasks:
 
     def register(self, task: Task[..., Any]) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
+        if not isinstance(task, Task):
+            raise TaskDefinitionError(f"{checks.shown(task)} is not a task: register() takes what @fbtasks.task made.")
         other = self._tasks.get(task.name)
         if other is task:
             return task
@@ -136,6 +159,8 @@ class FBTasks:
                 f"{task.function.__module__}. Give one of them another name=."
             )
         self.check_queue(task.options.queue)
+        if task.options.serializer is not None:
+            self.serializer.check(task.options.serializer)
         self._tasks[task.name] = task.bound_to(self)
         return task
 
@@ -149,22 +174,26 @@ class FBTasks:
         """Imports the included modules and binds their free-standing tasks. Once."""
         if self._included:
             return
-        self._included = True
-        for module in self._include:
-            importlib.import_module(module)
+        self._included = True  # now: an included module may ask for the tasks while it is imported
+        try:
+            for module in self._include:
+                import_named(module, f"include of the app {self.name!r}")
+        except BaseException:
+            self._included = False
+            raise
         for task in unbound_tasks():
             home = task.function.__module__
             if any(home == module or home.startswith(f"{module}.") for module in self._include):
                 self.register(task)
 
     def send_task(
-        self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+        self, name: str, args: Sequence[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> AsyncResult[Any]:
         """Enqueues a task by its name, which this process need not know."""
-        task = self.tasks.get(name)
+        task = self.tasks.get(check_name(name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
-        return self.enqueue(self.make_call(name, args, kwargs or {}, **options), None)
+        return self.enqueue(self.make_call(name, *as_arguments(args, kwargs), **options), None)
 
     def make_call(
         self,
@@ -180,9 +209,15 @@ class FBTasks:
         max_retries: int | None = None,
         task_id: str | None = None,
         serializer: str | None = None,
+        **unknown: Never,
     ) -> Call:
         """A call as the record that is enqueued. Raises when it cannot be one; nothing is written here."""
+        if unknown:
+            raise EnqueueError(unknown_options("option of a call", unknown, "CALL_OPTIONS", Task.apply_async))
         check_name(name)
+        if serializer is not None:
+            self.serializer.check(serializer)
+        start = start_of(countdown, eta, self)
         payload = self.serializer.dump_call(args, kwargs, task=name, serializer=serializer)
         return Call(
             name=name,
@@ -190,8 +225,8 @@ class FBTasks:
             content_type=payload.content_type,
             payload=payload.data,
             priority=check_priority(priority),
-            start=start_of(countdown, eta, self),
-            expires=self._expiry(expires),
+            start=start,
+            expires=expiry_of(expires, start, self),
             max_tries=None if max_retries is None else _max_tries(max_retries),
             task_id=None if task_id is None else check_task_id(task_id),
         )
@@ -211,11 +246,16 @@ class FBTasks:
         ignored = task is not None and task.options.ignore_result
         if using is not None:
             engine.refuse_fork()
-            transaction = Transaction(None, getattr(using, "main_transaction", using), self.settings.url)
+            transaction = Transaction(None, guests.transaction_of(using, self.database), self.settings.url)
             found = tasks.enqueue(transaction, calls)
         else:
             found = self._enqueue_once(calls, ignored)
         return [self._result(call, enqueued, ignored) for call, enqueued in zip(calls, found, strict=True)]
+
+    def check_connection(self, connection: Any) -> None:
+        """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
+        if connection is None or not self.always_eager:  # eager calls need none
+            guests.transaction_of(connection, self.database)
 
     def _enqueue_once(self, calls: Sequence[Call], ignored: bool) -> list[Enqueued]:
         """Writes calls in a transaction of its own. An answer to its commit that is lost is asked for again.
@@ -283,7 +323,8 @@ class FBTasks:
         """The task of that name. Raises :class:`UnknownTaskError`."""
         task = self.tasks.get(name)
         if task is None:
-            raise UnknownTaskError(f"the app {self.name!r} has no task named {name!r}.")
+            close = checks.did_you_mean(name, self.tasks)
+            raise UnknownTaskError(f"the app {self.name!r} has no task named {checks.shown(name)}.{close}")
         return task
 
     def queues_served(self) -> list[str]:
@@ -301,20 +342,20 @@ class FBTasks:
             raise UnknownQueueError(f"the app {self.name!r} declares no queue {queue!r}. Declared: {known}.")
         return queue
 
-    def _expiry(self, expires: float | timedelta | datetime | None) -> datetime | timedelta | None:
-        if expires is None:
-            return None
-        if isinstance(expires, datetime):
-            return as_moment("expires", expires, self)
-        span = as_span("expires", expires)
-        if span <= timedelta(0):
-            raise EnqueueError(f"expires {expires!r} must be later than now.")
-        return span
+
+def _check_app_name(name: str) -> str:
+    if isinstance(name, str) and name.startswith("firebird:"):  # not shown: it may hold a password
+        raise ConfigurationError("the first argument of FBTasks is the app's name, and the url comes second.")
+    if not isinstance(name, str) or not name.isprintable() or not name.strip():
+        raise ConfigurationError(f"the app's name {checks.shown(name)} must be text: FBTasks('shop', url).")
+    return name
 
 
 def _same_code(one: Task[..., Any], other: Task[..., Any]) -> bool:
     """Whether both come from one line: a module that was run as a script and is imported again."""
-    first, second = one.function.__code__, other.function.__code__
+    first, second = (getattr(inspect.unwrap(task.function), "__code__", None) for task in (one, other))
+    if first is None or second is None:  # a function written in C
+        return one.function is other.function
     return (first.co_filename, first.co_firstlineno) == (second.co_filename, second.co_firstlineno)
 
 
@@ -329,15 +370,14 @@ def _uncertain(calls: Sequence[Call], found: Sequence[Enqueued], error: Exceptio
 
 
 def _max_tries(max_retries: int) -> int:
-    if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-        raise EnqueueError(f"max_retries {max_retries!r} must be a whole number from 0.")
-    return max_retries + 1
+    checks.retries("max_retries", max_retries, EnqueueError)
+    return 0 if max_retries >= MOST_TRIES else max_retries + 1
 
 
 def check_task_id(task_id: str) -> str:
     """*task_id* itself. Raises :class:`EnqueueError` unless it has 1 to 255 printable characters, not only digits."""
     if not isinstance(task_id, str) or not 0 < len(task_id) <= 255 or not task_id.isprintable():
-        raise EnqueueError(f"task_id {task_id!r:.100} must be a string of 1 to 255 printable characters.")
+        raise EnqueueError(f"task_id {checks.shown(task_id)} must be a string of 1 to 255 printable characters.")
     if task_id.isascii() and task_id.isdigit():
         raise EnqueueError(
             f"task_id {task_id!r} is a number, and numbers are given by the database. Prefix it: 'order-{task_id}'."

@@ -10,8 +10,8 @@ from fbtasks.states import State
 
 When = datetime | timedelta | None
 """A moment in UTC, a span from the database's now, or neither."""
-LONGEST: Final = timedelta(days=36_525)
-"""A hundred years: the most that a countdown, an expiry or the wait for the next try may be."""
+MOST_TRIES: Final = 1_000_000_000
+"""The most tries that the database counts; whoever allows that many allows them without limit."""
 
 
 class Call(NamedTuple):

@@ -12,6 +12,8 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+LONGEST: Final = timedelta(days=36_525)
+"""A hundred years: the most that a countdown, an expiry, the wait for the next try or the life of a result may be."""
 
 monotonic = time.monotonic
 """Seconds from an arbitrary start; never goes back."""

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from fbtasks import checks
 from fbtasks.errors import ConfigurationError
 
 URL_VARIABLE: Final = "FBTASKS_URL"
 DEFAULT_FILE: Final = "fbtasks.fdb"
+LARGEST: Final = 2**31 - 1
+"""The most bytes that a payload may be allowed to have."""
 URL_OPTIONS: Final = frozenset({"charset", "role", "auth_plugins"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 _LOGIN: Final = re.compile(r"\A((?:[^:/]*://)?[^:]*):.*@", re.DOTALL)
@@ -142,10 +145,28 @@ class DatabaseURL:
 
 def resolve_url(url: str | None) -> DatabaseURL:
     """The database of *url*, else of the environment's FBTASKS_URL, else ``fbtasks.fdb`` in this folder."""
+    if url is not None and not isinstance(url, str):  # not shown: it may hold a password
+        raise ConfigurationError(f"the url must be text, not a {type(url).__name__}. Use {_FORMS}.")
     text = url or os.environ.get(URL_VARIABLE)
     if text:
         return DatabaseURL.parse(text)
     return DatabaseURL(database=str(Path.cwd() / DEFAULT_FILE))
+
+
+def as_timezone(value: tzinfo | str | None) -> tzinfo | None:
+    """*value*, or the time zone of that name, such as ``Europe/Berlin``. Raises :class:`ConfigurationError`."""
+    if not isinstance(value, str):
+        return value
+    import zoneinfo  # for those who name a zone
+
+    try:
+        return zoneinfo.ZoneInfo(value)
+    except (LookupError, ValueError, OSError):
+        known = zoneinfo.available_timezones()
+        remedy = checks.did_you_mean(value, known) or " Give a name such as 'Europe/Berlin'."
+        if not known:
+            remedy = " There are no time zones on this machine: pip install tzdata"
+        raise ConfigurationError(f"there is no timezone {checks.shown(value)}.{remedy}") from None
 
 
 def check_queue_name(name: str) -> str:
@@ -155,7 +176,7 @@ def check_queue_name(name: str) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name!r} is not a queue name: use 1 to 63 letters, digits and '_', '.', ':', '-' (ASCII), "
+            f"{checks.shown(name)} is not a queue name: use 1 to 63 letters, digits and '_', '.', ':', '-' (ASCII), "
             "beginning with a letter, a digit or '_'."
         )
     return name
@@ -198,17 +219,16 @@ class Settings:
                 f"default_queue {self.default_queue!r} is not among the declared queues "
                 f"({', '.join(sorted(self.queues))}): add it, or set default_queue to one of them."
             )
-        if self.payload_limit < 1:
-            raise ConfigurationError(f"payload_limit {self.payload_limit!r} must be at least 1 byte.")
-        if self.crash_limit < 1:
-            raise ConfigurationError(f"crash_limit {self.crash_limit!r} must be at least 1.")
-        if self.pool_size < 1:
-            raise ConfigurationError(f"pool_size {self.pool_size!r} must be at least 1.")
-        if self.pool_timeout <= 0:
-            raise ConfigurationError(f"pool_timeout {self.pool_timeout!r} must be more than 0 seconds.")
+        checks.number("payload_limit", self.payload_limit, 1, LARGEST, "bytes")
+        checks.number("crash_limit", self.crash_limit, 1, 1_000_000)
+        checks.number("pool_size", self.pool_size, 1, 10_000)
+        checks.seconds("pool_timeout", self.pool_timeout, zero=False)
         for what in ("result_expires", "failed_expires", "unknown_task_timeout"):
-            if getattr(self, what) <= timedelta(0):
-                raise ConfigurationError(f"{what} {getattr(self, what)!r} must be longer than nothing.")
+            checks.duration(what, getattr(self, what))
+        if self.timezone is not None and not isinstance(self.timezone, tzinfo):
+            raise ConfigurationError(f"timezone {checks.shown(self.timezone)} must be a tzinfo, or None.")
+        if self.auto_migrate is not None:
+            checks.flag("auto_migrate", self.auto_migrate)
 
     @property
     def migrates(self) -> bool:

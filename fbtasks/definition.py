@@ -7,16 +7,16 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
 
-from fbtasks import clock
-from fbtasks.call import LONGEST, Call, When
+from fbtasks import checks, clock
+from fbtasks.call import Call, When
 from fbtasks.config import check_queue_name
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
 from fbtasks.retry import RetryPolicy
@@ -51,6 +51,14 @@ class Request:
     connection: Any = None
     """For a transactional task: the connection whose transaction also records the outcome."""
     eager: bool = False
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
+            from fbtasks.celery_words import REQUEST_ATTRIBUTES, no_attribute
+
+            raise AttributeError(no_attribute("a request", name, REQUEST_ATTRIBUTES), name=name, obj=self)
 
 
 class RetryRequested(FBTasksError):
@@ -106,20 +114,39 @@ class TaskOptions:
     on_failure: Hook | None = None
 
     def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name)
         if self.queue is not None:
             check_queue_name(self.queue)
         check_priority(self.priority)
-        for what in ("soft_time_limit", "time_limit"):
-            value = getattr(self, what)
-            if value is not None and value <= 0:
-                raise ConfigurationError(f"{what} {value!r} must be more than 0 seconds.")
+        for what in ("bind", "ignore_result", "transactional"):
+            checks.flag(what, getattr(self, what))
+        if self.serializer is not None:
+            checks.text("serializer", self.serializer)
+        for what in ("on_success", "on_failure"):
+            checks.hook(what, getattr(self, what))
+        self._check_times()
+
+    def _check_times(self) -> None:
+        if isinstance(self.expires, timedelta):
+            checks.duration("expires", self.expires)
+        elif self.expires is not None:
+            checks.seconds("expires", self.expires, zero=False, also=", or a timedelta")
+        soft, hard = self.soft_time_limit, self.time_limit
+        for what, limit in (("soft_time_limit", soft), ("time_limit", hard)):
+            if limit is not None:
+                checks.seconds(what, limit, zero=False)
+        if soft is not None and hard is not None and soft >= hard:
+            raise ConfigurationError(
+                f"soft_time_limit {soft!r} must be less than time_limit {hard!r}, which ends the task before."
+            )
 
     def retry_policy(self) -> RetryPolicy:
         """The retry options as the policy that decides."""
         return RetryPolicy(
             max_retries=self.max_retries,
             autoretry_for=self.autoretry_for,
-            dont_autoretry_for=tuple(self.dont_autoretry_for),
+            dont_autoretry_for=self.dont_autoretry_for,
             retry_backoff=self.retry_backoff,
             retry_backoff_max=self.retry_backoff_max,
             retry_jitter=self.retry_jitter,
@@ -127,18 +154,54 @@ class TaskOptions:
         )
 
 
-def check_name(name: str) -> str:
+def check_name(name: object) -> str:
     """*name* itself. Raises :class:`TaskDefinitionError` unless a task may be called so."""
-    if not isinstance(name, str) or len(name) > 255 or not name.isprintable() or not name.strip():
-        raise TaskDefinitionError(f"the task name {name[:80]!r} must have 1 to 255 printable characters.")
+    if not isinstance(name, str):
+        own = getattr(name, "name", None)
+        hint = f": {own!r}" if isinstance(own, str) else ""
+        raise TaskDefinitionError(f"the task name {checks.shown(name)} must be text{hint}.")
+    if len(name) > 255 or not name.isprintable() or not name.strip():
+        raise TaskDefinitionError(f"the task name {checks.shown(name)} must have 1 to 255 printable characters.")
     return name
 
 
 def check_priority(value: int) -> int:
     """*value* itself. Raises :class:`ConfigurationError` unless it is an int from -9999 to 9999."""
     if isinstance(value, bool) or not isinstance(value, int) or not -9999 <= value <= 9999:
-        raise ConfigurationError(f"priority {value!r} must be a whole number from -9999 to 9999; higher runs first.")
+        raise ConfigurationError(
+            f"priority {checks.shown(value)} must be a whole number from -9999 to 9999; higher runs first."
+        )
     return value
+
+
+def check_function(function: Any, *, bind: bool = False) -> None:
+    """Raises :class:`TaskDefinitionError` unless *function* can be a task."""
+    what = checks.shown(function)
+    if isinstance(function, str):
+        raise TaskDefinitionError(f"{what} is not a function; the name of a task is an option: @app.task(name={what}).")
+    if isinstance(function, Task):
+        raise TaskDefinitionError(f"{function.name!r} is a task already: decorate a function once.")
+    if not callable(function):
+        raise TaskDefinitionError(f"{what} is not a function.")
+    if isinstance(function, type) or not hasattr(function, "__qualname__") or not hasattr(function, "__module__"):
+        raise TaskDefinitionError(f"{what} is not a function: define one that calls it, and make that the task.")
+    name = function.__qualname__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TaskDefinitionError(
+            f"{name!r} is a generator function, and a task returns one value: return a list, or make each item a call."
+        )
+    if bind and not _takes_the_task(function):
+        raise TaskDefinitionError(f"bind=True gives {name!r} the task as its first argument, and it takes none.")
+
+
+def _takes_the_task(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind_partial(None)
+    except TypeError:
+        return False
+    except ValueError:  # a function written in C that does not tell its parameters
+        pass
+    return True
 
 
 class Task(Generic[P, R]):
@@ -148,18 +211,25 @@ class Task(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: TaskOptions, app: FBTasks | None) -> None:
-        if not callable(function):
-            raise TaskDefinitionError(f"{function!r} is not a function.")
+        check_function(function, bind=options.bind)
         self.function = function
         self.options = options
-        self.name = options.name or f"{home_module(function)}.{function.__qualname__}"
-        check_name(self.name)
+        self.name = check_name(options.name or f"{home_module(function)}.{function.__qualname__}")
         self.policy = options.retry_policy()
         self._app = app
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
+            from fbtasks.celery_words import TASK_ATTRIBUTES, no_attribute
+
+            words = {field: f"task.options.{field}" for field in TaskOptions.__dataclass_fields__} | TASK_ATTRIBUTES
+            raise AttributeError(no_attribute("a task", name, words), name=name, obj=self)
 
     @property
     def app(self) -> FBTasks:
@@ -208,15 +278,19 @@ class Task(Generic[P, R]):
         exc: BaseException | None = None,
         countdown: float | None = None,
         max_retries: int | None = None,
+        **unknown: Never,
     ) -> NoReturn:
         """Leaves the function and has it tried again after *countdown* seconds (default: as its policy says).
 
         Once the retries are spent the task fails with *exc*, or with the exception being handled.
         """
-        if countdown is not None and not 0 <= countdown <= LONGEST.total_seconds():
-            raise ConfigurationError(
-                f"countdown {countdown!r} must be a number of seconds from 0, at most a hundred years."
-            )
+        if unknown:
+            raise ConfigurationError(unknown_options("argument of retry()", unknown, "RETRY_OPTIONS", Task.retry))
+        if countdown is not None:
+            checks.seconds("countdown", countdown)
+        checks.retries("max_retries", max_retries)
+        if exc is not None and not isinstance(exc, BaseException):
+            raise ConfigurationError(f"exc {checks.shown(exc)} must be an exception: retry(exc=error).")
         cause = exc or sys.exc_info()[1]
         raise RetryRequested(cause, countdown, max_retries) from cause
 
@@ -226,7 +300,7 @@ class Task(Generic[P, R]):
 
     def apply_async(
         self,
-        args: Sequence[Any] = (),
+        args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
         countdown: float | None = None,
@@ -237,12 +311,13 @@ class Task(Generic[P, R]):
         max_retries: int | None = None,
         task_id: str | None = None,
         serializer: str | None = None,
+        **unknown: Never,
     ) -> AsyncResult[R]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
         return self.app.enqueue(
             self.call(
                 args,
-                kwargs or {},
+                kwargs,
                 countdown=countdown,
                 eta=eta,
                 priority=priority,
@@ -251,6 +326,7 @@ class Task(Generic[P, R]):
                 max_retries=max_retries,
                 task_id=task_id,
                 serializer=serializer,
+                **unknown,
             ),
             self,
         )
@@ -259,18 +335,33 @@ class Task(Generic[P, R]):
         """The task, enqueued inside the open transaction of *connection*.
 
         *connection* is a connection of firebird-driver (its main transaction) or one of its transaction managers.
-        Rolled back means never enqueued; no worker sees the call before the commit.
+        Rolled back means never enqueued; no worker sees the call before the commit. Raises :class:`EnqueueError`
+        for anything else, and for a connection that is closed or has another database open than the app's.
         """
         return BoundTask(self, connection)
 
     def delay_many(self, calls: Iterable[Sequence[Any]], **options: Any) -> list[AsyncResult[R]]:
         """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
-        return self.app.enqueue_many([self.call(args, {}, **options) for args in calls], self)
+        return self.app.enqueue_many(self.calls(calls, options), self)
+
+    def calls(self, calls: Iterable[Sequence[Any]], options: Mapping[str, Any]) -> list[Call]:
+        """A record for each sequence of arguments, all with the same options."""
+        if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
+            raise EnqueueError(f"calls {checks.shown(calls)} must be a list of lists of arguments: [(1,), (2,)].")
+        if "args" in options or "kwargs" in options:
+            raise EnqueueError("delay_many() takes positional arguments alone: [(1,), (2,)].")
+        records = []
+        for number, args in enumerate(calls):
+            check_args(f"calls[{number}]", args)
+            records.append(self.call(args, None, **options))
+        if len(records) > 1 and options.get("task_id") is not None:
+            raise EnqueueError(f"task_id {checks.shown(options['task_id'])} names one call, not {len(records)}.")
+        return records
 
     def call(
         self,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        args: Sequence[Any] | None,
+        kwargs: Mapping[str, Any] | None,
         *,
         countdown: float | None = None,
         eta: datetime | None = None,
@@ -280,8 +371,12 @@ class Task(Generic[P, R]):
         max_retries: int | None = None,
         task_id: str | None = None,
         serializer: str | None = None,
+        **unknown: Never,
     ) -> Call:
         """The call as a record for the queue. Raises before anything is written when it cannot be one."""
+        if unknown:
+            raise EnqueueError(unknown_options("option of a call", unknown, "CALL_OPTIONS", Task.apply_async))
+        args, kwargs = as_arguments(args, kwargs)
         self._check_arguments(args, kwargs)
         return self.app.make_call(
             self.name,
@@ -290,11 +385,11 @@ class Task(Generic[P, R]):
             countdown=countdown,
             eta=eta,
             priority=self.options.priority if priority is None else priority,
-            queue=queue or self.options.queue,
+            queue=self.options.queue if queue is None else queue,
             expires=self.options.expires if expires is None else expires,
             max_retries=max_retries,
             task_id=task_id,
-            serializer=serializer or self.options.serializer,
+            serializer=self.options.serializer if serializer is None else serializer,
         )
 
     def _check_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -339,9 +434,10 @@ def home_module(function: Callable[..., Any]) -> str:
 
 
 class BoundTask(Generic[P, R]):
-    """A task whose calls are enqueued inside somebody's open transaction."""
+    """A task whose calls are enqueued inside the caller's open transaction."""
 
     def __init__(self, task: Task[P, R], connection: Any) -> None:
+        task.app.check_connection(connection)
         self._task = task
         self._connection = connection
 
@@ -350,16 +446,15 @@ class BoundTask(Generic[P, R]):
         return self.apply_async(args, kwargs)
 
     def apply_async(
-        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+        self, args: Sequence[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> AsyncResult[R]:
         """Enqueues the call, with options, in the caller's transaction."""
-        call = self._task.call(args, kwargs or {}, **options)
+        call = self._task.call(args, kwargs, **options)
         return self._task.app.enqueue_many([call], self._task, using=self._connection)[0]
 
     def delay_many(self, calls: Iterable[Sequence[Any]], **options: Any) -> list[AsyncResult[R]]:
         """Enqueues one call for each sequence of arguments in the caller's transaction."""
-        records = [self._task.call(args, {}, **options) for args in calls]
-        return self._task.app.enqueue_many(records, self._task, using=self._connection)
+        return self._task.app.enqueue_many(self._task.calls(calls, options), self._task, using=self._connection)
 
 
 _unbound: list[Task[..., Any]] = []
@@ -387,15 +482,52 @@ def make_options(options: Mapping[str, Any]) -> TaskOptions:
     """The options as a checked record. Raises :class:`TaskDefinitionError` for a name that does not exist."""
     unknown = options.keys() - TaskOptions.__dataclass_fields__.keys()
     if unknown:
-        known = ", ".join(sorted(TaskOptions.__dataclass_fields__))
-        raise TaskDefinitionError(f"unknown task option {sorted(unknown)[0]!r}. Known options: {known}.")
+        raise TaskDefinitionError(unknown_options("task option", unknown, "TASK_OPTIONS", TaskOptions))
     return TaskOptions(**options)
+
+
+def unknown_options(what: str, given: Iterable[str], words: str, function: Callable[..., Any]) -> str:
+    """The message for options that *function* does not have; *words* names the table of Celery's."""
+    from fbtasks import celery_words
+
+    parameters = inspect.signature(function).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    return celery_words.unknown_options(what, given, getattr(celery_words, words), known)
 
 
 def unbound_tasks() -> list[Task[..., Any]]:
     """All free-standing tasks defined so far."""
     with _unbound_lock:
         return list(_unbound)
+
+
+def as_arguments(
+    args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Both, with nothing in the place of None. Raises :class:`EnqueueError` for what no function can be called with."""
+    if args is None:
+        args = ()
+    elif not isinstance(args, tuple):
+        check_args("args", args)
+    if kwargs is None:
+        kwargs = {}
+    elif not isinstance(kwargs, Mapping):
+        raise EnqueueError(f"kwargs {checks.shown(kwargs)} must be a dict of the arguments by their names.")
+    for name in kwargs:
+        if not isinstance(name, str):
+            raise EnqueueError(f"kwargs has the key {checks.shown(name)}: the names of arguments are text.")
+    return args, kwargs
+
+
+def check_args(what: str, args: object) -> None:
+    """Raises :class:`EnqueueError` unless *args* is a list, a tuple or the like."""
+    if isinstance(args, list | tuple):
+        return
+    if isinstance(args, Mapping):
+        raise EnqueueError(f"{what} {checks.shown(args)} must be a list or a tuple; arguments by name are kwargs.")
+    if isinstance(args, str | bytes | bytearray | memoryview) or not isinstance(args, Sequence):
+        value = checks.shown(args)
+        raise EnqueueError(f"{what} {value} must be a list or a tuple of the arguments: ({value},).")
 
 
 def start_of(countdown: float | None, eta: datetime | None, app: FBTasks) -> When:
@@ -412,20 +544,49 @@ def start_of(countdown: float | None, eta: datetime | None, app: FBTasks) -> Whe
     return None
 
 
-def as_span(what: str, value: float | timedelta) -> timedelta:
+def expiry_of(expires: float | timedelta | datetime | None, start: When, app: FBTasks) -> When:
+    """When a call that has not begun is cancelled: later than now, and later than its *start*."""
+    if expires is None:
+        return None
+    now = clock.utcnow()
+    end: datetime | timedelta
+    if isinstance(expires, datetime):
+        end = as_moment("expires", expires, app)
+    else:
+        end = as_span("expires", expires, ", or a datetime")
+    if _moment(end, now) <= now:
+        raise EnqueueError(f"expires {expires} must be later than now.")
+    if start is not None and _moment(end, now) <= _moment(start, now):
+        raise EnqueueError(
+            f"expires {expires} is not later than the eta or countdown ({start}), so the call could never run: "
+            "give a later expires, or an earlier start."
+        )
+    return end
+
+
+def _moment(when: datetime | timedelta, now: datetime) -> datetime:
+    return when if isinstance(when, datetime) else now + when
+
+
+def as_span(what: str, value: float | timedelta, also: str = "") -> timedelta:
     """*value*, in seconds or a span already, as a span. Raises :class:`EnqueueError`."""
-    try:
-        span = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    except (TypeError, ValueError, OverflowError):
-        span = None
-    if span is None or span > LONGEST:
-        raise EnqueueError(f"{what} {value!r} must be a number of seconds, at most a hundred years.")
+    span = value if isinstance(value, timedelta) else None
+    if span is None and not isinstance(value, bool):
+        with suppress(TypeError, ValueError, OverflowError):
+            span = timedelta(seconds=value)  # type: ignore[arg-type]  # whatever the caller gave
+    if span is None or not -clock.LONGEST <= span <= clock.LONGEST:
+        raise EnqueueError(f"{what} {checks.shown(value)} must be a number of seconds, at most a hundred years{also}.")
     return span
 
 
-def as_moment(what: str, value: datetime, app: FBTasks) -> datetime:
+def as_moment(what: str, value: Any, app: FBTasks) -> datetime:
     """*value* in UTC. Raises :class:`EnqueueError`."""
     try:
         return clock.as_utc(value, app.settings.timezone)
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise EnqueueError(f"{what} {value!r} must be a datetime of the years 2 to 9998.") from None
+        hint = ""
+        if isinstance(value, str):
+            hint = f": datetime.fromisoformat({checks.shown(value)})"
+        elif isinstance(value, int | float | timedelta):
+            hint = f"; give seconds from now as countdown={checks.shown(value)}" if what == "eta" else ""
+        raise EnqueueError(f"{what} {checks.shown(value)} must be a datetime of the years 2 to 9998{hint}.") from None

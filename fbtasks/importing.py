@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
+from pathlib import PurePath
+from types import ModuleType
 
 from fbtasks.app import FBTasks
+from fbtasks.definition import Task
 from fbtasks.errors import ConfigurationError
+from fbtasks.modules import import_named
 
 
 def import_app(path: str) -> FBTasks:
@@ -16,32 +19,58 @@ def import_app(path: str) -> FBTasks:
     Without a name, the module's ``app``, or the only FBTasks in it. Raises :class:`ConfigurationError`.
     """
     module_name, _, attribute = path.partition(":")
+    _check_module_name(path, module_name)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise ConfigurationError(
-                f"there is no module {module_name!r} in {os.getcwd()} or on the Python path. "
-                "Start from the folder that holds it, or correct -A."
-            ) from error
-        raise ConfigurationError(f"the module {module_name!r} does not import: {error}.") from error
-    except Exception as error:
-        raise ConfigurationError(
-            f"the module {module_name!r} does not import: {type(error).__name__}: {error}. "
-            f"Try: python -c 'import {module_name}'"
-        ) from error
+    module = import_named(module_name, "-A")
     if attribute:
         found = getattr(module, attribute, None)
         if isinstance(found, FBTasks):
             return found
-        raise ConfigurationError(f"{module_name!r} has no FBTasks app named {attribute!r}.")
+        raise ConfigurationError(_no_app(module_name, attribute, found))
     apps = {id(value): value for value in vars(module).values() if isinstance(value, FBTasks)}
     preferred = getattr(module, "app", None)
     if isinstance(preferred, FBTasks):
         return preferred
     if len(apps) == 1:
         return next(iter(apps.values()))
-    how = "no FBTasks app" if not apps else f"{len(apps)} FBTasks apps"
-    raise ConfigurationError(f"{module_name!r} has {how}: name it as -A {module_name}:NAME.")
+    if apps:
+        raise ConfigurationError(f"{module_name!r} has {len(apps)} FBTasks apps: name it as -A {module_name}:NAME.")
+    raise ConfigurationError(_no_app_in(module_name, module))
+
+
+def _check_module_name(path: str, module_name: str) -> None:
+    if module_name.endswith(".py") or "/" in module_name or "\\" in module_name:
+        parts = [part for part in PurePath(module_name.removesuffix(".py")).parts if part not in (".", "/", "..")]
+        rest = path[len(module_name) :]
+        raise ConfigurationError(
+            f"-A {path!r} is a file, and a module is wanted, as in an import: -A {'.'.join(parts)}{rest}"
+        )
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ConfigurationError(f"-A {path!r} must name a module, as in an import: -A proj or -A proj.tasks:app.")
+
+
+def _no_app(module_name: str, attribute: str, found: object) -> str:
+    if _is_celery(found):
+        return _of_celery(f"{module_name}:{attribute}", module_name)
+    text = f"{module_name!r} has no FBTasks app named {attribute!r}."
+    return f"{text} That is a task: -A names its app." if isinstance(found, Task) else text
+
+
+def _no_app_in(module_name: str, module: ModuleType) -> str:
+    foreign = next((name for name, value in vars(module).items() if _is_celery(value)), None)
+    if foreign is not None:
+        return _of_celery(f"{module_name}:{foreign}", module_name)
+    return f"{module_name!r} has no FBTasks app: name it as -A {module_name}:NAME."
+
+
+def _is_celery(value: object) -> bool:
+    """Whether *value* is an app of Celery's, which is not imported for this."""
+    return any(kind.__name__ == "Celery" and kind.__module__.startswith("celery") for kind in type(value).__mro__)
+
+
+def _of_celery(where: str, module_name: str) -> str:
+    return (
+        f"{where!r} is an app of Celery, which runs it itself, with its broker and backend on a firebird:// URL: "
+        f"celery -A {module_name} worker"
+    )

@@ -43,6 +43,14 @@ class AsyncResult(Generic[R]):
         self._number: int | None = None
         self._seen = False
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
+            from fbtasks.celery_words import RESULT_ATTRIBUTES, no_attribute
+
+            raise AttributeError(no_attribute("a result", name, RESULT_ATTRIBUTES), name=name, obj=self)
+
     def __repr__(self) -> str:
         return f"<AsyncResult {self.id}>"
 

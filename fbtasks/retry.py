@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fbtasks import checks
 from fbtasks.errors import ConfigurationError
 
 Exceptions = tuple[type[BaseException], ...]
 V = TypeVar("V")
-_LONGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +29,11 @@ class RetryRule:
     """As ``retry_backoff`` of the policy."""
 
     def __post_init__(self) -> None:
-        _check_count("RetryRule.max_retries", self.max_retries)
+        checks.retries("RetryRule.max_retries", self.max_retries)
         if self.delay is not None:
-            _check_seconds("RetryRule.delay", self.delay)
+            checks.seconds("RetryRule.delay", self.delay)
         if self.backoff is not None:
-            _check_seconds("RetryRule.backoff", self.backoff, flag=True)
+            checks.seconds("RetryRule.backoff", self.backoff, flag=True, bounded=False)
         if self.delay is not None and self.backoff:
             raise ConfigurationError(
                 f"RetryRule has delay {self.delay!r} and backoff {self.backoff!r}: give one of them."
@@ -69,18 +68,17 @@ class RetryPolicy:
     """The delay, always the same and without jitter, where there is no back-off."""
 
     def __post_init__(self) -> None:
-        _check_count("max_retries", self.max_retries)
-        _check_seconds("retry_backoff", self.retry_backoff, flag=True)
-        _check_seconds("retry_backoff_max", self.retry_backoff_max)
-        _check_seconds("default_retry_delay", self.default_retry_delay)
-        if not isinstance(self.retry_jitter, bool):
-            raise ConfigurationError(f"retry_jitter {self.retry_jitter!r} must be True or False.")
+        checks.retries("max_retries", self.max_retries)
+        checks.seconds("retry_backoff", self.retry_backoff, flag=True, bounded=False)
+        checks.seconds("retry_backoff_max", self.retry_backoff_max, bounded=False)
+        checks.seconds("default_retry_delay", self.default_retry_delay)
+        checks.flag("retry_jitter", self.retry_jitter)
         given = self.autoretry_for
         kinds = _exceptions("autoretry_for", given)
         if isinstance(given, Mapping):
             for kind, rule in given.items():
                 if not isinstance(rule, RetryRule):
-                    _check_seconds(f"autoretry_for[{kind.__name__}]", rule, also=" or a RetryRule")
+                    checks.seconds(f"autoretry_for[{kind.__name__}]", rule, also=" or a RetryRule")
         # Copies: the policy does not change when the caller's list or dict does.
         object.__setattr__(self, "autoretry_for", dict(given) if isinstance(given, Mapping) else kinds)
         never = _exceptions("dont_autoretry_for", self.dont_autoretry_for)
@@ -140,21 +138,6 @@ def _doubled(base: float, times: int) -> float:
         return math.ldexp(base, times)
     except OverflowError:
         return math.inf
-
-
-def _check_count(option: str, value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigurationError(f"{option} {value!r} must be a whole number from 0, or None.")
-
-
-def _check_seconds(option: str, value: object, *, flag: bool = False, also: str = "") -> None:
-    """A finite number from 0; with *flag*, a bool as well."""
-    if isinstance(value, int | float) and (flag or not isinstance(value, bool)) and 0 <= value <= _LONGEST:
-        return
-    also = ", or True or False" if flag else also
-    raise ConfigurationError(f"{option} {value!r} must be a number of seconds from 0{also}.")
 
 
 def _exceptions(option: str, value: object) -> Exceptions:

@@ -44,6 +44,7 @@ from kombu import serialization
 from kombu.exceptions import SerializerNotInstalled
 from kombu.utils import json as kombu_json
 
+from fbtasks import checks
 from fbtasks.errors import (
     ConfigurationError,
     ContentDisallowed,
@@ -94,7 +95,7 @@ class Serializer:
 
     def __init__(self, *, default: str, accept: Iterable[str], signing_key: bytes | None, limit: int) -> None:
         if signing_key is not None and not (isinstance(signing_key, bytes) and signing_key):
-            raise ConfigurationError("signing_key must be bytes, and not empty.")
+            raise ConfigurationError("signing_key must be bytes or text, and not empty.")
         self._key = signing_key
         self._limit = limit
         self._default = default
@@ -144,6 +145,11 @@ class Serializer:
     def load_result(self, payload: Payload) -> Any:
         """The value. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
         return self._load(payload)
+
+    def check(self, name: str) -> None:
+        """Raises :class:`ConfigurationError` unless there is a serializer *name* that can be used."""
+        checks.text("serializer", name)
+        self._content_type(name)
 
     def _content_type(self, name: str) -> str:
         """The content type of the serializer *name*, which can be used."""

@@ -12,7 +12,9 @@ from fbtasks.call import Stored
 from fbtasks.cli import render
 from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, announce, database_options, find, json_option
-from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout
+from fbtasks.cli.types import Seconds
+from fbtasks.definition import check_name
+from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout, UnknownTaskError
 from fbtasks.states import State
 from fbtasks.store import results
 
@@ -35,17 +37,20 @@ def _json_argument(text: str, kind: type, what: str) -> Any:
 @click.option("--priority", type=int, help="Higher runs first.")
 @click.option("--countdown", type=float, help="Seconds to wait before it may start.")
 @click.option("--task-id", help="An id of your own; one id is enqueued once.")
+@click.option("--unknown", is_flag=True, help="With -A: also a name that the app does not know.")
 @database_options
 @json_option
 def call(
     name: str, args_text: str, kwargs_text: str, queue: str | None, priority: int | None, countdown: float | None,
-    task_id: str | None, url: str | None, app_path: str | None, as_json: bool,
+    task_id: str | None, unknown: bool, url: str | None, app_path: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Enqueue a task by its name and print its id."""
     args = _json_argument(args_text, list, "--args")
     kwargs = _json_argument(kwargs_text, dict, "--kwargs")
     given = {"queue": queue, "priority": priority, "countdown": countdown, "task_id": task_id}
     app = announce(DatabaseArgs(url, app_path).app())
+    if app_path is not None and not unknown:
+        _check_known(app, name)
     try:
         sent = app.send_task(name, args, kwargs, **{k: v for k, v in given.items() if v is not None})
         number = _number(app, sent.id) if as_json else None
@@ -65,9 +70,17 @@ def _number(app: FBTasks, task_id: str) -> int | None:
         return results.find_id(session, task_id)
 
 
+def _check_known(app: FBTasks, name: str) -> None:
+    """Raises :class:`ConfigurationError` unless *app* has a task of that name."""
+    try:
+        app.find_task(check_name(name))
+    except UnknownTaskError as error:
+        raise ConfigurationError(f"{error} With --unknown it is enqueued for the worker of another app.") from error
+
+
 @click.command()
 @click.argument("task_id", metavar="ID")
-@click.option("--timeout", type=click.FloatRange(0), default=0.0, help="Seconds to wait for it.")
+@click.option("--timeout", type=Seconds(0), default=0.0, help="Seconds to wait for it.")
 @database_options
 @json_option
 def result(task_id: str, timeout: float, url: str | None, app_path: str | None, as_json: bool) -> None:

@@ -9,13 +9,14 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, count, database_options, json_option
+from fbtasks.cli.types import Seconds
 from fbtasks.store import results, workers
 
 
 @click.command()
 @database_options
 @json_option
-@click.option("--max-age", type=click.FloatRange(0), default=300.0, help="Seconds that a ready task may wait.")
+@click.option("--max-age", type=Seconds(0), default=300.0, help="Seconds that a ready task may wait.")
 def health(url: str | None, app_path: str | None, as_json: bool, max_age: float) -> None:
     """Check for monitoring: exit code 1 when a queue is not served or waits too long."""
     with DatabaseArgs(url, app_path).session() as session:

@@ -12,6 +12,7 @@ import click
 from fbtasks.call import TaskRow
 from fbtasks.cli import render
 from fbtasks.cli.escapes import say
+from fbtasks.cli.habits import HabitGroup
 from fbtasks.cli.options import (
     DatabaseArgs,
     check_queue,
@@ -27,7 +28,7 @@ from fbtasks.states import State
 from fbtasks.store import results, workers
 
 
-@click.group()
+@click.group(cls=HabitGroup)
 def inspect() -> None:
     """Look at tasks, queues and workers."""
 

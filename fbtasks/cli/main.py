@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from fbtasks.cli.escapes import say
+from fbtasks.cli.habits import HabitGroup
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
 from fbtasks.version import VERSION
 
@@ -37,7 +38,7 @@ _EXIT_CODES: Final = {ConfigurationError: 2, DatabaseReplaced: 66}
 """Of errors that do not end with 1; 66 is EX_NOINPUT of ``sysexits.h``."""
 
 
-class Commands(click.Group):
+class Commands(HabitGroup):
     """Imports a command when it is used. Turns errors of fbtasks into one message and exit code (see the reference)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -77,6 +78,7 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(VERSION, prog_name="fbtasks")
+@click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app, the same as behind the command.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:  # read by Commands.invoke
+def main(app_path: str | None, debug: bool) -> None:  # read by HabitGroup and by Commands.invoke
     """Background tasks whose queue is a table of your Firebird database."""

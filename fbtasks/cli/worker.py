@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import click
 
+from fbtasks import checks
 from fbtasks.app import FBTasks
-from fbtasks.choices import POOLS
 from fbtasks.cli.options import announce
-from fbtasks.errors import FBTasksError
+from fbtasks.cli.types import Pool, Seconds
+from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.maintenance.hosts import host_name
 from fbtasks.version import VERSION
@@ -28,7 +29,7 @@ logger = logging.getLogger("fbtasks.worker")
 @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", required=True, help="The app whose tasks to run.")
 @click.option("-Q", "--queues", metavar="NAMES", help="Queues to serve, separated by commas; default: the app's.")
 @click.option("-c", "--concurrency", type=click.IntRange(1, 1000), help="Tasks at once; default: the processors.")
-@click.option("--pool", type=click.Choice(POOLS), default="processes", help="Where tasks run.")
+@click.option("-P", "--pool", type=Pool(), default="processes", help="Where tasks run.")
 @click.option("-n", "--name", help="The worker's name; default: its pid. The host is added.")
 @click.option(
     "-l",
@@ -40,8 +41,8 @@ logger = logging.getLogger("fbtasks.worker")
 @click.option("--logfile", type=click.Path(dir_okay=False), metavar="PATH", help="Append the log to this file.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", help="Lines to read, or JSON for programs.")
 @click.option("--burst", is_flag=True, help="Leave when nothing is due.")
-@click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for running tasks when stopped.")
-@click.option("--lease", type=click.FloatRange(3), default=30.0, help="Seconds of silence before others take over.")
+@click.option("--grace", type=Seconds(0), default=30.0, help="Seconds for running tasks when stopped.")
+@click.option("--lease", type=Seconds(3), default=30.0, help="Seconds of silence before others take over.")
 @click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a child process after so many tasks.")
 @click.option("--max-memory-per-child", type=click.IntRange(1), metavar="MIB", help="Replace an idle larger child.")
 def worker(
@@ -63,7 +64,7 @@ def worker(
     app = import_app(app_path)
     app.load()
     options = WorkerOptions(
-        name=f"{name or os.getpid()}@{host_name().partition('/')[0]}",
+        name=f"{_checked(name or str(os.getpid()))}@{host_name().partition('/')[0]}",
         queues=tuple(app.queues_served() if queues is None else dict.fromkeys(q.strip() for q in queues.split(","))),
         pool=pool,
         concurrency=1 if pool == "solo" else concurrency or os.cpu_count() or 1,
@@ -114,6 +115,15 @@ def _introduce(app: FBTasks, options: WorkerOptions) -> None:
         options.concurrency,
         ", ".join(sorted(app.tasks)) or "(none)",
     )
+
+
+def _checked(name: str) -> str:
+    """*name* itself. Raises :class:`ConfigurationError` unless a worker may be called so."""
+    if "@" in name:
+        raise ConfigurationError(f"-n {name!r}: leave out the '@' and what follows; the host is added.")
+    if len(name) > 100 or not name.isprintable() or not name.strip():
+        raise ConfigurationError(f"-n {checks.shown(name)} must have 1 to 100 printable characters.")
+    return name
 
 
 def _banner(app: FBTasks, options: WorkerOptions) -> None:

@@ -205,7 +205,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def publish_all(self, items: list[Publication]) -> None:
         """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.within``)."""
-        transaction = current(self._broker.url)
+        transaction = current(self._broker.shared.database)
         counts = self._broker.publish(items) if transaction is None else messages.publish(transaction, items)[0]
         for item, routed in zip(items, counts, strict=True):
             if routed < 0:

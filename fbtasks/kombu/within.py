@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from fbtasks.config import DatabaseURL
+from fbtasks.store import guests
+from fbtasks.store.database import Database
 from fbtasks.store.session import Transaction
 
 _connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
@@ -18,10 +19,11 @@ def within(connection: Any) -> Iterator[None]:
     """For the block, what this thread publishes is part of the main transaction of *connection*.
 
     *connection* is one of firebird-driver, to the database that the messages are in (``FBTasks.connect()`` gives one
-    that works for the embedded engine as well). The caller commits or rolls back. Exchanges and queues are declared
-    outside of it, and are there either way. In a transaction of isolation SNAPSHOT, what was declared after it began is
-    not seen, and a message to it goes nowhere.
+    that works for the embedded engine as well); anything else raises :class:`~fbtasks.errors.EnqueueError`. The
+    caller commits or rolls back. Exchanges and queues are declared outside of it, and are there either way. In a
+    transaction of isolation SNAPSHOT, what was declared after it began is not seen, and a message to it goes nowhere.
     """
+    guests.check(connection)
     token = _connection.set(connection)
     try:
         yield
@@ -29,11 +31,12 @@ def within(connection: Any) -> Iterator[None]:
         _connection.reset(token)
 
 
-def current(url: DatabaseURL) -> Transaction | None:
+def current(database: Database) -> Transaction | None:
     """The transaction that the caller is within; None: it publishes on its own."""
     connection = _connection.get()
     if connection is None:
         return None
-    if not connection.main_transaction.is_active():
-        connection.begin()
-    return Transaction(None, connection.main_transaction, url)
+    transaction = guests.transaction_of(connection, database)
+    if not transaction.is_active():
+        transaction.begin()
+    return Transaction(None, transaction, database.url)

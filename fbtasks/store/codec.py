@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.call import (
-    LONGEST,
     Call,
     Cancelled,
     Claim,
@@ -28,7 +27,7 @@ from fbtasks.call import (
     Succeeded,
     When,
 )
-from fbtasks.errors import DatabaseError
+from fbtasks.errors import DatabaseError, EnqueueError
 
 CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
@@ -36,7 +35,10 @@ INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
 SHORT: Final = (b"D", b"L", b"P")
 """Kinds of outcomes that carry no values."""
+_CALL_HEAD: Final = 67
+_OUTCOME_HEAD: Final = 54
 _LENGTHS: Final = 36
+"""Bytes of the fixed fields: of a call, of an outcome, and of an outcome with values."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -54,19 +56,16 @@ def pack_call(call: Call) -> bytes:
     task_id = (call.task_id or "").encode()
     content_type = call.content_type.encode("ascii")
     payload = call.payload if len(call.payload) <= INLINE else b""
-    return b"".join(
-        (
-            _when(call.start),
-            _when(call.expires),
-            b"%+06d%010d" % (call.priority, -1 if call.max_tries is None else call.max_tries),
-            b"%03d%04d%04d%03d%05d" % (len(queue), len(name), len(task_id), len(content_type), len(payload)),
-            queue,
-            name,
-            task_id,
-            content_type,
-            payload,
+    head = b"%b%b%+06d%010d%03d%04d%04d%03d%05d" % (
+        _when(call.start), _when(call.expires), call.priority, -1 if call.max_tries is None else call.max_tries,
+        len(queue), len(name), len(task_id), len(content_type), len(payload),
+    )  # fmt: skip
+    if len(head) != _CALL_HEAD:  # a width is the least that a number takes
+        raise EnqueueError(
+            f"the call of {call.name!r:.80} does not fit its fields: its priority {call.priority}, its max_tries "
+            f"{call.max_tries}, its start {call.start}, its expiry {call.expires}, or the length of a name or an id."
         )
-    )
+    return b"".join((head, queue, name, task_id, content_type, payload))
 
 
 def unpack_enqueued(packed: bytes) -> Iterator[Enqueued]:
@@ -167,13 +166,15 @@ def _outcome_record(
     item: Finished, kind: bytes, delay: float, error: tuple[str, str, str], content_type: str, result: bytes
 ) -> bytes:
     head = b"%s%019d%019d%015d" % (kind, item.claim.id, item.claim.claim_id, int(item.elapsed * 1000))
+    if len(head) != _OUTCOME_HEAD:
+        raise ValueError("a number is too large for its field")
     if kind in SHORT:
         return head
     error_type = _clip(error[0], 255, 1020)
     message = _clip(error[1], 1000, 4000)
     trace = _clip(error[2], 24_000, 24_000)
     kind_of = content_type.encode("ascii")
-    delay_ms = round(min(max(delay, 0.0), LONGEST.total_seconds()) * 1000)
+    delay_ms = round(min(max(delay, 0.0), clock.LONGEST.total_seconds()) * 1000)
     lengths = b"%015d%04d%04d%05d%03d%05d" % (
         delay_ms, len(error_type), len(message), len(trace), len(kind_of), len(result)
     )  # fmt: skip

@@ -6,7 +6,7 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final, TypeVar
 
 from fbtasks.config import Settings
@@ -14,7 +14,7 @@ from fbtasks.errors import CommitUncertain, DatabaseUnavailable, SchemaError
 from fbtasks.store import engine, grants, migrate
 from fbtasks.store.files import FileIdentity, change, file_of, replaced
 from fbtasks.store.pool import Pool
-from fbtasks.store.session import Session
+from fbtasks.store.session import Session, identity
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -35,6 +35,7 @@ class Database:
         self._ready = self._created = False
         self._file: FileIdentity | None = None
         self._kept: Callable[[], FileIdentity | None] | None = None
+        self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
         self.tell: Callable[[str], None] = logger.info
         """Called with one line when a database or a queue was created."""
@@ -167,6 +168,18 @@ class Database:
     def _found_ready(self) -> None:
         self._ready = True
         engine.keep(self.url)
+
+    def identity(self) -> tuple[str, str] | None:
+        """Which database this is, whatever its name; None for a file that is not there. Nothing is created."""
+        if self._missing():
+            return None
+        with self.session() if self._ready else closing(self._open()) as session:
+            self._identity = identity(session.connection)
+        return self._identity
+
+    def is_one(self, found: tuple[str, str]) -> bool:
+        """Whether *found* is the identity of this database. Asks only where the last answer does not suffice."""
+        return found == self._identity or found == self.identity()
 
     def migrate(self) -> list[int]:
         """Brings the schema up to date, whatever the settings say. Gives the versions applied."""

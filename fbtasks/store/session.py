@@ -130,6 +130,16 @@ class Transaction:
             raise translate(error, self._url) from error
 
 
+def identity(connection: Any) -> tuple[str, str]:
+    """Which database *connection* has open, whatever its name: its GUID, and the number of its file."""
+    from firebird.driver.types import DbInfoCode
+
+    try:
+        return connection.info.get_info(DbInfoCode.DB_GUID), connection.info.get_info(DbInfoCode.DB_FILE_ID)
+    except Exception as error:
+        raise translate(error) from error
+
+
 class Session:
     """One connection of the driver's with the statements prepared on it. Used by one thread at a time."""
 

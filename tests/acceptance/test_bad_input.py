@@ -26,6 +26,8 @@ MODULES = {
     "needs": "import nosuchlib\n",
     "syntax": "def (\n",
     "two": "from fbtasks import FBTasks\na = FBTasks('a')\nb = FBTasks('b')\n",
+    "foreign": "from celery import Celery\nproject = Celery('foreign')\n",
+    "includes": "from fbtasks import FBTasks\napp = FBTasks('includes', include=['nosuch.tasks'])\n",
 }
 FORMS = "Use firebird:///absolute/path/queue.fdb for the embedded engine, or "
 QUEUE_NAME = r"is not a queue name: use 1 to 63 letters, digits and '_', '.', ':', '-' (ASCII), beginning with"
@@ -86,7 +88,19 @@ def test_wrong_apps(project, waiting, refused):
         "Try: python -c 'import broken'",
         "two": "'two' has 2 FBTasks apps: name it as -A two:NAME.",
         "two:c": "'two' has no FBTasks app named 'c'.",
-        "proj:add": "'proj' has no FBTasks app named 'add'.",
+        "proj:add": "'proj' has no FBTasks app named 'add'. That is a task: -A names its app.",
+        "hello.py": "-A 'hello.py' is a file, and a module is wanted, as in an import: -A hello",
+        "./proj/tasks.py:app": "-A './proj/tasks.py:app' is a file, and a module is wanted, as in an import: "
+        "-A proj.tasks:app",
+        "proj/tasks": "-A 'proj/tasks' is a file, and a module is wanted, as in an import: -A proj.tasks",
+        "": "-A '' must name a module, as in an import: -A proj or -A proj.tasks:app.",
+        "my-app": "-A 'my-app' must name a module, as in an import: -A proj or -A proj.tasks:app.",
+        "foreign": "'foreign:project' is an app of Celery, which runs it itself, with its broker and backend on a "
+        "firebird:// URL: celery -A foreign worker",
+        "foreign:project": "'foreign:project' is an app of Celery, which runs it itself, with its broker and backend "
+        "on a firebird:// URL: celery -A foreign worker",
+        "includes": f"there is no module 'nosuch.tasks' in {here} or on the Python path. Start from the folder that "
+        "holds it, or correct include of the app 'includes'.",
     }.items():
         assert refused("worker", "-A", app, "--burst") == (2, message)
     code, message = refused("worker", "-A", "needs", "--burst")
@@ -168,9 +182,9 @@ def test_wrong_queues_and_pools(project, waiting, refused):
         assert (code, message.startswith(f"{wrong!r} {QUEUE_NAME}")) == (2, True)
     code, message = refused("call", "proj.add", "--queue", "a b")
     assert (code, message.startswith(f"'a b' {QUEUE_NAME}")) == (2, True)
-    assert refused("worker", "-A", "proj", "--burst", "--pool", "gevent") == (
+    assert refused("worker", "-A", "proj", "--burst", "--pool", "process") == (
         2,
-        "Invalid value for '--pool': 'gevent' is not one of 'processes', 'threads', 'asyncio', 'solo'.",
+        "Invalid value for '-P' / '--pool': 'process' is not one of 'processes', 'threads', 'asyncio', 'solo'.",
     )
     app = FBTasks("strict", project.url, queues=["default", "mail"])
     with pytest.raises(UnknownQueueError, match=r"'strict' declares no queue 'mial'\. Declared: default, mail\."):
@@ -193,6 +207,12 @@ def test_wrong_calls(project, waiting, refused):
     for arguments, (code, message) in cases.items():
         got = refused("call", "proj.add", *arguments)
         assert (got[0], got[1][: len(message)]) == (code, message)
+    assert refused("call", "proj.ad", "-A", "proj") == (
+        2,
+        "the app 'proj' has no task named 'proj.ad'. Did you mean 'proj.add'? With --unknown it is enqueued for the "
+        "worker of another app.",
+    )
+    assert refused("call", "", "-A", "proj") == (1, "the task name '' must have 1 to 255 printable characters.")
     for countdown in ("nan", "inf", "1e300"):
         assert refused("call", "proj.add", "--countdown", countdown)[0] in (1, 2)
     assert refused("call", "")[1] == "the task name '' must have 1 to 255 printable characters."
@@ -202,6 +222,99 @@ def test_wrong_calls(project, waiting, refused):
             f"--since {since!r} is neither an age (90s, 15m, 2h, 7d) nor an ISO time.",
         )
     assert refused("retry") == (2, "give the IDs of tasks, or --all-failed.")
+
+
+HABITS = {
+    "worker -A proj -P prefork": (
+        "Invalid value for '-P' / '--pool': 'prefork' is a pool of Celery's: it is called processes here, and is "
+        "the default."
+    ),
+    "worker -A proj --pool=gevent": (
+        "Invalid value for '-P' / '--pool': 'gevent' is a pool of Celery's: use threads for tasks that wait, or "
+        "asyncio for coroutine functions."
+    ),
+    "worker -A proj --autoscale=10,3": (
+        "No such option '--autoscale': use -c N; idle processes cost little, and more workers can be started at "
+        "any time."
+    ),
+    "-A proj worker -E": (
+        "No such option '-E': not needed: what the worker does is in the database, see fbtasks inspect."
+    ),
+    "-A proj worker -B": "No such option '-B': not there yet: have cron or a systemd timer run fbtasks call NAME.",
+    "-A proj worker --without-gossip": (
+        "No such option '--without-gossip': always so: workers meet in the database alone."
+    ),
+    "-A proj worker -Ofair": (
+        "No such option '-O': always so: workers take little ahead, and long tasks hold back no others."
+    ),
+    "-A proj worker --concurency 3": "No such option '--concurency'. Did you mean '--concurrency'?",
+    "-A proj worker -n one@%h": "-n 'one@%h': leave out the '@' and what follows; the host is added.",
+    "-A proj worker --lease nan": (
+        "Invalid value for '--lease': nan must be a number of seconds, at most a hundred years."
+    ),
+    "-A proj worker --grace inf": (
+        "Invalid value for '--grace': inf must be a number of seconds, at most a hundred years."
+    ),
+    "-A proj beat": "No such command 'beat': not there yet: have cron or a systemd timer run fbtasks call NAME.",
+    "-A proj status": "No such command 'status': use fbtasks inspect workers, or fbtasks health.",
+    "-A proj events": (
+        "No such command 'events': there are no events: use fbtasks inspect active, or fbtasks inspect stats."
+    ),
+    "multi start 3": (
+        "No such command 'multi': start one worker for each: fbtasks worker -A MODULE -n NAME, as services of systemd."
+    ),
+    "control shutdown": (
+        "No such command 'control': use fbtasks cancel ID, fbtasks purge QUEUE; SIGTERM stops a worker."
+    ),
+    "inspect ping": (
+        "No such command 'ping': use fbtasks inspect workers, which shows the heartbeats; fbtasks health is for "
+        "monitoring."
+    ),
+    "inspect registered": (
+        "No such command 'registered': the worker lists its tasks when it starts; in Python: app.tasks."
+    ),
+    "inspect faild": "No such command 'faild'. Did you mean 'failed'?",
+    "ping": (
+        "No such command 'ping': use fbtasks inspect workers, which shows the heartbeats; fbtasks health is for "
+        "monitoring."
+    ),
+    "failed": "No such command 'failed': use fbtasks inspect failed.",
+    "wroker": "No such command 'wroker'. Did you mean 'worker'?",
+    "inspect failed -j": "No such option '-j': use --json.",
+    "inspect active --destination x": (
+        "No such option '--destination': leave it out: the database knows what all workers do."
+    ),
+    "purge": "Missing argument 'QUEUE'. One queue is purged at a time; they are in: fbtasks inspect queues",
+    "purge -f mail": "No such option '-f': use -y.",
+    "call proj.add -a []": "No such option '-a': use --args.",
+    "-b firebird:///x worker": "No such option '-b': use --url, or FBTASKS_URL in the environment.",
+    "result 1 --timeout nan": (
+        "Invalid value for '--timeout': nan must be a number of seconds, at most a hundred years."
+    ),
+}
+
+
+@pytest.mark.parametrize("line", HABITS)
+def test_habits_from_celerys_command_line(project, refused, line):
+    project.write("@app.task\ndef add(a, b): return a + b\n")
+    assert refused(*line.split()) == (2, HABITS[line])
+
+
+def test_the_app_may_stand_before_the_command(project):
+    project.write("""
+        from fbtasks import FBTasks
+        app.task(name="add", queue="sums")(lambda a, b: a + b)
+        other = FBTasks("other", queues=["default"])
+    """)
+    run = project.run
+    assert run("-A", "proj", "call", "add", "--args", "[2, 3]").stdout == "1\n"
+    assert run("-A", "proj", "inspect", "ready", "--queue", "sums").stdout.count("add") == 1
+    assert run("-A", "proj:other", "call", "add", "-A", "proj", "--args", "[2, 3]").stdout == "2\n"
+    assert run("-A", "proj:other", "call", "--unknown", "elsewhere").stdout == "3\n"
+    assert run("call", "anything").stdout == "4\n"
+    assert "no task named 'add'" in run("-A", "proj:other", "call", "add", check=False).stderr
+    assert run("-A", "proj", "worker", "-P", "solo", "--burst").stderr.count("succeeded") == 2
+    assert run("-A", "proj", "result", "1").stdout == "5\n"
 
 
 def test_arguments_that_cannot_be_serialised(project, waiting):

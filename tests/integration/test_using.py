@@ -1,0 +1,219 @@
+"""A call goes into the transaction that it is given, or is refused: never into another one without a word."""
+
+import contextlib
+import os
+import sqlite3
+
+import kombu
+import pytest
+from firebird.driver import DistributedTransactionManager
+
+import fbtasks.kombu
+from fbtasks import EnqueueError, FBTasks
+from fbtasks.config import DatabaseURL
+from fbtasks.store import engine
+from fbtasks.store.guests import _same_name
+from fbtasks.testing import drain, eager
+
+WANTED = (
+    "Give the connection whose open transaction the call is to be part of: app.connect(), or your own connection of "
+    "firebird-driver"
+)
+
+
+def named(name, module):
+    """An object of a class of that name, as another library has it."""
+    return type(name, (), {"__module__": module})()
+
+
+REFUSED = {
+    "None": (None, f"None is no connection. {WANTED}; delay() without using() enqueues in a transaction of its own."),
+    "text": ("firebird:///x", f"'firebird:///x' is no connection. {WANTED}."),
+    "SQLAlchemy's connection": (
+        named("Connection", "sqlalchemy.engine.base"),
+        "Connection of SQLAlchemy is not the driver's connection. Give that: connection.connection.dbapi_connection.",
+    ),
+    "SQLAlchemy's session": (
+        named("Session", "sqlalchemy.orm.session"),
+        "Session of SQLAlchemy is not the driver's connection. Give that: "
+        "session.connection().connection.dbapi_connection.",
+    ),
+    "SQLAlchemy's engine": (
+        named("Engine", "sqlalchemy.engine.base"),
+        "Engine of SQLAlchemy is not the driver's connection. Give that: engine.connect() gives a connection, and "
+        "connection.connection.dbapi_connection the driver's.",
+    ),
+    "SQLAlchemy's raw connection": (
+        named("_ConnectionFairy", "sqlalchemy.pool.base"),
+        "_ConnectionFairy of SQLAlchemy is not the driver's connection. Give that: connection.dbapi_connection.",
+    ),
+    "Django's": (
+        named("DatabaseWrapper", "django.db.backends.firebird.base"),
+        "a connection of Django is not the driver's. Give that: connection.connection.",
+    ),
+    "another driver's": (
+        named("Connection", "fdb.fbcore"),
+        f"a connection of fdb is not one of firebird-driver. {WANTED}.",
+    ),
+}
+
+
+@pytest.fixture
+def add(app):
+    return app.task(name="add")(lambda a, b: a + b)
+
+
+@pytest.fixture
+def connection(app):
+    connection = app.connect()
+    yield connection
+    connection.close()
+
+
+def count(connection):
+    with connection.cursor() as cursor:
+        number = cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()[0]
+    connection.commit()
+    return number
+
+
+@contextlib.contextmanager
+def refused(message):
+    with pytest.raises(EnqueueError) as caught:
+        yield
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_connection_is_refused(app, add, what):
+    given, message = REFUSED[what]
+    with refused(message):
+        add.using(given).delay(1, 2)
+    with refused(message), fbtasks.kombu.within(given):
+        pass
+    assert not os.path.exists(app.settings.url.database), "nothing was opened for it"
+
+
+def test_what_is_near_a_connection_is_refused(add, connection):
+    with connection.cursor() as cursor, refused("a cursor is no connection. Give its connection: cursor.connection."):
+        add.using(cursor)
+    other, both = sqlite3.connect(":memory:"), DistributedTransactionManager([connection])
+    with contextlib.closing(other), refused(f"a connection of sqlite3 is not one of firebird-driver. {WANTED}."):
+        add.using(other)
+    with refused("a call cannot be part of a distributed transaction. Give one of its connections."):
+        add.using(both)
+    both.close()
+    manager = connection.transaction_manager()
+    manager.close()
+    with refused(f"the transaction manager is closed. {WANTED}."):
+        add.using(manager)
+    with refused(f"{add.app!r:.80} is no connection. {WANTED}."):
+        add.using(add.app)
+    assert count(connection) == 0
+
+
+def test_a_closed_connection_is_refused_whenever_it_was_closed(app, add):
+    connection = app.connect()
+    bound = add.using(connection)
+    bound.delay(1, 2)
+    connection.rollback()
+    connection.close()
+    message = f"the connection is closed. {WANTED}."
+    for enqueue in (
+        lambda: bound.delay(1, 2),
+        lambda: bound.delay_many([(1, 2)]),
+        lambda: add.using(connection),
+        lambda: fbtasks.kombu.within(connection).__enter__(),
+    ):
+        with refused(message):
+            enqueue()
+
+
+def test_connections_and_transactions_are_taken(app, add, connection):
+    manager = connection.transaction_manager()
+    sent = [add.using(connection).delay(1, 2), add.using(manager).delay(3, 4)]
+    assert drain(app) is None
+    assert [result.status for result in sent] == ["PENDING", "PENDING"]
+    connection.commit()
+    manager.commit()
+    drain(app)
+    assert [result.get(timeout=10) for result in sent] == [3, 7]
+    manager.close()
+
+
+@pytest.mark.embedded
+def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url):
+    other = FBTasks("other", f"firebird://{tmp_path}/other.fdb")
+    with contextlib.closing(other.connect()) as connection:
+        message = (
+            f"the connection is one to {tmp_path}/other.fdb, and the app's database is {app.settings.url}, where its "
+            "workers look. Use app.connect(), or give FBTasks the url of that database."
+        )
+        with refused(message):
+            add.using(connection)
+        assert not os.path.exists(app.settings.url.database), "and none is made for the comparison"
+        app.migrate()
+        for _ in range(2):
+            with refused(message):
+                add.using(connection)
+        with kombu.Connection(url) as broker:
+            kombu.Queue("q", kombu.Exchange(""), routing_key="q")(broker.default_channel).declare()
+            with fbtasks.kombu.within(connection), pytest.raises(EnqueueError, match="the connection is one to"):
+                broker.Producer().publish("x", exchange="", routing_key="q")
+        fbtasks.kombu.close_all()
+        assert count(connection) == 0
+    other.close()
+
+
+@pytest.mark.embedded
+def test_one_database_may_have_several_names(app, tmp_path):
+    """And the names are compared by what the database says it is, once for each connection."""
+    app.migrate()
+    os.symlink(tmp_path, tmp_path / "link")
+    linked = FBTasks("linked", f"firebird://{tmp_path}/link/queue.fdb")
+    add = linked.task(name="add")(lambda a, b: a + b)
+    with contextlib.closing(app.connect()) as connection:
+        add.using(connection).delay(1, 2)
+        opened = []
+        linked.database._open = lambda: opened.append(1)
+        add.using(connection).delay(1, 2)
+        assert opened == []
+        connection.commit()
+        assert count(connection) == 2
+    linked.close()
+
+
+def test_a_server_may_be_named_as_the_driver_does():
+    url = DatabaseURL.parse("firebird://u@db.example:3051//srv/q.fdb")
+    for dsn, same in {
+        "db.example/3051:/srv/q.fdb": True,
+        "db.example:/srv/q.fdb": False,
+        "db.example/3051:/srv/other.fdb": False,
+        "inet://db.example:3051//srv/q.fdb": False,  # that of the url itself is compared before
+        "/srv/q.fdb": False,
+    }.items():
+        assert _same_name(dsn, url) is same
+    assert _same_name("localhost:alias", DatabaseURL.parse("firebird://localhost/alias"))
+    assert _same_name("[::1]:alias", DatabaseURL.parse("firebird://[::1]/alias"))
+
+
+def test_a_connection_of_the_drivers_own_is_taken(app, add):
+    """On a server in the spelling of the driver: no question is asked, the names agree."""
+    from firebird.driver import connect
+
+    app.migrate()
+    url = app.settings.url
+    dsn = url.database if url.embedded else f"{url.host}/{url.port}:{url.database}"
+    user = url.user or "SYSDBA"
+    with contextlib.closing(connect(dsn, user=user, password=url.password, charset="UTF8")) as connection:
+        add.using(connection).delay(1, 2)
+        connection.commit()
+        assert count(connection) == 1
+
+
+def test_eager_calls_need_no_connection_but_none_is_not_meant(app, add):
+    with eager(app):
+        assert add.using(object()).delay(2, 3).get() == 5
+        with pytest.raises(EnqueueError, match="None is no connection"):
+            add.using(None)
+    assert engine.database_exists(app.settings.url) is not app.settings.url.embedded
