@@ -38,7 +38,7 @@ SOURCE = """
     def bad():
         raise ValueError("bad \\x07 news\\nFORGED")
 
-    @app.task(max_retries=1, autoretry_for=(OSError,), retry_backoff=0.05, retry_jitter=False)
+    @app.task(max_retries=1, autoretry_for={OSError: 0})
     def flaky():
         raise OSError("flaky")
 
@@ -109,10 +109,7 @@ def test_the_log_names_the_task_of_each_line_and_shows_each_failure_once(project
     assert trace[0] == "  Traceback (most recent call last):"
     assert "in bad" in trace[1]
     assert trace[-2:] == ["  ValueError: bad \\x07 news", "  FORGED"]
-    retries = [(level, message) for level, message in log if "is tried again" in message]
-    assert retries == [
-        ("WARNING", f"Task {flaky.id} (proj.flaky) is tried again in 0.1 s after: builtins.OSError: flaky")
-    ] or retries == [
+    assert [(level, message) for level, message in log if "is tried again" in message] == [
         ("WARNING", f"Task {flaky.id} (proj.flaky) is tried again in 0.0 s after: builtins.OSError: flaky")
     ]
     assert text.count("Traceback") == 2
@@ -124,7 +121,7 @@ def test_the_log_names_the_task_of_each_line_and_shows_each_failure_once(project
 
 def test_the_traceback_of_a_retry_is_for_debugging_and_a_long_one_is_cut(project, producer):
     project.write("""
-        @app.task(max_retries=1, autoretry_for=(OSError,), retry_backoff=0.01)
+        @app.task(max_retries=1, autoretry_for={OSError: 0})
         def flaky():
             raise OSError("begin" + 9000 * "x" + "end")
     """)
