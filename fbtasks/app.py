@@ -344,7 +344,7 @@ class FBTasks:
 
 
 def _check_app_name(name: str) -> str:
-    if isinstance(name, str) and name.startswith("firebird:"):  # not shown: it may hold a password
+    if isinstance(name, str) and "://" in name:  # not shown: it may hold a password
         raise ConfigurationError("the first argument of FBTasks is the app's name, and the url comes second.")
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
         raise ConfigurationError(f"the app's name {checks.shown(name)} must be text: FBTasks('shop', url).")

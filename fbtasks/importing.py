@@ -40,6 +40,8 @@ def import_app(path: str) -> FBTasks:
 
 
 def _check_module_name(path: str, module_name: str) -> None:
+    if "://" in path:  # not shown: it may hold a password
+        raise ConfigurationError("-A names the module of an app. A url goes to --url, or into FBTASKS_URL.")
     if module_name.endswith(".py") or "/" in module_name or "\\" in module_name:
         parts = [part for part in PurePath(module_name.removesuffix(".py")).parts if part not in (".", "/", "..")]
         rest = path[len(module_name) :]

@@ -59,6 +59,8 @@ def _remedy(given: Any) -> str:
     home = kind.__module__.partition(".")[0]
     if given is None:
         return f"None is no connection. {_WANTED}; {_ALONE}"
+    if isinstance(given, str):  # not shown: a url may hold a password
+        return f"text is no connection. {_WANTED}"
     if isinstance(given, Cursor):
         return "a cursor is no connection. Give its connection: cursor.connection"
     if isinstance(given, DistributedTransactionManager):

@@ -94,6 +94,7 @@ def test_wrong_apps(project, waiting, refused):
         "-A proj.tasks:app",
         "proj/tasks": "-A 'proj/tasks' is a file, and a module is wanted, as in an import: -A proj.tasks",
         "": "-A '' must name a module, as in an import: -A proj or -A proj.tasks:app.",
+        "firebird://ann:SECRET@host/x": "-A names the module of an app. A url goes to --url, or into FBTASKS_URL.",
         "my-app": "-A 'my-app' must name a module, as in an import: -A proj or -A proj.tasks:app.",
         "foreign": "'foreign:project' is an app of Celery, which runs it itself, with its broker and backend on a "
         "firebird:// URL: celery -A foreign worker",

@@ -28,7 +28,8 @@ def named(name, module):
 
 REFUSED = {
     "None": (None, f"None is no connection. {WANTED}; delay() without using() enqueues in a transaction of its own."),
-    "text": ("firebird:///x", f"'firebird:///x' is no connection. {WANTED}."),
+    "text": ("firebird://ann:SECRET@host/x", f"text is no connection. {WANTED}."),
+    "a number": (5, f"5 is no connection. {WANTED}."),
     "SQLAlchemy's connection": (
         named("Connection", "sqlalchemy.engine.base"),
         "Connection of SQLAlchemy is not the driver's connection. Give that: connection.connection.dbapi_connection.",

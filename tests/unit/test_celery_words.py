@@ -141,15 +141,36 @@ def test_no_word_is_one_that_exists_here() -> None:
         assert options.keys() & {name for param in found.params for name in param.opts} == set(), command
 
 
-def test_every_word_is_in_the_table_of_the_page() -> None:
-    text = PAGE.read_text()
-    words = {
-        word
-        for name, table in vars(celery_words).items()
-        if name.isupper() and isinstance(table, dict)
-        for word in (
-            table if name != "COMMAND_OPTIONS" else [option for options in table.values() for option in options]
-        )
-    }
-    shown = set(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (.*?) \|", text, re.MULTILINE))))
-    assert words - shown == set()
+HEADINGS = {
+    "What is imported": celery_words.NAMES,
+    "`Celery(...)` and its settings": celery_words.APP_OPTIONS,
+    "Attributes of the app": celery_words.APP_ATTRIBUTES,
+    "`@app.task`": celery_words.TASK_OPTIONS,
+    "Attributes of a task": celery_words.TASK_ATTRIBUTES,
+    "`apply_async`": celery_words.CALL_OPTIONS,
+    "`self.retry`": celery_words.RETRY_OPTIONS,
+    "`self.request`": celery_words.REQUEST_ATTRIBUTES,
+    "Results": celery_words.RESULT_ATTRIBUTES,
+    "Commands": celery_words.COMMANDS,
+    "`celery inspect`": celery_words.INSPECT_COMMANDS,
+    "Pools of the worker": celery_words.POOLS,
+    "Options of all commands": celery_words.COMMAND_OPTIONS["fbtasks"],
+    **{
+        f"Options of `celery {name}`": options
+        for name, options in celery_words.COMMAND_OPTIONS.items()
+        if name != "fbtasks"
+    },
+}
+
+
+def test_the_tables_of_the_page_are_those_of_the_errors() -> None:
+    parts = re.split(r"^## (.*)$", PAGE.read_text(), flags=re.MULTILINE)
+    shown = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert shown.keys() == HEADINGS.keys()
+    tables = [table for name, table in vars(celery_words).items() if name.isupper() and isinstance(table, dict)]
+    assert len(tables) + len(celery_words.COMMAND_OPTIONS) - 1 == len(HEADINGS)
+    for heading, words in HEADINGS.items():
+        rows = re.findall(r"^\| (`.*?`) \| (.*) \|$", shown[heading], re.MULTILINE)
+        found = {word: answer for cell, answer in rows for word in re.findall(r"`([^`]+)`", cell)}
+        assert found.keys() == words.keys(), heading
+        assert {word: answer.replace("`", "").replace("\\|", "|") for word, answer in found.items()} == words, heading
