@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from fbtasks import checks
 from fbtasks.errors import ConfigurationError
 
 Exceptions = tuple[type[BaseException], ...]
 V = TypeVar("V")
+CONFLICT_BACKOFF: Final = 0.1
+"""Seconds before the first retry after a conflict, doubled with each further one, where a policy does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +108,36 @@ class RetryPolicy:
         None: it has failed for good. *max_tries* is the call's own limit of tries (0: without limit); without
         one (None) the limit is that of the rule for *exc*, or else the policy's.
         """
-        kinds = type(exc).__mro__
-        if not any(kind in self.autoretry_for for kind in kinds):
+        if self._names(exc) and self._more(exc, tries_ended, max_tries):
+            return self.delay(tries_ended - 1, exc, rng)
+        return None
+
+    def after_conflict(
+        self, exc: BaseException, tries_ended: int, max_tries: int | None, rng: random.Random
+    ) -> float | None:
+        """The same for a conflict with another transaction, which ``autoretry_for`` need not name.
+
+        Where neither that nor a back-off says how long to wait, it is a back-off that begins with
+        :data:`CONFLICT_BACKOFF`: the other transaction is mostly over by then.
+        """
+        if not self._more(exc, tries_ended, max_tries):
             return None
-        if any(kind in self.dont_autoretry_for for kind in kinds):
-            return None
+        said = self._names(exc) or self.retry_backoff
+        policy = self if said else replace(self, retry_backoff=CONFLICT_BACKOFF, retry_jitter=True)
+        return policy.delay(tries_ended - 1, exc, rng)
+
+    def _names(self, exc: BaseException) -> bool:
+        return any(kind in self.autoretry_for for kind in type(exc).__mro__)
+
+    def _more(self, exc: BaseException, tries_ended: int, max_tries: int | None) -> bool:
+        """Whether another try is allowed, where *exc* is one to be tried again after."""
+        if any(kind in self.dont_autoretry_for for kind in type(exc).__mro__):
+            return False
         if max_tries is None:
             rule = self._rule(exc)
             retries = self.max_retries if rule.max_retries is None else rule.max_retries
             max_tries = 0 if retries is None else retries + 1
-        if max_tries and tries_ended >= max_tries:
-            return None
-        return self.delay(tries_ended - 1, exc, rng)
+        return not max_tries or tries_ended < max_tries
 
     def _rule(self, exc: BaseException | None) -> RetryRule:
         if exc is None or not isinstance(self.autoretry_for, Mapping):

@@ -25,11 +25,12 @@ from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
 from fbtasks.serialize import Payload, describe_exception
 from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import Session, Transaction
+from fbtasks.store.session import Session
 from fbtasks.store.translate import was_ended
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.store.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -150,20 +151,29 @@ class Runner:
             delay = error.countdown
             if delay is None:
                 delay = policy.delay(claim.try_count, cause, self._rng)
+        elif isinstance(error, TaskDefinitionError):  # it would be the same the next time
+            return self._give_up(prepared, error)
         else:
             cause = error
             wanted = policy.decide(error, claim.try_count + 1, claim.max_tries, self._rng)
             if wanted is None:
                 return self._give_up(prepared, error)
             delay = wanted
-        remote = describe_exception(cause)
-        logger.debug("Task %s (%s) is to be tried again after:\n%s", prepared.request.id, claim.name, remote.traceback)
-        return Retry(delay, f"{remote.type_name}: {remote.message}", remote.type_name)
+        return _retry(prepared, delay, cause)
 
     def refused(self, claim: Claim, error: FBTasksError) -> Outcome:
         """The outcome of a task whose transaction the database refused: as if it had raised *error*."""
         prepared = self.prepare(claim, None)
         return self.raised(prepared, error) if isinstance(prepared, Prepared) else prepared
+
+    def conflicted(self, claim: Claim, error: ConflictError) -> Outcome:
+        """The outcome of a task whose transaction was in another one's way: a try as any other, and mostly one more."""
+        prepared = self.prepare(claim, None)
+        if not isinstance(prepared, Prepared):
+            return prepared
+        policy = prepared.task.policy
+        delay = policy.after_conflict(error, claim.try_count + 1, claim.max_tries, self._rng)
+        return self._give_up(prepared, error) if delay is None else _retry(prepared, delay, error)
 
     def _give_up(self, prepared: Prepared, error: BaseException) -> Failed:
         self._hooks("on_failure", prepared, error)
@@ -176,6 +186,13 @@ class Runner:
                     hook(prepared.request, value)
                 except Exception:
                     logger.exception("The %s hook of %s raised; the outcome stands.", which, prepared.task.name)
+
+
+def _retry(prepared: Prepared, delay: float, error: BaseException) -> Retry:
+    remote = describe_exception(error)
+    task = prepared.request
+    logger.debug("Task %s (%s) is to be tried again after:\n%s", task.id, task.task, remote.traceback)
+    return Retry(delay, f"{remote.type_name}: {remote.message}", remote.type_name)
 
 
 def _failed(error: BaseException) -> Failed:
@@ -204,7 +221,8 @@ class TransactionalRunner:
         When the connection is lost the task is given back: its effects are undone, or they were committed together
         with its outcome, and then the claim is stale. But when the database has ended that connection alone, by an
         administrator's hand or a timeout, it would do so each time: that is the task's own error. So is what else the
-        database refuses, such as a commit that a trigger objects to.
+        database refuses, such as a commit that a trigger objects to; and a task that would end the transaction itself
+        fails, whatever it does then. A stale claim is told here, and the outcome that comes back then is a release.
         """
         started = clock.monotonic()
         try:
@@ -219,7 +237,9 @@ class TransactionalRunner:
             return Finished(claim, self._runner.refused(claim, error), clock.monotonic() - started), False
 
     def _run(self, claim: Claim, session: Session, turn: HostLock) -> tuple[Finished, bool]:
-        with session.main_transaction() as transaction:
+        from fbtasks.store.lent import task_transaction  # brings the driver, which other tasks can do without
+
+        with task_transaction(session) as transaction:
             try:
                 return self._run_in(transaction, claim, session, turn)
             except CommitUncertain:  # it may have taken effect
@@ -230,10 +250,11 @@ class TransactionalRunner:
                 return Finished(claim, self._runner.refused(claim, error)), False
 
     def _run_in(
-        self, transaction: Transaction, claim: Claim, session: Session, turn: HostLock
+        self, transaction: TaskTransaction, claim: Claim, session: Session, turn: HostLock
     ) -> tuple[Finished, bool]:
         raised: list[BaseException] = []
-        done = self._runner.run(claim, session.connection, raised)
+        with transaction.lent():
+            done = self._runner.run(claim, session.connection, raised)
         if session.connection.is_closed():
             self.close()
             if isinstance(done.outcome, Succeeded):
@@ -241,6 +262,18 @@ class TransactionalRunner:
                     f"the task {claim.name!r} closed self.connection, so its effects are undone: "
                     "leave it open, and close only cursors."
                 )
+            return done, False
+        misuse = transaction.misuse()
+        if misuse is not None and isinstance(done.outcome, Succeeded | Retry):
+            done = replace(done, outcome=self._runner.refused(claim, misuse))
+        if transaction.ended:
+            logger.error(
+                "Task %d (%s) ended its transaction itself: what it had done until then is committed or undone "
+                "whatever its outcome.",
+                claim.id,
+                claim.name,
+            )
+            self.close()
             return done, False
         if not isinstance(done.outcome, Succeeded):
             transaction.rollback()
@@ -268,7 +301,7 @@ class TransactionalRunner:
                 transaction.commit("effect")
         except ConflictError as error:
             transaction.rollback()
-            return Finished(claim, Retry(0.0, str(error)), done.elapsed), False
+            return replace(done, outcome=self._runner.conflicted(claim, error)), False
         return done, True
 
     def _ended_alone(self, *errors: BaseException) -> bool:

@@ -173,20 +173,6 @@ class Session:
                 raise
             transaction.commit(point)
 
-    @contextmanager
-    def main_transaction(self) -> Iterator[Transaction]:
-        """The connection's main transaction, for somebody's own statements; the block ends it itself."""
-        try:
-            self.connection.begin(WAIT)
-        except Exception as error:
-            raise translate(error, self.url) from error
-        transaction = Transaction(None, self.connection.main_transaction, self.url)
-        try:
-            yield transaction
-        except BaseException:
-            transaction.rollback()
-            raise
-
     def watched(self) -> AbstractContextManager[None]:
         """For the block: a server that does not answer for too long is given up, so that no call waits without end."""
         if self.url.embedded and not robust.leaves():  # nothing could be done about it

@@ -250,10 +250,10 @@ class Consumer:
         for finished, recorded in ended:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self._known -= {finished.claim.name}
-            if recorded:
-                self._outcomes.recorded(finished)
-            else:
+            if not recorded:
                 self._outcomes.add(finished)
+            elif not isinstance(finished.outcome, Released):  # its claim was stale, which was said where it ran
+                self._outcomes.recorded(finished)
 
     def _gathering(self) -> bool:
         """Whether it is better to wait for more outcomes before they are recorded: executors have enough to do."""
@@ -592,7 +592,7 @@ class Consumer:
             ended = self._executor.stop()
             self._keep(ended)
             self._give_back(self._buffer)
-            if stopped := sum(isinstance(finished.outcome, Released) for finished, _ in ended):
+            if stopped := sum(not recorded and isinstance(f.outcome, Released) for f, recorded in ended):
                 logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
             if self._session is not None:
                 self._record()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fbtasks.errors import ConfigurationError
-from fbtasks.retry import RetryPolicy, RetryRule, most_specific
+from fbtasks.errors import ConfigurationError, ConflictError, DatabaseError
+from fbtasks.retry import CONFLICT_BACKOFF, RetryPolicy, RetryRule, most_specific
 
 seconds = st.floats(0, 1e9)
 rngs = st.integers(0, 2**32).map(random.Random)
@@ -119,6 +119,25 @@ def test_what_is_not_listed_is_not_retried() -> None:
     assert policy.decide(FileNotFoundError(), 1, None, rng) is None
     assert policy.decide(PermissionError(), 1, None, rng) is not None
     assert policy.decide(ValueError(), 1, None, rng) is None
+
+
+def test_a_conflict_is_tried_again_without_being_named() -> None:
+    rng, conflict = random.Random(0), ConflictError("x")
+    policy = RetryPolicy(max_retries=2)
+    for tries in (1, 2):
+        delays = [policy.after_conflict(conflict, tries, None, rng) or 0.0 for _ in range(100)]
+        assert 0 < max(delays) <= CONFLICT_BACKOFF * 2 ** (tries - 1)
+    assert policy.after_conflict(conflict, 3, None, rng) is None
+    assert policy.after_conflict(conflict, 3, 4, rng) is not None
+    assert RetryPolicy(max_retries=None).after_conflict(conflict, 10_000, None, rng) is not None
+    assert RetryPolicy(dont_autoretry_for=(DatabaseError,)).after_conflict(conflict, 1, None, rng) is None
+    backoff = RetryPolicy(retry_backoff=30, retry_jitter=False)
+    assert backoff.after_conflict(conflict, 2, None, rng) == 60
+    for named in ((ConflictError,), (Exception,)):
+        assert RetryPolicy(autoretry_for=named, default_retry_delay=7).after_conflict(conflict, 1, None, rng) == 7
+    ruled = RetryPolicy(autoretry_for={DatabaseError: RetryRule(delay=1, max_retries=9)})
+    assert ruled.after_conflict(conflict, 9, None, rng) == 1
+    assert ruled.after_conflict(conflict, 10, None, rng) is None
 
 
 def test_the_most_specific_class_decides() -> None:

@@ -1,0 +1,217 @@
+"""Transactional tasks: how their transaction ends, and what becomes of one that would end it itself."""
+
+import logging
+import time
+
+import pytest
+from firebird.driver.core import TransactionManager
+from support.sql import execute, one, rows
+
+from fbtasks import ConflictError, TaskDefinitionError
+from fbtasks.testing import drain
+
+RETRIES = {"autoretry_for": (Exception,), "default_retry_delay": 0}
+
+
+@pytest.fixture(autouse=True)
+def notes(app):
+    app.migrate()
+    execute(app, "CREATE TABLE NOTE (N INTEGER)")
+
+
+def insert(connection, n):
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO NOTE VALUES (?)", (n,))
+
+
+def noted(app):
+    return [n for (n,) in rows(app, "SELECT N FROM NOTE ORDER BY N")]
+
+
+def savepoint(connection):
+    connection.savepoint("A")
+    insert(connection, 50)
+    connection.rollback(savepoint="A")
+    for statement in ("SAVEPOINT B", "ROLLBACK TO B", "rollback work to savepoint B", "RELEASE SAVEPOINT B"):
+        connection.execute_immediate(statement)
+    with connection.cursor() as cursor:
+        cursor.execute("SAVEPOINT C")
+        cursor.execute("ROLLBACK TO SAVEPOINT C")
+
+
+def sql(statement):
+    def run(connection):
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    return run
+
+
+def prepared(connection):
+    with connection.cursor() as cursor, cursor.prepare("COMMIT") as statement:
+        cursor.execute(statement)
+
+
+def manager(connection):
+    with connection.main_transaction:
+        pass
+
+
+ENDS = {
+    "commit": lambda c: c.commit(),
+    "rollback": lambda c: c.rollback(),
+    "commit retaining": lambda c: c.commit(retaining=True),
+    "rollback retaining": lambda c: c.rollback(retaining=True),
+    "commit, begin": lambda c: (c.commit(), c.begin()),
+    "begin": lambda c: c.begin(),
+    "manager": manager,
+    "manager close": lambda c: c.main_transaction.close(),
+    "COMMIT": sql("COMMIT"),
+    "rollback in SQL": sql(" -- now\n rollback work"),
+    "COMMIT RETAIN": sql("/* keep */ Commit Retain"),
+    "prepared": prepared,
+    "immediate": lambda c: c.execute_immediate("COMMIT WORK"),
+}
+
+
+def test_a_task_that_would_end_its_transaction_fails_and_leaves_nothing(app):
+    """Also when it catches the error. It is not tried again, and its connection serves the next task."""
+    runs = []
+
+    @app.task(bind=True, transactional=True, **RETRIES)
+    def ends(self, how, caught):
+        runs.append((how, caught))
+        insert(self.connection, 1)
+        try:
+            ENDS[how](self.connection)
+        except Exception:
+            if not caught:
+                raise
+        insert(self.connection, 2)
+        return "done"
+
+    @app.task(bind=True, transactional=True)
+    def works(self):
+        insert(self.connection, 3)
+        savepoint(self.connection)
+
+    cases = [(how, caught) for how in ENDS for caught in (False, True)]
+    calls = [(case, ends.delay(*case), works.delay()) for case in cases]
+    drain(app)
+    for (how, caught), failed, worked in calls:
+        with pytest.raises(TaskDefinitionError, match=r"leave that to fbtasks.*cursors and savepoints"):
+            failed.get(timeout=5)
+        worked.get(timeout=5)
+        assert caught or "ENDS[how](self.connection)" in failed.traceback, how
+    assert runs == cases
+    assert noted(app) == [3] * len(cases)
+
+
+def test_a_retry_after_a_rollback_that_was_refused_is_none(app):
+    @app.task(bind=True, transactional=True)
+    def ends(self):
+        try:
+            self.connection.rollback()
+        except Exception as error:
+            self.retry(exc=error, countdown=0)
+
+    failed = ends.delay()
+    drain(app)
+    with pytest.raises(TaskDefinitionError, match=r"called self\.connection\.rollback\(\)"):
+        failed.get(timeout=5)
+
+
+def test_a_task_that_gets_round_that_fails_and_the_log_says_what_was_done(app, caplog):
+    @app.task(bind=True, transactional=True, **RETRIES)
+    def ends(self, action):
+        insert(self.connection, 1)
+        getattr(TransactionManager, action)(self.connection.main_transaction)
+
+    for action, left in (("commit", [1]), ("rollback", [1])):
+        failed = ends.delay(action)
+        drain(app)
+        with pytest.raises(TaskDefinitionError, match="ended its transaction: leave that to fbtasks"):
+            failed.get(timeout=5)
+        assert noted(app) == left
+        assert f"Task {failed.id} (" in caplog.text
+        assert "is committed or undone whatever its outcome" in caplog.text
+        caplog.clear()
+
+
+@pytest.fixture
+def clash(app):
+    """When a success is recorded, a trigger wants the row that the task has changed, in a transaction beside it."""
+    execute(app, "INSERT INTO NOTE VALUES (0)")
+    execute(
+        app,
+        """CREATE TRIGGER CLASH FOR QUEUE_HISTORY BEFORE INSERT AS BEGIN
+            IF (NEW.STATE = 10 AND NEW.NAME LIKE '%clashes') THEN
+                IN AUTONOMOUS TRANSACTION DO UPDATE NOTE SET N = 100; END""",
+    )
+
+
+def clashing(app, runs, **options):
+    @app.task(bind=True, transactional=True, name="clashes", **options)
+    def clashes(self):
+        runs.append(time.monotonic())
+        with self.connection.cursor() as cursor:
+            cursor.execute("UPDATE NOTE SET N = N + 1")
+
+    return clashes
+
+
+@pytest.mark.usefixtures("clash")
+def test_a_conflict_at_the_end_is_a_try_and_the_last_one_is_a_failure(app, wait_for):
+    runs, heard = [], []
+    failed = clashing(app, runs, on_failure=lambda request, error: heard.append(request.retries)).delay()
+    wait_for(lambda: drain(app) or failed.ready())
+    with pytest.raises(ConflictError):
+        failed.get(timeout=5)
+    assert (len(runs), heard, noted(app)) == (4, [3], [0])
+    assert rows(app, "SELECT STATE, TRY_COUNT FROM QUEUE_HISTORY") == [(11, 4)]
+
+
+@pytest.mark.usefixtures("clash")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_retries": 0},
+        {"dont_autoretry_for": (ConflictError,)},
+        {"autoretry_for": {ConflictError: 3600}},
+        {"retry_backoff": 3600, "retry_backoff_max": 7200, "retry_jitter": False},
+    ],
+)
+def test_the_policy_decides_how_often_and_when_a_conflict_is_tried_again(app, options):
+    runs = []
+    result = clashing(app, runs, **options).delay()
+    drain(app)
+    assert len(runs) == 1
+    if "autoretry_for" in options or "retry_backoff" in options:
+        assert rows(app, "SELECT STATE, TRY_COUNT FROM QUEUE_TASK") == [(1, 1)]
+        assert "ConflictError" in one(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_TASK")
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE START_TIME > DATEADD(59 MINUTE TO RAISE_TIME)") == 1
+    else:
+        with pytest.raises(ConflictError):
+            result.get(timeout=5)
+
+
+def test_of_a_stale_outcome_only_that_is_said(app, caplog):
+    """The task lost its claim while it ran: what it did is undone, and it is not said to have been given back."""
+    caplog.set_level(logging.INFO)
+    runs = []
+
+    @app.task(bind=True, transactional=True, name="stale")
+    def stale(self):
+        runs.append(1)
+        insert(self.connection, len(runs))
+        if len(runs) == 1:
+            execute(app, "UPDATE QUEUE_TASK SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL")
+
+    result = stale.delay()
+    drain(app)
+    result.get(timeout=5)
+    said = [record.getMessage() for record in caplog.records if f"ask {result.id} (" in record.getMessage()]
+    assert len(said) == 2
+    assert "ended too late and its effects are undone" in said[0]
+    assert "succeeded" in said[1]
+    assert noted(app) == [2]
