@@ -29,6 +29,11 @@ _FORMS: Final = (
 )
 
 
+def hide_password(text: str) -> str:
+    """The URL *text* with ``***`` for its password, be it well formed or not."""
+    return _LOGIN.sub(r"\1:***@", text)
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseURL:
     """Where the database is: a file for the embedded engine, or a path or alias on a server.
@@ -94,7 +99,7 @@ class DatabaseURL:
         Raises :class:`ConfigurationError` when it is not a URL of one of the two forms. The message never
         holds the password.
         """
-        shown = _LOGIN.sub(r"\1:***@", text)
+        shown = hide_password(text)
         try:
             parts = urlsplit(text)
             port = parts.port

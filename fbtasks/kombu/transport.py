@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -14,7 +15,7 @@ from urllib.parse import quote
 from kombu.exceptions import ChannelError
 from kombu.transport import base, virtual
 
-from fbtasks import clock
+from fbtasks import clock, config
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
 from fbtasks.kombu import scheduled
@@ -76,6 +77,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         super().__init__(client, **options)
         keep_queries(client)
         hide_password(client)
+        hide_alternates(client)
         welcome_celery()
         settings = client.transport_options
         self.withhold_eta = bool(settings.get("withhold_eta", True))
@@ -348,10 +350,46 @@ def keep_queries(client: Any) -> None:
                 client.port = url.port
     if not client.hostname:
         client.port = None  # left over from the URL before, which was that of a server
-    if client.alt and any("?" in alternate for alternate in client.alt):
-        client.alt = [alternate.replace("?", "%3F") for alternate in client.alt]
-        client.cycle = client.failover_strategy(client.alt)
-        next(client.cycle)
+    if client.cycle is not None and not isinstance(client.cycle, _Cycle):
+        client.cycle = _Cycle(client.cycle)
+
+
+class Alternate(str):
+    """A URL of a failover list, as it is shown: without its password."""
+
+    whole: str
+
+    def __new__(cls, whole: str) -> Alternate:
+        """The URL *whole* for ``Connection.info()``, which kombu also makes copies of connections from."""
+        shown = config.hide_password(whole)
+        with suppress(ConfigurationError):
+            shown = str(DatabaseURL.parse(whole))
+        made = super().__new__(cls, shown)
+        made.whole = whole
+        return made
+
+    def __reduce__(self) -> tuple[type[Alternate], tuple[str]]:
+        return Alternate, (self.whole,)
+
+
+def hide_alternates(client: Any) -> None:
+    """Has the URLs of a failover list shown without their passwords, also by ``celery inspect stats``."""
+    if any(not isinstance(alternate, Alternate) for alternate in client.alt or ()):
+        client.alt = [each if isinstance(each, Alternate) else Alternate(each) for each in client.alt]
+
+
+class _Cycle:
+    """The URLs that a failover switches to, in the order of kombu's strategy, each as :func:`keep_queries` says."""
+
+    def __init__(self, urls: Iterator[str]) -> None:
+        self._urls = urls
+
+    def __iter__(self) -> _Cycle:
+        return self
+
+    def __next__(self) -> str:
+        url = next(self._urls)
+        return (url.whole if isinstance(url, Alternate) else url).replace("?", "%3F")
 
 
 def welcome_celery() -> None:

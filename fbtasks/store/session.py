@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -153,6 +154,8 @@ class Session:
         self.statements: dict[str, dict[str, Any]] = {"prepared": {}, "packed": {}}
         """Prepared statements by the names of their queries; they outlive commit and rollback."""
         self._managers: dict[bytes, Any] = {}
+        self._ending = threading.Lock()
+        self._ended = False
 
     @contextmanager
     def transaction(self, kind: bytes = WRITE, point: str = "") -> Iterator[Transaction]:
@@ -223,16 +226,22 @@ class Session:
 
     def cancel_statement(self) -> None:
         """Has the database end the statement that runs on this connection; from another thread."""
-        with suppress(Exception):  # none runs, or the connection is gone
-            watchdog.cancel(self.connection)
+        self._from_outside(watchdog.cancel)
 
     def abort(self) -> None:
         """Cuts the connection on this side, so that whoever waits for its answer in another thread gets an error."""
-        with suppress(Exception):
-            watchdog.abort(self.connection)
+        self._from_outside(watchdog.abort)
+
+    def _from_outside(self, act: Callable[[Any], None]) -> None:
+        """Does something to the connection in another thread; nothing once it is being closed, which frees it."""
+        with self._ending, suppress(Exception):  # no statement runs, or the connection is lost
+            if not self._ended:
+                act(self.connection)
 
     def close(self) -> None:
         """Frees the statements, then the transactions, then the connection; never raises."""
+        with self._ending:
+            self._ended = True
         if self.connection.is_closed():
             return
         try:

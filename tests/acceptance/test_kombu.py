@@ -1,6 +1,8 @@
 """The kombu transport as programs use it: one connection, several, forks, and many processes at once."""
 
+import json
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -199,6 +201,23 @@ def test_the_url_and_its_password(app):
     several.maybe_switch_next()
     assert fbtasks.kombu.transport.url_of(several).embedded
     assert fbtasks.kombu.transport.url_of(several).database == "/srv/z.fdb"
+
+
+def test_passwords_of_alternates_are_not_shown_and_not_lost():
+    urls = [f"firebird://u{n}:s%C3%A9cret{n}@h{n}:305{n}//q.fdb?role=R{n}" for n in range(3)]
+    made = kombu.Connection(";".join(urls))
+    copies = [made, made.clone(), made.clone().clone(), pickle.loads(pickle.dumps(made))]
+    for shown in (made.info(), made.clone().info(), json.loads(json.dumps({**made.info(), "password": None}))):
+        assert shown["alternates"] == [f"firebird://u{n}:***@h{n}:305{n}//q.fdb?role=R{n}" for n in range(3)]
+        assert "cret" not in json.dumps({**shown, "password": None})
+        assert "cret" not in repr({**shown, "password": None})
+    for copy in copies:
+        seen = []
+        for _ in range(7):
+            seen.append(fbtasks.kombu.transport.url_of(copy))
+            assert copy.transport.client is copy  # made anew after each switch
+            copy.maybe_switch_next()
+        assert seen == [DatabaseURL.parse(urls[n % 3]) for n in range(7)]
 
 
 def run(source, *arguments):

@@ -9,6 +9,7 @@ from support.sql import execute, one
 from fbtasks.notify import listener
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.notify.results import ResultListener
+from fbtasks.store import watchdog
 from fbtasks.store.session import Session
 
 EVENT = "fbtasks:test"
@@ -104,6 +105,33 @@ def test_who_waits_for_results_is_woken_again_after_the_connection_was_killed(ap
         wait_for(lambda: post(app) or waiter.wait(0.1))
         assert results._listener is not killed
     results.close()
+
+
+def test_a_connection_is_not_cut_while_it_is_being_closed(app, monkeypatch, wait_for):
+    """On a busy machine a listener takes longer to close than stop() waits. To cut what is being freed is a crash."""
+    app.migrate()
+    cut, closing, go_on = [], threading.Event(), threading.Event()
+    results = ResultListener(app.database, [EVENT])
+    with results.waiter() as waiter:
+        wait_for(lambda: post(app) or waiter.wait(0.1))
+    session = results._listener._session
+    close, abort = session.connection.close, watchdog.abort
+
+    def slowly():
+        closing.set()
+        go_on.wait(30)
+        close()
+
+    monkeypatch.setattr(session.connection, "close", slowly)
+    monkeypatch.setattr(watchdog, "abort", lambda connection: cut.append(1) or abort(connection))
+    thread = results._listener._thread
+    results.close()
+    assert closing.is_set()
+    assert thread.is_alive()
+    assert cut == []
+    go_on.set()
+    thread.join(30)
+    assert session.connection.is_closed()
 
 
 def test_nobody_asks_whether_the_connection_lives_when_nobody_waits(app, monkeypatch, wait_for):
