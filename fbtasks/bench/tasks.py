@@ -13,7 +13,7 @@ QUEUE_VARIABLE: Final = "FBTASKS_BENCH_QUEUE"
 OUT_VARIABLE: Final = "FBTASKS_BENCH_OUT"
 """The file to which tasks append what they have to say."""
 _FOREVER: Final = timedelta(days=36_500)
-_UNLIMITED: Final = 1_000_000_000
+_UNLIMITED: Final = 1_000_000
 
 
 def make_app(url: str | None, queue: str) -> FBTasks:

@@ -151,6 +151,7 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
+                self._expect(None)
                 raise SchemaError(_no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:

@@ -142,7 +142,9 @@ def test_a_database_that_cannot_be_reached(project, waiting, refused):
 
 @pytest.mark.embedded
 def test_a_file_that_is_none(project, waiting, refused):
-    assert refused("inspect", "failed", "--url", "firebird:///nosuch/folder/x.fdb") == (
+    code, message = refused("inspect", "failed", "--url", "firebird:///nosuch/folder/x.fdb")
+    assert (code, message.partition(":")[0]) == (1, "there is no queue at /nosuch/folder/x.fdb")
+    assert refused("call", "add", "--url", "firebird:///nosuch/folder/x.fdb") == (
         1,
         "firebird:///nosuch/folder/x.fdb: there is no folder /nosuch/folder. Create it.",
     )
@@ -314,7 +316,7 @@ def test_the_app_may_stand_before_the_command(project):
     assert run("-A", "proj:other", "call", "--unknown", "elsewhere").stdout == "3\n"
     assert run("call", "anything").stdout == "4\n"
     assert "no task named 'add'" in run("-A", "proj:other", "call", "add", check=False).stderr
-    assert run("-A", "proj", "worker", "-P", "solo", "--burst").stderr.count("succeeded") == 2
+    assert run("-A", "proj", "worker", "-P", "solo", "--burst").stderr.count("succeeded in ") == 2
     assert run("-A", "proj", "result", "1").stdout == "5\n"
 
 

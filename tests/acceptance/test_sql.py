@@ -49,6 +49,7 @@ def bare(tmp_path, url):
     return url
 
 
+@pytest.mark.no_database
 def test_a_script_from_a_pipe(project, bare):
     done = project.run("sql", "--write", input=SCRIPT)
     shown = [line.strip() for line in done.stdout.splitlines()]
@@ -102,6 +103,7 @@ def test_errors_are_one_line_and_end_a_script(project, bare):
     assert (done.returncode, done.stderr.count("\n"), "\x1b" in done.stderr) == (1, 1, False)
 
 
+@pytest.mark.no_database
 @pytest.mark.embedded
 def test_nothing_is_created_where_there_is_no_database(project, tmp_path):
     missing = tmp_path / "nosuch" / "x.fdb"

@@ -79,7 +79,8 @@ def test_a_claim_that_finds_both_gives_the_live_ones_and_says_that_there_is_more
 
 def test_what_expired_is_cancelled_though_no_worker_serves_its_queue(app, noop):
     unserved = noop.apply_async(queue="unserved", expires=0.001)
-    later = noop.apply_async(countdown=3600, expires=0.001)
+    later = noop.apply_async(countdown=3600, expires=7200)
+    execute(app, "UPDATE QUEUE_TASK SET EXPIRE_TIME = RAISE_TIME WHERE ID = ?", int(later.id))
     waiting = noop.apply_async(queue="unserved", expires=3600)
     execute(
         app, "UPDATE QUEUE_TASK SET EXPIRE_TIME = TIMESTAMP '2001-01-01' WHERE EXPIRE_TIME < RAISE_TIME + 1e0 / 86400"

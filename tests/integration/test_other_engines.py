@@ -97,6 +97,5 @@ except FBTasksError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
-    assert done.stdout.startswith("DatabaseUnavailable: ")
-    assert "Permission denied" in done.stdout
-    assert "Check the path and its permissions." in done.stdout
+    assert done.stdout.startswith("EngineError: ")
+    assert f"cannot use {url.database}: Permission denied" in done.stdout

@@ -270,7 +270,7 @@ def test_a_policy_that_waits_too_long_waits_for_a_hundred_years(app, add):
     def bad():
         raise ValueError
 
-    result = app.task(name="bad", autoretry_for=(ValueError,), default_retry_delay=1e300)(bad).delay()
+    result = app.task(name="bad", autoretry_for=(ValueError,), default_retry_delay=36_525 * 86_400)(bad).delay()
     good_ones_still_run(app, add)
     with app.database.session() as session:
         row = results.find(session, int(result.id))

@@ -85,6 +85,7 @@ def refused(message):
     assert str(caught.value) == message
 
 
+@pytest.mark.no_database
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_no_connection_is_refused(app, add, what):
     given, message = REFUSED[what]
@@ -142,6 +143,7 @@ def test_connections_and_transactions_are_taken(app, add, connection):
     manager.close()
 
 
+@pytest.mark.no_database
 @pytest.mark.embedded
 def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url):
     other = FBTasks("other", f"firebird://{tmp_path}/other.fdb")
@@ -212,6 +214,7 @@ def test_a_connection_of_the_drivers_own_is_taken(app, add):
         assert count(connection) == 1
 
 
+@pytest.mark.no_database
 def test_eager_calls_need_no_connection_but_none_is_not_meant(app, add):
     with eager(app):
         assert add.using(object()).delay(2, 3).get() == 5
