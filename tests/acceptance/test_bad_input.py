@@ -127,7 +127,7 @@ def test_a_database_that_cannot_be_reached(project, waiting, refused):
 
 @pytest.mark.embedded
 def test_a_file_that_is_none(project, waiting, refused):
-    assert refused("inspect", "failed", "--url", "firebird:///nosuch/folder/x.fdb") == (
+    assert refused("call", "t", "--url", "firebird:///nosuch/folder/x.fdb") == (
         1,
         "firebird:///nosuch/folder/x.fdb: there is no folder /nosuch/folder. Create it.",
     )
