@@ -200,7 +200,7 @@ def _check_charset(url: DatabaseURL) -> None:
     from firebird.driver import create_database
 
     if "charset" in url.options:
-        with tempfile.TemporaryDirectory(prefix="fbtasks-") as folder:
+        with tempfile.TemporaryDirectory(dir=folder_of(url.database)) as folder:
             create_database(f"{folder}/charset.fdb", user="SYSDBA", charset=url.options["charset"]).drop_database()
 
 

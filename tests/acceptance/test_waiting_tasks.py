@@ -36,6 +36,7 @@ SOURCE = """
 def producer(project):
     project.write(SOURCE)
     app = FBTasks("producer", project.url)
+    app.migrate()
     yield app
     app.close()
 

@@ -252,6 +252,7 @@ def test_operators_commands(project, producer):
     ],
 )
 def test_bad_input_is_one_clear_message(project, producer, arguments, code, part):
+    producer.migrate()
     (project.folder / "empty.py").write_text("")
     (project.folder / "broken.py").write_text("1 / 0")
     done = project.run(*arguments, check=False)

@@ -189,6 +189,7 @@ def test_whatever_is_raised_is_recorded(app, add, error):
 
 def test_the_app_looks_at_what_is_left(url):
     app = FBTasks("look", url)
+    app.migrate()
     assert app.AsyncResult("x" * 1_000_000).status == "PENDING"
     app.close()
 
