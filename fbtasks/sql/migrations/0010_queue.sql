@@ -229,7 +229,8 @@ BEGIN
 END^
 
 -- The door for programs: many calls in one string, so that a hundred tasks cost one round trip. A record is a header of
--- fixed widths (see store/codec.py) and then the values. Returns 20 characters a call: the id and 0, or 1 for a duplicate.
+-- fixed widths (see store/codec.py) and then the values. Returns the number of the transaction in 19 characters, then 20 a call:
+-- the id and 0, or 1 for a duplicate.
 CREATE OR ALTER PROCEDURE QUEUE_ENQUEUE_PACKED_V1 (CALLS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (IDS VARCHAR(32765) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
@@ -258,7 +259,7 @@ AS
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     TOTAL = OCTET_LENGTH(CALLS);
-    IDS = '';
+    IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
     WHILE (AT_BYTE <= TOTAL) DO
     BEGIN
         MARK = SUBSTRING(CALLS FROM AT_BYTE FOR 1);
@@ -324,28 +325,6 @@ BEGIN
     IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.PAYLOAD IS NULL AND T.ENQUEUED_BY = CURRENT_USER
             AND T.RDB$RECORD_VERSION = CURRENT_TRANSACTION)) THEN
         INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :DATA);
-END^
-
--- Whether the transaction that enqueued ID was committed, asked by a caller who lost the answer. KNOWN 0 is for good: an
--- insert that is still open is waited for (the caller's transaction must be one that waits).
-CREATE OR ALTER PROCEDURE QUEUE_SETTLE_V1 (ID BIGINT)
-RETURNS (KNOWN SMALLINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE NOW_UTC TIMESTAMP;
-BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    KNOWN = 0;
-    BEGIN
-        INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE)
-        VALUES (:ID, '', '', 3, 0, :NOW_UTC, :NOW_UTC, '');
-        DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
-    WHEN GDSCODE unique_key_violation DO
-        KNOWN = 1;
-    END
-    IF (EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :ID)) THEN
-        KNOWN = 1;
-    SUSPEND;
 END^
 
 CREATE OR ALTER PROCEDURE QUEUE_PUT_RESULT_V1 (ID BIGINT, CLAIM_ID BIGINT, DATA BLOB SUB_TYPE BINARY)
