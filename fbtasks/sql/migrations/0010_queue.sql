@@ -155,7 +155,8 @@ CREATE TABLE QUEUE_STAT (
 )^
 
 -- Notes the id that a caller gave. When it is known already, DUPLICATE is 1 and ID the task that has it, or NULL while the
--- caller's transaction cannot see that one.
+-- caller's transaction cannot see that one. A task that was cancelled loses it to the new one, and stays in the history under
+-- its number. Its row is changed first: who puts it back into its queue, or takes its id, at the same moment is in conflict.
 CREATE OR ALTER PROCEDURE QUEUE_NAME_TASK_V1 (TASK_ID VARCHAR(255) CHARACTER SET UTF8, NEW_ID BIGINT)
 RETURNS (ID BIGINT, DUPLICATE SMALLINT)
 SQL SECURITY DEFINER
@@ -173,6 +174,13 @@ BEGIN
     BEGIN
         ID = NULL;
         SELECT T.ID FROM QUEUE_TASK_ID T WHERE T.TASK_HASH = CRYPT_HASH(:TASK_ID USING SHA256) INTO :ID;
+        UPDATE QUEUE_HISTORY H SET NAMED = 0 WHERE H.ID = :ID AND H.STATE = 12;
+        IF (ROW_COUNT = 1) THEN
+        BEGIN
+            UPDATE QUEUE_TASK_ID T SET ID = :NEW_ID WHERE T.TASK_HASH = CRYPT_HASH(:TASK_ID USING SHA256);
+            ID = NEW_ID;
+            DUPLICATE = 0;
+        END
     END
 END^
 
