@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, overload
 
 from fbtasks import checks
 from fbtasks.call import MOST_TRIES, Call, Enqueued
@@ -24,9 +24,7 @@ from fbtasks.definition import (
     unknown_options,
 )
 from fbtasks.errors import (
-    CommitUncertain,
     ConfigurationError,
-    DatabaseUnavailable,
     EnqueueError,
     EnqueueUncertain,
     TaskDefinitionError,
@@ -34,15 +32,20 @@ from fbtasks.errors import (
     UnknownTaskError,
 )
 from fbtasks.modules import import_named
+from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
-from fbtasks.store import engine, guests, tasks
+from fbtasks.store import engine, guests, settlement, tasks
 from fbtasks.store.database import Database
-from fbtasks.store.session import WAIT, Transaction
+from fbtasks.store.session import TOLD_WAIT, Transaction
+from fbtasks.store.settlement import InDoubt
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+_ASKED: Final = 10.0
+"""Seconds for which a database that is away is asked what became of an enqueue."""
 
 
 class FBTasks:
@@ -118,6 +121,7 @@ class FBTasks:
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
+        self.outcomes = OutcomeReader(self.database, self._listener)
 
     if not TYPE_CHECKING:
 
@@ -242,58 +246,48 @@ class FBTasks:
         if self.always_eager:
             from fbtasks.eager import run_eagerly
 
-            return [run_eagerly(self, call, task) for call in calls]
+            return [run_eagerly(self, call) for call in calls]
         ignored = task is not None and task.options.ignore_result
         if using is not None:
             engine.refuse_fork()
             transaction = Transaction(None, guests.transaction_of(using, self.database), self.settings.url)
-            found = tasks.enqueue(transaction, calls)
+            found, _ = tasks.enqueue(transaction, calls)
         else:
-            found = self._enqueue_once(calls, ignored)
-        return [self._result(call, enqueued, ignored) for call, enqueued in zip(calls, found, strict=True)]
+            found = self._enqueue_once(calls)
+        return [
+            AsyncResult(
+                call.task_id or str(enqueued.id),
+                self,
+                duplicate=enqueued.duplicate,
+                ignored=ignored,
+                number=(enqueued.id or None) if using is None else None,
+            )
+            for call, enqueued in zip(calls, found, strict=True)
+        ]
 
     def check_connection(self, connection: Any) -> None:
         """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
         if connection is None or not self.always_eager:  # eager calls need none
             guests.transaction_of(connection, self.database)
 
-    def _enqueue_once(self, calls: Sequence[Call], ignored: bool) -> list[Enqueued]:
-        """Writes calls in a transaction of its own. An answer to its commit that is lost is asked for again.
+    def _enqueue_once(self, calls: Sequence[Call]) -> list[Enqueued]:
+        """Writes calls in a transaction of its own. What became of a commit whose answer was lost is asked.
 
-        Raises :class:`EnqueueUncertain` when it cannot be told whether the commit took effect.
+        Raises :class:`EnqueueUncertain` when the database is away for too long to be asked.
         """
-        found: list[Enqueued] = []
-
-        def write(transaction: Transaction) -> list[Enqueued]:
-            found[:] = tasks.enqueue(transaction, calls)
-            return found
-
         self.database.make_ready()
-        for attempt in (1, 2):
-            try:
-                return self.database.use(lambda session: session.run(write, WAIT, "enqueue"))
-            except CommitUncertain as error:
-                if self._was_enqueued(calls, found, error):
-                    return found
-                if ignored or attempt == 2:  # without a kept result, a task that has run leaves no trace either
-                    raise _uncertain(calls, found, error) from error
-        raise AssertionError("not reached")
-
-    def _was_enqueued(self, calls: Sequence[Call], found: Sequence[Enqueued], lost: CommitUncertain) -> bool:
-        new = next((enqueued.id for enqueued in found if not enqueued.duplicate), None)
-        if new is None:
-            return True
         try:
-            return self.database.use(lambda session: session.run(lambda t: tasks.known(t, new), WAIT))
-        except DatabaseUnavailable as error:
-            raise _uncertain(calls, found, lost) from error
+            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls), TOLD_WAIT, _ASKED)
+        except InDoubt as doubt:
+            raise _uncertain(calls, doubt) from doubt
 
-    def _result(self, call: Call, enqueued: Enqueued, ignored: bool) -> AsyncResult[Any]:
-        return AsyncResult(self, call.task_id or str(enqueued.id), duplicate=enqueued.duplicate, ignored=ignored)
+    def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
+        point = "enqueue" if kind == TOLD_WAIT else ""
+        return self.database.use(lambda session: session.run(work, kind, point))
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
-        return AsyncResult(self, str(id))
+        return AsyncResult(id, self)
 
     def connect(self, **options: Any) -> Any:
         """A connection of firebird-driver to the app's database, for the application's own data.
@@ -316,6 +310,7 @@ class FBTasks:
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""
+        self.outcomes.close()
         self._listener.close()
         self.database.close()
 
@@ -359,12 +354,13 @@ def _same_code(one: Task[..., Any], other: Task[..., Any]) -> bool:
     return (first.co_filename, first.co_firstlineno) == (second.co_filename, second.co_firstlineno)
 
 
-def _uncertain(calls: Sequence[Call], found: Sequence[Enqueued], error: Exception) -> EnqueueUncertain:
+def _uncertain(calls: Sequence[Call], doubt: InDoubt) -> EnqueueUncertain:
     given = next((call.task_id for call in calls if call.task_id), None)
+    found: list[Enqueued] = doubt.written
     task_id = given or str(found[0].id)
     return EnqueueUncertain(
         f"the connection was lost while task {task_id} was committed, and whether it was enqueued cannot be told: "
-        f"{error} Look for it with app.AsyncResult({task_id!r}), or enqueue it again under the same task_id.",
+        f"{doubt} Look for it with app.AsyncResult({task_id!r}), or enqueue it again under the same task_id.",
         task_id=task_id,
     )
 

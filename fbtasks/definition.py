@@ -51,6 +51,7 @@ class Request:
     connection: Any = None
     """For a transactional task: the connection whose transaction also records the outcome."""
     eager: bool = False
+    """Whether the call is run where it was made, without a worker and a database."""
 
     if not TYPE_CHECKING:
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from fbtasks import clock
 from fbtasks.call import Call, Claim, Failed, Retry, Stored, Succeeded
-from fbtasks.definition import Task
+from fbtasks.errors import TaskNotFound
 from fbtasks.result import AsyncResult
 from fbtasks.runner import Runner
 from fbtasks.states import State
@@ -16,31 +17,49 @@ if TYPE_CHECKING:
 
 
 class EagerResult(AsyncResult[Any]):
-    """The result of a call that has been run already."""
+    """The result of a call that has been run already. All that it answers it has in memory."""
 
-    def __init__(self, app: FBTasks, id: str, stored: Stored) -> None:
-        super().__init__(app, id)
-        self._outcome = stored
+    def __init__(self, id: str, app: FBTasks, outcome: Stored) -> None:
+        super().__init__(id, app)
+        self._outcome: Stored | None = outcome
 
-    def _stored(self) -> Stored:
-        return self._outcome
+    def revoke(self, *, terminate: bool = False) -> bool:  # noqa: ARG002  # it has ended
+        """False: it has ended."""
+        return False
+
+    def forget(self) -> bool:
+        """Drops the outcome. False when that was done before."""
+        known, self._outcome = self._outcome is not None, None
+        return known
 
     def get(self, timeout: float | None = None) -> Any:  # noqa: ARG002  # nothing is waited for
         """The result, or the exception, as from a worker."""
+        if self._outcome is None:
+            raise TaskNotFound(f"the outcome of task {self.id!r} was forgotten.")
         return self._value(self._outcome)
 
+    async def aget(self, timeout: float | None = None) -> Any:
+        """The same."""
+        return self.get(timeout)
 
-def run_eagerly(app: FBTasks, call: Call, task: Task[..., Any] | None) -> EagerResult:
+    def _stored(self) -> Stored | None:
+        return self._outcome
+
+    def _state(self) -> tuple[State, int] | None:
+        return None if self._outcome is None else (self._outcome.state, self._outcome.try_count)
+
+
+def run_eagerly(app: FBTasks, call: Call) -> EagerResult:
     """Runs *call* here and now. Retries follow at once, without their delays."""
-    del task
-    runner = Runner(app)
+    runner = Runner(app, eager=True)
     app.find_task(call.name)
+    task_id = call.task_id or str(uuid.uuid4())
     tries = 0
     while True:
         claim = Claim(
             id=0, claim_id=0, name=call.name, queue=call.queue, priority=call.priority, try_count=tries,
             crash_count=0, max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), expire_ms=None,
-            content_type=call.content_type, payload=call.payload, task_id=call.task_id or "eager",
+            content_type=call.content_type, payload=call.payload, task_id=task_id,
         )  # fmt: skip
         outcome = runner.run(claim).outcome
         tries += 1
@@ -55,4 +74,4 @@ def run_eagerly(app: FBTasks, call: Call, task: Task[..., Any] | None) -> EagerR
                                 traceback=trace, result=args)  # fmt: skip
             case _:
                 stored = Stored(state=State.CANCELLED, try_count=tries)
-        return EagerResult(app, call.task_id or "eager", stored)
+        return EagerResult(task_id, app, stored)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from fbtasks import clock
 from fbtasks.call import Stored
-from fbtasks.errors import ResultTimeout, SerializationError, TaskFailure, TaskNotFound, TaskRevoked
+from fbtasks.errors import (
+    ConfigurationError,
+    DatabaseUnavailable,
+    ResultTimeout,
+    SerializationError,
+    TaskFailure,
+    TaskNotFound,
+    TaskRevoked,
+)
+from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
+from fbtasks.notify.results import event_of
 from fbtasks.serialize import Payload, RemoteError, rebuild_exception
 from fbtasks.states import State, celery_name
 from fbtasks.store import results
@@ -20,11 +30,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", covariant=True)
 
-GRACE: Final = 5.0
-"""Seconds that ``get()`` waits for an id the database does not know: its transaction may still commit."""
-POLL_FIRST: Final = 0.02
-POLL_LAST: Final = 1.0
-
 
 class AsyncResult(Generic[R]):
     """The result of a call that may not have run yet.
@@ -34,13 +39,21 @@ class AsyncResult(Generic[R]):
     for a user of a server who may only enqueue, the task of another user.
     """
 
-    def __init__(self, app: FBTasks, id: str, *, duplicate: bool = False, ignored: bool = False) -> None:
-        self.app = app
-        self.id = id
+    def __init__(
+        self,
+        id: str | int,
+        app: FBTasks | None = None,
+        *,
+        duplicate: bool = False,
+        ignored: bool = False,
+        number: int | None = None,
+    ) -> None:
+        self.id = _check_id(id)
+        self.app = _check_app(app, self.id)
         self.duplicate = duplicate
         """Whether a task of this ``task_id`` was there already, so that this call enqueued nothing."""
         self._ignored = ignored
-        self._number: int | None = None
+        self._number = number
         self._seen = False
 
     if not TYPE_CHECKING:
@@ -112,36 +125,62 @@ class AsyncResult(Generic[R]):
         the database has not known the id for five seconds. A task that ended with its result ignored gives None.
         """
         started = clock.monotonic()
-        absent_since: float | None = None
+        wait = self._wait()
         with self.app.waiting() as waiter:
             pause = POLL_FIRST
-            while True:
-                stored = self._stored()
-                if stored is not None:
-                    return self._value(stored)
-                now = clock.monotonic()
-                if self._live() is not None:
-                    self._seen, absent_since = True, None
-                elif (stored := self._stored()) is not None:  # it ended between the two looks
-                    return self._value(stored)
-                elif self._seen or self._ignored:
-                    return cast(R, None)
-                else:
-                    absent_since = absent_since or now
-                left = None if timeout is None else started + timeout - now
-                if absent_since is not None and now - absent_since >= GRACE:
-                    raise TaskNotFound(
-                        f"the database knows no task {self.id!r}: it was never committed, was pruned, or succeeded "
-                        "with ignore_result."
-                    )
+            while not self._look(wait):
+                left = None if timeout is None else started + timeout - clock.monotonic()
                 if left is not None and left <= 0:
-                    raise ResultTimeout(f"task {self.id} has not ended after {timeout:g} seconds; it goes on.")
+                    raise self._too_late(wait, timeout)
+                waiter.only = None if wait.number is None else event_of(wait.number)
                 waiter.wait(pause if left is None else min(pause, left))
-                pause = min(pause * 1.5, POLL_LAST)
+                if waiter.closed:
+                    raise closed(self.id)
+                pause = min(pause * SLOWER, POLL_LAST)
+        return self._end(wait)
+
+    async def aget(self, timeout: float | None = None) -> R:
+        """The same for coroutines: the event loop goes on meanwhile, and the wait may be cancelled.
+
+        All coroutines of a process that wait share one thread, which asks the database for all of them at once.
+        """
+        wait = self._wait()
+        await self.app.outcomes.until_over(wait, timeout)
+        self._note(wait)
+        if not wait.over:
+            raise self._too_late(wait, timeout)
+        return self._end(wait)
 
     def __await__(self) -> Generator[Any, None, R]:
-        """The result, waited for in a thread so that the event loop goes on."""
-        return asyncio.to_thread(self.get).__await__()
+        """The result, as :meth:`aget` gives it."""
+        return self.aget().__await__()
+
+    def _wait(self) -> Wait:
+        return Wait(self.id, self._number, seen=self._seen, ignored=self._ignored)
+
+    def _look(self, wait: Wait) -> bool:
+        """Whether *wait* is over, after a look at the database."""
+        try:
+            self.app.database.use(partial(look, [wait]))
+        except DatabaseUnavailable as error:
+            if not wait.outlives(error):
+                raise
+        self._note(wait)
+        return wait.over
+
+    def _note(self, wait: Wait) -> None:
+        self._number, self._seen = wait.number, wait.seen
+
+    def _too_late(self, wait: Wait, timeout: float | None) -> Exception:
+        return wait.error or ResultTimeout(f"task {self.id} has not ended after {timeout:g} seconds; it goes on.")
+
+    def _end(self, wait: Wait) -> R:
+        if wait.unknown:
+            raise TaskNotFound(
+                f"the database knows no task {self.id!r}: it was never committed, was pruned, or succeeded "
+                "with ignore_result."
+            )
+        return cast(R, None) if wait.stored is None else self._value(wait.stored)
 
     def _find(self, session: Session) -> int | None:
         if self._number is None:
@@ -161,10 +200,6 @@ class AsyncResult(Generic[R]):
             return None if number is None else results.state(session, number)
 
         return self.app.database.use(read)
-
-    def _live(self) -> tuple[State, int] | None:
-        found = self._state()
-        return found if found is not None and found[0].live else None
 
     def _value(self, stored: Stored) -> R:
         if stored.state is State.CANCELLED:
@@ -192,3 +227,22 @@ def _own_arguments(stored: Stored) -> bytes | None:
     if (stored.error_type or "").startswith("fbtasks.errors."):
         return json.dumps([stored.error_msg]).encode("ascii")
     return None
+
+
+def _check_id(id: object) -> str:
+    """*id* as text. Raises :class:`ConfigurationError` for what cannot be one."""
+    if (isinstance(id, str) and id) or (isinstance(id, int) and not isinstance(id, bool)):
+        return str(id)
+    if hasattr(id, "send_task"):
+        raise ConfigurationError(f"the id comes first, as in AsyncResult(17, app=app); {id!r:.80} is an app.")
+    raise ConfigurationError(
+        f"{id!r:.80} is not the id of a task: give its number, or the string that was its task_id."
+    )
+
+
+def _check_app(app: FBTasks | None, id: str) -> FBTasks:
+    if app is None:
+        raise ConfigurationError(f"AsyncResult({id!r:.80}) needs its app: AsyncResult({id!r:.80}, app=app).")
+    if not hasattr(app, "send_task"):
+        raise ConfigurationError(f"{app!r:.80} is not an app of fbtasks: AsyncResult({id!r:.80}, app=app).")
+    return app

@@ -51,8 +51,16 @@ class Prepared:
 class Runner:
     """Runs tasks of one app and decides what becomes of them. It does not speak to the database."""
 
-    def __init__(self, app: FBTasks, rng: random.Random | None = None, interrupts: Interrupts | None = None) -> None:
+    def __init__(
+        self,
+        app: FBTasks,
+        rng: random.Random | None = None,
+        interrupts: Interrupts | None = None,
+        *,
+        eager: bool = False,
+    ) -> None:
         self.app = app
+        self._eager = eager
         self._interrupts = interrupts or NoInterrupts()
         self._rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
 
@@ -116,6 +124,7 @@ class Runner:
             eta=clock.from_ms(claim.start // 10),
             expires=None if claim.expire_ms is None else clock.from_ms(claim.expire_ms),
             connection=connection,
+            eager=self._eager,
         )
         return Prepared(claim, task, request)
 

@@ -15,24 +15,43 @@ BUCKETS: Final = 15
 EVENTS: Final = tuple(f"fbtasks:result:{bucket}" for bucket in range(BUCKETS))
 
 
+def event_of(task: int) -> str:
+    """The event that is posted when the task of that number ends."""
+    return EVENTS[task % BUCKETS]
+
+
 class Waiter:
-    """One wait; wakes early when any task finished. *look* is called before each."""
+    """One wait; wakes early when a task finished. *look* is called before each."""
 
     def __init__(self, look: Callable[[], None]) -> None:
+        self.only: str | None = None
+        """The one event that wakes it; None: each."""
+        self.closed = False
+        """Whether the listener was closed during the wait."""
         self._look = look
-        self._event = threading.Event()
+        self._changed = threading.Condition()
+        self._woken = False
+        self._names: set[str] = set()
 
-    def wake(self) -> None:
+    def hear(self, names: Iterable[str]) -> None:
+        """Ends the wait when it is about one of these events."""
+        if self.only is None or self.only in names:
+            self.wake(names)
+
+    def wake(self, names: Iterable[str] = ()) -> None:
         """Ends the wait."""
-        self._event.set()
+        with self._changed:
+            self._woken = True
+            self._names.update(names)
+            self._changed.notify()
 
-    def wait(self, seconds: float) -> bool:
-        """Waits for a wake or for *seconds*. Whether it was woken."""
+    def wait(self, seconds: float) -> set[str]:
+        """Waits for a wake or for *seconds*. Gives the events that came since the last time."""
         self._look()
-        woken = self._event.wait(max(0.0, seconds))
-        if woken:
-            self._event.clear()
-        return woken
+        with self._changed:
+            self._changed.wait_for(lambda: self._woken, max(0.0, seconds))
+            names, self._names, self._woken = self._names, set(), False
+            return names
 
 
 class ResultListener:
@@ -45,10 +64,19 @@ class ResultListener:
         self._waiters: set[Waiter] = set()
         self._listener: Listener | None = None
 
+    def make_waiter(self) -> Waiter:
+        """A wait that is woken inside of :meth:`waking`."""
+        return Waiter(self._renew)
+
     @contextmanager
     def waiter(self) -> Iterator[Waiter]:
         """A wait for the block."""
-        waiter = Waiter(self._renew)
+        with self.waking(self.make_waiter()) as waiter:
+            yield waiter
+
+    @contextmanager
+    def waking(self, waiter: Waiter) -> Iterator[Waiter]:
+        """For the block, events wake *waiter*."""
         with self._lock:
             self._waiters.add(waiter)
             if self._listener is None:
@@ -70,14 +98,17 @@ class ResultListener:
                 self._listener.stop()
                 self._begin()
 
-    def _wake_all(self, _events: Iterable[str]) -> None:
+    def _wake_all(self, events: Iterable[str]) -> None:
         with self._lock:
             for waiter in self._waiters:
-                waiter.wake()
+                waiter.hear(events)
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stops listening, and wakes all: their database is being closed."""
         with self._lock:
             listener, self._listener = self._listener, None
+            for waiter in self._waiters:
+                waiter.closed = True
+                waiter.wake()
         if listener is not None:
             listener.stop()

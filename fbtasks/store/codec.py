@@ -68,10 +68,12 @@ def pack_call(call: Call) -> bytes:
     return b"".join((head, queue, name, task_id, content_type, payload))
 
 
-def unpack_enqueued(packed: bytes) -> Iterator[Enqueued]:
-    """The answers of QUEUE_ENQUEUE_PACKED_V1, in the order of the calls."""
-    for at in range(0, len(packed), 20):
-        yield Enqueued(int(packed[at : at + 19]), packed[at + 19 : at + 20] == b"1")
+def unpack_enqueued(packed: bytes) -> tuple[list[Enqueued], int]:
+    """The answers of QUEUE_ENQUEUE_PACKED_V1, in the order of the calls, and the number of the transaction."""
+    answers = [
+        Enqueued(int(packed[at : at + 19]), packed[at + 19 : at + 20] == b"1") for at in range(19, len(packed), 20)
+    ]
+    return answers, int(packed[:19])
 
 
 def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:

@@ -154,7 +154,7 @@ def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str
 def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
     """Writes one copy of each for each of its queues, in this order.
 
-    Gives to how many queues each went (-1: no such exchange), and the number of the transaction, for :func:`committed`.
+    Gives to how many queues each went (-1: no such exchange), and the number of the transaction, for ``settlement``.
     """
     counts: list[int] = []
     number: int | None = None
@@ -190,23 +190,6 @@ def _publish_large(transaction: Transaction, item: Publication) -> tuple[int, in
         item.fallback,
     )[0]  # fmt: skip
     return routed, number
-
-
-def committed(transaction: Transaction, number: int) -> bool | None:
-    """Whether the transaction of that number, of kind TOLD, took effect. None: it has not ended.
-
-    Holds until the database is swept, which forgets rollbacks.
-    """
-    change, active = transaction.rows("msg_transaction", number, number)[0]
-    if change == 0 and active:
-        return None
-    # None: the database has not come to this number, having lost it; 0 of a dead engine; negative: rolled back.
-    return change is not None and change > 0
-
-
-def cut(transaction: Transaction, number: int) -> None:
-    """Ends the connection of a transaction: one of this user's, lost on this side, and perhaps not yet on the other."""
-    transaction.execute("msg_cut", number)
 
 
 def _pack(item: Publication) -> bytes:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from fbtasks.call import Stored, TaskRow
 from fbtasks.states import State
+from fbtasks.store.codec import CHUNK
 from fbtasks.store.session import SNAPSHOT, Session, Transaction
 from fbtasks.store.values import as_utc
 
+T = TypeVar("T")
 STAT_DAYS: Final = 7
 """Whole days before today whose counters are kept by the hour and worker; of those before, by the day."""
+_DIGITS: Final = 19
+_HASH: Final = 32
+_LONGEST_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +62,28 @@ class StatRow:
     conflicts: int
 
 
+def number_of(task: str) -> int | None:
+    """The database's id when *task* is one as text; None for a ``task_id`` that a caller gave."""
+    return int(task) if task.isascii() and task.isdigit() and len(task) < _DIGITS else None
+
+
 def find_id(session: Session, task: str) -> int | None:
     """The database's id for an id as callers write it: the number, or the ``task_id`` given at enqueue."""
-    if task.isascii() and task.isdigit():
-        return int(task) if len(task) < 19 else None
-    if len(task) > 255:
-        return None
-    rows = session.read("named", task)
-    return rows[0][0] if rows else None
+    number = number_of(task)
+    return number if number is not None else numbers(session, [task]).get(task)
+
+
+def numbers(session: Session, names: Iterable[str]) -> dict[str, int]:
+    """The database's ids for ``task_id``s that callers gave: of those that it knows, and the caller's user may see."""
+    possible = [name for name in names if not (name.isascii() and name.isdigit()) and len(name) <= _LONGEST_NAME]
+    found: dict[str, int] = {}
+    for some in _groups(possible, _HASH):
+        hashes = b"".join(hashlib.sha256(name.encode("utf-8", "replace")).digest() for name in some)
+        packed = session.read("numbers", hashes)[0][0]
+        for at, name in enumerate(some):
+            if number := int(packed[_DIGITS * at : _DIGITS * (at + 1)]):
+                found[name] = number
+    return found
 
 
 def state(session: Session, task: int) -> tuple[State, int] | None:
@@ -81,9 +101,31 @@ def live_state(session: Session, task: int) -> tuple[State, int] | None:
 def outcome(session: Session, task: int) -> Stored | None:
     """The outcome of a finished task. None when the caller's user may not see it."""
     rows = session.read("outcome", task)
-    if not rows:
-        return None
-    state, tries, error_type, message, trace, content_type, inline, large = rows[0]
+    return _stored(rows[0]) if rows else None
+
+
+def outcomes(session: Session, tasks: Iterable[int]) -> dict[int, Stored | None]:
+    """The outcomes of those of *tasks* that do not live; None for one that the caller's user does not know.
+
+    One statement for 1,724 of them: that a task still lives costs next to nothing.
+    """
+    found: dict[int, Stored | None] = {}
+    for some in _groups(list(tasks), _DIGITS):
+        packed = b"".join(b"%0*d" % (_DIGITS, task) for task in some)
+        for task, *row in session.read("outcomes", packed):
+            found[task] = None if row[0] is None else _stored(row)
+    return found
+
+
+def _groups(items: list[T], width: int) -> Iterator[list[T]]:
+    """*items* in lists that fit one string each, with *width* bytes an item."""
+    most = CHUNK // width
+    for at in range(0, len(items), most):
+        yield items[at : at + most]
+
+
+def _stored(row: Sequence[Any]) -> Stored:
+    state, tries, error_type, message, trace, content_type, inline, large = row
     return Stored(
         state=State(state),
         try_count=tries,

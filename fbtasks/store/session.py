@@ -31,6 +31,8 @@ TOLD: Final = bytes((3, 9, 15, 22, 7, 20))
 """As WRITE, without a log of what to undo. A rollback is then recorded as such (else the engine undoes what was done
 and records a commit), so the number of the transaction tells what became of it. What is rolled back stays in the pages
 until it is collected: for transactions that seldom are."""
+TOLD_WAIT: Final = bytes((3, 9, 15, 22, 6, 20))
+"""As WAIT and TOLD."""
 READ: Final = bytes((3, 8, 15, 17, 7))
 """READ COMMITTED, read only: never recorded, costs no page write and holds back no garbage collection."""
 SNAPSHOT: Final = bytes((3, 2, 8, 7))

@@ -17,15 +17,20 @@ READS: Final = 2_000
 """Rows that maintenance reads in one transaction where no index leads to those that it looks for."""
 
 
-def enqueue(transaction: Transaction, calls: Sequence[Call]) -> list[Enqueued]:
-    """Writes *calls* and gives their ids in the same order. Nobody sees them before the commit."""
+def enqueue(transaction: Transaction, calls: Sequence[Call]) -> tuple[list[Enqueued], int | None]:
+    """Writes *calls*. Nobody sees them before the commit.
+
+    Gives their ids in the same order, and the number of the transaction, for ``settlement`` (None: there are no calls).
+    """
     found: list[Enqueued] = []
+    number: int | None = None
     for group in codec.chunks(map(codec.pack_call, calls)):
-        found.extend(codec.unpack_enqueued(transaction.packed("enqueue", b"".join(group))))
+        answers, number = codec.unpack_enqueued(transaction.packed("enqueue", b"".join(group)))
+        found.extend(answers)
     for call, enqueued in zip(calls, found, strict=True):
         if len(call.payload) > codec.INLINE and not enqueued.duplicate:
             transaction.execute("put_payload", enqueued.id, call.payload)
-    return found
+    return found, number
 
 
 def claim(
@@ -96,11 +101,6 @@ def cancel(transaction: Transaction, task: int, *, terminate: bool = False) -> s
     The worker is asked not to try it again, or with *terminate* to stop it.
     """
     return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("cancel", task, int(terminate))]
-
-
-def known(transaction: Transaction, task: int) -> bool:
-    """Whether the transaction that enqueued *task* was committed. In a transaction that waits; a no is for good."""
-    return bool(transaction.value("settle", task))
 
 
 def release_orphans(transaction: Transaction, most: int = BATCH) -> int:

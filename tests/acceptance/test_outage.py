@@ -165,8 +165,7 @@ def test_an_enqueue_that_is_cut_is_there_once_or_not_at_all(project, producer, p
     assert {n for n, _ in acknowledged} <= set(found)
     assert not set(found) & set(refused)
     assert len(acknowledged) > 10
-    for n, task_id in uncertain:
-        assert (producer.AsyncResult(task_id)._live() is not None) == (n in found)
+    assert uncertain == []  # the database was there to be asked
 
 
 def test_an_enqueue_after_the_pooled_connection_died_just_works(producer, proxy):

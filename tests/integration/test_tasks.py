@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fbtasks import (
+    AsyncResult,
+    ConfigurationError,
     EnqueueError,
     FBTasks,
     PayloadTooLarge,
@@ -222,7 +224,7 @@ def test_ignored_results_leave_only_their_count(app):
 
 
 def test_unknown_ids(app, monkeypatch):
-    monkeypatch.setattr("fbtasks.result.GRACE", 0.1)
+    monkeypatch.setattr("fbtasks.notify.outcomes.GRACE", 0.1)
     with pytest.raises(TaskNotFound, match="'123'"):
         app.AsyncResult(123).get()
     assert app.AsyncResult("never").status == "PENDING"
@@ -311,13 +313,62 @@ def test_declared_queues(url):
         app.task(queue="mial")(lambda: 1)
 
 
-def test_eager(app):
-    double = app.task(name="double")(lambda x: 2 * x)
+def test_eager(tmp_path):
+    """Runs calls and answers for them, in memory: no database is made."""
+    app = FBTasks("eager", f"firebird://{tmp_path}/none.fdb")
+    seen = []
+
+    @app.task(name="double", bind=True)
+    def double(self, x):
+        seen.append((self.request.id, self.request.eager))
+        return 2 * x
+
     with eager(app):
-        assert double.delay(4).get() == 8
+        done, other = double.delay(4), double.delay(5)
+        assert (done.get(), done.get(timeout=0)) == (8, 8)
+        assert (done.status, done.state, done.ready(), done.successful(), done.failed()) == (
+            "SUCCESS", "SUCCESS", True, True, False,
+        )  # fmt: skip
+        assert (done.traceback, done.duplicate) == (None, False)
+        named = double.apply_async((1,), task_id="mine")
+        assert seen == [(done.id, True), (other.id, True), ("mine", True)]
+        assert len({done.id, other.id, named.id}) == 3
+        assert not done.revoke(terminate=True)
+        assert done.forget()
+        assert not done.forget()
+        assert (done.status, done.ready()) == ("PENDING", False)
+        with pytest.raises(TaskNotFound, match="forgotten"):
+            done.get()
+        bad = double.delay(None)
+        assert (bad.status, bad.successful(), bad.failed()) == ("FAILURE", False, True)
+        assert "in double" in bad.traceback
         with pytest.raises(TypeError):
-            double.delay(None).get()
+            bad.get()
+        assert [result.get() for result in double.delay_many([(1,), (2,)])] == [2, 4]
+        assert app.send_task("double", (3,)).get() == 6
     assert not app.always_eager
+    assert double.request.eager is False
+    app.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_is_had_by_its_id_as_celery_spells_it(app, add):
+    result = add.apply_async((1, 1), task_id="order-7")
+    number = result._number
+    drain(app)
+    for found in (AsyncResult("order-7", app=app), AsyncResult(number, app=app), AsyncResult(str(number), app)):
+        assert found.get(timeout=5) == 2
+        assert found == app.AsyncResult(found.id)
+    assert AsyncResult(17, app=app).id == "17"
+    with pytest.raises(ConfigurationError, match=r"the id comes first, as in AsyncResult\(17, app=app\)"):
+        AsyncResult(app, "17")
+    with pytest.raises(ConfigurationError, match=r"AsyncResult\('17'\) needs its app"):
+        AsyncResult("17")
+    with pytest.raises(ConfigurationError, match="'shop' is not an app of fbtasks"):
+        AsyncResult("17", app="shop")
+    for wrong in (None, True, 1.5, b"17", "", ["17"]):
+        with pytest.raises(ConfigurationError, match="is not the id of a task"):
+            app.AsyncResult(wrong)
 
 
 @pytest.mark.parametrize("kind", ["ready", "scheduled"])

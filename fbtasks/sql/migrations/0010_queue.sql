@@ -159,7 +159,8 @@ CREATE TABLE QUEUE_STAT (
 COMMIT^
 
 -- Notes the id that a caller gave. When it is known already, DUPLICATE is 1 and ID the task that has it, or NULL while the
--- caller's transaction cannot see that one.
+-- caller's transaction cannot see that one. A task that was cancelled loses it to the new one, and stays in the history under
+-- its number. Its row is changed first: who puts it back into its queue, or takes its id, at the same moment is in conflict.
 CREATE OR ALTER PROCEDURE QUEUE_NAME_TASK_V1 (TASK_ID VARCHAR(255) CHARACTER SET UTF8, NEW_ID BIGINT)
 RETURNS (ID BIGINT, DUPLICATE SMALLINT)
 SQL SECURITY DEFINER
@@ -177,6 +178,13 @@ BEGIN
     BEGIN
         ID = NULL;
         SELECT T.ID FROM QUEUE_TASK_ID T WHERE T.TASK_HASH = CRYPT_HASH(:TASK_ID USING SHA256) INTO :ID;
+        UPDATE QUEUE_HISTORY H SET NAMED = 0 WHERE H.ID = :ID AND H.STATE = 12;
+        IF (ROW_COUNT = 1) THEN
+        BEGIN
+            UPDATE QUEUE_TASK_ID T SET ID = :NEW_ID WHERE T.TASK_HASH = CRYPT_HASH(:TASK_ID USING SHA256);
+            ID = NEW_ID;
+            DUPLICATE = 0;
+        END
     END
 END^
 
@@ -233,7 +241,8 @@ BEGIN
 END^
 
 -- The door for programs: many calls in one string, so that a hundred tasks cost one round trip. A record is a header of
--- fixed widths (see store/codec.py) and then the values. Returns 20 characters a call: the id and 0, or 1 for a duplicate.
+-- fixed widths (see store/codec.py) and then the values. Returns the number of the transaction in 19 characters, then 20 a call:
+-- the id and 0, or 1 for a duplicate.
 CREATE OR ALTER PROCEDURE QUEUE_ENQUEUE_PACKED_V1 (CALLS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (IDS VARCHAR(32765) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
@@ -262,7 +271,7 @@ AS
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     TOTAL = OCTET_LENGTH(CALLS);
-    IDS = '';
+    IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
     WHILE (AT_BYTE <= TOTAL) DO
     BEGIN
         MARK = SUBSTRING(CALLS FROM AT_BYTE FOR 1);
@@ -328,28 +337,6 @@ BEGIN
     IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.PAYLOAD IS NULL AND T.ENQUEUED_BY = CURRENT_USER
             AND T.RDB$RECORD_VERSION = CURRENT_TRANSACTION)) THEN
         INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :DATA);
-END^
-
--- Whether the transaction that enqueued ID was committed, asked by a caller who lost the answer. KNOWN 0 is for good: an
--- insert that is still open is waited for (the caller's transaction must be one that waits).
-CREATE OR ALTER PROCEDURE QUEUE_SETTLE_V1 (ID BIGINT)
-RETURNS (KNOWN SMALLINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE NOW_UTC TIMESTAMP;
-BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    KNOWN = 0;
-    BEGIN
-        INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE)
-        VALUES (:ID, '', '', 3, 0, :NOW_UTC, :NOW_UTC, '');
-        DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
-    WHEN GDSCODE unique_key_violation DO
-        KNOWN = 1;
-    END
-    IF (EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :ID)) THEN
-        KNOWN = 1;
-    SUSPEND;
 END^
 
 CREATE OR ALTER PROCEDURE QUEUE_PUT_RESULT_V1 (ID BIGINT, CLAIM_ID BIGINT, DATA BLOB SUB_TYPE BINARY)

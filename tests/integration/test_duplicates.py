@@ -1,0 +1,145 @@
+"""An id that a caller gave: enqueued once, and again after its task was cancelled."""
+
+import threading
+
+import pytest
+from support.sql import one, rows
+
+from fbtasks import ConflictError, TaskRevoked
+from fbtasks.store import tasks
+from fbtasks.testing import drain
+
+
+@pytest.fixture
+def ran(app):
+    return []
+
+
+@pytest.fixture
+def note(app, ran):
+    return app.task(name="note")(lambda n: ran.append(n) or n)
+
+
+def names(app):
+    return rows(app, "SELECT TASK_ID, ID FROM QUEUE_TASK_ID ORDER BY ID")
+
+
+def test_the_id_of_a_cancelled_task_may_be_used_again(app, note, ran):
+    old = note.apply_async((1,), task_id="order-7")
+    assert old.revoke()
+    new = note.apply_async((2,), task_id="order-7")
+    assert not new.duplicate
+    assert note.apply_async((3,), task_id="order-7").duplicate
+    drain(app)
+    assert ran == [2]
+    assert app.AsyncResult("order-7").get(timeout=5) == new.get(timeout=5) == 2
+    with pytest.raises(TaskRevoked):
+        old.get(timeout=5)  # it knows its number
+    assert rows(app, "SELECT ID, STATE, NAMED FROM QUEUE_HISTORY ORDER BY ID") == [(1, 12, 0), (2, 10, 1)]
+    assert names(app) == [("order-7", 2)]
+    assert note.apply_async((4,), task_id="order-7").duplicate  # a result is an answer
+    assert app.AsyncResult(1).forget()
+    assert names(app) == [("order-7", 2)]
+
+
+def test_so_may_that_of_an_expired_one_but_not_that_of_a_failed_one(app, note, ran, wait_for):
+    late = note.apply_async((1,), task_id="late", expires=0.001)
+    wait_for(lambda: drain(app) or late.ready())
+    bad = app.task(name="bad", max_retries=0)(lambda: 1 / 0)
+    bad.apply_async(task_id="bad")
+    drain(app)
+    assert not note.apply_async((2,), task_id="late").duplicate
+    assert bad.apply_async(task_id="bad").duplicate
+    drain(app)
+    assert ran == [2]
+
+
+def test_several_at_once_on_a_cancelled_id(app, note, ran, project):
+    note.apply_async((0,), task_id="order-7").revoke()
+    start = threading.Barrier(4)
+    found = []
+
+    def enqueue(n):
+        start.wait()
+        found.append(note.apply_async((n,), task_id="order-7"))
+
+    threads = [threading.Thread(target=enqueue, args=(n,)) for n in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(result.duplicate for result in found) == [False, True, True, True]
+    assert len({result._number for result in found}) == 1
+    drain(app)
+    assert len(ran) == 1
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
+
+
+def begin(app, kind):
+    from firebird.driver import Isolation, tpb
+
+    connection = app.connect()
+    connection.begin(tpb(getattr(Isolation, kind), lock_timeout=0))
+    return connection
+
+
+@pytest.mark.parametrize("kind", ["SNAPSHOT", "READ_COMMITTED_RECORD_VERSION"])
+def test_inside_transactions_one_has_it_and_the_other_is_told(app, note, ran, kind):
+    """The other one waits for nothing here; it gets a conflict, as for any row, and nothing of it is written."""
+    note.apply_async((0,), task_id="order-7").revoke()
+    one_, other = begin(app, kind), begin(app, kind)
+    with other.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM QUEUE_HISTORY").fetchone()
+    try:
+        assert not note.using(one_).apply_async((1,), task_id="order-7").duplicate
+        with pytest.raises(ConflictError):
+            note.using(other).apply_async((2,), task_id="order-7")
+        one_.commit()
+        if kind == "SNAPSHOT":
+            with pytest.raises(ConflictError):
+                note.using(other).apply_async((2,), task_id="order-7")
+            other.rollback()
+        assert note.using(other).apply_async((2,), task_id="order-7").duplicate
+        other.commit()
+    finally:
+        one_.close()
+        other.close()
+    drain(app)
+    assert ran == [1]
+
+
+def test_one_that_is_put_back_at_the_same_moment_keeps_its_id(app, note, ran):
+    old = note.apply_async((0,), task_id="order-7")
+    old.revoke()
+    connection = begin(app, "SNAPSHOT")
+    try:
+        with app.database.session() as session:
+            assert session.run(lambda t: tasks.retry(t, old._number))
+        with pytest.raises(ConflictError):
+            note.using(connection).apply_async((1,), task_id="order-7")
+        connection.rollback()
+        assert note.apply_async((1,), task_id="order-7").duplicate
+    finally:
+        connection.close()
+    drain(app)
+    assert ran == [0]
+
+
+def test_one_that_lost_its_id_is_put_back_under_its_number(app, note, ran):
+    old = note.apply_async((0,), task_id="order-7")
+    old.revoke()
+    new = note.apply_async((1,), task_id="order-7")
+    with app.database.session() as session:
+        assert session.run(lambda t: tasks.retry(t, old._number))
+    drain(app)
+    assert sorted(ran) == [0, 1]
+    assert (old.get(timeout=5), new.get(timeout=5)) == (0, 1)
+
+
+def test_plain_sql_gets_it_as_well(app, note):
+    note.apply_async((0,), task_id="order-7").revoke()
+    with app.connect() as connection, connection.cursor() as cursor:
+        statement = "SELECT ID, DUPLICATE FROM QUEUE_ENQUEUE_V1('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
+        assert cursor.execute(statement).fetchone() == (2, 0)
+        assert cursor.execute(statement).fetchone() == (2, 1)
+        connection.commit()
