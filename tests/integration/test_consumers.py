@@ -247,9 +247,11 @@ def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, m
     transport.close_all()
     assert states(app) == []
     assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+    connection.release()
+    broker.close()
 
 
-def test_a_keeper_whose_heartbeat_is_due_at_the_end_registers_nobody_anew(app, url, monkeypatch):
+def test_a_keeper_whose_heartbeat_is_due_at_the_end_registers_nobody_anew(app, url, monkeypatch, broker):
     stop = keeper.Keeper.stop
 
     def beat_and_stop(self):
@@ -261,6 +263,8 @@ def test_a_keeper_whose_heartbeat_is_due_at_the_end_registers_nobody_anew(app, u
     monkeypatch.setattr(keeper.Keeper, "stop", beat_and_stop)
     transport.close_all()
     assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+    connection.release()
+    broker.close()
 
 
 @pytest.mark.parametrize("struck", [False, True])
