@@ -70,7 +70,8 @@ def connect(
     *created* is called when this call has made it.
 
     Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
-    as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`.
+    as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`, and as
+    :class:`ConfigurationError` when it does not know the character set.
     """
     refuse_fork()
     with opening():
@@ -241,7 +242,7 @@ def _load(url: DatabaseURL) -> None:
                 _lock_directory = _guards[real].directory
             robust.start(_guards[real].directory)
         if not fbapi.has_api():
-            if _lock_directory is None:  # one for all processes: those that use servers alone leave nothing in it
+            if _lock_directory is None:  # one for all processes that use a server first: each would leave its own
                 _lock_directory = _cache_folder() / "lock"
                 _lock_directory.mkdir(exist_ok=True)
             _load_library(fbapi, provider)

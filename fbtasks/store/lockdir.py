@@ -39,6 +39,7 @@ _MODE: Final = 0o2770
 _FILE_MODE: Final = 0o660
 _HAS_OWNERS: Final = hasattr(os, "chown")
 _LOOK: Final = 0.01
+_TRIES: Final = 100
 _log = logging.getLogger(__name__)
 _made: set[Path] = set()
 """Folders that this process made beside databases in which it has found no queue so far."""
@@ -211,8 +212,11 @@ class Guard:
         if sys.platform == "win32":
             self.directory = self._folder
             return
-        while not self._join(loaded):
-            self._folder = folder_of(database)
+        for _ in range(_TRIES):
+            if self._join(loaded):
+                return
+            folder_of(database)
+        raise EngineError(f"{self._path} is deleted again and again by another process. Have that leave it alone.")
 
     def _join(self, loaded: Path | None) -> bool:
         """Joins. False when it has to be done again: the process that had made the folder has just deleted it."""
