@@ -83,9 +83,7 @@ def _drop(url):
 
 @pytest.fixture
 def app(url):
-    """An app whose database has its queue already: what only reads does not create one."""
     app = FBTasks("test", url)
-    app.migrate()
     yield app
     app.close()
 
