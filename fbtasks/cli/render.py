@@ -367,7 +367,7 @@ def answer(found: Answer, *, as_json: bool) -> None:
         shown = f"the first {shown}" if found.total is None else f"{len(found.rows)} of {_rows(found.total)}"
         shown += "; --limit N shows more, --limit 0 all"
     if as_json:
-        as_json_answer(found)
+        _as_json_answer(found)
         if found.total != len(found.rows):
             say(f"({shown})", err=True)
         return
@@ -382,7 +382,7 @@ def _rows(number: int) -> str:
     return f"{number} row{'' if number == 1 else 's'}"
 
 
-def as_json_answer(found: Answer) -> None:
+def _as_json_answer(found: Answer) -> None:
     """The rows as objects; or, where there are none, how many were changed."""
     if not found.columns:
         as_json({"changed": found.changed})

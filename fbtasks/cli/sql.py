@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -109,26 +110,27 @@ def _command(line: str) -> str:
 
 def _interruptible(work: Callable[[], Answer], statements: Statements) -> Answer:
     """*work* in a thread, so that Ctrl-C is heard while the engine is at it. The second one ends this process."""
-    ended: list[Answer | BaseException] = []
+    ends: list[Answer | BaseException] = []
+    ended = threading.Event()  # Thread.join() of Python 3.11 takes a thread for ended when it is interrupted
 
     def run() -> None:
         try:
-            ended.append(work())
+            ends.append(work())
         except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
-            ended.append(error)
+            ends.append(error)
+        ended.set()
 
-    thread = Background(target=run, name="fbtasks-sql")
-    thread.start()
+    Background(target=run, name="fbtasks-sql").start()
     try:
-        thread.join()
+        ended.wait()
     except KeyboardInterrupt:
         statements.cancel()
         try:
-            thread.join()
+            ended.wait()
         except KeyboardInterrupt:  # the engine does not answer
             os._exit(_KILLED)
         raise
-    (end,) = ended
+    (end,) = ends
     if isinstance(end, BaseException):
         raise end
     return end

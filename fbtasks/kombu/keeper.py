@@ -95,7 +95,7 @@ class Keeper:
                     return
                 self._work()
             except DatabaseReplaced as error:
-                logger.error("%s What is consumed has to be connected anew.", error)
+                logger.error("The consumer loses its connection: %s", error)
                 self._lost()
                 return
             except DatabaseUnavailable as error:

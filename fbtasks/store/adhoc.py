@@ -6,6 +6,7 @@ Works on any database, also on one without the tables of the queue.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -47,15 +48,16 @@ class Answer:
 
 
 class Statements:
-    """Runs statements on one connection, which is opened anew when it was lost. Used by one thread at a time."""
+    """Runs statements, one at a time, on one connection, which is opened anew when it was lost."""
 
     def __init__(self, url: DatabaseURL, *, write: bool) -> None:
-        """Connects. Raises :class:`DatabaseError`; with *write* false each statement that changes something does."""
+        """Connects. Raises :class:`DatabaseError`. With *write* false, statements that change something are refused."""
         self.url = url
         self._write = write
         self._connection: Any = None
         self._manager: Any = None
         self._was_cancelled = False
+        self._turn = threading.Lock()
         self._connected()
 
     def run(self, sql: str, limit: int | None = None) -> Answer:
@@ -64,7 +66,7 @@ class Statements:
         Where the statement may change something all rows are read, also those behind *limit*: a selectable procedure
         runs no further than it is read. Raises :class:`DatabaseError`, and nothing of the statement remains then.
         """
-        with self._transaction() as transaction:
+        with self._turn, self._transaction() as transaction:
             return self._answer(transaction, sql, limit)
 
     def tables(self) -> Answer:
@@ -191,7 +193,7 @@ def _changed(statement: Any) -> int | None:
 
 
 def _told(error: Exception, url: DatabaseURL) -> FBTasksError:
-    """The error for whoever typed the statement, who knows which database it is."""
+    """The error for the user who typed the statement, and knows which database it is."""
     if is_read_only(error):
         return DatabaseError(_REFUSED)
     if was_cancelled(error):

@@ -108,9 +108,10 @@ class Database:
         return found
 
     def keep_file(self, file: Callable[[], FileIdentity | None] = lambda: None) -> None:
-        """Has all connections be to one file, for who works on what was claimed there: the first, or what *file* gives.
+        """Has all connections be to one file: that of the first one, or the one that *file* gives. It is never created.
 
-        Without this a file that was replaced is followed: connections to the old one are given up when they are idle.
+        For a process that works on what was claimed there. Without this a replaced file is followed: the connections
+        to the old one are given up when they are idle, and the new one is made ready as at the first use.
         """
         self._kept = file
 

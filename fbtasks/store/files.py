@@ -40,7 +40,7 @@ def replaced(url: DatabaseURL, found: FileIdentity | None) -> DatabaseReplaced:
     """The error for a process that had another file open than *found*, which is there now."""
     return DatabaseReplaced(
         f"{change(url, found)} while this process had it open: what is written to the old one is lost to all others. "
-        "Start this process again."
+        "Connect anew, or start this process again."
     )
 
 

@@ -464,7 +464,7 @@ class Consumer:
             self._drain()
 
     def _look_at_file(self) -> None:
-        """Has the worker leave when its connections are to a file that nobody else opens any more."""
+        """Has the worker leave when its connections are to a file that no new connection finds."""
         try:
             self._app.database.check_file()
         except DatabaseReplaced as error:
