@@ -101,9 +101,8 @@ def _unknown(name: str) -> AttributeError | ImportError:
 
     missing = f"module {__name__!r} has no attribute {name!r}"
     frame = sys._getframe(2)
-    if (
-        name.startswith("__") or frame.f_globals.get("__name__") == "importlib._bootstrap"
-    ):  # which looks for a submodule
+    looks_for_submodule = frame.f_globals.get("__name__") == "importlib._bootstrap"
+    if looks_for_submodule or name.startswith("__"):
         return AttributeError(missing, name=name)
     from fbtasks.celery_words import NAMES, instead
 

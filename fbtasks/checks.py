@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -100,5 +99,7 @@ def text(what: str, value: object) -> None:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """The words of *known* that *word* may have been meant to be, as a question behind a blank; or nothing."""
+    import difflib  # for mistakes alone
+
     close = difflib.get_close_matches(str(word), list(known), 3, 0.6)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""

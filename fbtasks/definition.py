@@ -512,7 +512,7 @@ def as_arguments(
         check_args("args", args)
     if kwargs is None:
         kwargs = {}
-    elif not isinstance(kwargs, Mapping):
+    elif type(kwargs) is not dict and not isinstance(kwargs, Mapping):  # an abstract class takes longer to ask
         raise EnqueueError(f"kwargs {checks.shown(kwargs)} must be a dict of the arguments by their names.")
     for name in kwargs:
         if not isinstance(name, str):

@@ -42,7 +42,7 @@ def list_command(name: str, state: State, help_text: str, nothing: str) -> None:
     @click.option("--queue", help="Only this queue.")
     @click.option("--name", "task_name", help="Only tasks of this name.")
     @since_option
-    @click.option("--limit", type=click.IntRange(1), default=50, help="At most so many.")
+    @click.option("--limit", type=click.IntRange(1, 1_000_000), default=50, help="At most so many.")
     def command(
         url: str | None,
         app_path: str | None,

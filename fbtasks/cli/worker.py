@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import click
 
@@ -23,6 +24,8 @@ from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.supervisor import work
 
 logger = logging.getLogger("fbtasks.worker")
+MOST_QUEUES: Final = 4000
+"""Characters of the names of a worker's queues, as the database keeps them."""
 
 
 @click.command()
@@ -78,6 +81,11 @@ def worker(
     )
     for queue in options.queues:
         app.check_queue(queue)
+    if len(",".join(options.queues)) > MOST_QUEUES:
+        raise ConfigurationError(
+            f"{len(options.queues)} queues are too many for one worker: their names, with a comma between them, have "
+            f"more than {MOST_QUEUES} characters. Share them between several workers with -Q."
+        )
     log = LogOptions(loglevel.upper(), log_format, logfile and os.path.abspath(logfile), options.name)
     set_up(log)
     if log.asked:

@@ -189,6 +189,17 @@ def test_wrong_queues_and_pools(project, waiting, refused):
         2,
         "Invalid value for '-P' / '--pool': 'process' is not one of 'processes', 'threads', 'asyncio', 'solo'.",
     )
+    many = ",".join(f"q{number:060}" for number in range(100))
+    assert refused("worker", "-A", "proj", "--burst", "-Q", many) == (
+        2,
+        "100 queues are too many for one worker: their names, with a comma between them, have more than 4000 "
+        "characters. Share them between several workers with -Q.",
+    )
+    code, message = refused("inspect", "failed", "--limit", "99999999999999999999")
+    assert (code, message.startswith("Invalid value for '--limit': 99999999999999999999 is not in the range")) == (
+        2,
+        True,
+    )
     app = FBTasks("strict", project.url, queues=["default", "mail"])
     with pytest.raises(UnknownQueueError, match=r"'strict' declares no queue 'mial'\. Declared: default, mail\."):
         app.send_task("proj.add", (1, 1), queue="mial")

@@ -271,7 +271,8 @@ def test_a_policy_that_waits_too_long_waits_for_a_hundred_years(app, add):
     def bad():
         raise ValueError
 
-    result = app.task(name="bad", autoretry_for=(ValueError,), default_retry_delay=36_525 * 86_400)(bad).delay()
+    long = {"retry_backoff": 1e300, "retry_backoff_max": 1e300, "retry_jitter": False}
+    result = app.task(name="bad", autoretry_for=(ValueError,), **long)(bad).delay()
     good_ones_still_run(app, add)
     with app.database.session() as session:
         row = results.find(session, int(result.id))
