@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import uuid
 
@@ -12,7 +13,6 @@ import pytest
 from fbtasks import FBTasks
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine
-from fbtasks.worker.executors.process import reap
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
@@ -130,7 +130,8 @@ class Project:
             },
             stderr=log,
         )
-        reap(process)  # also while this thread waits inside the engine, which takes a zombie for alive
+        # Reaped also while this thread waits inside the engine, which takes a zombie for alive.
+        threading.Thread(target=process.wait, daemon=True).start()
         self.workers.append((process, log))
         return process
 

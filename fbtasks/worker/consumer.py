@@ -46,6 +46,9 @@ DUE_LAST: Final = 30.0
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
 
+Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
+"""One that needs no descriptor of its own, so that a worker that has used up its descriptors still waits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
@@ -505,7 +508,7 @@ class Consumer:
     def _wait(self) -> None:
         timeout = self._time_to_wait()
         if timeout > 0 or not self._options.burst:
-            with selectors.DefaultSelector() as selector:
+            with Selector() as selector:
                 selector.register(self._wake_read, selectors.EVENT_READ)
                 if not self._outcomes or timeout <= 0:  # else not woken by each outcome
                     for fileno in (*self._executor.filenos(), *self.membership.filenos()):
