@@ -32,6 +32,7 @@ from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import GATHER, Outcomes, log
+from fbtasks.worker.parked import ParkedNames, UnknownNames
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -90,7 +91,9 @@ class Consumer:
         self._outcomes = Outcomes(self._turn)
         self._claiming = Claiming(options.queues)
         self._hungry = True
-        self._parked = self._stops = False
+        self._parked = ParkedNames()
+        self._unknown = UnknownNames()
+        self._stops = False
         self._poll = POLL_FIRST
         self._next_poll = self._next_due = self._next_maintenance = 0.0
         self._away_since: float | None = None
@@ -118,7 +121,7 @@ class Consumer:
                     self._hungry = True
                     self._next_due = 0.0
                 case "parked":
-                    self._parked = True
+                    self._parked.hint()
                 case "cancel":
                     self._stops = True
         with suppress(BlockingIOError):  # the pipe is full of wakes already
@@ -184,21 +187,20 @@ class Consumer:
             self._exchange()
             self._submit()
             self._promote()
-            if self._parked:
-                self._take_parked()
-                self._submit()
+            self._take_parked()
             self._maintain()
         else:
             self._give_back([*self._buffer, *self._executor.take_all_back()])
             self._buffer.clear()
             self._record()
+        self._unknown.say()
         self._collect()
 
     def _finished(self) -> bool:
         if self._draining_since is not None:
             idle = not self._executor.busy() and not self._holds_some()
             return self._killed or idle or self._grace_over()
-        if not self._options.burst or self._hungry or self._parked or self._holds_some() or self._executor.busy():
+        if not self._options.burst or self._hungry or self._parked.found or self._holds_some() or self._executor.busy():
             return False
         return not self._anything_due()
 
@@ -232,6 +234,7 @@ class Consumer:
         for finished, recorded in ended:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self._known -= {finished.claim.name}
+                self._unknown.meet(finished.claim.name)
             if recorded:
                 log(finished)
             else:
@@ -310,9 +313,11 @@ class Consumer:
         self._take(claims)
 
     def _poll_later(self, now: float) -> None:
-        arrive = self._listener is not None and self._listener.heard_within(2.5 * self.membership.rhythm.heartbeat)
-        self._poll = min(self._poll * 2, POLL_WITH_EVENTS if arrive else POLL_LAST)
+        self._poll = min(self._poll * 2, POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST)
         self._next_poll = now + self._poll
+
+    def _events_arrive(self) -> bool:
+        return self._listener is not None and self._listener.heard_within(2.5 * self.membership.rhythm.heartbeat)
 
     def _room_to_claim(self) -> int:
         """How many tasks to claim now: 0 while there is no reason to look, or enough to do."""
@@ -341,11 +346,7 @@ class Consumer:
             if claim.name in self._known:
                 self._buffer.append(claim)
             else:
-                logger.error(
-                    "Task %d is parked: this worker knows no task named %r. Start a worker that imports it.",
-                    claim.id,
-                    claim.name,
-                )
+                self._unknown.meet(claim.name)
                 self._outcomes.end(claim, Parked())
         if claims:
             self._buffered_at = clock.monotonic()
@@ -383,17 +384,23 @@ class Consumer:
         return self._db.run(lambda t: tasks.start(t, claim), point="start")
 
     def _take_parked(self) -> None:
-        self._parked = False
-        for queue, name in self._db.read("parked_names"):
-            if name not in self._known or queue not in self._options.queues:
-                continue
-            room = self._room()
-            if room <= 0:
-                self._parked = True  # looked at again as soon as there is room
-                return
-            claims = self._claim_parked(queue, name, room)
-            self._parked = self._parked or len(claims) >= room
+        """Claims what is parked and of a name that this worker knows, as far as there is room."""
+        if self._parked.due():
+            self._look_for_parked()
+        found = self._parked.found
+        while found and (room := self._room()) > 0:
+            queue, name = found[0]
+            claims = self._claim_parked(queue, name, room) if name in self._known else []
+            if not claims:
+                found.popleft()
             self._take(claims)
+            self._submit()
+
+    def _look_for_parked(self) -> None:
+        since = self._parked.begin()
+        names = self._db.read("parked_names")
+        found = [(queue, name) for queue, name in names if name in self._known and queue in self._options.queues]
+        self._parked.looked(since, found, events=self._events_arrive())
 
     def _claim_parked(self, queue: str, name: str, room: int) -> list[Claim]:
         worker_id, accused = self.membership.worker_id, self._takes_accused()
@@ -418,7 +425,8 @@ class Consumer:
         pulse = self.membership.beat(self._db, draining=draining)
         if pulse is None:
             return
-        self._parked, self._stops = pulse.parked, pulse.stops
+        self._parked.beat(pulse.parked)
+        self._stops = pulse.stops
         if not pulse.alive:
             logger.warning("This worker was taken for dead and its tasks given to others; it registers again.")
             self._register()
@@ -529,11 +537,11 @@ class Consumer:
                 return 0.0
             if self._outcomes:
                 until.append(min(self._outcomes.gathered_at, clock.monotonic() + GATHER / 8))
-            until.append(self.membership.next_beat)
+            until += [self.membership.next_beat, self._unknown.next_line]
             if self._draining_since is None:
-                if (self._hungry and self._room_to_claim()) or (self._parked and self._room() > 0):
+                if (self._hungry and self._room_to_claim()) or (self._parked.found and self._room() > 0):
                     return 0.0
-                until += [self._next_due, self._next_maintenance]
+                until += [self._next_due, self._next_maintenance, self._parked.next_look]
                 if self._room() > 0:
                     until.append(self._next_poll)
                 if self._buffer:
@@ -548,6 +556,7 @@ class Consumer:
             ended = self._executor.stop()
             self._keep(ended)
             self._give_back(self._buffer)
+            self._unknown.say(at_once=True)
             if stopped := sum(isinstance(finished.outcome, Released) for finished, _ in ended):
                 logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
             if self._session is not None:
