@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import uuid
 from contextlib import closing
@@ -17,7 +18,6 @@ from fbtasks.config import DatabaseURL
 from fbtasks.store import engine
 from fbtasks.store.migrate import adopt
 from fbtasks.store.session import Session
-from fbtasks.worker.executors.process import reap
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
@@ -147,7 +147,8 @@ class Project:
         command = [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments]
         with signals or as_in_a_terminal():
             process = subprocess.Popen(command, cwd=self.folder, env=env, stderr=log)
-        reap(process)  # also while this thread waits inside the engine, which takes a zombie for alive
+        # Reaped also while this thread waits inside the engine, which takes a zombie for alive.
+        threading.Thread(target=process.wait, daemon=True).start()
         self.workers.append((process, log))
         return process
 

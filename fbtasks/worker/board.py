@@ -37,9 +37,13 @@ class Board:
     def __init__(self, places: int, file: int | None = None) -> None:
         self.file = _new_file() if file is None else file
         self._size = _FIRST + places * _ENTRY.size
-        if file is None:
-            os.ftruncate(self.file, self._size)
-        self._memory = mmap.mmap(self.file, self._size)
+        try:
+            if file is None:
+                os.ftruncate(self.file, self._size)
+            self._memory = mmap.mmap(self.file, self._size)
+        except OSError:
+            os.close(self.file)
+            raise
 
     def begin(self, place: int, task: int) -> None:
         """Notes that *task* begins now."""

@@ -32,6 +32,7 @@ from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import GATHER, Outcomes, Tally
+from fbtasks.worker.parked import ParkedNames, UnknownNames
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -44,6 +45,9 @@ DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
+
+Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
+"""One that needs no descriptor of its own, so that a worker that has used up its descriptors still waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,9 @@ class Consumer:
         self._claiming = Claiming(options.queues)
         self._housekeeping = Housekeeping(app.settings)
         self._hungry = True
-        self._parked = self._stops = False
+        self._parked = ParkedNames()
+        self._unknown = UnknownNames()
+        self._stops = False
         self._poll = POLL_FIRST
         self._next_poll = self._next_due = self._next_maintenance = 0.0
         self._away_since: float | None = None
@@ -117,7 +123,7 @@ class Consumer:
                     self._hungry = True
                     self._next_due = 0.0
                 case "parked":
-                    self._parked = True
+                    self._parked.hint()
                 case "cancel":
                     self._stops = True
         with suppress(BlockingIOError):  # the pipe is full of wakes already
@@ -199,14 +205,13 @@ class Consumer:
             self._exchange()
             self._submit()
             self._promote()
-            if self._parked:
-                self._take_parked()
-                self._submit()
+            self._take_parked()
             self._maintain()
         else:
             self._give_back([*self._buffer, *self._executor.take_all_back()])
             self._buffer.clear()
             self._record()
+        self._unknown.say()
         self._collect()
         if draining:
             self.say_waiting(self._executor.busy())
@@ -216,7 +221,7 @@ class Consumer:
             lost = self.replaced is not None and self._session is None  # there is no way to record anything
             idle = not self._executor.busy() and (lost or not self._holds_some())
             return self._killed or idle or self._grace_over()
-        if not self._options.burst or self._hungry or self._parked or self._holds_some() or self._executor.busy():
+        if not self._options.burst or self._hungry or self._parked.found or self._holds_some() or self._executor.busy():
             return False
         return not self._anything_due()
 
@@ -250,6 +255,7 @@ class Consumer:
         for finished, recorded in ended:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self._known -= {finished.claim.name}
+                self._unknown.meet(finished.claim.name)
             if not recorded:
                 self._outcomes.add(finished)
             elif not isinstance(finished.outcome, Released):  # its claim was stale, which was said where it ran
@@ -331,9 +337,11 @@ class Consumer:
         self._take(claims)
 
     def _poll_later(self, now: float) -> None:
-        arrive = self._listener is not None and self._listener.heard_within(2.5 * self.membership.rhythm.heartbeat)
-        self._poll = min(self._poll * 2, POLL_WITH_EVENTS if arrive else POLL_LAST)
+        self._poll = min(self._poll * 2, POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST)
         self._next_poll = now + self._poll
+
+    def _events_arrive(self) -> bool:
+        return self._listener is not None and self._listener.heard_within(2.5 * self.membership.rhythm.heartbeat)
 
     def _room_to_claim(self) -> int:
         """How many tasks to claim now: 0 while there is no reason to look, or enough to do."""
@@ -362,11 +370,7 @@ class Consumer:
             if claim.name in self._known:
                 self._buffer.append(claim)
             else:
-                logger.error(
-                    "Task %d is parked: this worker knows no task named %r. Start a worker that imports it.",
-                    claim.id,
-                    claim.name,
-                )
+                self._unknown.meet(claim.name)
                 self._outcomes.end(claim, Parked())
         if claims:
             self._buffered_at = clock.monotonic()
@@ -404,17 +408,23 @@ class Consumer:
         return self._db.run(lambda t: tasks.start(t, claim), point="start")
 
     def _take_parked(self) -> None:
-        self._parked = False
-        for queue, name in self._db.read("parked_names"):
-            if name not in self._known or queue not in self._options.queues:
-                continue
-            room = self._room()
-            if room <= 0:
-                self._parked = True  # looked at again as soon as there is room
-                return
-            claims = self._claim_parked(queue, name, room)
-            self._parked = self._parked or claims.unseen or len(claims) >= room
+        """Claims what is parked and of a name that this worker knows, as far as there is room."""
+        if self._parked.due():
+            self._look_for_parked()
+        found = self._parked.found
+        while found and (room := self._room()) > 0:
+            queue, name = found[0]
+            claims = self._claim_parked(queue, name, room) if name in self._known else Claims()
+            if not claims and not claims.unseen:
+                found.popleft()
             self._take(claims)
+            self._submit()
+
+    def _look_for_parked(self) -> None:
+        since = self._parked.begin()
+        names = self._db.read("parked_names")
+        found = [(queue, name) for queue, name in names if name in self._known and queue in self._options.queues]
+        self._parked.looked(since, found, events=self._events_arrive())
 
     def _claim_parked(self, queue: str, name: str, room: int) -> Claims:
         worker_id, accused = self.membership.worker_id, self._takes_accused()
@@ -439,7 +449,8 @@ class Consumer:
         pulse = self.membership.beat(self._db, draining=draining)
         if pulse is None:
             return
-        self._parked, self._stops = pulse.parked, pulse.stops
+        self._parked.beat(pulse.parked)
+        self._stops = pulse.stops
         if not pulse.alive:
             logger.warning("This worker was taken for dead and its tasks given to others; it registers again.")
             self._register()
@@ -552,7 +563,7 @@ class Consumer:
     def _wait(self) -> None:
         timeout = self._time_to_wait()
         if timeout > 0 or not self._options.burst:
-            with selectors.DefaultSelector() as selector:
+            with Selector() as selector:
                 selector.register(self._wake_read, selectors.EVENT_READ)
                 if not self._outcomes or timeout <= 0:  # else not woken by each outcome
                     for fileno in (*self._executor.filenos(), *self.membership.filenos()):
@@ -573,11 +584,11 @@ class Consumer:
                 return 0.0
             if self._outcomes:
                 until.append(min(self._outcomes.gathered_at, clock.monotonic() + GATHER / 8))
-            until.append(self.membership.next_beat)
+            until += [self.membership.next_beat, self._unknown.next_line]
             if self._draining_since is None:
-                if (self._hungry and self._room_to_claim()) or (self._parked and self._room() > 0):
+                if (self._hungry and self._room_to_claim()) or (self._parked.found and self._room() > 0):
                     return 0.0
-                until += [self._next_due, self._next_maintenance]
+                until += [self._next_due, self._next_maintenance, self._parked.next_look]
                 if self._room() > 0:
                     until.append(self._next_poll)
                 if self._buffer:
@@ -592,6 +603,7 @@ class Consumer:
             ended = self._executor.stop()
             self._keep(ended)
             self._give_back(self._buffer)
+            self._unknown.say(at_once=True)
             if stopped := sum(not recorded and isinstance(f.outcome, Released) for f, recorded in ended):
                 logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
             if self._session is not None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,29 +21,29 @@ from fbtasks.maintenance.watch import Watch
 from fbtasks.store.database import Database
 from fbtasks.store.files import FileIdentity
 from fbtasks.store.session import Session
-from fbtasks.threads import deferred
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.board import Board
-from fbtasks.worker.executors.process import reap
 from fbtasks.worker.lifeline import follow_parent
 from fbtasks.worker.membership import Membership, heartbeat
+from fbtasks.worker.processes import Process, starting
 
 
 class Pulse:
     """The process, as its worker has it. Settings and password go to it over a socket."""
 
     def __init__(self, settings: Settings, membership: Membership, file: FileIdentity | None) -> None:
-        ours, theirs = socket.socketpair()
-        self._board = Board(0)
-        self._silence = (0.0, 0.0)
-        self._board.database_file = file
-        self.serve(membership.worker_id)
-        files = (theirs.fileno(), self._board.file)
-        command = [sys.executable, "-m", "fbtasks.worker.pulse", *map(str, (os.getpid(), *files))]
-        with deferred():
-            self._process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
-        theirs.close()
-        reap(self._process)
+        with starting(), ExitStack() as undo:
+            ours, theirs = socket.socketpair()
+            undo.enter_context(ours)
+            with theirs:
+                self._board = Board(0)
+                undo.callback(self._board.close)
+                self._silence = (0.0, 0.0)
+                self._board.database_file = file
+                self.serve(membership.worker_id)
+                files = (theirs.fileno(), self._board.file)
+                self._process = Process("fbtasks.worker.pulse", (os.getpid(), *files), files)
+            undo.pop_all()
         self._pipe: Connection[object, object] = Connection(ours.detach())
         self._pipe.send((replace(settings, auto_migrate=False), membership.rhythm))
         membership.companion = self
@@ -61,10 +60,8 @@ class Pulse:
     def stop(self) -> None:
         """Ends the process."""
         self._pipe.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-        self._process.kill()
-        self._process.wait()
+        self._process.kill(patience=5)
+        self._process.close()
 
 
 def main(arguments: list[str]) -> int:

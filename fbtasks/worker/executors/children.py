@@ -19,6 +19,7 @@ from fbtasks.store.files import FileIdentity
 from fbtasks.worker.channel import Ended
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import Limits
+from fbtasks.worker.processes import CannotStart
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0
@@ -81,6 +82,7 @@ class ChildExecutor:
         self._average = 1.0
         self._was_ready = False
         self._failures = 0
+        self._shortage = Shortage()
         self._spawn_at = 0.0
         self._submit_at = 0.0
 
@@ -135,7 +137,11 @@ class ChildExecutor:
         """Sends the claim to the child with the most room; False when it cannot be taken now."""
         run = Run(claim, clock.monotonic(), *self._limits.of(claim))
         if claim.suspect and not self._one:
-            child = self._new_child("processes", 9_000 + len(self._apart), 1)
+            apart = self._new_child("processes", 9_000 + len(self._apart), 1)
+            if apart is None:
+                self._submit_at = self._spawn_at
+                return False
+            child = apart
             self._apart.append(child)
         elif len(self._children) == 1 or not claim.suspect:
             child = max(self._children, key=self._room)
@@ -218,7 +224,6 @@ class ChildExecutor:
             elif child.spent:
                 self._end(child, killed=True)
             elif child.ready:
-                self._was_ready, self._failures = True, 0
                 self._retire_used_up(child)
                 self._look_at_waiting(child, now)
             elif now > child.started + _START_LIMIT:
@@ -245,7 +250,10 @@ class ChildExecutor:
 
     def _hear(self, child: Child) -> bool:
         """Takes in what the child has said since the last time. Tells whether it is dead."""
+        was_ready = child.ready
         ended, dead = child.read()
+        if child.ready and not was_ready:
+            self._was_ready, self._failures = True, 0
         for each in ended:
             self._take(child, each)
         return dead
@@ -300,7 +308,7 @@ class ChildExecutor:
         self._returned += child.take_back()
         child.kill(0.0 if child.running else patience)
         self._hear(child)
-        how = child.how_it_ended()
+        how = child.process.how_it_ended()
         begun = child.board.running()
         left = [task for task in child.running if task in begun]  # also what was stopped and goes on
         for task, run in child.running.items():
@@ -343,10 +351,19 @@ class ChildExecutor:
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._spawn_at:
             slot = min(set(range(1, self._count + 1)) - {child.slot for child in self._children})
-            self._children.append(self._new_child(self._mode, slot, self._places))
+            child = self._new_child(self._mode, slot, self._places)
+            if child is None:
+                return
+            self._children.append(child)
 
-    def _new_child(self, mode: str, slot: int, places: int) -> Child:
-        child = Child(mode, self._app_path, self._worker_id, slot, places, self._level)
+    def _new_child(self, mode: str, slot: int, places: int) -> Child | None:
+        """A child that begins to start; None when the machine has no room for it, which is waited for."""
+        try:
+            child = Child(mode, self._app_path, self._worker_id, slot, places, self._level)
+        except CannotStart as error:
+            self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
+            return None
+        self._shortage.over()
         child.board.database_file = self._file
         return child
 
@@ -399,6 +416,36 @@ class ChildExecutor:
             self._children.remove(child)
             self._apart.append(child)
             self._returned += child.take_back()
+
+
+class Shortage:
+    """The time in which the machine can start no process: said once in the log, with pauses that grow."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._attempts = 0
+        self._said = ""
+
+    def next_pause(self, error: CannotStart) -> float:
+        """Seconds until the next attempt, after one that ended with *error*."""
+        pause = _PAUSES[min(self._attempts, len(_PAUSES) - 1)]
+        if not self._attempts:
+            self._since = clock.monotonic()
+        self._attempts += 1
+        if str(error) != self._said:
+            self._said = str(error)
+            logger.error(
+                "No child process can be started: %s The worker tries again, with pauses of up to %g s.",
+                error,
+                _PAUSES[-1],
+            )
+        return pause
+
+    def over(self) -> None:
+        """A process has been started."""
+        if self._attempts:
+            logger.warning("Child processes can be started again after %.1f s.", clock.monotonic() - self._since)
+            self._attempts, self._said = 0, ""
 
 
 def _why(how: str, others: int) -> str:

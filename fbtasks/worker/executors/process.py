@@ -6,16 +6,13 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fbtasks import clock
 from fbtasks.call import Claim, Outcome
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.threads import Background, deferred
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import (
     Assignment,
@@ -28,19 +25,11 @@ from fbtasks.worker.channel import (
     task_sockets,
     unread_tasks,
 )
+from fbtasks.worker.processes import Process, starting
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def reap(process: subprocess.Popen[bytes]) -> None:
-    """Has *process* reaped as soon as it dies, whatever this thread is doing then.
-
-    The engine takes a zombie for alive, and waits for its locks: a thread that waits for them inside the engine would
-    wait for itself.
-    """
-    Background(target=process.wait, name=f"reaper-{process.pid}").start()
 
 
 @dataclass(slots=True)
@@ -74,13 +63,20 @@ class Child:
     """A new interpreter at the other end of two sockets; never a fork, which would inherit open connections."""
 
     def __init__(self, mode: str, app_path: str, worker_id: int, slot: int, places: int, level: str) -> None:
-        ours, theirs = socket.socketpair()
-        self._tasks, self._taken = task_sockets()
-        self.board = Board(places)
-        self.board.worker_id = worker_id
-        files = (theirs.fileno(), self._taken.fileno(), self.board.file)
-        command = [sys.executable, "-m", "fbtasks.worker.child", *map(str, (os.getpid(), *files))]
-        command += [mode, app_path, str(slot), str(places), level]
+        """Starts it. Raises :class:`CannotStart`, and leaves nothing open, when the machine has no room for it now."""
+        with starting(), ExitStack() as undo:
+            self._socket, theirs = socket.socketpair()
+            undo.enter_context(self._socket)
+            with theirs:
+                self._tasks, self._taken = map(undo.enter_context, task_sockets())
+                self.board = Board(places)
+                undo.callback(self.board.close)
+                self.board.worker_id = worker_id
+                files = (theirs.fileno(), self._taken.fileno(), self.board.file)
+                arguments = (os.getpid(), *files, mode, app_path, slot, places, level)
+                self.started = clock.monotonic()
+                self.process = Process("fbtasks.worker.child", arguments, files)
+            undo.pop_all()
         self.slot = slot
         self.one = mode == "processes"
         self.places = places
@@ -96,16 +92,9 @@ class Child:
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
-        self.started = clock.monotonic()
-        with deferred():
-            self.process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
-        theirs.close()
-        reap(self.process)
-        self._hearing = Hearing(ours)
-        self._socket = ours
+        self._hearing = Hearing(self._socket)
         self._unsaid = b""
         """Interruptions that the child has no room for, since it does not read: it may hold its interpreter."""
-        self._death = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None
 
     def submit(self, run: Run) -> bool:
         """Sends a claim; False when it takes no more. One that has just died is found out by the next :meth:`read`.
@@ -133,13 +122,12 @@ class Child:
 
     def interrupt(self, task: int, kind: str) -> None:
         """Has an exception raised inside *task*."""
-        with suppress(OSError):
-            if self.one:
-                self.board.aim(kind, task)
-                os.kill(self.process.pid, _SIGNALS[kind])
-            else:
-                self._unsaid += interruption(kind, task)
-                self.speak()
+        if self.one:
+            self.board.aim(kind, task)
+            self.process.signal(_SIGNALS[kind])
+        else:
+            self._unsaid += interruption(kind, task)
+            self.speak()
 
     def speak(self) -> None:
         """Says, without ever waiting, what the child had no room for."""
@@ -154,7 +142,7 @@ class Child:
 
     def read(self) -> tuple[list[Ended], bool]:
         """What has ended since the last time, and whether the child is dead."""
-        dead = self.process.poll() is not None  # asked first: what it said before it died is still read
+        dead = self.process.ended  # asked first: what it said before it died is still read
         messages, over = self._hearing.messages()
         ended: list[Ended] = []
         for message in messages:
@@ -173,7 +161,8 @@ class Child:
 
     def filenos(self) -> list[int]:
         """Readable when the child has said something or has died."""
-        return [self._socket.fileno()] if self._death is None else [self._socket.fileno(), self._death]
+        death = self.process.fileno
+        return [self._socket.fileno()] if death is None else [self._socket.fileno(), death]
 
     def memory(self) -> int:
         """Bytes of memory that the child has in use; 0 where that cannot be known."""
@@ -186,11 +175,7 @@ class Child:
         """Ends the child, at the latest after *patience* seconds, with all that it has started; reaps it."""
         if patience:
             self._hang_up()  # an idle child ends by itself
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience)
-        with suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.kill(patience)
 
     def close(self, patience: float = 0.0) -> None:
         """Kills the child and gives everything back."""
@@ -198,20 +183,9 @@ class Child:
         self._hang_up()
         self._taken.close()
         self.board.close()
-        if self._death is not None:
-            os.close(self._death)
-            self._death = None
+        self.process.close()
 
     def _hang_up(self) -> None:
         for end in (self._socket, self._tasks):
             with suppress(OSError):
                 end.close()
-
-    def how_it_ended(self) -> str:
-        """The signal or the exit code of a child that was reaped."""
-        code = self.process.returncode
-        if code >= 0:
-            return f"with exit code {code}"
-        with suppress(ValueError):
-            return f"by signal {-code} ({signal.Signals(-code).name})"
-        return f"by signal {-code}"

@@ -1,0 +1,147 @@
+"""Processes that a worker starts: reaped as soon as they die, and signalled so that no other process can be hit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from fbtasks.errors import FBTasksError
+from fbtasks.threads import Background, deferred
+
+_PROCESSES: Final = (
+    "Raise the limit on processes (ulimit -u, TasksMax= of systemd, the container's pids limit), or lower "
+    "--concurrency."
+)
+_REMEDIES: Final = {
+    errno.EAGAIN: _PROCESSES,
+    errno.ENOMEM: "Free memory, or lower --concurrency.",
+    errno.EMFILE: "Raise the limit on open files of the worker (ulimit -n, LimitNOFILE= of systemd), or lower "
+    "--concurrency.",
+    errno.ENFILE: "Raise the system's limit on open files (sysctl fs.file-max).",
+}
+_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class CannotStart(FBTasksError):
+    """The machine cannot start a process now."""
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Raises :class:`CannotStart`, with the reason and a remedy, for what the system refuses in the block."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "The system's own log may tell more.")
+        raise CannotStart(f"{error.strerror or error}. {remedy}") from error
+    except MemoryError as error:
+        raise CannotStart(f"{os.strerror(errno.ENOMEM)}. {_REMEDIES[errno.ENOMEM]}") from error
+    except RuntimeError as error:  # a thread, which counts as a process
+        raise CannotStart(f"{error}. {_PROCESSES}") from error
+
+
+class Process:
+    """A new interpreter that runs *module* of this package, in a process group of its own; never a fork.
+
+    A thread reaps it as soon as it dies, whatever the worker is doing then: the engine takes a zombie for alive and
+    waits for its locks, and a worker that waits for them inside the engine would wait for itself.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[object], files: Sequence[int]) -> None:
+        """Starts it; it inherits *files*. To be called inside :func:`starting`."""
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        with deferred():  # it takes signals that ask to end when it has handlers for them
+            self._popen = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
+        self.pid = self._popen.pid
+        self._reaped = threading.Event()
+        self._file: int | None = None
+        try:
+            self._file = _open(self.pid)  # before it can be reaped: until then the number is its own
+            Background(target=self._reap, name=f"reaper-{self.pid}").start()
+        except BaseException:
+            self._kill_group()
+            self._popen.wait()
+            self.close()
+            raise
+
+    def _reap(self) -> None:
+        """Waits for its end, kills what it has started and left behind, and reaps it.
+
+        In this order: as long as it is not reaped, no other process and no other group can get its number. Afterwards
+        another group could, if this one has no members left. Nothing else may reap it, so nothing else polls it.
+        """
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            self._kill_group()
+            self._popen.wait()
+        else:
+            self._popen.wait()
+            self._kill_group()
+        self._reaped.set()
+
+    def _kill_group(self) -> None:
+        with suppress(OSError):  # none of it is left, or it is another user's by now
+            os.killpg(self.pid, signal.SIGKILL)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has died and was reaped."""
+        return self._reaped.is_set()
+
+    @property
+    def fileno(self) -> int | None:
+        """A descriptor that becomes readable when it dies; None where there is none to be had."""
+        return self._file
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it, if it still lives."""
+        if self._reaped.is_set():
+            return
+        with suppress(OSError):
+            if self._file is not None:
+                signal.pidfd_send_signal(self._file, number)
+            else:
+                os.kill(self.pid, number)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits for its end. Tells whether it has come."""
+        return self._reaped.wait(seconds)
+
+    def kill(self, patience: float = 0.0) -> None:
+        """Ends it with all that it has started, at the latest after *patience* seconds, and waits for that."""
+        if not self.wait(patience):
+            self.signal(signal.SIGKILL)
+            self.wait()
+
+    def how_it_ended(self) -> str:
+        """The signal or the exit code, once it has ended."""
+        code = self._popen.returncode
+        if code >= 0:
+            return f"with exit code {code}"
+        with suppress(ValueError):
+            return f"by signal {-code} ({signal.Signals(-code).name})"
+        return f"by signal {-code}"
+
+    def close(self) -> None:
+        """Gives the descriptor back. The process should have ended."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _open(pid: int) -> int | None:
+    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in _SCARCE:
+            raise
+        return None  # an old kernel, or a sandbox that does not let it

@@ -1,0 +1,81 @@
+"""Parked tasks: what they cost the workers that do not know their names, and what these say."""
+
+import re
+
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks import FBTasks
+
+pytestmark = pytest.mark.acceptance
+
+PARK = """
+    EXECUTE BLOCK AS
+        DECLARE I INTEGER = 0;
+    BEGIN
+        WHILE (I < 20000) DO
+        BEGIN
+            INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
+                CONTENT_TYPE, PAYLOAD)
+            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 'proj.unknown' || MOD(:I, 3), 'default', 3, 0, CURRENT_TIMESTAMP,
+                CURRENT_TIMESTAMP, CURRENT_TIMESTAMP, 'application/json', '[[], {}]');
+            I = I + 1;
+        END
+    END
+"""
+
+READS = """
+    SELECT R.MON$RECORD_SEQ_READS + R.MON$RECORD_IDX_READS, W.HEARTBEAT_TIME
+    FROM QUEUE_WORKER W JOIN MON$ATTACHMENTS A ON A.MON$ATTACHMENT_ID = W.ATTACHMENT_ID
+        JOIN MON$RECORD_STATS R ON R.MON$STAT_ID = A.MON$STAT_ID
+"""
+
+
+@pytest.fixture
+def producer(project):
+    project.write("@app.task\ndef add(a, b): return a + b\n")
+    app = FBTasks("producer", project.url)
+    yield app
+    app.close()
+
+
+def test_what_is_parked_costs_the_heartbeats_of_others_nothing(project, producer, wait_for):
+    producer.migrate()
+    execute(producer, PARK)
+    project.worker("-c", "1", "--lease", "3")
+    assert producer.send_task("proj.add", (1, 2)).get(timeout=60) == 3
+
+    def beaten(times):
+        """The worker's reads so far, after so many more heartbeats."""
+        seen = set()
+
+        def look():
+            for reads, moment in rows(producer, READS):
+                seen.add(moment)
+                if len(seen) > times:
+                    return reads
+            return None
+
+        return wait_for(look)
+
+    reads = beaten(30)
+    print(f"{reads / 30:.0f} reads for each heartbeat")
+    # It looked when it started and when it began to hear events, and its maintenance for what is to be given up.
+    assert 20_000 < reads < 4 * 20_000
+
+    # A name that it knows is found as soon as one of that name is parked.
+    execute(producer, "UPDATE QUEUE_TASK SET NAME = 'proj.add', PAYLOAD = '[[2, 3], {}]' WHERE NAME = 'proj.unknown0'")
+    execute(producer, "EXECUTE BLOCK AS BEGIN POST_EVENT 'fbtasks:parked'; END")
+    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'proj.add'") == 0, 60)
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 3") == 20_000 - 6_667
+
+
+def test_the_log_has_one_line_for_each_name(project, producer):
+    calls = [producer.make_call(f"proj.new{n % 2}", (n,), {}) for n in range(1000)]
+    producer.enqueue_many(calls, None)
+    log = project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
+    said = re.findall(r"(\d+) tasks? named '(proj.new\d)' (?:is|are) parked", log)
+    assert len(said) <= 4  # the first at once, and the rest when the worker ends
+    assert sum(int(count) for count, name in said if name == "proj.new0") == 500
+    assert sum(int(count) for count, name in said if name == "proj.new1") == 500
+    assert "this worker knows no task of that name. Start a worker that imports it." in log

@@ -1,0 +1,146 @@
+"""A machine that can start no process now: the worker waits and says so, and loses neither a claim nor a descriptor."""
+
+import resource
+
+import pytest
+from support.sql import execute, one
+
+from fbtasks import FBTasks
+
+pytestmark = pytest.mark.acceptance
+
+SOURCE = """
+    import os
+    from pathlib import Path
+
+    @app.task
+    def add(a, b): return a + b
+
+    @app.task
+    def die_once():
+        if not Path("died").exists():
+            Path("died").touch()
+            os.kill(os.getpid(), 9)
+        return "alive"
+"""
+
+# The system's refusal, as long as there is a file: a limit on processes does not bind the root user.
+REFUSAL = """
+import errno, os, subprocess
+
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **kwargs):
+        if os.path.exists("full"):
+            with open("refused", "a") as file:
+                file.write("x")
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        super().__init__(*args, **kwargs)
+
+subprocess.Popen = Popen
+"""
+
+AGAIN = "No child process can be started: Resource temporarily unavailable. Raise the limit on processes"
+
+
+@pytest.fixture
+def producer(project):
+    project.write(SOURCE)
+    (project.folder / "sitecustomize.py").write_text(REFUSAL)
+    app = FBTasks("producer", project.url)
+    yield app
+    app.close()
+
+
+def refused(project):
+    path = project.folder / "refused"
+    return len(path.read_text()) if path.exists() else 0
+
+
+def test_a_worker_waits_until_the_machine_can_start_processes(project, producer, wait_for):
+    result = producer.send_task("proj.add", (1, 2))
+    (project.folder / "full").touch()
+    worker = project.worker("-c", "1")
+    wait_for(lambda: refused(project) >= 3)
+    assert worker.poll() is None
+    assert project.logs().count(AGAIN) == 1
+    (project.folder / "full").unlink()
+    assert result.get(timeout=30) == 3
+    assert project.logs().count("Child processes can be started again") == 1
+
+    soft, hard = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (5, hard))
+    again = producer.send_task("proj.die_once")
+    wait_for(lambda: "No child process can be started: Too many open files. Raise the limit on open" in project.logs())
+    wait_for(lambda: again.status == "PENDING")
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    assert again.get(timeout=30) == "alive"
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert project.logs().count("Child processes can be started again") == 2
+    assert "Traceback" not in project.logs()
+
+
+def test_a_suspect_that_gets_no_process_of_its_own_is_given_back(project, producer, wait_for):
+    project.worker("-c", "1", "--pool", "threads")
+    assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3
+    (project.folder / "full").touch()
+    result = producer.send_task("proj.add", (3, 4), countdown=0.5)
+    execute(producer, f"UPDATE QUEUE_TASK SET SUSPECT = 1 WHERE ID = {result.id}")
+    wait_for(lambda: one(producer, "SELECT COALESCE(SUM(RELEASED), 0) FROM QUEUE_STAT") > 0)
+    wait_for(lambda: result.status == "PENDING")
+    assert project.logs().count(AGAIN) == 1
+    (project.folder / "full").unlink()
+    assert result.get(timeout=30) == 7
+
+
+def test_a_start_that_fails_leaves_nothing_open(project, producer):
+    """With a limit on descriptors that is too low by one, by two and so on; and at last with no thread to be had."""
+    printed = project.python(
+        """
+        import os, resource, threading
+        from fbtasks.worker.executors.process import Child
+        from fbtasks.worker.processes import CannotStart
+
+        def start():
+            return Child("processes", "proj", 1, 1, 1, "INFO")
+
+        def files():
+            listed = set(os.listdir("/proc/self/fd"))
+            return {file for file in listed if os.path.exists(f"/proc/self/fd/{file}")}
+
+        before = files()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        failures = 0
+        while True:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + 1 + failures, hard))
+            try:
+                start().close()
+                break
+            except CannotStart as error:
+                assert "Too many open files" in str(error), error
+                failures += 1
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert files() == before, (failures, files() - before)
+        assert files() == before
+        assert failures > 8, failures
+
+        def refuse(*_):
+            raise RuntimeError("can't start new thread")
+
+        begin, threading._start_new_thread = threading._start_new_thread, refuse
+        try:
+            start()
+        except CannotStart as error:
+            print(error)
+        threading._start_new_thread = begin
+        assert files() == before
+        try:
+            print(os.waitpid(-1, os.WNOHANG))
+        except ChildProcessError:
+            print("no child is left")
+        """
+    )
+    reason, left = printed.splitlines()
+    assert reason.startswith("can't start new thread. Raise the limit on processes")
+    assert left == "no child is left"
