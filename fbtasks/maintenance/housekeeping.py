@@ -10,6 +10,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.config import Settings
+from fbtasks.errors import ConflictError
 from fbtasks.maintenance.prune import give_up_parked, prune
 from fbtasks.store import results, tasks
 from fbtasks.store.session import Session
@@ -65,7 +66,11 @@ class Housekeeping:
         if now < self._next_fold:
             return False
         for _ in range(BATCHES):
-            if session.run(lambda t: results.fold_stats(t, tasks.BATCH)) < tasks.BATCH:
+            try:
+                folded = session.run(lambda t: results.fold_stats(t, tasks.BATCH), attempts=1)
+            except ConflictError:  # another worker folds the same rows
+                return False
+            if folded < tasks.BATCH:
                 self._next_fold = now + FOLD
                 return False
         return True

@@ -105,7 +105,7 @@ def test_a_killed_workers_task_runs_again_once_and_soon(celery, wait_for):
     assert "received" not in log.read_text()
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    wait_for(lambda: "received" in log.read_text(), 15)  # a lease is 30 seconds
+    wait_for(lambda: "received" in log.read_text(), 25)  # a lease is 30 seconds
     wait_for(lambda: "succeeded" in log.read_text())
     assert log.read_text().count("received") == 1
 

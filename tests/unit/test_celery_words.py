@@ -37,7 +37,7 @@ def add(a: int, b: int) -> int:
 OWNERS = {
     "APP_ATTRIBUTES": app,
     "TASK_ATTRIBUTES": add,
-    "RESULT_ATTRIBUTES": AsyncResult(app, "1"),
+    "RESULT_ATTRIBUTES": AsyncResult("1", app=app),
     "REQUEST_ATTRIBUTES": Request(id="1", task="add", queue="q"),
     "NAMES": fbtasks,
 }
