@@ -21,7 +21,8 @@ from fbtasks.errors import (
 from fbtasks.store import libraries
 
 # Numbers of the engine's messages, from its ibase.h.
-_CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 335544348}
+# The last two: between processes on an embedded file a page's lock is refused now and then to what does not wait.
+_CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 335544348, 336527575, 336527576}
 _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
