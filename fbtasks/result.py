@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -142,7 +143,7 @@ class AsyncResult(Generic[R]):
     async def aget(self, timeout: float | None = None) -> R:
         """The same for coroutines: the event loop goes on meanwhile, and the wait may be cancelled.
 
-        All coroutines of a process that wait share one thread, which asks the database for all of them at once.
+        All coroutines that wait for results of the app share one thread, which asks the database for all at once.
         """
         wait = self._wait()
         await self.app.outcomes.until_over(wait, timeout)
@@ -172,7 +173,9 @@ class AsyncResult(Generic[R]):
         self._number, self._seen = wait.number, wait.seen
 
     def _too_late(self, wait: Wait, timeout: float | None) -> Exception:
-        return wait.error or ResultTimeout(f"task {self.id} has not ended after {timeout:g} seconds; it goes on.")
+        if wait.error is not None:
+            return copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
+        return ResultTimeout(f"task {self.id} has not ended after {timeout:g} seconds; it goes on.")
 
     def _end(self, wait: Wait) -> R:
         if wait.unknown:

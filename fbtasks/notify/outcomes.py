@@ -139,7 +139,7 @@ class _Awaited:
 
 
 class OutcomeReader:
-    """Looks for the outcomes that the coroutines of a process wait for, in one thread. It ends when none does."""
+    """Looks for the outcomes that the coroutines of an app wait for, in one thread. It ends when none does."""
 
     def __init__(self, database: Database, listener: ResultListener) -> None:
         self._database = database
