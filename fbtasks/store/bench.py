@@ -213,7 +213,7 @@ class Observer:
         setattr(kind, name, timed)
 
 
-def _point(_session: Session, _work: object, _kind: bytes = b"", point: str = "") -> str:
+def _point(_session: Session, _work: object, _kind: bytes = b"", point: str = "", **_: object) -> str:
     return point
 
 
