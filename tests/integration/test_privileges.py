@@ -19,8 +19,8 @@ SERVER = os.environ.get("FBTASKS_TEST_URL")
 
 INNER = {
     "QUEUE_INSERT", "QUEUE_NAME_TASK", "QUEUE_BURY", "QUEUE_TAKE_BACK", "QUEUE_VERDICT", "QUEUE_SEVER", "QUEUE_WHOSE",
-    "QUEUE_MSG_UNBIND_ALL", "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_BURY", "QUEUE_MSG_EXPIRE", "QUEUE_MSG_PROMOTE",
-    "QUEUE_MSG_STRIKE",
+    "QUEUE_MSG_UNBIND_ALL", "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_BURY", "QUEUE_MSG_EXPIRE",
+    "QUEUE_MSG_PROMOTE", "QUEUE_MSG_STRIKE",
 }  # fmt: skip
 """Called by other procedures alone: whoever could execute one could forge an enqueuer or bury a task."""
 
