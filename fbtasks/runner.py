@@ -231,7 +231,8 @@ class TransactionalRunner:
         with its outcome, and then the claim is stale. But when the database has ended that connection alone, by an
         administrator's hand or a timeout, it would do so each time: that is the task's own error. So is what else the
         database refuses, such as a commit that a trigger objects to; and a task that would end the transaction itself
-        fails, whatever it does then. A stale claim is told here, and the outcome that comes back then is a release.
+        fails, whatever it does then. When the claim is stale, the log says so here; the outcome is Released then, and
+        the flag is true.
         """
         started = clock.monotonic()
         try:

@@ -342,7 +342,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             if found:
                 self._buffer.extend((claimed, queue) for claimed in found)
                 return
-            if found.unseen:
+            if found.unseen:  # the next claim goes on behind what expired
                 self._transport.wake(set())
 
     def _message(self, claimed: Claimed, consumer_tag: str | None) -> Any:

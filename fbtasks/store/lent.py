@@ -110,7 +110,7 @@ class TaskTransaction(Transaction):
 
     @property
     def ended(self) -> bool:
-        """Whether it is another transaction by now, in spite of all."""
+        """Whether the task has ended it all the same, in a way that is not refused."""
         begun = self._begun
         return self.driver._tra is not begun or not begun._as_parameter_
 

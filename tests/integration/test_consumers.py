@@ -251,7 +251,7 @@ def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, m
     broker.close()
 
 
-def test_a_keeper_whose_heartbeat_is_due_at_the_end_registers_nobody_anew(app, url, monkeypatch, broker):
+def test_a_keeper_whose_heartbeat_is_due_at_the_end_does_not_register_again(app, url, monkeypatch, broker):
     stop = keeper.Keeper.stop
 
     def beat_and_stop(self):

@@ -883,7 +883,8 @@ BEGIN
     SUSPEND;
 END^
 
--- Takes away a message that waits and has expired. DONE is 0 when it has not, or somebody holds it. Called by the sweep.
+-- Takes away a message that waits and has expired. DONE is 0 when it has not, or another transaction
+-- holds it. Called by the sweep.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_EXPIRE_V1 (ID BIGINT, NOW_UTC TIMESTAMP)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
