@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from copy import copy
 from functools import partial
@@ -216,20 +215,13 @@ class AsyncResult(Generic[R]):
         remote = RemoteError(
             type_name=stored.error_type or "",
             message=stored.error_msg or "",
-            args_payload=stored.result or _own_arguments(stored),
+            args_payload=stored.result,
             traceback=stored.traceback or "",
         )
         try:
             return rebuild_exception(remote)
         except SerializationError:
             return TaskFailure(f"{remote.type_name}: {remote.message}")
-
-
-def _own_arguments(stored: Stored) -> bytes | None:
-    """What an error of fbtasks is called with that was made in the database, such as WorkerLost: its message."""
-    if (stored.error_type or "").startswith("fbtasks.errors."):
-        return json.dumps([stored.error_msg]).encode("ascii")
-    return None
 
 
 def _check_id(id: object) -> str:

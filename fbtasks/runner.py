@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
-from fbtasks.definition import Request, RetryRequested, Task, running
+from fbtasks.definition import Hook, Request, RetryRequested, Task, running
 from fbtasks.errors import (
     CommitUncertain,
     ConflictError,
@@ -22,7 +22,7 @@ from fbtasks.errors import (
     TaskDefinitionError,
 )
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
-from fbtasks.serialize import Payload, describe_exception
+from fbtasks.serialize import Payload, RemoteError, describe_exception, rebuild_exception
 from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.session import Session
@@ -48,8 +48,27 @@ class Prepared:
         return self.task(*self.request.args, **self.request.kwargs)
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that has failed for good, as its on_failure hooks are told."""
+
+    request: Request
+    error: BaseException
+
+
+def failure_hooks(app: FBTasks, name: str) -> list[Hook]:
+    """The on_failure hooks of the task of that name, where the app has it, and of the app, in this order."""
+    task = app.tasks.get(name)
+    hooks = (None if task is None else task.options.on_failure, app.on_failure)
+    return [hook for hook in hooks if hook is not None]
+
+
 class Runner:
-    """Runs tasks of one app and decides what becomes of them. It does not speak to the database."""
+    """Runs tasks of one app and decides what becomes of them. It does not speak to the database.
+
+    on_failure hooks are called as soon as a task has failed for good; or, with *defer*, when the worker asks for it,
+    once its outcome is recorded.
+    """
 
     def __init__(
         self,
@@ -58,11 +77,15 @@ class Runner:
         interrupts: Interrupts | None = None,
         *,
         eager: bool = False,
+        defer: bool = False,
     ) -> None:
         self.app = app
         self._eager = eager
         self._interrupts = interrupts or NoInterrupts()
         self._rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
+        self._defer = defer
+        self._failures: dict[tuple[int, int], Failure] = {}
+        """Of tasks whose run has ended, and whose outcome has not been taken note of."""
 
     def run(self, claim: Claim, connection: Any = None, raised: list[BaseException] | None = None) -> Finished:
         """Runs the task to its end; *raised* gets what it raises. A coroutine function gets a loop of its own."""
@@ -110,23 +133,8 @@ class Runner:
         try:
             args, kwargs = self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""))
         except FBTasksError as error:
-            return _without_traceback(_failed(error))
-        limit = task.policy.max_retries if claim.max_tries is None else claim.max_tries - 1
-        request = Request(
-            id=claim.task_id or str(claim.id),
-            task=claim.name,
-            queue=claim.queue,
-            args=tuple(args),
-            kwargs=kwargs,
-            priority=claim.priority,
-            retries=claim.try_count,
-            max_retries=None if claim.max_tries == 0 else limit,
-            eta=clock.from_ms(claim.start // 10),
-            expires=None if claim.expire_ms is None else clock.from_ms(claim.expire_ms),
-            connection=connection,
-            eager=self._eager,
-        )
-        return Prepared(claim, task, request)
+            return _without_traceback(self._fail(claim, self._request(claim, task), error))
+        return Prepared(claim, task, self._request(claim, task, args, kwargs, connection))
 
     def _call_in_thread(self, prepared: Prepared) -> Any:
         with self._interrupts.window(prepared.claim.id):
@@ -141,7 +149,12 @@ class Runner:
             except FBTasksError as error:
                 return _without_traceback(self._give_up(prepared, error))
             outcome = Succeeded(payload.content_type, payload.data)
-        self._hooks("on_success", prepared, value)
+        for hook in (task.options.on_success, self.app.on_success):
+            if hook is not None:
+                try:
+                    hook(prepared.request, value)
+                except Exception:
+                    logger.exception("The on_success hook of %s raised; the outcome stands.", task.name)
         return outcome
 
     def raised(self, prepared: Prepared, error: BaseException) -> Outcome:
@@ -185,16 +198,73 @@ class Runner:
         return self._give_up(prepared, error) if delay is None else _retry(prepared, delay, error)
 
     def _give_up(self, prepared: Prepared, error: BaseException) -> Failed:
-        self._hooks("on_failure", prepared, error)
+        return self._fail(prepared.claim, prepared.request, error)
+
+    def _fail(self, claim: Claim, request: Request, error: BaseException) -> Failed:
+        if failure_hooks(self.app, claim.name):
+            failure = Failure(replace(request, connection=None), error)  # its transaction is over then
+            if self._defer:
+                self._failures[claim.id, claim.claim_id] = failure
+            else:
+                self.call_failure_hooks(failure)
         return _failed(error)
 
-    def _hooks(self, which: str, prepared: Prepared, value: Any) -> None:
-        for hook in (getattr(prepared.task.options, which), getattr(self.app, which)):
-            if hook is not None:
+    def _request(
+        self,
+        claim: Claim,
+        task: Task[..., Any] | None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        connection: Any = None,
+    ) -> Request:
+        limit = claim.max_tries
+        if limit is not None:
+            limit -= 1
+        elif task is not None:
+            limit = task.policy.max_retries
+        return Request(
+            id=claim.task_id or str(claim.id),
+            task=claim.name,
+            queue=claim.queue,
+            args=tuple(args),
+            kwargs=kwargs or {},
+            priority=claim.priority,
+            retries=claim.try_count,
+            max_retries=None if claim.max_tries == 0 else limit,
+            eta=clock.from_ms(claim.start // 10),
+            expires=None if claim.expire_ms is None else clock.from_ms(claim.expire_ms),
+            connection=connection,
+            eager=self._eager,
+        )
+
+    def take_failure(self, finished: Finished) -> Failure | None:
+        """What the on_failure hooks are to be told of a task that this runner has failed; None without such hooks."""
+        if not self._failures:
+            return None
+        failure = self._failures.pop((finished.claim.id, finished.claim.claim_id), None)
+        return failure if isinstance(finished.outcome, Failed) else None
+
+    def failure_of(self, claim: Claim, failed: Failed) -> Failure:
+        """The same of a task that was failed elsewhere; without arguments where these cannot be read."""
+        task = self.app.tasks.get(claim.name)
+        try:
+            args, kwargs = self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""))
+        except FBTasksError:
+            request = self._request(claim, task)
+        else:
+            request = self._request(claim, task, args, kwargs)
+        remote = RemoteError(failed.error_type, failed.message, failed.args_payload, failed.traceback)
+        return Failure(request, rebuild_exception(remote))
+
+    def call_failure_hooks(self, failure: Failure, number: int = 0) -> None:
+        """Calls the on_failure hooks, which may be interrupted as the task *number*. What they raise is logged."""
+        with running(failure.request):
+            for hook in failure_hooks(self.app, failure.request.task):
                 try:
-                    hook(prepared.request, value)
-                except Exception:
-                    logger.exception("The %s hook of %s raised; the outcome stands.", which, prepared.task.name)
+                    with self._interrupts.window(number):
+                        hook(failure.request, failure.error)
+                except (Exception, SystemExit):
+                    logger.exception("The on_failure hook of %s raised; the outcome stands.", failure.request.task)
 
 
 def _retry(prepared: Prepared, delay: float, error: BaseException) -> Retry:

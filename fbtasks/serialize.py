@@ -487,10 +487,11 @@ def _args_payload(error: BaseException) -> bytes | None:
 
 def _construct(remote: RemoteError) -> Exception | None:
     kind = _find_type(remote.type_name)
-    if kind is None or not remote.args_payload:
+    payload = remote.args_payload or _own_arguments(remote)
+    if kind is None or not payload:
         return None
     try:
-        args = serialization.loads(remote.args_payload, JSON_TYPE, "utf-8", accept={JSON_TYPE})
+        args = serialization.loads(payload, JSON_TYPE, "utf-8", accept={JSON_TYPE})
         if not isinstance(args, list):
             return None
         made = kind(*args)
@@ -500,6 +501,11 @@ def _construct(remote: RemoteError) -> Exception | None:
     wanted = _args_payload(Exception(*args))
     same = wanted is not None and type(made) is kind and _args_payload(made) == wanted
     return made if same and _agrees(show(made), remote.message) else None
+
+
+def _own_arguments(remote: RemoteError) -> bytes | None:
+    """What an error of fbtasks is called with that no task has raised, such as WorkerLost: its message."""
+    return json.dumps([remote.message]).encode("ascii") if remote.type_name.startswith("fbtasks.errors.") else None
 
 
 def _agrees(message: str, kept: str) -> bool:

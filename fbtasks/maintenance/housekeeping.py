@@ -35,16 +35,30 @@ class Housekeeping:
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
         self._next_fold = 0.0
+        self._given_up: list[int] = []
 
-    def turn(self, session: Session) -> float:
-        """Does all of it. Gives the seconds after which the next turn is to come."""
+    def turn(self, session: Session, *, give_up: bool = True) -> float:
+        """Does all of it. Gives the seconds after which the next turn is to come.
+
+        With *give_up* false no parked task is failed.
+        """
         more = [
             self._expire(session),
             prune(session, self._settings, BATCHES) >= BATCHES * tasks.BATCH,
-            give_up_parked(session, self._settings) >= tasks.BATCH,
+            give_up and self._give_up(session),
             self._fold(session),
         ]
         return PAUSE_WITH_MORE if any(more) else PAUSE
+
+    def take_given_up(self) -> list[int]:
+        """The parked tasks that were failed since the last call."""
+        taken, self._given_up = self._given_up, []
+        return taken
+
+    def _give_up(self, session: Session) -> bool:
+        given_up = give_up_parked(session, self._settings)
+        self._given_up += given_up
+        return len(given_up) >= tasks.BATCH
 
     def _expire(self, session: Session) -> bool:
         """Cancels expired tasks among the next few thousand. Whether it found so many that more are to be expected."""

@@ -25,6 +25,6 @@ def prune(session: Session, settings: Settings, batches: int = 5) -> int:
     return total
 
 
-def give_up_parked(session: Session, settings: Settings) -> int:
-    """Fails tasks whose name no worker has known for too long. Gives how many."""
+def give_up_parked(session: Session, settings: Settings) -> list[int]:
+    """Fails tasks whose name no worker has known for too long. Gives their ids."""
     return session.run(lambda t: tasks.fail_parked(t, settings.unknown_task_timeout))

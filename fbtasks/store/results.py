@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from fbtasks.call import Stored, TaskRow
+from fbtasks import clock
+from fbtasks.call import Claim, Failed, Stored, TaskRow
 from fbtasks.states import State
 from fbtasks.store.codec import CHUNK
 from fbtasks.store.session import SNAPSHOT, Session, Transaction
@@ -168,6 +169,33 @@ def call_of(session: Session, task: int) -> tuple[str, bytes | None] | None:
             content_type, inline, large = rows[0]
             return content_type, inline if large is None else bytes(large)
     return None
+
+
+def failures(session: Session, tasks: Iterable[int]) -> list[tuple[Claim, Failed]]:
+    """Those of *tasks* that have failed, as their last claims and what they failed with.
+
+    The payload is None where it may be in its own table.
+    """
+    numbers = ", ".join(str(int(task)) for task in tasks)
+    found = []
+    for row in session.read("failures", more=f" H.ID IN ({numbers})"):
+        task, task_id, name, queue, priority, start, tries, most, crashes, content_type, payload, error, message = row
+        claim = Claim(
+            id=task,
+            claim_id=0,
+            name=name,
+            queue=queue,
+            priority=priority,
+            try_count=tries,
+            crash_count=crashes,
+            max_tries=most,
+            start=10 * clock.to_ms(as_utc(start)),
+            content_type=content_type,
+            payload=payload,
+            task_id=task_id,
+        )
+        found.append((claim, Failed(error or "", message or "")))
+    return found
 
 
 def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:

@@ -137,9 +137,9 @@ def expire(transaction: Transaction, after: int, reads: int = READS, most: int =
     return expired, last
 
 
-def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> int:
-    """Fails up to *most* tasks that were parked longer than *age* ago. Gives how many."""
-    return int(transaction.value("fail_parked", age // timedelta(milliseconds=1), most))
+def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> list[int]:
+    """Fails up to *most* tasks that were parked longer than *age* ago. Gives their ids."""
+    return [row[0] for row in transaction.rows("fail_parked", age // timedelta(milliseconds=1), most)]
 
 
 def database_time(transaction: Transaction) -> datetime:

@@ -77,14 +77,16 @@ def neighbour(line: str) -> Neighbour:
 
 def rescue(
     transaction: Transaction, worker_id: int, *, gone: bool, share: int, credit: float = 0.0, crash_limit: int
-) -> tuple[int, str | None]:
-    """Buries a worker and gives its tasks back when it is dead. Gives how many tasks, and why (None: it lives).
+) -> tuple[int, str | None, int | None]:
+    """Buries a worker and gives its tasks back when it is dead.
+
+    Gives how many tasks, why (None: it lives), and the id of the one that was failed by this (None: none was).
 
     *gone* says that its process is known to have ended; else the database decides by its lease, and from the *share*-th
     part of that on by its connection, without *credit* seconds of its silence.
     """
-    released, why = transaction.rows("rescue", worker_id, int(gone), share, int(credit * 1000), crash_limit)[0]
-    return released, why
+    released, why, failed = transaction.rows("rescue", worker_id, int(gone), share, int(credit * 1000), crash_limit)[0]
+    return released, why, failed
 
 
 def cut(transaction: Transaction, worker_id: int, *, share: int, credit: float = 0.0) -> bool:

@@ -2,7 +2,7 @@
 
 Tasks go over a socket that keeps packets apart, one task in each. The worker keeps the child's end open as well, and
 can so read back what the child has not taken: no answer is needed, whatever the child does. Everything else is a stream
-of messages: outcomes one way, interruptions the other.
+of messages: outcomes one way, interruptions and what becomes of failed tasks the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import IO, Any, Final, NamedTuple
 
-from fbtasks.call import Claim, Outcome, Succeeded
+from fbtasks.call import Claim, Failed, Outcome, Succeeded
 
 _PACKET: Final = 16_384
 """Bytes of a task that go in a packet; of a longer one the packet carries the file."""
@@ -25,16 +25,35 @@ _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
 _FILE: Final = array.array("i").itemsize
 _LENGTH: Final = struct.Struct("=Q")
-_INTERRUPTION: Final = struct.Struct("=4sq")
+_WORD: Final = struct.Struct("=4sqq")
 _DONE: Final = Succeeded(keep=False)
 
 
+HOOK: Final = "hook"
+SKIP: Final = "skip"
+"""What the worker says to a place that waits with a failed task: to call its on_failure hooks, or not to."""
+
+
+class HookCall(NamedTuple):
+    """The on_failure hooks of a task that was not failed by the child that is to call them."""
+
+    number: int
+    """What worker and child call this run; below 0, as the ids of tasks are not."""
+    failed: Failed
+
+
 class Assignment(NamedTuple):
-    """A task for a child to run."""
+    """A task for a child to run, or to call the on_failure hooks of."""
 
     claim: Claim
     announce: bool
     """Whether the worker wants to hear at once that it has begun: it has time limits."""
+    hooks: HookCall | None = None
+
+    @property
+    def number(self) -> int:
+        """What worker and child call this run."""
+        return self.claim.id if self.hooks is None else self.hooks.number
 
 
 class Ended(NamedTuple):
@@ -45,6 +64,8 @@ class Ended(NamedTuple):
     elapsed: float
     recorded: bool
     """Whether the outcome is in the database already."""
+    place: int | None = None
+    """Where the child waits to hear whether the on_failure hooks of this task are to be called; None: nowhere."""
 
 
 class Begun(NamedTuple):
@@ -75,8 +96,8 @@ def send_task(to: socket.socket, assignment: Assignment) -> None:
     Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when nobody will read it, and any other
     :class:`OSError` when a longer one finds no room on this machine.
     """
-    claim, announce = assignment
-    data = pickle.dumps((announce, *claim), pickle.HIGHEST_PROTOCOL)
+    claim, announce, hooks = assignment
+    data = pickle.dumps((hooks or announce, *claim), pickle.HIGHEST_PROTOCOL)
     try:
         if len(data) <= _PACKET:
             to.send(data, socket.MSG_DONTWAIT)
@@ -107,27 +128,27 @@ def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
         with os.fdopen(int.from_bytes(content[:_FILE], "little"), "rb") as file:
             data = file.read()
     announce, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
-    return Assignment(Claim._make(fields), announce)
+    return Assignment(Claim._make(fields), bool(announce), None if isinstance(announce, bool) else announce)
 
 
-def unread_tasks(source: socket.socket) -> Iterator[Claim]:
-    """Reads back all tasks that the child has not taken."""
+def unread_tasks(source: socket.socket) -> Iterator[int]:
+    """Reads back all that the child has not taken. Gives the numbers of these runs."""
     with suppress(BlockingIOError, OSError):
         while (assignment := receive_task(source, wait=False)) is not None:
-            yield assignment.claim
+            yield assignment.number
 
 
-def interruption(kind: str, task: int) -> bytes:
-    """What tells a child to interrupt *task*."""
-    return _INTERRUPTION.pack(kind.encode(), task)
+def word(kind: str, first: int, second: int = 0) -> bytes:
+    """What tells a child to interrupt a run (its kind and number), or a place that waits (HOOK, SKIP) what to do."""
+    return _WORD.pack(kind.encode(), first, second)
 
 
-def interruptions(source: socket.socket) -> Iterator[tuple[str, int]]:
-    """Kinds and tasks as they come, until the end."""
+def words(source: socket.socket) -> Iterator[tuple[str, int, int]]:
+    """What the worker says, as it comes, until the end."""
     with source.makefile("rb") as file:
-        while len(data := file.read(_INTERRUPTION.size)) == _INTERRUPTION.size:
-            kind, task = _INTERRUPTION.unpack(data)
-            yield kind.decode(), task
+        while len(data := file.read(_WORD.size)) == _WORD.size:
+            kind, first, second = _WORD.unpack(data)
+            yield kind.decode(), first, second
 
 
 def say(to: socket.socket, message: object) -> None:

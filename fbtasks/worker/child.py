@@ -15,18 +15,19 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Finished
+from fbtasks.call import Claim, Finished, Succeeded
 from fbtasks.errors import FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
-from fbtasks.runner import Runner, TransactionalRunner
+from fbtasks.runner import Failure, Runner, TransactionalRunner
 from fbtasks.store import robust
 from fbtasks.threads import Background
 from fbtasks.worker.board import Board
-from fbtasks.worker.channel import Assignment, Begun, Ended, interruptions, receive_task, say
+from fbtasks.worker.channel import HOOK, SKIP, Assignment, Begun, Ended, receive_task, say, words
 from fbtasks.worker.lifeline import follow_parent
 from fbtasks.worker.logs import LogOptions, set_up
 
@@ -64,15 +65,22 @@ class Link:
 
     def begin(self, place: int, assignment: Assignment) -> Claim:
         """Notes that a task begins; and says so, where the worker wants to hear it."""
-        claim = assignment.claim
-        self.board.begin(place, claim.id)
+        number = assignment.number
+        self.board.begin(place, number)
         if assignment.announce:
-            self.say(Begun(claim.id, clock.monotonic()))
-        return claim
+            self.say(Begun(number, clock.monotonic()))
+        return assignment.claim
 
-    def end(self, place: int, finished: Finished, recorded: bool) -> None:
-        """Says what became of a task."""
-        self.say(Ended(finished.claim.id, finished.outcome, finished.elapsed, recorded))
+    def end(self, place: int, finished: Finished, recorded: bool, *, waits: bool = False) -> None:
+        """Says what became of a task, and whether this place *waits* to hear if its hooks are to be called."""
+        outcome, elapsed = finished.outcome, finished.elapsed
+        self.say(Ended(finished.claim.id, outcome, elapsed, recorded, place if waits else None))
+        if not waits:
+            self.board.end(place)
+
+    def end_hooks(self, place: int, number: int) -> None:
+        """Says that hooks have been called."""
+        self.say(Ended(number, Succeeded(keep=False), 0.0, True))
         self.board.end(place)
 
 
@@ -82,7 +90,7 @@ class Server:
     interrupts: NoInterrupts
 
     def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
-        self._runner = Runner(app, interrupts=self.interrupts)
+        self._runner = Runner(app, interrupts=self.interrupts, defer=True)
         self._link = link
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -100,7 +108,36 @@ class Server:
         with ending(), suppress(OSError):
             while (assignment := receive_task(link.tasks, wait=True)) is not None:
                 claim = link.begin(place, assignment)
-                link.end(place, *self.run(claim))
+                if assignment.hooks is not None:
+                    self.call_hooks(place, assignment)
+                    continue
+                done, recorded = self.run(claim)
+                failure = self._runner.take_failure(done)
+                link.end(place, done, recorded, waits=failure is not None)
+                if failure is not None:
+                    self.follow(place, failure)
+
+    def follow(self, place: int, failure: Failure) -> None:
+        """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""
+        number = self.hear(place)
+        self._link.board.begin(place, number)
+        if number:
+            self._call(place, number, failure)
+
+    def hear(self, place: int) -> int:
+        """Waits for the worker's word to this place: the number of a run of hooks, or 0 when they are not called."""
+        raise NotImplementedError
+
+    def call_hooks(self, place: int, assignment: Assignment) -> None:
+        """Calls the hooks of a task that was not failed here."""
+        claim, _, hooks = assignment
+        if hooks is not None:
+            self._call(place, hooks.number, self._runner.failure_of(claim, hooks.failed))
+
+    def _call(self, place: int, number: int, failure: Failure) -> None:
+        with suppress(TaskStopped):  # their time is over, as the worker knows
+            self._runner.call_failure_hooks(failure, number)
+        self._link.end_hooks(place, number)
 
     def run(self, claim: Claim) -> tuple[Finished, bool]:
         """Runs one claim in this thread. The flag tells whether its outcome is recorded already."""
@@ -146,6 +183,7 @@ class ProcessServer(Server):
     def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
         self.interrupts = SignalInterrupts(link.board.aimed_at)
         super().__init__(app, link, slot)
+        self._words = words(link.pipe)
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -154,6 +192,10 @@ class ProcessServer(Server):
     def serve(self) -> None:
         """Serves until the sockets are closed."""
         self.serve_place(0)
+
+    def hear(self, place: int) -> int:  # noqa: ARG002  # there is one
+        """The next word; 0 when there will be none."""
+        return next((number for _, _, number in self._words), 0)
 
     def _hear(self, read: int) -> None:
         # A signal's Python handler waits for the main thread, which may be inside the engine: this thread is not.
@@ -168,6 +210,7 @@ class ThreadServer(Server):
     def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
         self.interrupts: ThreadInterrupts = ThreadInterrupts()
         super().__init__(app, link, slot)
+        self._words: list[SimpleQueue[int]] = [SimpleQueue() for _ in range(link.places)]
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
@@ -178,10 +221,19 @@ class ThreadServer(Server):
 
     def _listen(self) -> None:
         with suppress(OSError):
-            for kind, task in interruptions(self._link.pipe):
-                self.interrupts.interrupt(task, kind)
+            for kind, number, run in words(self._link.pipe):
+                if kind in (HOOK, SKIP):
+                    self._words[number].put(run)
+                    continue
+                self.interrupts.interrupt(number, kind)
                 if kind == STOP:
-                    self.cancel_statement(task)
+                    self.cancel_statement(number)
+        for waiting in self._words:  # the worker will say no more
+            waiting.put(0)
+
+    def hear(self, place: int) -> int:
+        """The next word to this place."""
+        return self._words[place].get()
 
 
 class LoopServer(ThreadServer):
@@ -213,7 +265,8 @@ class LoopServer(ThreadServer):
                 if assignment is None:
                     raise EOFError
                 place = self._free.pop()
-                job = loop.create_task(self._run(place, link.begin(place, assignment)))
+                link.begin(place, assignment)
+                job = loop.create_task(self._run(place, assignment))
                 self._running.add(job)
                 job.add_done_callback(self._running.discard)
         except BlockingIOError:
@@ -228,16 +281,25 @@ class LoopServer(ThreadServer):
             self._taking = False
             loop.remove_reader(link.tasks)
 
-    async def _run(self, place: int, claim: Claim) -> None:
+    async def _run(self, place: int, assignment: Assignment) -> None:
         with ending():
-            if self._is_transactional(claim):
-                done, recorded = await asyncio.to_thread(self.run, claim)
+            if assignment.hooks is not None:
+                await asyncio.to_thread(self.call_hooks, place, assignment)
             else:
-                done, recorded = await self._runner.run_async(claim), False
-            self._link.end(place, done, recorded)
+                await self._run_task(place, assignment.claim)
         self._free.append(place)
         if not self._taking and not self._over.done():
             self._take(asyncio.get_running_loop())
+
+    async def _run_task(self, place: int, claim: Claim) -> None:
+        if self._is_transactional(claim):
+            done, recorded = await asyncio.to_thread(self.run, claim)
+        else:
+            done, recorded = await self._runner.run_async(claim), False
+        failure = self._runner.take_failure(done)
+        self._link.end(place, done, recorded, waits=failure is not None)
+        if failure is not None:
+            await asyncio.to_thread(self.follow, place, failure)
 
 
 SERVERS: dict[str, Callable[[FBTasks, Link, int], Server]] = {

@@ -30,6 +30,7 @@ from fbtasks.store.session import Session, Transaction
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import GATHER, Outcomes, Tally
 from fbtasks.worker.parked import ParkedNames, UnknownNames
@@ -88,6 +89,7 @@ class Consumer:
         self._buffer: deque[Claim] = deque()
         self._buffered_at = 0.0
         self._outcomes = Outcomes(self._turn)
+        self._hooks = FailureHooks(app, executor)
         self._claiming = Claiming(options.queues)
         self._housekeeping = Housekeeping(app.settings)
         self._hungry = True
@@ -211,22 +213,28 @@ class Consumer:
             self._give_back([*self._buffer, *self._executor.take_all_back()])
             self._buffer.clear()
             self._record()
+        self._call_hooks()
         self._unknown.say()
         self._collect()
         if draining:
             self.say_waiting(self._executor.busy())
 
+    def _call_hooks(self) -> None:
+        self._hooks.settle(self._outcomes.take_settled())
+        self._hooks.look_up(self.membership.take_failed())
+        self._hooks.call(self._db)
+
     def _finished(self) -> bool:
         if self._draining_since is not None:
             lost = self.replaced is not None and self._session is None  # there is no way to record anything
-            idle = not self._executor.busy() and (lost or not self._holds_some())
+            idle = not self._executor.busy() and (lost or not self._holds_some()) and not self._executor.hooks()
             return self._killed or idle or self._grace_over()
-        if not self._options.burst or self._hungry or self._parked.found or self._holds_some() or self._executor.busy():
+        if not self._options.burst or self._hungry or self._parked.found or self._holds_some():
             return False
-        return not self._anything_due()
+        return not self._executor.busy() and not self._executor.hooks() and not self._anything_due()
 
     def _holds_some(self) -> bool:
-        return bool(self._buffer or self._outcomes)
+        return bool(self._buffer or self._outcomes or self._hooks)
 
     def _grace_over(self) -> bool:
         since = self._draining_since
@@ -363,7 +371,7 @@ class Consumer:
         return ready
 
     def _room(self) -> int:
-        return self._executor.free() - len(self._buffer)
+        return self._executor.free() - len(self._buffer) - len(self._hooks)
 
     def _take(self, claims: list[Claim]) -> None:
         for claim in claims:
@@ -498,7 +506,10 @@ class Consumer:
         now = clock.monotonic()
         if now >= self._next_maintenance:
             release_orphans(self._db)
-            self._next_maintenance = now + self._housekeeping.turn(self._db)
+            # Else their hooks could take longer than they need to come.
+            parked = len(self._hooks) < tasks.BATCH
+            self._next_maintenance = now + self._housekeeping.turn(self._db, give_up=parked)
+            self._hooks.look_up(self._housekeeping.take_given_up())
 
     # The database is away
 
@@ -608,12 +619,14 @@ class Consumer:
                 logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
             if self._session is not None:
                 self._record()
+                self._call_hooks()
                 self.membership.leave(self._session)
             elif self._outcomes and self.replaced is None:
                 logger.error("The database is away; what this worker held runs again when its lease ends.")
         except DatabaseError as error:
             logger.error("The database is away; what this worker held runs again when its lease ends: %s", error)
         finally:
+            self._hooks.drop()
             if self._session is not None:
                 self._session.close()
                 self._session = None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Outcome, Retry
 from fbtasks.definition import Task
 from fbtasks.errors import TimeLimitExceeded
 
+HOOKS: Final = 60.0
+"""Seconds that the on_failure hooks of a task may take together."""
 _ERROR_TYPE = f"{TimeLimitExceeded.__module__}.{TimeLimitExceeded.__qualname__}"
 
 

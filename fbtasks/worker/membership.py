@@ -71,6 +71,7 @@ class Membership:
         self._neighbours: tuple[Neighbour, ...] = ()
         self._pidfds: dict[int, int] = {}
         self.companion: Companion | None = None
+        self._failed: list[int] = []
         self._watch = Watch(self.rhythm)
         self._watch.begin()
 
@@ -135,7 +136,7 @@ class Membership:
         """Takes back what dead neighbours held. Gives how many tasks."""
 
         def take_back(suspect: Suspect) -> tuple[int, str | None]:
-            return session.run(
+            released, why, failed = session.run(
                 lambda t: workers.rescue(
                     t,
                     suspect.neighbour.worker_id,
@@ -146,6 +147,9 @@ class Membership:
                 ),
                 point="rescue",
             )
+            if failed is not None:
+                self._failed.append(failed)
+            return released, why
 
         def cut(suspect: Suspect) -> bool:
             worker_id, credit = suspect.neighbour.worker_id, suspect.credit
@@ -154,6 +158,11 @@ class Membership:
         suspects = self._watch.suspects(self._neighbours)
         self._neighbours = ()  # the next heartbeat tells who is left
         return rescue(suspects, take_back, cut, kind="Worker", again="tasks run")
+
+    def take_failed(self) -> list[int]:
+        """The tasks that a rescue has failed since the last call."""
+        failed, self._failed = self._failed, []
+        return failed
 
     def leave(self, session: Session) -> None:
         """Strikes the worker off the register."""

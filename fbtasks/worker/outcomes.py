@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
@@ -49,6 +49,15 @@ class Tally:
         return ", ".join(f"{self._counts[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
+class Settled(NamedTuple):
+    """What became of an outcome other than a success."""
+
+    claim: Claim
+    outcome: Outcome
+    recorded: bool
+    """False when it was stale, or when the database did not take it."""
+
+
 class Outcomes:
     """Kept until the database has them, whatever happens to it meanwhile. Used by one thread."""
 
@@ -60,6 +69,7 @@ class Outcomes:
         """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
         """When those that wait have waited for long enough, on the monotonic clock."""
+        self._settled: list[Settled] = []
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._writing)
@@ -102,6 +112,7 @@ class Outcomes:
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:
+            self._settle(finished, recorded=finished.claim.id not in standing)
             if finished.claim.id in standing:
                 _log_stale(finished.claim, standing[finished.claim.id])
             else:
@@ -111,6 +122,15 @@ class Outcomes:
         """Counts and says one that is in the database already."""
         self.tally.add([finished.outcome])
         _log(finished)
+
+    def _settle(self, finished: Finished, *, recorded: bool) -> None:
+        if not isinstance(finished.outcome, Succeeded):
+            self._settled.append(Settled(finished.claim, finished.outcome, recorded))
+
+    def take_settled(self) -> list[Settled]:
+        """What has been settled since the last call."""
+        settled, self._settled = self._settled, []
+        return settled
 
     def record(self, session: Session, worker_id: int) -> None:
         """Writes all.
@@ -155,6 +175,7 @@ class Outcomes:
             except DatabaseError as error:
                 said = f"its outcome could not be recorded: {error}"
         logger.error("Task %d (%s) is left as it is: %s", finished.claim.id, finished.claim.name, _line(said))
+        self._settle(finished, recorded=False)
         self._writing = []
         return []
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from fbtasks import FBTasks
-from fbtasks.call import Cancelled, Claim, Released, Succeeded
+from fbtasks.call import Cancelled, Claim, Failed, Released, Succeeded
 from fbtasks.importing import import_app
 from fbtasks.interrupts import SOFT
 from fbtasks.worker.executors.children import ChildExecutor
@@ -123,6 +123,24 @@ def test_what_begins_after_a_stopped_task_is_given_back_and_not_charged(project,
     assert ended[3] == Released()
 
 
+def test_hooks_that_wait_behind_a_task_are_given_back(executor, wait_for):
+    assert executor.submit(claim(1, "nap", 60))
+    wait_for(lambda: 1 in begun(executor))
+    failed = Failed("builtins.ValueError", "no")
+    assert executor.call_hooks(claim(2), failed)
+    assert executor.hooks() == 1
+    assert [each.id for each in executor.busy()] == [1]
+
+    def returned():
+        executor.collect()
+        return executor.take_hooks_back()
+
+    assert wait_for(returned) == [(claim(2), failed)]
+    assert executor.hooks() == 0
+    assert executor.take_back() == []
+    assert not executor.call_hooks(claim(2), failed)  # while that goes on
+
+
 def test_a_large_payload_needs_no_folder_for_temporary_files(project):
     project.write(SOURCE)
     folder = project.folder / "temporary"
@@ -162,7 +180,7 @@ def test_a_child_that_does_not_read_does_not_hold_up_its_worker(executor, wait_f
     assert executor.submit(claim(400, "hold_the_gil", 5))
     wait_for(lambda: 400 in begun(executor))
     for number in numbers:  # more than there is room for
-        executor._children[0].interrupt(number, SOFT)
+        executor._children[0].interrupt(executor._children[0].running[number], SOFT)
     assert 400 in begun(executor)
     ended = collected(executor, wait_for, 400)
     assert isinstance(ended.pop(400), Succeeded)

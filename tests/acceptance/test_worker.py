@@ -32,6 +32,11 @@ BASIC = """
     def sleep(seconds): time.sleep(seconds)
 
     @app.task
+    def held():
+        while not os.path.exists("go on"):
+            time.sleep(0.01)
+
+    @app.task
     def die(): os.kill(os.getpid(), 9)
 
     @app.task(bind=True, transactional=True)
@@ -108,10 +113,12 @@ def test_sixteen_executors_run_each_of_2000_tasks_once(project, producer, wait_f
 
 
 def test_sigterm_lets_running_tasks_end_and_gives_the_rest_back(project, producer, wait_for):
-    first = [producer.send_task("proj.sleep", (1.0,)) for _ in range(6)]
+    first = [producer.send_task("proj.held") for _ in range(6)]
     worker = project.worker("-c", "2")
     wait_for(lambda: [result.status for result in first].count("STARTED") == 2)
     worker.send_signal(signal.SIGTERM)
+    wait_for(lambda: "for 2 running tasks" in project.logs())
+    (project.folder / "go on").touch()
     assert worker.wait(30) == 0
     states = sorted(result.status for result in first)
     assert states == ["PENDING"] * 4 + ["SUCCESS"] * 2

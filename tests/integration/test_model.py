@@ -135,7 +135,9 @@ class Model:
         for row in held:
             self.take_back(row, int(row.id in charged), limit)
         del self.workers[worker]
-        return len(held)
+        failed = [row.id for row in held if row.id in self.past and self.past[row.id].state is State.FAILED]
+        assert len(failed) <= 1
+        return len(held), *(failed or [None])
 
 
 class Store(RuleBasedStateMachine):
@@ -424,8 +426,8 @@ class Store(RuleBasedStateMachine):
             row.started = 1
 
     def bury(self, worker):
-        released, why = self.run(lambda t: workers.rescue(t, worker, gone=True, share=SHARE, crash_limit=2))
-        assert (released, why) == (self.model.rescue(worker, 2), "its process is gone")
+        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=True, share=SHARE, crash_limit=2))
+        assert ((released, failed), why) == (self.model.rescue(worker, 2), "its process is gone")
 
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data())
@@ -439,10 +441,10 @@ class Store(RuleBasedStateMachine):
         if silent:  # but for whoever was held up all the time, that is no wonder
             credit = 3600.0 * (self.model.now - self.model.workers[worker])
             look = lambda t: workers.rescue(t, worker, gone=False, share=1, credit=credit, crash_limit=2)
-            assert self.run(look) == (0, None)
-        released, why = self.run(lambda t: workers.rescue(t, worker, gone=False, share=1, crash_limit=2))
-        expected = (self.model.rescue(worker, 2), "its lease ran out") if silent else (0, None)
-        assert (released, why) == expected
+            assert self.run(look) == (0, None, None)
+        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=False, share=1, crash_limit=2))
+        expected = (self.model.rescue(worker, 2), "its lease ran out") if silent else ((0, None), None)
+        assert ((released, failed), why) == expected
 
     @precondition(lambda self: self.model.live)
     @rule(data=st.data())
@@ -515,7 +517,8 @@ class Store(RuleBasedStateMachine):
     @rule()
     def fail_parked(self):
         old = [r for r in self.model.live.values() if r.state is State.PARKED and r.claimed + 1.5 < self.model.now]
-        assert self.run(lambda t: tasks.fail_parked(t, timedelta(hours=1.5))) == len(old)
+        found = self.run(lambda t: tasks.fail_parked(t, timedelta(hours=1.5)))
+        assert sorted(found) == sorted(row.id for row in old)
         for row in old:
             self.model.bury(row, State.FAILED)
 

@@ -80,9 +80,9 @@ def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_l
         return run(app, lambda t: workers.rescue(t, number, gone=True, share=SHARE, crash_limit=3))
 
     with held(app, "QUEUE_TASK", begun.id):
-        assert rescue() == (1, "its process is gone")
+        assert rescue() == (1, "its process is gone", None)
     assert (begun.status, other.status) == ("STARTED", "PENDING")
-    assert rescue() == (1, "its process is gone")
+    assert rescue() == (1, "its process is gone", None)
     assert rows(app, "SELECT CRASH_COUNT, SUSPECT FROM QUEUE_TASK ORDER BY ID") == [(0, 2), (0, 1)]
     assert rows(app, "SELECT ID FROM QUEUE_WORKER") == []
 

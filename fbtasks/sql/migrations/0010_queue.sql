@@ -971,16 +971,15 @@ BEGIN
     SUSPEND;
 END^
 
--- Fails up to MOST tasks that have been parked for longer than AGE_MS.
+-- Fails up to MOST tasks that have been parked for longer than AGE_MS. One row for each.
 CREATE OR ALTER PROCEDURE QUEUE_FAIL_PARKED_V1 (AGE_MS BIGINT, MOST INTEGER)
-RETURNS (FAILED INTEGER)
+RETURNS (ID BIGINT)
 SQL SECURITY DEFINER
 AS
-    DECLARE ID BIGINT;
+    DECLARE FAILED INTEGER = 0;
     DECLARE NAME VARCHAR(255) CHARACTER SET UTF8;
     DECLARE LIMIT_TIME TIMESTAMP;
 BEGIN
-    FAILED = 0;
     LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
     FOR SELECT T.ID, T.NAME FROM QUEUE_TASK T WHERE T.STATE = 3 AND T.CLAIM_TIME < :LIMIT_TIME
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :NAME AS CURSOR C DO
@@ -989,11 +988,11 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, NULL, 0, 'fbtasks.errors.UnknownTaskError',
             'no worker knows a task named ''' || SUBSTRING(NAME FROM 1 FOR 200)
             || ''': start one that imports its module, then retry this task', NULL, NULL, NULL);
+        SUSPEND;
         FAILED = FAILED + 1;
         IF (FAILED >= MOST) THEN
             LEAVE;
     END
-    SUSPEND;
 END^
 
 -- Adds up to MOST rows of counters, of days before the last DAYS whole ones, to one row a day and queue, whose HOUR_TIME is

@@ -89,16 +89,18 @@ BEGIN
     DELETE FROM QUEUE_WORKER W WHERE W.ID = :ID;
 END^
 
--- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is failed.
--- The caller has locked the row.
+-- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is failed,
+-- which FAILED tells. The caller has locked the row.
 CREATE OR ALTER PROCEDURE QUEUE_TAKE_BACK_V1 (ID BIGINT, CHARGE SMALLINT, CRASH_LIMIT INTEGER,
     WHY VARCHAR(200) CHARACTER SET UTF8)
+RETURNS (FAILED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
     DECLARE CRASH_COUNT INTEGER;
     DECLARE CANCEL_WISH BIGINT;
 BEGIN
+    FAILED = 0;
     UPDATE QUEUE_TASK T SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL, CRASH_COUNT = CRASH_COUNT + :CHARGE,
         SUSPECT = MAXVALUE(SUSPECT, IIF(SUSPECT > 0 AND STARTED > 0, 2, 1)), STARTED = 0
         WHERE T.ID = :ID RETURNING QUEUE, CRASH_COUNT INTO :QUEUE, :CRASH_COUNT;
@@ -106,8 +108,11 @@ BEGIN
     IF (CANCEL_WISH IS NOT NULL) THEN
         EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
     ELSE IF (CHARGE > 0 AND CRASH_COUNT >= CRASH_LIMIT) THEN
+    BEGIN
         EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, NULL, 0, 'fbtasks.errors.WorkerLost',
             'its worker died while it ran (' || WHY || '; crash ' || CRASH_COUNT || ')', NULL, NULL, NULL);
+        FAILED = 1;
+    END
     ELSE
         POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
@@ -142,11 +147,12 @@ END^
 
 -- Buries a worker that is dead and gives its tasks back: with GONE = 1 the caller has seen that its process is gone; else
 -- the database decides. A crash is counted on a task only when it alone was held and had begun, or is the only accused
--- that had. WHY is NULL, and nothing is changed, when the worker lives. Rows that somebody holds at this moment are left
--- for the next time; the worker is bereft then, and what it still holds was not all that it held.
+-- that had, so that at most one is failed: FAILED_ID. WHY is NULL, and nothing is changed, when the worker lives. Rows that
+-- somebody holds at this moment are left for the next time; the worker is bereft then, and what it still holds was not all
+-- that it held.
 CREATE OR ALTER PROCEDURE QUEUE_RESCUE_V1 (
     WORKER_ID BIGINT, GONE SMALLINT, SHARE INTEGER, CREDIT_MS BIGINT, CRASH_LIMIT INTEGER)
-RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
+RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII, FAILED_ID BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE HEARTBEAT_TIME TIMESTAMP;
@@ -158,6 +164,7 @@ AS
     DECLARE HELD INTEGER;
     DECLARE ACCUSED INTEGER;
     DECLARE BEREFT SMALLINT;
+    DECLARE FAILED SMALLINT;
 BEGIN
     RELEASED = 0;
     SELECT W.HEARTBEAT_TIME, W.LEASE_UNTIL, W.ATTACHMENT_ID, W.BEREFT FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID
@@ -178,7 +185,10 @@ BEGIN
             ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :STARTED, :SUSPECT AS CURSOR C DO
         BEGIN
             EXECUTE PROCEDURE QUEUE_TAKE_BACK_V1(ID,
-                IIF(STARTED > 0 AND BEREFT = 0 AND (HELD = 1 OR (SUSPECT = 2 AND ACCUSED = 1)), 1, 0), CRASH_LIMIT, WHY);
+                IIF(STARTED > 0 AND BEREFT = 0 AND (HELD = 1 OR (SUSPECT = 2 AND ACCUSED = 1)), 1, 0), CRASH_LIMIT, WHY)
+                RETURNING_VALUES FAILED;
+            IF (FAILED = 1) THEN
+                FAILED_ID = ID;
             RELEASED = RELEASED + 1;
         END
         IF (RELEASED = HELD) THEN
@@ -229,13 +239,14 @@ RETURNS (RELEASED INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE ID BIGINT;
+    DECLARE FAILED SMALLINT;
 BEGIN
     RELEASED = 0;
     FOR SELECT T.ID FROM QUEUE_TASK T
         WHERE T.STATE = 2 AND (T.WORKER_ID IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_WORKER W WHERE W.ID = T.WORKER_ID))
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
     BEGIN
-        EXECUTE PROCEDURE QUEUE_TAKE_BACK_V1(ID, 0, 0, '');
+        EXECUTE PROCEDURE QUEUE_TAKE_BACK_V1(ID, 0, 0, '') RETURNING_VALUES FAILED;  -- none, without a charge
         RELEASED = RELEASED + 1;
         IF (RELEASED >= MOST) THEN
             LEAVE;

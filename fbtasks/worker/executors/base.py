@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fbtasks.call import Claim, Finished, Outcome
+from fbtasks.call import Claim, Failed, Finished, Outcome
 from fbtasks.store.files import FileIdentity
 
 
@@ -40,6 +40,24 @@ class Executor(Protocol):
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task*, if it runs here, and gives it *outcome*, where that is possible."""
+
+    def settle(self, claim: Claim, failed: Failed | None) -> bool:
+        """To be told what became of a claim that ended as failed: that this is recorded, or (None) that it is not.
+
+        Tells whether its on_failure hooks are called here by that. Else it is :meth:`call_hooks` that has them called.
+        """
+
+    def call_hooks(self, claim: Claim, failed: Failed) -> bool:
+        """Has the on_failure hooks of a task called that is recorded as failed; False when it cannot now.
+
+        They take a place as a task does, and are called once: who dies meanwhile has called them.
+        """
+
+    def hooks(self) -> int:
+        """How many calls of hooks are going on."""
+
+    def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
+        """Calls of hooks that were taken, have not begun, and can be made by others."""
 
     def filenos(self) -> list[int]:
         """File descriptors that become readable when something has ended."""

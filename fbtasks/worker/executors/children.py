@@ -7,18 +7,20 @@ suspicion of having killed its process gets a process of its own for that one ru
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Crashed, Finished, Outcome, Released
+from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.store.files import FileIdentity
-from fbtasks.worker.channel import Ended
+from fbtasks.worker.channel import HOOK, SKIP, Ended
 from fbtasks.worker.executors.process import Child, Run
-from fbtasks.worker.limits import Limits
+from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.processes import CannotStart
 
 logger = logging.getLogger(__name__)
@@ -79,6 +81,11 @@ class ChildExecutor:
         """Children of one suspect each, and those that are to end when what runs in them has ended."""
         self._ended: list[Recorded] = []
         self._returned: list[Claim] = []
+        self._returned_hooks: list[tuple[Claim, Failed]] = []
+        self._numbers = count(-1, -1)
+        """For runs of hooks."""
+        self._waiting: dict[tuple[int, int], tuple[Child, Run]] = {}
+        """Who waits to be told whether the hooks of a claim that it has failed are to be called."""
         self._average = 1.0
         self._was_ready = False
         self._failures = 0
@@ -130,7 +137,10 @@ class ChildExecutor:
     def busy(self) -> list[Claim]:
         """The claims in the children, without those that were stopped and whose outcome has been given."""
         return [
-            run.claim for child in self._all() for run in child.running.values() if child.one or run.outcome is None
+            run.claim
+            for child in self._all()
+            for run in child.running.values()
+            if run.failed is None and (child.one or run.outcome is None)
         ]
 
     def submit(self, claim: Claim) -> bool:
@@ -150,16 +160,13 @@ class ChildExecutor:
         if claim.suspect and child.running:
             return False
         child.suspect = bool(claim.suspect)
+        return self._send(child, run)
+
+    def _send(self, child: Child, run: Run) -> bool:
         try:
             return child.submit(run)
         except OSError as error:
-            logger.error(
-                "Task %d (%s) could not be sent to a child process: %s. Trying again in %g s.",
-                claim.id,
-                claim.name,
-                error,
-                _PAUSE,
-            )
+            logger.error("%s could not be sent to a child process: %s. Trying again in %g s.", run, error, _PAUSE)
             self._submit_at = clock.monotonic() + _PAUSE
             return False
 
@@ -171,8 +178,40 @@ class ChildExecutor:
     def take_all_back(self) -> list[Claim]:
         """All claims that were submitted and have not begun."""
         for child in self._all():
-            self._returned += child.take_back()
+            self._take_back(child)
         return self.take_back()
+
+    def settle(self, claim: Claim, failed: Failed | None) -> bool:
+        """Tells the child that has failed the claim, and waits with it."""
+        child, run = self._waiting.pop((claim.id, claim.claim_id), (None, None))
+        if child is None or run is None or run.place is None or run.number not in child.running:
+            return False
+        place, run.place = run.place, None
+        if failed is None:
+            del child.running[run.number]
+            child.tell(SKIP, place)
+            return False
+        run.failed = failed
+        run.begin(clock.monotonic())
+        child.tell(HOOK, place, run.number)
+        return True
+
+    def call_hooks(self, claim: Claim, failed: Failed) -> bool:
+        """Sends them to the child with the most room."""
+        if self.free() <= 0:
+            return False
+        run = Run(claim, clock.monotonic(), hard=HOOKS, number=next(self._numbers), failed=failed)
+        return self._send(max(self._children, key=self._room), run)
+
+    def hooks(self) -> int:
+        """Those that are not stopped."""
+        runs = [run for child in self._all() for run in child.running.values()]
+        return sum(run.failed is not None and run.outcome is None for run in runs)
+
+    def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
+        """Those that were sent to a child and have not begun."""
+        returned, self._returned_hooks = self._returned_hooks, []
+        return returned
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task* and gives it *outcome*."""
@@ -180,7 +219,7 @@ class ChildExecutor:
             run = child.running.get(task)
             if run is None or run.outcome is not None:
                 continue
-            self._returned += child.take_back()
+            self._take_back(child)
             if task in child.running:
                 if self._still_runs(child, run):
                     self._stop(child, run, outcome)
@@ -243,6 +282,16 @@ class ChildExecutor:
         self._ended = []
         return done
 
+    def _take_back(self, child: Child) -> None:
+        self._return(child.take_back())
+
+    def _return(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            if run.failed is None:
+                self._returned.append(run.claim)
+            else:
+                self._returned_hooks.append((run.claim, run.failed))
+
     # One child
 
     def _all(self) -> list[Child]:
@@ -261,18 +310,30 @@ class ChildExecutor:
     def _still_runs(self, child: Child, run: Run) -> bool:
         """Whether the child has not said by now that it has ended."""
         self._hear(child)
-        return child.running.get(run.claim.id) is run
+        return child.running.get(run.number) is run
 
     def _take(self, child: Child, ended: Ended) -> None:
         run = child.running.pop(ended.task, None)
-        if run is None:
+        if run is None or run.failed is not None:
             return
+        if ended.place is not None:
+            self._let_wait(child, run, ended.outcome, ended.place)
         if run.outcome is None:
             self._average += 0.1 * (ended.elapsed - self._average)
             self._ended.append((Finished(run.claim, ended.outcome, ended.elapsed), ended.recorded))
         elif child.one:  # stopped, and now out of its transaction
             self._ended.append((Finished(run.claim, run.outcome, run.elapsed), ended.recorded))
             child.spent = True
+
+    def _let_wait(self, child: Child, run: Run, outcome: Outcome, place: int) -> None:
+        """Notes that a child waits with a task that it has failed, unless that does not count any more."""
+        if run.outcome is not None or not isinstance(outcome, Failed):
+            child.tell(SKIP, place)
+            return
+        now, number = clock.monotonic(), next(self._numbers)
+        hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, place=place)
+        child.running[number] = hooks
+        self._waiting[run.claim.id, run.claim.claim_id] = child, hooks
 
     def _has_waiting(self, child: Child) -> bool:
         return child.ready and not child.stuck and len(child.running) > child.places
@@ -284,7 +345,7 @@ class ChildExecutor:
             patience = max(_PATIENCE, 2 * self._average)
             if len(begun) == child.places and now - max(begun) > patience:
                 child.stuck = True
-                self._returned += child.take_back()
+                self._take_back(child)
 
     def _retire_used_up(self, child: Child) -> None:
         """Replaces a child that has served its time, or that runs nothing that counts any more."""
@@ -305,13 +366,16 @@ class ChildExecutor:
         What it has not said the end of keeps the outcome that it was stopped for. The rest has crashed if it had begun,
         or is given back if the child did not die of itself but is *killed*.
         """
-        self._returned += child.take_back()
+        self._take_back(child)
         child.kill(0.0 if child.running else patience)
         self._hear(child)
         how = child.process.how_it_ended()
         begun = child.board.running()
         left = [task for task in child.running if task in begun]  # also what was stopped and goes on
         for task, run in child.running.items():
+            if run.failed is not None:
+                self._end_hooks(run, task in begun, how, killed=killed)
+                continue
             run.since = begun.get(task, run.since)
             if run.outcome is not None:
                 if not child.one:  # it was said when it was stopped
@@ -331,6 +395,15 @@ class ChildExecutor:
         self._forget(child)
         if failed:
             self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
+
+    def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
+        """What becomes of hooks whose child has ended: once they have begun, they are not called again."""
+        if not begun and run.place is None:
+            self._return([run])
+        elif begun and run.outcome is None and killed:
+            logger.warning("%s is stopped, and is not called again.", run)
+        elif begun and run.outcome is None:
+            logger.error("%s ended with its process, %s; it is not called again.", run, how)
 
     def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
         return Crashed(_why(how, others), charged and others == 0, self._crash_limit)
@@ -372,29 +445,37 @@ class ChildExecutor:
     def _enforce(self, now: float) -> None:
         for child in self._all():
             for run in list(child.running.values()):
-                if run.claim.id not in child.running:  # it has ended meanwhile, perhaps with its child
+                if run.number not in child.running:  # it has ended meanwhile, perhaps with its child
                     continue
                 if run.kill_at is not None:
                     if now >= run.kill_at and self._still_runs(child, run):
                         self._lose_patience(child, run)
                 elif run.hard_at is not None and now >= run.hard_at and run.outcome is None:
                     if self._still_runs(child, run):
-                        logger.error("Task %d (%s) is stopped at its time_limit.", run.claim.id, run.claim.name)
-                        self._stop(child, run, self._limits.exceeded(run.claim))
+                        self._stop_late(child, run)
                 elif run.soft_at is not None and now >= run.soft_at:
                     run.soft_at = None
-                    child.interrupt(run.claim.id, SOFT)
+                    child.interrupt(run, SOFT)
+
+    def _stop_late(self, child: Child, run: Run) -> None:
+        if run.failed is not None:
+            logger.error("%s is stopped: it has taken %g s.", run, HOOKS)
+            self._stop(child, run, Released())
+        else:
+            logger.error("%s is stopped at its time_limit.", run)
+            self._stop(child, run, self._limits.exceeded(run.claim))
 
     def _stop(self, child: Child, run: Run, outcome: Outcome) -> None:
         now = clock.monotonic()
         if not child.one:
             run.outcome = outcome
-            self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
-            child.interrupt(run.claim.id, STOP)
+            if run.failed is None:
+                self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+            child.interrupt(run, STOP)
             run.kill_at = now + _UNWIND
-        elif self._limits.is_transactional(run.claim) and child.ready:
+        elif run.failed is None and self._limits.is_transactional(run.claim) and child.ready:
             run.outcome = outcome
-            child.interrupt(run.claim.id, STOP)  # its rows are free when it has rolled back
+            child.interrupt(run, STOP)  # its rows are free when it has rolled back
             run.kill_at = now + _ROLLBACK
         else:
             child.kill()
@@ -407,15 +488,11 @@ class ChildExecutor:
         if child.one:
             self._end(child, killed=True)
             return
-        logger.warning(
-            "Task %d (%s) does not stop; its process is killed when the other tasks in it have ended.",
-            run.claim.id,
-            run.claim.name,
-        )
+        logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
         if child in self._children:
             self._children.remove(child)
             self._apart.append(child)
-            self._returned += child.take_back()
+            self._take_back(child)
 
 
 class Shortage:

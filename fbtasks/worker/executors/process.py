@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fbtasks import clock
-from fbtasks.call import Claim, Outcome
+from fbtasks.call import Claim, Failed, Outcome
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import (
@@ -20,10 +20,11 @@ from fbtasks.worker.channel import (
     Ended,
     Full,
     Hearing,
-    interruption,
+    HookCall,
     send_task,
     task_sockets,
     unread_tasks,
+    word,
 )
 from fbtasks.worker.processes import Process, starting
 
@@ -34,7 +35,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 @dataclass(slots=True)
 class Run:
-    """One claim in a child. Times are monotonic, limits in seconds."""
+    """One claim in a child, or the on_failure hooks of one. Times are monotonic, limits in seconds."""
 
     claim: Claim
     since: float
@@ -46,6 +47,20 @@ class Run:
     """When patience with a task that was told to stop ends."""
     outcome: Outcome | None = None
     """What it was stopped for; whatever the child says of it no longer counts."""
+    number: int = 0
+    """What worker and child call it: the id of its task, or a number below 0 for hooks."""
+    failed: Failed | None = None
+    """Of hooks: what their task has failed with."""
+    place: int | None = None
+    """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
+
+    def __post_init__(self) -> None:
+        self.number = self.number or self.claim.id
+
+    def __str__(self) -> str:
+        if self.failed is None:
+            return f"Task {self.claim.id} ({self.claim.name})"
+        return f"The on_failure hook of task {self.claim.id} ({self.claim.name})"
 
     def begin(self, since: float) -> None:
         """Its time runs from now on."""
@@ -94,7 +109,7 @@ class Child:
         """Why it cannot become ready, as the child says."""
         self._hearing = Hearing(self._socket)
         self._unsaid = b""
-        """Interruptions that the child has no room for, since it does not read: it may hold its interpreter."""
+        """What the child has no room for, since it does not read: it may hold its interpreter."""
 
     def submit(self, run: Run) -> bool:
         """Sends a claim; False when it takes no more. One that has just died is found out by the next :meth:`read`.
@@ -102,32 +117,36 @@ class Child:
         Raises :class:`OSError` when the claim cannot be sent to any child now.
         """
         try:
-            send_task(self._tasks, Assignment(run.claim, run.soft is not None or run.hard is not None))
+            hooks = None if run.failed is None else HookCall(run.number, run.failed)
+            send_task(self._tasks, Assignment(run.claim, run.soft is not None or run.hard is not None, hooks))
         except Full:
             self.stuck = True
             return False
         except (BrokenPipeError, ConnectionResetError):
             pass
-        self.running[run.claim.id] = run
+        self.running[run.number] = run
         self.served += 1
         return True
 
-    def take_back(self) -> list[Claim]:
+    def take_back(self) -> list[Run]:
         """What was sent and not taken."""
-        claims = list(unread_tasks(self._taken))
-        for claim in claims:
-            self.running.pop(claim.id, None)
-        self.served -= len(claims)
-        return claims
+        numbers = list(unread_tasks(self._taken))
+        self.served -= len(numbers)
+        return [self.running.pop(number) for number in numbers if number in self.running]
 
-    def interrupt(self, task: int, kind: str) -> None:
-        """Has an exception raised inside *task*."""
+    def interrupt(self, run: Run, kind: str) -> None:
+        """Has an exception raised inside *run*."""
         if self.one:
-            self.board.aim(kind, task)
+            self.board.aim(kind, run.number)
             self.process.signal(_SIGNALS[kind])
         else:
-            self._unsaid += interruption(kind, task)
+            self._unsaid += word(kind, run.number)
             self.speak()
+
+    def tell(self, kind: str, place: int, number: int = 0) -> None:
+        """Says what a place that waits with a failed task is to do."""
+        self._unsaid += word(kind, place, number)
+        self.speak()
 
     def speak(self) -> None:
         """Says, without ever waiting, what the child had no room for."""

@@ -7,11 +7,11 @@ import threading
 from dataclasses import replace
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Finished, Outcome, Released, Succeeded
+from fbtasks.call import Claim, Failed, Finished, Outcome, Released, Succeeded
 from fbtasks.interrupts import AlarmInterrupts
-from fbtasks.runner import Runner, TransactionalRunner
+from fbtasks.runner import Failure, Runner, TransactionalRunner
 from fbtasks.store.files import FileIdentity
-from fbtasks.worker.limits import Limits
+from fbtasks.worker.limits import HOOKS, Limits
 
 
 class SoloExecutor:
@@ -20,13 +20,15 @@ class SoloExecutor:
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
         self._limits = Limits(app)
-        self._runner = Runner(app, interrupts=self._alarm)
+        self._runner = Runner(app, interrupts=self._alarm, defer=True)
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[tuple[Finished, bool]] = []
         self._halted = False
         self.running: Claim | None = None
         """What runs at this moment, for other threads."""
+        self._failures: dict[tuple[int, int], Failure] = {}
+        """Of tasks that have failed, and whose outcome is not known to be recorded."""
 
     def heed_halt(self) -> None:
         """Makes :meth:`halt` possible. For the main thread, in which the tasks run."""
@@ -80,7 +82,35 @@ class SoloExecutor:
         if self._halted and not isinstance(finished.outcome, Succeeded):  # whatever it made of being stopped
             finished = replace(finished, outcome=Released())
         self._done.append((finished, recorded))
+        failure = self._runner.take_failure(finished)
+        if failure is not None:
+            self._failures[claim.id, claim.claim_id] = failure
         return True
+
+    def settle(self, claim: Claim, failed: Failed | None) -> bool:
+        """Calls the hooks of a task that failed here."""
+        failure = self._failures.pop((claim.id, claim.claim_id), None)
+        if failure is None or failed is None:
+            return False
+        self._call(failure)
+        return True
+
+    def call_hooks(self, claim: Claim, failed: Failed) -> bool:
+        """Calls the hooks of any other."""
+        self._call(self._runner.failure_of(claim, failed))
+        return True
+
+    def _call(self, failure: Failure) -> None:
+        self._alarm.limits = (None, HOOKS)
+        self._runner.call_failure_hooks(failure)
+
+    def hooks(self) -> int:
+        """None is ever going on between two calls."""
+        return 0
+
+    def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
+        """None: whatever is called is called at once."""
+        return []
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Nothing ever runs when this is asked."""

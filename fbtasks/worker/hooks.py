@@ -1,0 +1,75 @@
+"""Calls of on_failure hooks: of every task that is recorded as failed, wherever that was decided, once."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+
+from fbtasks.app import FBTasks
+from fbtasks.call import Claim, Crashed, Failed
+from fbtasks.runner import failure_hooks
+from fbtasks.store import results, tasks
+from fbtasks.store.session import Session
+from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.outcomes import Settled
+
+logger = logging.getLogger("fbtasks.worker")
+
+
+class FailureHooks:
+    """What is to be called, until the executor takes it. Used by one thread."""
+
+    def __init__(self, app: FBTasks, executor: Executor) -> None:
+        self._app = app
+        self._executor = executor
+        self._failed: list[int] = []
+        """Tasks that were failed in the database, or may have been: what it says of them is to be read."""
+        self._calls: deque[tuple[Claim, Failed]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __bool__(self) -> bool:
+        return bool(self._calls or self._failed)
+
+    def settle(self, settled: Iterable[Settled]) -> None:
+        """Takes note of what has been recorded."""
+        for claim, outcome, recorded in settled:
+            failed = outcome if recorded and isinstance(outcome, Failed) else None
+            if self._executor.settle(claim, failed) or not recorded or not failure_hooks(self._app, claim.name):
+                continue
+            if failed is not None:
+                self._calls.append((claim, failed))
+            elif isinstance(outcome, Crashed) and outcome.charged and claim.crash_count + 1 >= outcome.limit:
+                self._failed.append(claim.id)
+
+    def look_up(self, failed: Iterable[int]) -> None:
+        """Takes note of tasks that were failed in the database."""
+        self._failed += failed
+
+    def call(self, session: Session) -> None:
+        """Hands out as many calls as the executor takes."""
+        if self._failed:
+            self._calls += [each for each in self._read(session) if failure_hooks(self._app, each[0].name)]
+            self._failed.clear()
+        self._calls.extendleft(self._executor.take_hooks_back())
+        while self._calls:
+            claim, failed = self._calls[0]
+            if claim.payload is None:
+                with session.transaction() as transaction:
+                    claim = claim._replace(payload=tasks.payload(transaction, claim.id) or b"")
+                self._calls[0] = claim, failed
+            if not self._executor.call_hooks(claim, failed):
+                return
+            self._calls.popleft()
+
+    def _read(self, session: Session) -> list[tuple[Claim, Failed]]:
+        hooks = self._app.on_failure or any(task.options.on_failure for task in self._app.tasks.values())
+        return results.failures(session, self._failed) if hooks else []
+
+    def drop(self) -> None:
+        """The worker ends: says what is not called any more."""
+        left = len(self._calls) + len(self._failed)
+        if left:
+            logger.warning("The on_failure hooks of %d failed tasks are not called: the worker ends.", left)
