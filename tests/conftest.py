@@ -21,6 +21,10 @@ from fbtasks.store.session import Session
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
+# Hundreds of processes are started, and each would compile all modules that have changed.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 def pytest_collection_modifyitems(items):
     for item in items:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from fbtasks.call import Claim
 from fbtasks.interrupts import SOFT
 from fbtasks.maintenance import hosts
-from fbtasks.worker.executors.process import Child
+from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.processes import Process
 
 pytestmark = pytest.mark.acceptance
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+CLAIM = Claim(1, 1)
 
 
 def another(pid):
@@ -34,7 +36,7 @@ def test_a_child_that_was_reaped_is_not_taken_for_whoever_has_its_number_now(wai
     assert child.process.wait(30)
     stranger = wait_for(lambda: another(child.process.pid))
     try:
-        child.interrupt(1, SOFT)
+        child.interrupt(Run(CLAIM, 0.0), SOFT)
         child.close()
         with pytest.raises(subprocess.TimeoutExpired):
             stranger.wait(0.2)

@@ -58,7 +58,7 @@ def test_a_claim_cancels_no_more_than_a_batch_of_expired_tasks(app, session, noo
 
 def test_live_tasks_behind_many_expired_ones_run_at_once(app, noop, monkeypatch):
     """By claims alone: each says that there is more, and so the next one comes at once."""
-    monkeypatch.setattr(Housekeeping, "turn", lambda self, session: PAUSE)
+    monkeypatch.setattr(Housekeeping, "turn", lambda self, session, give_up: PAUSE)
     expire(app, 2_000)
     live = [noop.delay() for _ in range(3)]
     drain(app)
