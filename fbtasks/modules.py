@@ -21,6 +21,7 @@ def import_named(name: str, where: str) -> ModuleType:
             ) from error
         raise ConfigurationError(f"the module {name!r} does not import: {error}. It is named in {where}.") from error
     except Exception as error:
+        said = str(error).rstrip(".")
         raise ConfigurationError(
-            f"the module {name!r} does not import: {type(error).__name__}: {error}. Try: python -c 'import {name}'"
+            f"the module {name!r} does not import: {type(error).__name__}: {said}. Try: python -c 'import {name}'"
         ) from error
