@@ -6,16 +6,18 @@ it is CPython's ``PyThreadState_SetAsyncExc``, which takes effect when the threa
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fbtasks.errors import SoftTimeLimitExceeded, TimeLimitExceeded
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Task
 
 T = TypeVar("T")
 SOFT: Final = "soft"
@@ -62,7 +64,7 @@ class ThreadInterrupts(NoInterrupts):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
-        self._jobs: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = {}
+        self._jobs: dict[int, tuple[AbstractEventLoop, Task[Any]]] = {}
         self._reasons: dict[int, str] = {}
 
     @contextmanager
@@ -80,9 +82,11 @@ class ThreadInterrupts(NoInterrupts):
 
     async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:
         """What *coroutine*, which runs *task*, returns; meanwhile it may be cancelled."""
-        job = asyncio.current_task()
+        from asyncio import current_task, get_running_loop
+
+        job = current_task()
         assert job is not None
-        self._jobs[task] = asyncio.get_running_loop(), job
+        self._jobs[task] = get_running_loop(), job
         try:
             return await coroutine
         finally:
@@ -103,7 +107,11 @@ class ThreadInterrupts(NoInterrupts):
     def meant(self, task: int, error: BaseException) -> BaseException:
         """The interruption that a cancellation stands for."""
         kind = self._reasons.pop(task, None)
-        if kind is None or not isinstance(error, asyncio.CancelledError):
+        if kind is None:
+            return error
+        from asyncio import CancelledError
+
+        if not isinstance(error, CancelledError):
             return error
         meant = SoftTimeLimitExceeded() if kind == SOFT else TaskStopped()
         return meant.with_traceback(error.__traceback__)

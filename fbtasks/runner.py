@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +96,8 @@ class Runner:
             try:
                 with self._interrupts.window(claim.id):
                     value = prepared.call()
-                    if asyncio.iscoroutine(value):
-                        value = asyncio.run(self._interrupts.watched(claim.id, value))
+                    if isinstance(value, Coroutine):
+                        value = _run(self._interrupts.watched(claim.id, value))
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 if raised is not None:
                     raised.append(error)
@@ -109,6 +108,8 @@ class Runner:
 
     async def run_async(self, claim: Claim) -> Finished:
         """The same inside a running event loop; a plain function goes to a thread."""
+        from asyncio import to_thread
+
         started = clock.monotonic()
         prepared = self.prepare(claim, None)
         if not isinstance(prepared, Prepared):
@@ -118,7 +119,7 @@ class Runner:
                 if prepared.task.is_async:
                     value = await self._interrupts.watched(claim.id, prepared.call())
                 else:
-                    value = await asyncio.to_thread(self._call_in_thread, prepared)
+                    value = await to_thread(self._call_in_thread, prepared)
             except BaseException as error:  # noqa: BLE001
                 outcome = self.raised(prepared, error)
             else:
@@ -265,6 +266,13 @@ class Runner:
                         hook(failure.request, failure.error)
                 except (Exception, SystemExit):
                     logger.exception("The on_failure hook of %s raised; the outcome stands.", failure.request.task)
+
+
+def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What *coroutine* returns in an event loop of its own. Programs without a coroutine do not pay for asyncio."""
+    from asyncio import run
+
+    return run(coroutine)
 
 
 def _retry(prepared: Prepared, delay: float, error: BaseException) -> Retry:

@@ -21,9 +21,7 @@ or enabled in kombu, whose registry belongs to the host program.
 
 from __future__ import annotations
 
-import asyncio
 import builtins
-import concurrent.futures
 import contextlib
 import hmac
 import json
@@ -38,11 +36,6 @@ from decimal import Decimal
 from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
-
-import cloudpickle
-from kombu import serialization
-from kombu.exceptions import SerializerNotInstalled
-from kombu.utils import json as kombu_json
 
 from fbtasks import checks
 from fbtasks.errors import (
@@ -59,19 +52,15 @@ PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"
 MAX_DEPTH: Final = 200
 """Levels of lists and dicts that a JSON payload may have: far from the recursion limit of any reader."""
 
-_DECODER: Final = json.JSONDecoder(object_hook=kombu_json.object_hook)
-_ENCODER: Final = kombu_json.JSONEncoder(separators=(",", ":"))
-"""What kombu's ``loads`` and ``dumps`` make anew for each payload, at several times the cost of a small one."""
 _HARMLESS_WHEN_EMPTY: Final = (list, dict, type(None))
-_UNSIGNED_PICKLE: Final = "application/x-python-serialize"
 _SIGNATURE_SIZE: Final = 32
 _TYPE_MARK: Final = {"__type__", "__value__"}
 _MARKED: Final = (bytes, date, Decimal, UUID)
 _OR_PICKLE: Final = "or use serializer='cloudpickle' with a signing_key."
 _CUT: Final = " ... "
 _MACHINERY: Final = tuple(
-    os.path.dirname(os.path.abspath(file)) + os.sep
-    for file in (__file__, asyncio.__file__, concurrent.futures.__file__)
+    os.path.join(os.path.dirname(os.path.abspath(file)), folder)
+    for file, folder in ((__file__, ""), (os.__file__, "asyncio" + os.sep), (os.__file__, "concurrent" + os.sep))
 )
 
 
@@ -158,7 +147,8 @@ class Serializer:
         return self._types[name]
 
     def _resolve(self, name: str) -> str:
-        registry = serialization.registry
+        if name in ("json", JSON_TYPE):
+            return JSON_TYPE
         if name in ("cloudpickle", PICKLE_TYPE):
             if self._key is None:
                 raise ConfigurationError(
@@ -166,23 +156,9 @@ class Serializer:
                     "secret bytes in every process that enqueues or works."
                 )
             return PICKLE_TYPE
-        content_type = str(name if name in registry.type_to_name else registry.name_to_type.get(name, ""))
-        if content_type == _UNSIGNED_PICKLE:
-            raise ConfigurationError(
-                f"serializer {name!r} would let whoever can write to the database run code here. "
-                "Use 'cloudpickle' with a signing_key."
-            )
-        if not content_type:
-            known = {"cloudpickle"} | {n for n, t in registry.name_to_type.items() if t != _UNSIGNED_PICKLE}
-            raise ConfigurationError(f"unknown serializer {name!r}. Known: {', '.join(sorted(known))}.")
-        try:
-            with contextlib.suppress(serialization.EncodeError):  # it is there, and only dislikes None
-                serialization.dumps(None, serializer=registry.type_to_name[content_type])
-        except SerializerNotInstalled as error:
-            raise ConfigurationError(
-                f"serializer {name!r} cannot be used here: {error}. Install its library, or use 'json'."
-            ) from error
-        return content_type
+        from fbtasks import formats
+
+        return formats.content_type_of(name, "cloudpickle")
 
     def _dump(self, values: list[Any], places: tuple[str, ...], task: str, serializer: str | None) -> Payload:
         """The payload of a call, ``[args, kwargs]``, or of a result, the one value."""
@@ -205,28 +181,28 @@ class Serializer:
         return Payload(content_type, data)
 
     def _encode(self, body: Any, content_type: str) -> bytes:
-        if content_type == PICKLE_TYPE:
-            pickled: bytes = cloudpickle.dumps(body)
-            return self._sign(pickled) + pickled
+        from fbtasks import formats
+
         if content_type == JSON_TYPE:
-            text: str = _ENCODER.encode(body)
-            return text.encode()
-        data = serialization.dumps(body, serializer=serialization.registry.type_to_name[content_type])[2]
-        return data.encode("utf-8") if isinstance(data, str) else bytes(data)
+            return formats.dump_json(body)
+        if content_type == PICKLE_TYPE:
+            pickled = formats.dump_pickle(body)
+            return self._sign(pickled) + pickled
+        return formats.dump(body, content_type)
 
     def _load(self, payload: Payload) -> Any:
         if payload.content_type not in self._accepted:
             raise ContentDisallowed(self._disallowed(payload.content_type))
         if not payload.data:
             raise SerializationError(f"the payload is empty, which is not {payload.content_type}.")
+        from fbtasks import formats
+
         try:
             if payload.content_type == JSON_TYPE:
-                return _DECODER.decode(payload.data.decode())
+                return formats.load_json(payload.data)
             if payload.content_type == PICKLE_TYPE:
                 return self._unpickle(payload.data)
-            # accept= overrides what the host program disabled in kombu: the app's own list decides here.
-            accept = {payload.content_type}
-            return serialization.loads(payload.data, payload.content_type, "utf-8", accept=accept)
+            return formats.load(payload.data, payload.content_type)
         except FBTasksError:
             raise
         except Exception as error:
@@ -236,7 +212,9 @@ class Serializer:
 
     def _disallowed(self, content_type: str) -> str:
         accepted = ", ".join(sorted(self._accepted.values())) or "nothing"
-        if content_type == _UNSIGNED_PICKLE:
+        from fbtasks import formats
+
+        if content_type == formats.UNSIGNED_PICKLE:
             remedy = "Pickle is never read, for it can run anything; serializer='cloudpickle' signs it."
         else:
             remedy = "If you trust whoever writes such payloads, add its serializer to accept_content."
@@ -252,7 +230,9 @@ class Serializer:
                 "the payload's signature does not hold: it was written with another signing_key, or changed "
                 "since. Nothing of it was unpickled; set one signing_key wherever tasks are enqueued and run."
             )
-        return cloudpickle.loads(body)
+        from fbtasks import formats
+
+        return formats.load_pickle(body)
 
 
 def _what(task: str, places: Iterable[str]) -> str:
@@ -342,8 +322,10 @@ def _check_text(text: str, what: str) -> None:
 
 
 def _check_object(value: object) -> None:
+    from fbtasks import formats
+
     try:
-        kombu_json.dumps(value, allow_nan=False)  # kombu may know the type, or the type itself its JSON
+        formats.dump_strict_json(value)  # kombu may know the type, or the type itself its JSON
     except Exception as error:
         kind = _name_of(type(value)).removeprefix("builtins.")
         article = "an" if kind[0] in "aeiouAEIOU" else "a"
@@ -475,12 +457,13 @@ def _from_the_task(error: BaseException) -> TracebackType | None:
 
 def _args_payload(error: BaseException) -> bytes | None:
     """What the class of *error* is to be called with, as pickle would call it, in JSON."""
+    from fbtasks import formats
+
     try:
         reduced = error.__reduce__()  # OSError has its file name only here, not in args
         args = list(reduced[1] if reduced[0] is type(error) and isinstance(reduced[1], tuple) else error.args)
         check_json(args, "the exception")
-        text: str = serialization.dumps(args, serializer="json")[2]
-        return text.encode("ascii")
+        return formats.dump_json(args)
     except Exception:  # noqa: BLE001  # then it travels without
         return None
 
@@ -490,8 +473,10 @@ def _construct(remote: RemoteError) -> Exception | None:
     payload = remote.args_payload or _own_arguments(remote)
     if kind is None or not payload:
         return None
+    from fbtasks import formats
+
     try:
-        args = serialization.loads(payload, JSON_TYPE, "utf-8", accept={JSON_TYPE})
+        args = formats.load_json(payload)
         if not isinstance(args, list):
             return None
         made = kind(*args)

@@ -1,8 +1,3 @@
-"""The version of fbtasks."""
+"""The version of fbtasks. The package that is built has this one."""
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    VERSION = version("fbtasks")
-except PackageNotFoundError:  # run from a checkout that is not installed
-    VERSION = "0"
+VERSION = "0.1.0"

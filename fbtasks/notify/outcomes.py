@@ -6,7 +6,6 @@ statement, and wakes those whose task ended. Nothing of the database is asked in
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import threading
@@ -15,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fbtasks import clock
 from fbtasks.call import Stored
@@ -25,6 +24,9 @@ from fbtasks.store import engine, results
 from fbtasks.store.database import Database
 from fbtasks.store.session import Session
 from fbtasks.threads import Background
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
 
 GRACE: Final = 5.0
 """Seconds that a wait goes on for an id the database does not know: its transaction may still commit."""
@@ -107,10 +109,10 @@ def look(waits: Collection[Wait], session: Session) -> None:
 class _Awaited:
     """A coroutine's wait, and when it is to be looked for."""
 
-    def __init__(self, wait: Wait) -> None:
+    def __init__(self, wait: Wait, loop: AbstractEventLoop) -> None:
         self.wait = wait
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self.loop.create_future()
+        self.loop = loop
+        self.future: Future[None] = loop.create_future()
         self.once = False
         """Whether one look is all that it has time for."""
         self.error: Exception | None = None
@@ -156,7 +158,9 @@ class OutcomeReader:
 
     async def until_over(self, wait: Wait, timeout: float | None) -> None:
         """Waits until *wait* is over, or for *timeout* seconds. Raises what keeps the database from answering."""
-        awaited = _Awaited(wait)
+        from asyncio import get_running_loop  # which there is then; programs without one do not pay for it
+
+        awaited = _Awaited(wait, get_running_loop())
         timer = None
         if timeout is not None and timeout > 0:
             timer = awaited.loop.call_later(timeout, awaited.end)
@@ -245,7 +249,7 @@ class OutcomeReader:
             atexit.register(self.close)
 
     def _end(self, over: Iterable[_Awaited]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
+        loops: dict[AbstractEventLoop, list[_Awaited]] = {}
         for awaited in over:
             loops.setdefault(awaited.loop, []).append(awaited)
         with self._lock:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from queue import SimpleQueue
 
 from fbtasks import clock
@@ -320,6 +321,7 @@ def main(arguments: list[str]) -> int:
         app = import_app(app_path)
         app.database.keep_file(lambda: link.board.database_file)
         app.load()
+        import_module("fbtasks.formats")  # now, and not when the first task is to run
         set_up(LogOptions.of(log))
     except FBTasksError as error:
         link.say(str(error))

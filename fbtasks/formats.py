@@ -1,0 +1,89 @@
+"""What the serialisation libraries do: kombu's registry and its JSON, and cloudpickle.
+
+Importing these takes as long as all else of fbtasks together. So they are imported with the first payload that is
+written or read: a command that only looks, and a worker, whose children run the tasks, do without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any, Final
+
+import cloudpickle
+from kombu import serialization
+from kombu.exceptions import SerializerNotInstalled
+from kombu.utils import json as kombu_json
+
+from fbtasks.errors import ConfigurationError
+
+UNSIGNED_PICKLE: Final = "application/x-python-serialize"
+
+_DECODER: Final = json.JSONDecoder(object_hook=kombu_json.object_hook)
+_ENCODER: Final = kombu_json.JSONEncoder(separators=(",", ":"))
+"""What kombu's ``loads`` and ``dumps`` make anew for each payload, at several times the cost of a small one."""
+
+
+def dump_json(value: Any) -> bytes:
+    """*value* as JSON, with kombu's marks for the types that JSON does not have."""
+    text: str = _ENCODER.encode(value)
+    return text.encode()
+
+
+def load_json(data: bytes) -> Any:
+    """The value that :func:`dump_json` was given."""
+    return _DECODER.decode(data.decode())
+
+
+def dump_strict_json(value: Any) -> bytes:
+    """The same as :func:`dump_json`, but raises :class:`ValueError` for NaN and the infinities."""
+    text: str = kombu_json.dumps(value, allow_nan=False)
+    return text.encode()
+
+
+def dump_pickle(value: Any) -> bytes:
+    """*value* as cloudpickle writes it, functions and classes of ``__main__`` by value."""
+    data: bytes = cloudpickle.dumps(value)
+    return data
+
+
+def load_pickle(data: bytes) -> Any:
+    """The value of a pickle, which must come from who may run code here."""
+    return cloudpickle.loads(data)
+
+
+def dump(value: Any, content_type: str) -> bytes:
+    """*value* as kombu's serializer of *content_type* writes it."""
+    data = serialization.dumps(value, serializer=serialization.registry.type_to_name[content_type])[2]
+    return data.encode("utf-8") if isinstance(data, str) else bytes(data)
+
+
+def load(data: bytes, content_type: str) -> Any:
+    """The value that kombu's serializer of *content_type* reads, also where the host program disabled it in kombu."""
+    return serialization.loads(data, content_type, "utf-8", accept={content_type})
+
+
+def content_type_of(name: str, more: str) -> str:
+    """The content type of kombu's serializer *name*, which is a name or a content type.
+
+    Raises :class:`ConfigurationError`, which names those that there are and *more*, where there is none such, its
+    library is missing, or it is an unsigned pickle.
+    """
+    registry = serialization.registry
+    content_type = str(name if name in registry.type_to_name else registry.name_to_type.get(name, ""))
+    if content_type == UNSIGNED_PICKLE:
+        raise ConfigurationError(
+            f"serializer {name!r} would let whoever can write to the database run code here. "
+            "Use 'cloudpickle' with a signing_key."
+        )
+    if not content_type:
+        known = {more} | {n for n, t in registry.name_to_type.items() if t != UNSIGNED_PICKLE}
+        raise ConfigurationError(f"unknown serializer {name!r}. Known: {', '.join(sorted(known))}.")
+    try:
+        with contextlib.suppress(serialization.EncodeError):  # it is there, and only dislikes None
+            serialization.dumps(None, serializer=registry.type_to_name[content_type])
+    except SerializerNotInstalled as error:
+        raise ConfigurationError(
+            f"serializer {name!r} cannot be used here: {error}. Install its library, or use 'json'."
+        ) from error
+    return content_type
