@@ -84,6 +84,10 @@ class Watch:
         self._was_lost = False
         self._alive_at = self._asked
 
+    def held_up(self) -> None:
+        """Its heartbeat was answered, but another transaction holds its row: then it cannot be buried either."""
+        self._alive_at = self._asked
+
     @property
     def overdue(self) -> bool:
         """Whether this process has been silent for so long that it may have been taken for dead."""
