@@ -94,6 +94,13 @@ class Watch:
         return self._alive_at is not None and clock.monotonic() > self._alive_at + self._rhythm.lease / SHARE
 
     @property
+    def leisure(self) -> float:
+        """Seconds until the next heartbeat is due; 0.0 when it was before."""
+        if self._alive_at is None:
+            return 0.0
+        return max(0.0, self._alive_at + self._rhythm.heartbeat - clock.monotonic())
+
+    @property
     def total(self) -> tuple[float, float]:
         """Seconds between all its heartbeats so far, and how many of these were pauses."""
         return self._pauses.total

@@ -185,6 +185,8 @@ class Consumer:
                 if self._session is not None or self._reconnected():
                     try:
                         self._step()
+                        if self._away_since is not None:
+                            self._come_back(self._away_since)
                     except SchemaError:
                         raise
                     except DatabaseError as error:
@@ -543,7 +545,7 @@ class Consumer:
     def _lose(self, error: DatabaseError) -> None:
         """Gives the connection up. What runs goes on; what has ended is kept until it can be recorded."""
         self._away_since = self._away_since or clock.monotonic()
-        pause = self._backoff.next(overdue=self.membership.overdue)
+        pause = self._backoff.next(overdue=self.membership.overdue, leisure=self.membership.leisure)
         logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         if self._session is not None:
             self._session.close()
@@ -567,14 +569,16 @@ class Consumer:
         except DatabaseError as error:
             self._lose(error)
             return False
-        away = clock.monotonic() - (self._away_since or clock.monotonic())
-        logger.warning("The database is back after %.1f s.", away)
-        self._away_since = None
-        self._backoff.reset()
         self._hungry, self._next_due = True, 0.0
         if self._listener is not None:
             self._listener.pause()
         return True
+
+    def _come_back(self, away_since: float) -> None:
+        """Notes that work has succeeded. A connection alone shows little: of a disk that fails, one can still read."""
+        logger.warning("The database is back after %.1f s.", clock.monotonic() - away_since)
+        self._away_since = None
+        self._backoff.reset()
 
     def _settle(self) -> None:
         """Compares, by their tokens, what the database says this worker holds with what it does.

@@ -144,6 +144,11 @@ class Membership:
         """Whether so much time has passed since the last heartbeat that the worker may have been taken for dead."""
         return self._watch.overdue
 
+    @property
+    def leisure(self) -> float:
+        """Seconds for which the worker need not be heard of."""
+        return self._watch.leisure
+
     def filenos(self) -> list[int]:
         """Descriptors that become readable when a neighbour on this host dies."""
         return list(self._pidfds.values())
