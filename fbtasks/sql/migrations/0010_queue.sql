@@ -513,7 +513,8 @@ BEGIN
                 BEGIN
                     CLOSE AT_MOMENT;
                     AT_MARK = 0;
-                    MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
+                    IF (MOMENT < TIMESTAMP '9999-12-31 23:59:59.9999') THEN
+                        MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
                     OPEN LATER;
                     CONTINUE;
                 END
@@ -554,7 +555,7 @@ BEGIN
                         OR EXPIRE_TIME IS NOT NULL OR PAYLOAD IS NULL) THEN
                     ITEM = ITEM || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || SUSPECT || ';'
                         || COALESCE(MAX_TRIES, '') || ';'
-                        || COALESCE(CAST(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME) AS BIGINT), '') || ';'
+                        || COALESCE(CAST(FLOOR(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME)) AS BIGINT), '') || ';'
                         || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0);
                 ITEM = ITEM || ':' || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
