@@ -175,11 +175,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """An outcome that came too late: the task's claim is another one by now."""
+    """An outcome that was not recorded: mostly it came too late, and the task's claim is another one by now."""
 
     task: int
     stands: int
-    """The claim that the task has now; 0 when it has none or has ended."""
+    """The claim that the task has now; 0 when it has none or has ended.
+
+    For a transaction that waits also the outcome's own claim: another transaction holds the task's row.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,8 @@ class Pulse:
 
     alive: bool
     """False when the worker is no longer registered: it was taken for dead."""
+    renewed: bool
+    """False when its lease was not renewed, since it is not alive or another transaction holds its row."""
     silence: float
     """Seconds since the worker's heartbeat before this one, in the database's time."""
     schema_version: int

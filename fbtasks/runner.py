@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     from fbtasks.store.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
+
+HELD_MOST: Final = 5.0
+"""Seconds for which a transactional task whose row another transaction holds waits before its effects are undone."""
+HELD_FIRST: Final = 0.05
+HELD_LAST: Final = 0.5
+"""Seconds between its attempts: twice as many each time, up to the latter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,23 +381,47 @@ class TransactionalRunner:
                 self.close()  # this process may be killed next, and must not hold anything then
             return done, False
         try:
-            with turn.held():
-                stale = tasks.finish(transaction, self._worker_id(), self._slot, [done])
-                if stale:
-                    logger.warning(
-                        "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
-                        claim.id,
-                        claim.name,
-                        stale[0].stands,
-                        claim.claim_id,
-                    )
-                    transaction.rollback()  # the effects belong to whoever has it now
-                    return Finished(claim, Released(), done.elapsed), True
-                transaction.commit("effect")
+            stands = self._record(transaction, done, turn)
         except ConflictError as error:
             transaction.rollback()
             return replace(done, outcome=self._runner.conflicted(claim, error)), False
-        return done, True
+        if stands is None:
+            return done, True
+        transaction.rollback()  # the effects belong to whoever has it now
+        if stands == claim.claim_id:
+            logger.warning(
+                "Task %d (%s) had ended, but another transaction held its row for %g s: its effects are undone.",
+                claim.id,
+                claim.name,
+                HELD_MOST,
+            )
+            return Finished(claim, Released(), done.elapsed), False
+        logger.warning(
+            "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
+            claim.id,
+            claim.name,
+            stands,
+            claim.claim_id,
+        )
+        return Finished(claim, Released(), done.elapsed), True
+
+    def _record(self, transaction: TaskTransaction, done: Finished, turn: HostLock) -> int | None:
+        """Records the outcome together with the effects. Gives the claim that stands if it cannot be done.
+
+        While another transaction holds the task's row this waits for a while, but outside of the host's lock, which all
+        workers need.
+        """
+        until, pause = clock.monotonic() + HELD_MOST, HELD_FIRST
+        while True:
+            with turn.held():
+                stale = tasks.finish(transaction, self._worker_id(), self._slot, [done])
+                if not stale:
+                    transaction.commit("effect")
+                    return None
+            if stale[0].stands != done.claim.claim_id or clock.monotonic() >= until:
+                return stale[0].stands
+            time.sleep(pause)
+            pause = min(2 * pause, HELD_LAST)
 
     def _ended_alone(self, *errors: BaseException) -> bool:
         """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""

@@ -6,6 +6,7 @@ Each part works in small transactions and stops after a few of them. Where more 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from fbtasks import clock
@@ -27,6 +28,15 @@ FOLD: Final = 3600.0
 """Seconds after which it is looked whether there are counters to fold."""
 
 
+def _unless_blocked(part: Callable[[Session], bool], session: Session) -> bool:
+    """Does one part, unless another transaction holds a row that it would change. Whether there is more to do."""
+    try:
+        return part(session)
+    except ConflictError as error:
+        logger.warning("What is kept is looked through again in a minute: another transaction is in the way: %s", error)
+        return False
+
+
 class Housekeeping:
     """The turns of one worker."""
 
@@ -42,18 +52,17 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        more = [
-            self._expire(session),
-            prune(session, self._settings, BATCHES) >= BATCHES * tasks.BATCH,
-            give_up and self._give_up(session),
-            self._fold(session),
-        ]
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._fold]
+        more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
     def take_given_up(self) -> list[int]:
         """The parked tasks that were failed since the last call."""
         taken, self._given_up = self._given_up, []
         return taken
+
+    def _prune(self, session: Session) -> bool:
+        return prune(session, self._settings, BATCHES) >= BATCHES * tasks.BATCH
 
     def _give_up(self, session: Session) -> bool:
         given_up = give_up_parked(session, self._settings)

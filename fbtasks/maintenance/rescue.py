@@ -48,7 +48,11 @@ def rescue(
 
 def release_orphans(session: Session) -> int:
     """Gives back rows that say they run and whose worker nobody knows. Gives how many."""
-    released = session.run(tasks.release_orphans)
+    try:
+        released = session.run(tasks.release_orphans)
+    except ConflictError as error:
+        logger.warning("Tasks that no known worker holds are looked for again in a minute: %s", error)
+        return 0
     if released:
         logger.warning("%d tasks were held by no worker that is known; they run again.", released)
     return released

@@ -84,10 +84,21 @@ class Watch:
         self._was_lost = False
         self._alive_at = self._asked
 
+    def held_up(self) -> None:
+        """Its heartbeat was answered, but another transaction holds its row: then it cannot be buried either."""
+        self._alive_at = self._asked
+
     @property
     def overdue(self) -> bool:
         """Whether this process has been silent for so long that it may have been taken for dead."""
         return self._alive_at is not None and clock.monotonic() > self._alive_at + self._rhythm.lease / SHARE
+
+    @property
+    def leisure(self) -> float:
+        """Seconds until the next heartbeat is due; 0.0 when it was before."""
+        if self._alive_at is None:
+            return 0.0
+        return max(0.0, self._alive_at + self._rhythm.heartbeat - clock.monotonic())
 
     @property
     def total(self) -> tuple[float, float]:

@@ -11,17 +11,20 @@ LAST: Final = 5.0
 
 
 class Backoff:
-    """The pauses between attempts to connect: each twice as long as the one before."""
+    """The pauses between attempts to connect and work: each twice as long as the one before, until work succeeds."""
 
     def __init__(self) -> None:
         self._pause = FIRST
 
-    def next(self, *, overdue: bool) -> float:
-        """Seconds until the next attempt. *overdue*: it is too late to keep what is held."""
+    def next(self, *, overdue: bool, leisure: float = 0.0) -> float:
+        """Seconds until the next attempt.
+
+        *overdue*: it is too late to keep what is held. *leisure*: seconds until the worker has to be heard of again.
+        """
         pause = self._pause
-        self._pause = min(pause * 2, LAST if overdue else SOON)
+        self._pause = min(pause * 2, LAST if overdue else max(SOON, leisure))
         return pause
 
     def reset(self) -> None:
-        """An attempt has succeeded."""
+        """What was attempted has succeeded."""
         self._pause = FIRST

@@ -30,9 +30,10 @@ from fbtasks.store.session import Session, Transaction
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.membership import Membership
-from fbtasks.worker.outcomes import GATHER, Outcomes, Tally
+from fbtasks.worker.outcomes import ATTEMPTS, GATHER, MOST_BLOCKED, Outcomes, Tally
 from fbtasks.worker.parked import ParkedNames, UnknownNames
 
 logger = logging.getLogger("fbtasks.worker")
@@ -46,6 +47,10 @@ DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
 HELD_TOO_LONG: Final = 0.1
 """Seconds after which claims that no executor takes are given back for other workers."""
+
+CLAIM: Final = "claiming tasks"
+PROMOTE: Final = "looking for scheduled tasks that are due"
+CLAIM_PARKED: Final = "claiming parked tasks"
 
 Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 """One that needs no descriptor of its own, so that a worker that has used up its descriptors still waits."""
@@ -90,6 +95,7 @@ class Consumer:
         self._buffered_at = 0.0
         self._outcomes = Outcomes(self._turn)
         self._hooks = FailureHooks(app, executor)
+        self._hindrances = Hindrances()
         self._claiming = Claiming(options.queues)
         self._housekeeping = Housekeeping(app.settings)
         self._hungry = True
@@ -179,6 +185,8 @@ class Consumer:
                 if self._session is not None or self._reconnected():
                     try:
                         self._step()
+                        if self._away_since is not None:
+                            self._come_back(self._away_since)
                     except SchemaError:
                         raise
                     except DatabaseError as error:
@@ -204,15 +212,17 @@ class Consumer:
         draining = self._draining_since is not None
         if not draining:
             self._give_back_stale()
+            self._retry_blocked()
             self._exchange()
             self._submit()
-            self._promote()
-            self._take_parked()
+            self._hindrances.attempt(PROMOTE, self._promote)
+            self._hindrances.attempt(CLAIM_PARKED, self._take_parked)
             self._maintain()
         else:
             self._give_back([*self._buffer, *self._executor.take_all_back()])
             self._buffer.clear()
             self._record()
+            self._retry_blocked()
         self._call_hooks()
         self._unknown.say()
         self._collect()
@@ -234,7 +244,7 @@ class Consumer:
         return not self._executor.busy() and not self._executor.hooks() and not self._anything_due()
 
     def _holds_some(self) -> bool:
-        return bool(self._buffer or self._outcomes or self._hooks)
+        return bool(self._buffer or self._outcomes or self._outcomes.blocked or self._hooks)
 
     def _grace_over(self) -> bool:
         since = self._draining_since
@@ -277,6 +287,10 @@ class Consumer:
         """Records what has ended."""
         self._outcomes.record(self._db, self.membership.worker_id)
 
+    def _retry_blocked(self) -> None:
+        """Records what another transaction was in the way of, when its time has come."""
+        self._outcomes.retry(self._db, self.membership.worker_id)
+
     def _give_back(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
             self._outcomes.end(claim, Released())
@@ -294,7 +308,11 @@ class Consumer:
         if now < self._next_due:
             return
         self._next_due = now + DUE_LAST  # an event that comes while this looks has it look again
-        promoted, due = self._db.run(tasks.promote, point="promote")
+        try:
+            promoted, due = self._db.run(tasks.promote, point="promote")
+        except ConflictError:
+            self._next_due = 0.0
+            raise
         self._due_in(due if due is None or promoted else max(due, POLL_FIRST))  # somebody else may hold what is due
         self._hungry = self._hungry or promoted > 0
 
@@ -308,8 +326,10 @@ class Consumer:
         if self._outcomes and not room and not self._gathering():
             self._record()
             room = self._room_to_claim()
-        if not room:
-            return
+        if room:
+            self._hindrances.attempt(CLAIM, lambda: self._claim(room))
+
+    def _claim(self, room: int) -> None:
         db, worker_id, accused = self._db, self.membership.worker_id, self._takes_accused()
         batch = self._outcomes.begin()
         self._hungry = False  # an event that comes while this claim looks has it look again
@@ -320,13 +340,15 @@ class Consumer:
 
         try:
             with self._turn.held():
-                stale, taken = db.run(work, point="exchange finish" if batch else "claim")
+                if batch:
+                    stale, taken = db.run(work, point="exchange finish", attempts=ATTEMPTS)
+                else:
+                    stale, taken = db.run(work, point="claim")
         except BaseException as error:
             self._outcomes.failed()
-            known = isinstance(error, DatabaseError) and not isinstance(error, DatabaseUnavailable | ConflictError)
-            if not batch or not known:
-                raise
             self._hungry = True
+            if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
+                raise
             self._record()  # one of them cannot be written
             return
         self._claiming.committed(taken)
@@ -354,7 +376,7 @@ class Consumer:
     def _room_to_claim(self) -> int:
         """How many tasks to claim now: 0 while there is no reason to look, or enough to do."""
         now = clock.monotonic()
-        if not self._hungry and now < self._next_poll:
+        if (not self._hungry and now < self._next_poll) or self._hindrances.hinder(CLAIM):
             return 0
         room = self._room()
         if room <= 0 or (self._executor.idle() == 0 and room < self._executor.capacity() // 2):
@@ -371,6 +393,8 @@ class Consumer:
         return ready
 
     def _room(self) -> int:
+        if self._outcomes.blocked >= MOST_BLOCKED:
+            return 0
         return self._executor.free() - len(self._buffer) - len(self._hooks)
 
     def _take(self, claims: list[Claim]) -> None:
@@ -397,7 +421,12 @@ class Consumer:
                 if claim.suspect:
                     if executor.idle() == 0:
                         return
-                    if not self._marked(claim):
+                    try:
+                        marked = self._marked(claim)
+                    except ConflictError:  # to be given back when the other transaction ends
+                        marked = False
+                        self._outcomes.end(claim, Released())
+                    if not marked:
                         self._buffer.popleft()
                         continue
                 if debug:
@@ -413,7 +442,7 @@ class Consumer:
 
     def _marked(self, claim: Claim) -> bool:
         """Notes in the database that a suspect is about to begin. False when it is not this worker's any more."""
-        return self._db.run(lambda t: tasks.start(t, claim), point="start")
+        return self._db.run(lambda t: tasks.start(t, claim), point="start", attempts=ATTEMPTS)
 
     def _take_parked(self) -> None:
         """Claims what is parked and of a name that this worker knows, as far as there is room."""
@@ -516,7 +545,7 @@ class Consumer:
     def _lose(self, error: DatabaseError) -> None:
         """Gives the connection up. What runs goes on; what has ended is kept until it can be recorded."""
         self._away_since = self._away_since or clock.monotonic()
-        pause = self._backoff.next(overdue=self.membership.overdue)
+        pause = self._backoff.next(overdue=self.membership.overdue, leisure=self.membership.leisure)
         logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         if self._session is not None:
             self._session.close()
@@ -540,14 +569,16 @@ class Consumer:
         except DatabaseError as error:
             self._lose(error)
             return False
-        away = clock.monotonic() - (self._away_since or clock.monotonic())
-        logger.warning("The database is back after %.1f s.", away)
-        self._away_since = None
-        self._backoff.reset()
         self._hungry, self._next_due = True, 0.0
         if self._listener is not None:
             self._listener.pause()
         return True
+
+    def _come_back(self, away_since: float) -> None:
+        """Notes that work has succeeded. A connection alone shows little: of a disk that fails, one can still read."""
+        logger.warning("The database is back after %.1f s.", clock.monotonic() - away_since)
+        self._away_since = None
+        self._backoff.reset()
 
     def _settle(self) -> None:
         """Compares, by their tokens, what the database says this worker holds with what it does.
@@ -595,13 +626,17 @@ class Consumer:
                 return 0.0
             if self._outcomes:
                 until.append(min(self._outcomes.gathered_at, clock.monotonic() + GATHER / 8))
-            until += [self.membership.next_beat, self._unknown.next_line]
+            until += [self.membership.next_beat, self._unknown.next_line, self._outcomes.again_at]
             if self._draining_since is None:
-                if (self._hungry and self._room_to_claim()) or (self._parked.found and self._room() > 0):
+                hindrances = self._hindrances
+                if self._hungry and self._room_to_claim():
                     return 0.0
-                until += [self._next_due, self._next_maintenance, self._parked.next_look]
+                until += [max(self._next_due, hindrances.until(PROMOTE)), self._next_maintenance]
+                look = 0.0 if self._parked.found and self._room() > 0 else self._parked.next_look
+                if look is not None:
+                    until.append(max(look, hindrances.until(CLAIM_PARKED)))
                 if self._room() > 0:
-                    until.append(self._next_poll)
+                    until.append(max(self._next_poll, hindrances.until(CLAIM)))
                 if self._buffer:
                     until.append(self._buffered_at + HELD_TOO_LONG)
                 if self._options.burst and not self._executor.busy():
@@ -619,6 +654,8 @@ class Consumer:
                 logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
             if self._session is not None:
                 self._record()
+                self._outcomes.retry(self._session, self.membership.worker_id, at_once=True)
+                self._outcomes.give_up()
                 self._call_hooks()
                 self.membership.leave(self._session)
             elif self._outcomes and self.replaced is None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from fbtasks import clock
 from fbtasks.call import Neighbour, Pulse
+from fbtasks.errors import ConflictError
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.rescue import rescue
 from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import workers
 from fbtasks.store.session import Session, Transaction
 from fbtasks.version import VERSION
+from fbtasks.worker.backoff import SOON
 
 logger = logging.getLogger("fbtasks.worker")
+
+RESCUE_ATTEMPTS: Final = 10
+"""Attempts to bury a neighbour, whose row another transaction may hold; the next heartbeat tries again."""
 
 
 def heartbeat(session: Session, worker_id: int, rhythm: Rhythm, *, draining: bool = False, conflicts: int = 0) -> Pulse:
@@ -72,6 +77,7 @@ class Membership:
         self._pidfds: dict[int, int] = {}
         self.companion: Companion | None = None
         self._failed: list[int] = []
+        self._held_up = False
         self._watch = Watch(self.rhythm)
         self._watch.begin()
 
@@ -95,12 +101,29 @@ class Membership:
         conflicts = session.take_conflicts()
         self._watch.begin()
         pulse = heartbeat(session, self.worker_id, self.rhythm, draining=draining, conflicts=conflicts)
-        if pulse.alive:
-            self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
         self._neighbours = pulse.neighbours
-        self._next_beat = now + self._watch.pause(self._neighbours)
+        if pulse.renewed:
+            self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
+        pause = self._watch.pause(self._neighbours)
+        if pulse.alive and not pulse.renewed:
+            self._watch.held_up()
+            pause = min(pause, SOON)
+        self._say_held_up(pulse)
+        self._next_beat = now + pause
         self._wait_for_deaths()
         return pulse
+
+    def _say_held_up(self, pulse: Pulse) -> None:
+        """Says, once, that the lease is not renewed."""
+        held_up = pulse.alive and not pulse.renewed
+        if held_up and not self._held_up:
+            logger.warning(
+                "Another transaction holds the row of this worker, %d, in QUEUE_WORKER: its lease is not renewed until "
+                "that one ends. After %g s other workers may take it for dead.",
+                self.worker_id,
+                self.rhythm.lease,
+            )
+        self._held_up = held_up
 
     def lost(self) -> None:
         """The connection is lost; the next heartbeat comes as soon as there is another one."""
@@ -120,6 +143,11 @@ class Membership:
     def overdue(self) -> bool:
         """Whether so much time has passed since the last heartbeat that the worker may have been taken for dead."""
         return self._watch.overdue
+
+    @property
+    def leisure(self) -> float:
+        """Seconds for which the worker need not be heard of."""
+        return self._watch.leisure
 
     def filenos(self) -> list[int]:
         """Descriptors that become readable when a neighbour on this host dies."""
@@ -146,6 +174,7 @@ class Membership:
                     crash_limit=self._crash_limit,
                 ),
                 point="rescue",
+                attempts=RESCUE_ATTEMPTS,
             )
             if failed is not None:
                 self._failed.append(failed)
@@ -168,7 +197,10 @@ class Membership:
         """Strikes the worker off the register."""
         self._next_beat = 0.0
         self.beat(session, draining=True)  # its last conflicts are counted
-        session.run(lambda t: workers.unregister(t, self.worker_id))
+        try:
+            session.run(lambda t: workers.unregister(t, self.worker_id))
+        except ConflictError as error:
+            logger.warning("Worker %d stays registered until its lease ends: %s", self.worker_id, error)
 
     def close(self) -> None:
         """Ends the watch."""

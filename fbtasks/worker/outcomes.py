@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from fbtasks import clock
@@ -25,6 +25,17 @@ GATHER_MOST: Final = 200
 """Outcomes that are enough for one transaction."""
 PUT_OFF: Final = 3600.0
 """Seconds until a task is tried again of which the database takes no end."""
+ATTEMPTS: Final = 8
+"""Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
+BLOCKED_FIRST: Final = 0.1
+BLOCKED_LAST: Final = 2.0
+"""Seconds until a blocked outcome is tried again: twice as many each time, up to the latter."""
+BLOCKED_SHARE: Final = 0.2
+"""Seconds that blocked outcomes may take before the worker does something else."""
+MOST_BLOCKED: Final = 200
+"""Blocked outcomes with which a worker claims nothing more."""
+SAY_BLOCKED: Final = 60.0
+"""Seconds between two lines of the log about one blocked outcome."""
 LONGEST_LINE: Final = 500
 """Characters that the log has of an error's message; the middle of a longer one is left out."""
 LONGEST_TRACE: Final = 6_000
@@ -58,13 +69,29 @@ class Settled(NamedTuple):
     """False when it was stale, or when the database did not take it."""
 
 
+@dataclass(slots=True)
+class Blocked:
+    """An outcome in whose way another transaction is."""
+
+    finished: Finished
+    pause: float = BLOCKED_FIRST
+    again_at: float = 0.0
+    """When to try again, on the monotonic clock."""
+    quiet_until: float = 0.0
+
+
 class Outcomes:
-    """Kept until the database has them, whatever happens to it meanwhile. Used by one thread."""
+    """Kept until the database has them, whatever happens to it meanwhile. Used by one thread.
+
+    What cannot be recorded, since another transaction holds a row that is to be changed, is kept apart, and tried again
+    by itself: all others are recorded meanwhile.
+    """
 
     def __init__(self, turn: HostLock) -> None:
         self._turn = turn
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
+        self._blocked: list[Blocked] = []
         self.tally = Tally()
         """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
@@ -72,7 +99,18 @@ class Outcomes:
         self._settled: list[Settled] = []
 
     def __bool__(self) -> bool:
+        """Whether there are any but the blocked ones."""
         return bool(self._waiting or self._writing)
+
+    @property
+    def blocked(self) -> int:
+        """How many are kept apart, since another transaction is in their way."""
+        return len(self._blocked)
+
+    @property
+    def again_at(self) -> float | None:
+        """The monotonic time at which blocked ones are to be tried again."""
+        return min((each.again_at for each in self._blocked), default=None)
 
     def add(self, finished: Finished) -> None:
         """Keeps one."""
@@ -86,7 +124,7 @@ class Outcomes:
 
     def claims(self) -> list[Claim]:
         """Whose they are."""
-        return [item.claim for item in (*self._writing, *self._waiting)]
+        return [item.claim for item in (*self._writing, *self._waiting, *(each.finished for each in self._blocked))]
 
     @property
     def gathered(self) -> bool:
@@ -104,9 +142,10 @@ class Outcomes:
         self._waiting = self._writing + self._waiting
         self._writing = []
 
-    def written(self, stale: list[Stale]) -> None:
-        """Forgets what has been written, and says so."""
-        batch, self._writing = self._writing, []
+    def written(self, stale: list[Stale], most: int | None = None) -> None:
+        """Forgets what has been written, which is all or the first *most*, and says so."""
+        batch = self._writing[:most]
+        del self._writing[: len(batch)]
         standing = {item.task: item.stands for item in stale}
         self.tally.add(item.outcome for item in batch if item.claim.id not in standing)
         if not standing and not logger.isEnabledFor(logging.INFO):
@@ -133,55 +172,106 @@ class Outcomes:
         return settled
 
     def record(self, session: Session, worker_id: int) -> None:
-        """Writes all.
+        """Writes all but the blocked ones; those that another transaction blocks now are kept apart.
 
         What the database does not take is recorded as a failure that says so. When it does not take that either, the
         task is put off: it waits where it is seen, and nothing else waits for it.
         """
-        if not self:
+        if self._waiting:
+            try:
+                self._record(session, worker_id, list(self.begin()))
+            finally:
+                self.failed()
+
+    def retry(self, session: Session, worker_id: int, *, at_once: bool = False) -> None:
+        """Tries again to write the blocked ones whose time has come, or all *at_once*."""
+        if not self._blocked:
             return
+        now = clock.monotonic()
+        for each in [each for each in self._blocked if at_once or each.again_at <= now]:
+            if not at_once and clock.monotonic() > now + BLOCKED_SHARE:
+                return
+            self._blocked.remove(each)
+            self._writing = [each.finished]
+            try:
+                self._record(session, worker_id, [each.finished], each)
+            finally:
+                self.failed()
+
+    def give_up(self) -> None:
+        """Says which ones are not recorded when the worker ends."""
+        for each in self._blocked:
+            logger.error(
+                "The outcome of task %d (%s) is lost: another transaction still holds what is to be changed. The task "
+                "runs again when that one has ended.",
+                each.finished.claim.id,
+                each.finished.claim.name,
+            )
+
+    def _record(self, session: Session, worker_id: int, part: list[Finished], before: Blocked | None = None) -> None:
+        """Writes *part*, the first of what is to be written: together, or else, when it cannot be, half by half.
+
+        *before*: the only one in it was blocked before.
+        """
         try:
-            try:
-                self.written(self._write(session, worker_id, self.begin()))
-            except (DatabaseUnavailable, ConflictError):
-                raise
-            except DatabaseError:  # one of them is such that it cannot be written
-                self._record_singly(session, worker_id)
-        finally:
-            self.failed()
+            stale = self._write(session, worker_id, part)
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError as error:
+            half = len(part) // 2
+            if half:
+                self._record(session, worker_id, part[:half])
+                self._record(session, worker_id, part[half:])
+            elif isinstance(error, ConflictError):
+                self._block(part[0], error, before)
+            else:
+                self._write_somehow(session, worker_id, part[0], error, before)
+        else:
+            self.written(stale, len(part))
 
-    def _record_singly(self, session: Session, worker_id: int) -> None:
-        batch = self._writing
-        for at, finished in enumerate(batch):
-            self._writing = [finished]
-            try:
-                stale = self._write_somehow(session, worker_id)
-            except DatabaseError:
-                self._writing += batch[at + 1 :]
-                raise
-            self.written(stale)
+    def _block(self, finished: Finished, error: ConflictError, before: Blocked | None) -> None:
+        """Keeps the first of what is to be written apart, since another transaction is in its way."""
+        del self._writing[0]
+        each, now = before or Blocked(finished), clock.monotonic()
+        self._blocked.append(each)
+        each.again_at, each.pause = now + each.pause, min(2 * each.pause, BLOCKED_LAST)
+        if now >= each.quiet_until:
+            each.quiet_until = now + SAY_BLOCKED
+            logger.warning(
+                "The outcome of task %d (%s) cannot be recorded while another transaction holds what is to be changed: "
+                "%s. It is kept and tried again; all else goes on.",
+                finished.claim.id,
+                finished.claim.name,
+                _line(str(error)),
+            )
 
-    def _write_somehow(self, session: Session, worker_id: int) -> list[Stale]:
-        """Writes the only one there is, or else what can be said of it."""
-        (finished,) = self._writing
-        said = ""
-        for outcome in (None, _unrecorded, _put_off):
-            if outcome is not None:
-                self._writing = [replace(finished, outcome=outcome(said))]
+    def _write_somehow(
+        self, session: Session, worker_id: int, finished: Finished, error: DatabaseError, before: Blocked | None
+    ) -> None:
+        """Writes what can be said of the first, which the database does not take as it is."""
+        for outcome in (_unrecorded, _put_off):
+            said = f"its outcome could not be recorded: {error}"
+            self._writing[0] = replace(finished, outcome=outcome(said))
             try:
-                return self._write(session, worker_id, self._writing)
-            except (DatabaseUnavailable, ConflictError):
+                stale = self._write(session, worker_id, self._writing[:1])
+            except DatabaseUnavailable:
                 raise
-            except DatabaseError as error:
-                said = f"its outcome could not be recorded: {error}"
+            except ConflictError as conflict:
+                self._block(finished, conflict, before)
+                return
+            except DatabaseError as another:
+                error = another
+            else:
+                self.written(stale, 1)
+                return
+        said = f"its outcome could not be recorded: {error}"
         logger.error("Task %d (%s) is left as it is: %s", finished.claim.id, finished.claim.name, _line(said))
         self._settle(finished, recorded=False)
-        self._writing = []
-        return []
+        del self._writing[0]
 
     def _write(self, session: Session, worker_id: int, batch: list[Finished]) -> list[Stale]:
         with self._turn.held():
-            return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish")
+            return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish", attempts=ATTEMPTS)
 
 
 def _unrecorded(said: str) -> Outcome:

@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
         try:
             session = session or database.open()
             pulse = heartbeat(session, board.worker_id, rhythm)
-            if pulse.alive:
+            if pulse.renewed:
                 watch.beaten(pulse.silence)
                 board.silence = watch.total
             pause = rhythm.heartbeat

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import time
 from collections import Counter
@@ -199,6 +200,32 @@ def test_an_enqueue_to_nobody_is_a_clear_error_at_once():
         app.send_task("t")
     assert time.monotonic() - started < 5
     assert "secret" not in str(caught.value)
+
+
+def test_a_database_that_lets_in_but_does_no_work_is_tried_ever_less_often(project, producer, wait_for):
+    """As one on a disk that fails: it can be opened and read."""
+    execute(producer, "CREATE EXCEPTION EX_DISK 'the disk fails'")
+    execute(producer, "CREATE TABLE BROKEN (N INTEGER)")
+    execute(
+        producer,
+        "CREATE TRIGGER WRITES FOR QUEUE_TASK BEFORE UPDATE AS BEGIN"
+        " IF (EXISTS(SELECT 1 FROM BROKEN)) THEN EXCEPTION EX_DISK; END",
+    )
+    project.worker("-c", "1", "--lease", "14")
+    assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
+    execute(producer, "INSERT INTO BROKEN VALUES (1)")
+    waiting = producer.send_task("proj.note", (2,))
+    wait_for(lambda: "The database is away" in project.logs())
+    time.sleep(6)
+    pauses = [float(pause) for pause in re.findall(r"Trying again in ([0-9.]+) s", project.logs())]
+    assert 5 <= len(pauses) <= 10
+    assert pauses[:4] == sorted(pauses[:4])
+    assert max(pauses) >= 0.8  # no longer than it may be silent, since it can still be heard of
+    assert "is back" not in project.logs()
+    execute(producer, "DELETE FROM BROKEN")
+    assert waiting.get(timeout=10) == 2
+    wait_for(lambda: project.logs().count("The database is back") == 1)
+    assert "is dead" not in project.logs()
 
 
 @pytest.mark.embedded

@@ -12,7 +12,7 @@ from support.sql import execute, rows
 from fbtasks import ConfigurationError, DatabaseError, EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
 from fbtasks.definition import RetryRequested
 from fbtasks.states import State
-from fbtasks.store import results
+from fbtasks.store import results, tasks
 from fbtasks.testing import drain
 
 JSON = st.recursive(
@@ -84,6 +84,10 @@ def test_what_cannot_be_read_fails_with_a_clear_error(app, add, change, said):
         ("RAISE_TIME = TIMESTAMP '0001-01-01'", State.SUCCEEDED),
         ("EXPIRE_TIME = TIMESTAMP '0001-01-01'", State.CANCELLED),
         ("EXPIRE_TIME = TIMESTAMP '9999-12-31'", State.SUCCEEDED),
+        ("EXPIRE_TIME = TIMESTAMP '9999-12-31 23:59:59.9999'", State.SUCCEEDED),
+        ("START_TIME = TIMESTAMP '9999-12-31 23:59:59.9999'", State.SUCCEEDED),
+        ("RAISE_TIME = TIMESTAMP '9999-12-31 23:59:59.9999'", State.SUCCEEDED),
+        ("STATE = 1, START_TIME = TIMESTAMP '9999-12-31 23:59:59.9999'", State.SCHEDULED),
         ("MAX_TRIES = -5", State.SUCCEEDED),
         ("SUSPECT = 2", State.SUCCEEDED),
         ("WORKER_ID = -1, CLAIM_ID = -1", State.SUCCEEDED),
@@ -107,6 +111,18 @@ def test_other_nonsense_runs_waits_or_is_parked(app, add, change, state):
     with app.database.session() as session:
         assert results.find(session, int(odd.id)).state is state
         results.queues(session)  # an operator can look at it
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01", "9999-12-31 23:59:59.9998", "9999-12-31 23:59:59.9999"])
+def test_a_claim_goes_on_behind_the_first_and_the_last_moment_that_there_is(app, add, moment):
+    numbers = [int(add.delay(n, n).id) for n in range(5)]
+    execute(app, f"UPDATE QUEUE_TASK SET START_TIME = TIMESTAMP '{moment}'")
+    found, last = [], None
+    with app.database.session() as session:
+        while claims := session.run(lambda t, after=last: tasks.claim(t, 1, "default", 2, after=after)):
+            last = claims[-1]
+            found += [claim.id for claim in claims]
+    assert found == numbers
 
 
 @pytest.mark.parametrize(

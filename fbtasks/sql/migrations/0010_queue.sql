@@ -513,7 +513,8 @@ BEGIN
                 BEGIN
                     CLOSE AT_MOMENT;
                     AT_MARK = 0;
-                    MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
+                    IF (MOMENT < TIMESTAMP '9999-12-31 23:59:59.9999') THEN
+                        MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
                     OPEN LATER;
                     CONTINUE;
                 END
@@ -554,7 +555,7 @@ BEGIN
                         OR EXPIRE_TIME IS NOT NULL OR PAYLOAD IS NULL) THEN
                     ITEM = ITEM || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || SUSPECT || ';'
                         || COALESCE(MAX_TRIES, '') || ';'
-                        || COALESCE(CAST(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME) AS BIGINT), '') || ';'
+                        || COALESCE(CAST(FLOOR(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME)) AS BIGINT), '') || ';'
                         || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0);
                 ITEM = ITEM || ':' || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
@@ -636,9 +637,24 @@ BEGIN
     SUSPEND;
 END^
 
+-- Whether a running task is to be cancelled. The request is deleted, unless another transaction holds it: then a heartbeat
+-- deletes it later. Called by other procedures, when the task's run has ended.
+CREATE OR ALTER PROCEDURE QUEUE_TAKE_WISH_V1 (ID BIGINT)
+RETURNS (WISHED SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE FOUND BIGINT;
+BEGIN
+    WISHED = IIF(EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID), 1, 0);
+    IF (WISHED = 1) THEN
+        FOR SELECT C.ID FROM QUEUE_CANCEL C WHERE C.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :FOUND AS CURSOR W DO
+            DELETE FROM QUEUE_CANCEL WHERE CURRENT OF W;
+END^
+
 -- Records outcomes, many at once. A record is a header of fixed widths (see store/codec.py), shorter for those that carry
 -- no values, and then the values. Each carries its claim: a stale one changes nothing, and its id is returned with the
--- claim that stands (0: none).
+-- claim that stands (0: none). With a SLOT the caller's transaction may be one that waits: then a task whose row another
+-- transaction holds is not waited for. It is returned with its own claim, and nothing is changed.
 CREATE OR ALTER PROCEDURE QUEUE_FINISH_V1 (
     WORKER_ID BIGINT, SLOT INTEGER, OUTCOMES VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (STALE VARCHAR(32765) CHARACTER SET ASCII)
@@ -684,6 +700,7 @@ AS
     DECLARE AT_BIT INTEGER = 0;
     DECLARE STANDS BIGINT;
     DECLARE CRASH_COUNT INTEGER;
+    DECLARE WISHED SMALLINT;
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE HOUR_TIME TIMESTAMP;
     DECLARE SUCCEEDED INTEGER = 0;
@@ -727,6 +744,17 @@ BEGIN
             AT_BYTE = AT_BYTE + LEN_RESULT;
         END
         QUEUE = NULL;
+        IF (SLOT > 0) THEN
+        BEGIN
+            STANDS = NULL;
+            SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :STANDS;
+            IF (STANDS IS NULL AND EXISTS(
+                    SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2)) THEN
+            BEGIN
+                STALE = STALE || LPAD(ID, 19, '0') || LPAD(CLAIM_ID, 19, '0');
+                CONTINUE;
+            END
+        END
         IF (KIND = 'D') THEN
             DELETE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
                 RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.NAMED INTO :QUEUE, :IS_LARGE, :NAMED;
@@ -743,7 +771,7 @@ BEGIN
         IF (QUEUE IS NULL) THEN
         BEGIN
             STANDS = NULL;
-            SELECT T.CLAIM_ID FROM QUEUE_TASK T WHERE T.ID = :ID INTO :STANDS;
+            SELECT T.CLAIM_ID FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE = 2 INTO :STANDS;
             STALE = STALE || LPAD(ID, 19, '0') || LPAD(COALESCE(STANDS, 0), 19, '0');
             CONTINUE;
         END
@@ -762,8 +790,8 @@ BEGIN
         TRIES = 1;
         IF (ANY_WISH = 1) THEN
         BEGIN
-            DELETE FROM QUEUE_CANCEL C WHERE C.ID = :ID;
-            IF (ROW_COUNT > 0 AND KIND IN ('R', 'L', 'P', 'X', 'Y')) THEN
+            EXECUTE PROCEDURE QUEUE_TAKE_WISH_V1(ID) RETURNING_VALUES WISHED;
+            IF (WISHED = 1 AND KIND IN ('R', 'L', 'P', 'X', 'Y')) THEN
             BEGIN
                 -- It ends here; but what was given back, parked or lost with its process has ended no try.
                 TRIES = IIF(KIND = 'R', 1, 0);

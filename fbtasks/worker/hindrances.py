@@ -1,0 +1,66 @@
+"""What a worker cannot do for now, since another transaction holds a row that it would change.
+
+The rows are the application's to lock as well. So a conflict that stays is no reason to give the connection up, nor to
+leave off what has nothing to do with that row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.errors import ConflictError
+
+logger = logging.getLogger("fbtasks.worker")
+FIRST: Final = 0.2
+LAST: Final = 5.0
+"""Seconds until what could not be done is tried again: twice as many each time, up to the latter."""
+SAY: Final = 60.0
+"""Seconds between two lines of the log about one thing."""
+
+
+@dataclass(slots=True)
+class _Hindrance:
+    pause: float = FIRST
+    until: float = 0.0
+    quiet_until: float = 0.0
+
+
+class Hindrances:
+    """What could not be done, and when to try it again."""
+
+    def __init__(self) -> None:
+        self._met: dict[str, _Hindrance] = {}
+
+    def hinder(self, what: str) -> bool:
+        """Whether it is too early to try *what* again."""
+        return bool(self._met) and clock.monotonic() < self.until(what)
+
+    def attempt(self, what: str, act: Callable[[], None]) -> None:
+        """Does *what*, unless another transaction is in its way, or was a moment ago."""
+        if self.hinder(what):
+            return
+        try:
+            act()
+        except ConflictError as error:
+            self._note(what, error)
+        else:
+            self._met.pop(what, None)
+
+    def until(self, what: str) -> float:
+        """The monotonic time until which *what* is not tried again; 0.0 when nothing is in its way."""
+        met = self._met.get(what)
+        return 0.0 if met is None else met.until
+
+    def _note(self, what: str, error: ConflictError) -> None:
+        now = clock.monotonic()
+        met = self._met.setdefault(what, _Hindrance())
+        met.until, met.pause = now + met.pause, min(2 * met.pause, LAST)
+        if now >= met.quiet_until:
+            met.quiet_until = now + SAY
+            logger.warning(
+                "Another transaction is in the way of %s: %s. It is tried again; all else goes on.", what, error
+            )

@@ -1,0 +1,279 @@
+"""Rows that another transaction holds: none of them stops a worker, or holds up what has nothing to do with it."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks import FBTasks
+
+pytestmark = pytest.mark.acceptance
+
+SOURCE = """
+    import os, time
+
+    def wait_for(name):
+        while not os.path.exists(name):
+            time.sleep(0.01)
+
+    @app.task(bind=True)
+    def note(self, n, until=None):
+        with open("ledger", "a") as file:
+            file.write(f"{n}\\n")
+        if until:
+            wait_for(until)
+        return n
+
+    @app.task(bind=True, transactional=True)
+    def effect(self, n, until=None):
+        with self.connection.cursor() as cursor:
+            cursor.execute("INSERT INTO EFFECT VALUES (?)", (n,))
+        with open("ledger", "a") as file:
+            file.write(f"{n}\\n")
+        if until:
+            wait_for(until)
+        return n
+"""
+HOLD = """
+import sys, time
+from fbtasks.config import DatabaseURL
+from fbtasks.store.hostlock import HostLock
+
+with HostLock(DatabaseURL.parse(sys.argv[1])).held():
+    print("held", flush=True)
+    time.sleep(1000)
+"""
+BLOCKED = "cannot be recorded while another transaction holds"
+
+
+@pytest.fixture
+def producer(project):
+    project.write(SOURCE)
+    app = FBTasks("producer", project.url)
+    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
+    yield app
+    app.close()
+
+
+def ran(project):
+    path = project.folder / "ledger"
+    return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
+
+
+@contextmanager
+def held(app, table, number):
+    """A row is locked by a transaction of plain SQL; the block gets a function that ends it."""
+    with app.connect() as connection:
+        cursor = connection.cursor()
+        while not cursor.execute(f"SELECT ID FROM {table} WHERE ID = ? WITH LOCK SKIP LOCKED", (number,)).fetchall():
+            connection.rollback()
+        yield connection.rollback
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+def test_a_locked_row_of_a_task_that_runs_holds_up_that_task_alone(project, producer, wait_for, pool):
+    project.worker("-c", "3", "--pool", pool)
+    blocked = producer.send_task("proj.note", (1, "go"))
+    wait_for(lambda: ran(project)[1])
+    with held(producer, "QUEUE_TASK", int(blocked.id)) as free:
+        (project.folder / "go").touch()
+        wait_for(lambda: BLOCKED in project.logs())
+        for n in range(10, 20):
+            assert producer.send_task("proj.note", (n,)).get(timeout=5) == n
+        assert not blocked.ready()
+        free()
+    assert blocked.get(timeout=10) == 1
+    assert ran(project) == Counter([1, *range(10, 20)])
+    assert project.logs().count(BLOCKED) == 1
+    assert "The database is away" not in project.logs()
+
+
+def test_a_worker_that_drains_waits_for_a_locked_row_and_nothing_runs_again(project, producer, wait_for):
+    worker = project.worker("-c", "2")
+    blocked, other = producer.send_task("proj.note", (1, "go")), producer.send_task("proj.note", (2, "go"))
+    wait_for(lambda: len(ran(project)) == 2)
+    with held(producer, "QUEUE_TASK", int(blocked.id)) as free:
+        worker.send_signal(signal.SIGTERM)
+        wait_for(lambda: "Waiting up to" in project.logs())
+        (project.folder / "go").touch()
+        assert other.get(timeout=5) == 2
+        wait_for(lambda: BLOCKED in project.logs())
+        assert worker.poll() is None
+        free()
+    assert worker.wait(10) == 0
+    assert blocked.get(timeout=0.5) == 1
+    assert ran(project) == Counter([1, 2])
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+
+
+def test_a_worker_whose_grace_ends_before_the_lock_says_so_and_the_task_runs_again(project, producer, wait_for):
+    worker = project.worker("-c", "1", "--grace", "0.5")
+    blocked = producer.send_task("proj.note", (1, "go"))
+    wait_for(lambda: ran(project)[1])
+    with held(producer, "QUEUE_TASK", int(blocked.id)) as free:
+        worker.send_signal(signal.SIGTERM)
+        (project.folder / "go").touch()
+        assert worker.wait(10) == 0
+        free()
+    assert f"The outcome of task {blocked.id} (proj.note) is lost" in project.logs()
+    project.worker("-c", "1")
+    assert blocked.get(timeout=10) == 1
+    assert ran(project)[1] == 2
+
+
+def test_a_producer_that_asks_twice_to_cancel_its_task_and_does_not_commit_holds_up_nobody(project, producer, wait_for):
+    project.worker("-c", "2")
+    running = producer.send_task("proj.note", (1, "go"))
+    wait_for(lambda: ran(project)[1])
+    ask = f"SELECT DONE FROM QUEUE_REVOKE_V1({running.id})"
+    with producer.connect() as connection:
+        cursor = connection.cursor()
+        assert cursor.execute(ask).fetchall() == [(2,)]
+        connection.commit()
+        assert cursor.execute(ask).fetchall() == [(2,)]
+        (project.folder / "go").touch()
+        assert running.get(timeout=5) == 1
+        assert producer.send_task("proj.note", (2,)).get(timeout=5) == 2
+        beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER"
+        before = one(producer, beaten)
+        wait_for(lambda: one(producer, beaten) != before)  # which deletes requests whose tasks have ended
+        connection.commit()
+    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_CANCEL") == 0)
+    assert "The database is away" not in project.logs()
+    assert BLOCKED not in project.logs()
+
+
+def test_a_locked_row_of_a_worker_holds_up_nothing(project, producer, wait_for):
+    project.worker("-c", "1")
+    assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
+    with held(producer, "QUEUE_WORKER", one(producer, "SELECT ID FROM QUEUE_WORKER")) as free:
+        wait_for(lambda: "its lease is not renewed" in project.logs())
+        until = time.monotonic() + 5  # longer than a worker may be silent before it asks whether it was buried
+        n = 2
+        while time.monotonic() < until:
+            assert producer.send_task("proj.note", (n,)).get(timeout=2) == n
+            n += 1
+        free()
+    beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER"
+    before = one(producer, beaten)
+    wait_for(lambda: one(producer, beaten) != before)
+    assert project.logs().count("its lease is not renewed") == 1
+    assert "The database is away" not in project.logs()
+
+
+def test_a_locked_row_of_a_suspect_is_given_back_when_it_is_free(project, producer, wait_for):
+    """It cannot be noted that it begins, so it does not."""
+    project.worker("-c", "1")
+    first = producer.send_task("proj.note", (1, "go"))
+    wait_for(lambda: ran(project)[1])
+    suspect = producer.send_task("proj.note", (2,))
+    # The row is locked in the moment between its claim and its start: by a trigger, which leaves it to another.
+    execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1 WHERE ID = ?", int(suspect.id))
+    execute(producer, "CREATE EXCEPTION EX_LOCKED 'x'")
+    execute(producer, "CREATE TABLE LOCKED (ID INTEGER)")
+    execute(producer, "INSERT INTO LOCKED VALUES (1)")
+    execute(
+        producer,
+        "CREATE TRIGGER BEGINS FOR QUEUE_TASK BEFORE UPDATE AS BEGIN"
+        " IF (NEW.STARTED = 1 AND OLD.STARTED = 0) THEN UPDATE LOCKED SET ID = 1; END",
+    )
+    with held(producer, "LOCKED", 1) as free:
+        (project.folder / "go").touch()
+        assert first.get(timeout=10) == 1
+        wait_for(lambda: "was given back" in project.logs())
+        assert producer.send_task("proj.note", (3,)).get(timeout=10) == 3
+        assert not suspect.ready()
+        free()
+    assert suspect.get(timeout=10) == 2
+    assert ran(project) == Counter([1, 2, 3])
+    assert "The database is away" not in project.logs()
+
+
+def test_an_expired_task_whose_row_cannot_be_moved_holds_up_no_other_queue_work(project, producer, wait_for):
+    """A claim meets a row of the history that another transaction holds; what has ended is recorded all the same."""
+    project.worker("-c", "2")
+    running = producer.send_task("proj.note", (1, "go"))
+    wait_for(lambda: ran(project)[1])
+    done = producer.send_task("proj.note", (2,))
+    assert done.get(timeout=10) == 2
+    with held(producer, "QUEUE_HISTORY", int(done.id)) as free:
+        execute(
+            producer,
+            "INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,"
+            " CONTENT_TYPE) SELECT ID, NAME, QUEUE, 0, 0, RAISE_TIME, START_TIME, RAISE_TIME, CONTENT_TYPE"
+            " FROM QUEUE_HISTORY WHERE ID = ?",
+            int(done.id),
+        )
+        wait_for(lambda: "in the way of claiming tasks" in project.logs())
+        (project.folder / "go").touch()
+        assert running.get(timeout=10) == 1
+        free()
+    assert producer.send_task("proj.note", (3,)).get(timeout=10) == 3
+    assert "The database is away" not in project.logs()
+
+
+def test_a_transactional_task_whose_row_is_locked_holds_up_nobody_and_has_its_effect_once(project, producer, wait_for):
+    project.worker("-c", "2")
+    blocked = producer.send_task("proj.effect", (1, "go"))
+    wait_for(lambda: ran(project)[1])
+    with held(producer, "QUEUE_TASK", int(blocked.id)) as free:
+        (project.folder / "go").touch()
+        for n in range(2, 6):
+            assert producer.send_task("proj.effect", (n,)).get(timeout=3) == n
+        wait_for(lambda: "held its row for 5 s: its effects are undone" in project.logs())
+        free()
+    assert blocked.get(timeout=10) == 1
+    assert sorted(rows(producer, "SELECT N FROM EFFECT")) == [(1,), (2,), (3,), (4,), (5,)]
+    assert ran(project) == Counter({1: 2, 2: 1, 3: 1, 4: 1, 5: 1})
+    assert rows(producer, "SELECT DISTINCT TRY_COUNT FROM QUEUE_HISTORY") == [(1,)]
+
+
+@pytest.mark.embedded
+def test_a_host_lock_that_is_never_given_back_stops_no_worker(project, producer, wait_for):
+    worker = project.worker("-c", "2")
+    assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, project.url], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        for n in range(2, 8):
+            assert producer.send_task("proj.note", (n,)).get(timeout=5) == n
+        assert producer.send_task("proj.effect", (9,)).get(timeout=5) == 9
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(10) == 0
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert "has been locked by another process" in project.logs()
+    assert ran(project) == Counter([*range(1, 8), 9])
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads"])
+def test_a_task_that_asks_to_cancel_one_that_was_asked_before_does_not_lock_both(project, producer, wait_for, pool):
+    """Each of the two would hold what the other needs: a row, and the lock of the host."""
+    project.write(
+        SOURCE
+        + """
+    @app.task(bind=True, transactional=True)
+    def ask(self, number):
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT DONE FROM QUEUE_REVOKE_V1(?)", (number,)).fetchall()
+        open("go", "w").close()
+        time.sleep(1)
+"""
+    )
+    worker = project.worker("-c", "2", "--pool", pool)
+    asked = producer.send_task("proj.effect", (1, "go"))
+    wait_for(lambda: ran(project)[1])
+    asked.revoke()
+    asks = producer.send_task("proj.ask", (int(asked.id),))
+    assert asked.get(timeout=5) == 1
+    assert asks.get(timeout=5) is None
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(10) == 0
+    assert rows(producer, "SELECT N FROM EFFECT") == [(1,)]

@@ -1,0 +1,201 @@
+"""Outcomes in whose way another transaction is, and statements of a worker that meet rows that another one holds."""
+
+import logging
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks.call import Finished, Released, Retry, Succeeded
+from fbtasks.errors import ConflictError
+from fbtasks.maintenance.housekeeping import Housekeeping
+from fbtasks.maintenance.rescue import release_orphans
+from fbtasks.store import tasks, workers
+from fbtasks.store.hostlock import HostLock
+from fbtasks.worker import outcomes
+from fbtasks.worker.hindrances import Hindrances
+from fbtasks.worker.outcomes import Outcomes
+
+
+@contextmanager
+def held(app, table, *numbers):
+    """Rows are locked by a transaction of plain SQL."""
+    with app.connect() as connection:
+        cursor = connection.cursor()
+        for number in numbers:
+            assert cursor.execute(f"SELECT ID FROM {table} WHERE ID = ? WITH LOCK", (number,)).fetchall()
+        yield
+        connection.rollback()
+
+
+@pytest.fixture
+def session(app):
+    app.migrate()
+    session = app.database.open()
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def worker(session):
+    facts = {"name": "w", "host": "here", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
+    return session.run(lambda t: workers.register(t, lease=30.0, concurrency=2, version="1", tasks=[], **facts))
+
+
+@pytest.fixture
+def claims(app, session, worker):
+    """Claims of twenty tasks."""
+    for n in range(20):
+        app.send_task("note", (n,))
+    return session.run(lambda t: tasks.claim(t, worker, "default", 20))
+
+
+@pytest.fixture
+def kept(app):
+    turn = HostLock(app.settings.url)
+    yield Outcomes(turn)
+    turn.close()
+
+
+def end_all(kept, claims, outcome=None):
+    for claim in claims:
+        kept.add(Finished(claim, outcome or Succeeded("application/json", b"1")))
+
+
+def transactions(app):
+    return one(app, "SELECT MON$NEXT_TRANSACTION FROM MON$DATABASE")
+
+
+def test_of_a_batch_all_is_recorded_but_what_another_transaction_holds(app, session, worker, claims, kept, caplog):
+    end_all(kept, claims)
+    blocked = [claims[3].id, claims[12].id]
+    with held(app, "QUEUE_TASK", *blocked):
+        before = transactions(app)
+        kept.record(session, worker)
+        assert transactions(app) - before < 120  # halves, and not one by one with all attempts
+        assert [n for (n,) in rows(app, "SELECT ID FROM QUEUE_TASK ORDER BY ID")] == blocked
+        assert not kept
+        assert (kept.blocked, sorted(claim.id for claim in kept.claims())) == (2, blocked)
+        assert f"The outcome of task {blocked[0]} (note) cannot be recorded while another" in caplog.text
+        caplog.clear()
+        kept.retry(session, worker, at_once=True)
+        assert (kept.blocked, caplog.text) == (2, "")  # it was said
+    caplog.set_level(logging.INFO)
+    kept.retry(session, worker, at_once=True)
+    assert (kept.blocked, rows(app, "SELECT ID FROM QUEUE_TASK")) == (0, [])
+    assert f"Task {blocked[0]} (note) succeeded" in caplog.text
+
+
+def test_a_blocked_outcome_is_tried_again_after_a_pause_that_grows(app, session, worker, claims, kept, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(outcomes.clock, "monotonic", lambda: now[0])
+    end_all(kept, claims[:1])
+    pauses = []
+    with held(app, "QUEUE_TASK", claims[0].id):
+        kept.record(session, worker)
+        for _ in range(7):
+            pauses.append(kept.again_at - now[0])
+            before = kept.again_at
+            kept.retry(session, worker)
+            assert kept.again_at == before  # it is too early
+            now[0] = before
+            kept.retry(session, worker)
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
+
+
+def test_what_is_refused_and_what_is_blocked_are_told_apart(app, session, worker, claims, kept):
+    execute(app, "CREATE EXCEPTION EX_RULE 'a rule of this database'")
+    execute(
+        app,
+        "CREATE TRIGGER RULE FOR QUEUE_HISTORY BEFORE INSERT AS BEGIN"
+        f" IF (NEW.ID = {claims[7].id} AND NEW.STATE = 10) THEN EXCEPTION EX_RULE; END",
+    )
+    end_all(kept, claims)
+    with held(app, "QUEUE_TASK", claims[2].id):
+        kept.record(session, worker)
+    assert dict(rows(app, "SELECT STATE, COUNT(*) FROM QUEUE_HISTORY GROUP BY STATE")) == {10: 18, 11: 1}
+    assert kept.blocked == 1
+
+
+@pytest.mark.parametrize(
+    "outcome", [Succeeded(keep=False), Retry(0, "again"), Released()], ids=lambda o: type(o).__name__
+)
+def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_waited_for(
+    app, session, worker, claims, kept, outcome
+):
+    claim = claims[0]
+    assert session.run(lambda t: tasks.cancel(t, claim.id)) == "requested"
+    end_all(kept, [claim], outcome)
+    with held(app, "QUEUE_CANCEL", claim.id):
+        kept.record(session, worker)
+        assert not kept.blocked
+        beat(session, worker)
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE ID = ?", claim.id) == [(0,)]
+    ended = rows(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", claim.id)
+    assert ended == ([] if isinstance(outcome, Succeeded) else [(12,)])
+    beat(session, worker)
+    assert rows(app, "SELECT ID FROM QUEUE_CANCEL") == []
+
+
+def beat(session, worker, conflicts=0):
+    facts = {"lease": 30.0, "draining": False, "conflicts": conflicts, "share": 7, "beat": 2.0}
+    return session.run(lambda t: workers.heartbeat(t, worker, **facts), attempts=1)
+
+
+def test_a_heartbeat_waits_for_no_row(app, session, worker):
+    beat(session, worker, 1)
+    execute(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, LOCALTIMESTAMP, 0)")
+    with app.connect() as connection:
+        cursor = connection.cursor()
+        for table in ("QUEUE_WORKER", "QUEUE_CANCEL", "QUEUE_STAT"):
+            cursor.execute(f"SELECT * FROM {table} WITH LOCK").fetchall()
+        pulse = beat(session, worker, 1)
+        assert (pulse.alive, pulse.renewed) == (True, False)
+        connection.rollback()
+    pulse = beat(session, worker, 1)
+    assert (pulse.alive, pulse.renewed) == (True, True)
+    assert rows(app, "SELECT ID FROM QUEUE_CANCEL") == []
+    assert one(app, "SELECT SUM(CONFLICTS) FROM QUEUE_STAT") == 2
+    assert not beat(session, worker + 1).alive
+
+
+def test_what_a_dead_worker_held_is_taken_back_though_a_request_to_cancel_it_is_held(app, session, claims):
+    assert session.run(lambda t: tasks.cancel(t, claims[0].id)) == "requested"
+    execute(app, "DELETE FROM QUEUE_WORKER")
+    with held(app, "QUEUE_CANCEL", claims[0].id):
+        assert release_orphans(session) == 20
+    assert rows(app, "SELECT ID, STATE FROM QUEUE_HISTORY") == [(claims[0].id, 12)]
+
+
+def test_maintenance_leaves_what_another_transaction_holds_for_the_next_time(
+    app, session, worker, claims, kept, caplog
+):
+    end_all(kept, claims, Succeeded("application/json", b'"' + b"x" * 5000 + b'"'))
+    kept.record(session, worker)
+    app.send_task("note", (), expires=timedelta(milliseconds=1))
+    settings = app.settings.__class__(url=app.settings.url, result_expires=timedelta(milliseconds=1))
+    with held(app, "QUEUE_RESULT", claims[0].id):
+        assert Housekeeping(settings).turn(session) == 60.0
+    assert "another transaction is in the way" in caplog.text
+    assert rows(app, "SELECT STATE FROM QUEUE_HISTORY WHERE STATE = 12") == [(12,)]  # the other parts are done
+    Housekeeping(settings).turn(session)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 10") == 0
+
+
+def test_what_is_hindered_is_left_alone_for_a_while_that_grows(monkeypatch, caplog):
+    now, calls = [1000.0], []
+    monkeypatch.setattr("fbtasks.worker.hindrances.clock.monotonic", lambda: now[0])
+    hindrances = Hindrances()
+
+    def act():
+        calls.append(now[0])
+        if len(calls) < 4:
+            raise ConflictError("held")
+
+    while len(calls) < 5:
+        hindrances.attempt("this", act)
+        now[0] += 0.1
+    assert [round(after - before, 1) for before, after in pairwise(calls)] == [0.2, 0.4, 0.8, 0.1]
+    assert caplog.text.count("in the way of this: held") == 1

@@ -1,0 +1,123 @@
+"""The lock that the workers of one host take turns with: it serves speed, and nothing waits for it without end."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from fbtasks.config import DatabaseURL
+from fbtasks.store import hostlock
+from fbtasks.store.hostlock import HostLock
+
+pytestmark = pytest.mark.embedded
+
+HOLD = """
+    import sys, time
+    from fbtasks.config import DatabaseURL
+    from fbtasks.store.hostlock import HostLock
+
+    with HostLock(DatabaseURL.parse(sys.argv[1])).held():
+        print("held", flush=True)
+        {then}
+"""
+
+
+def script(url, then, **options):
+    """A process that holds the lock and then does what it is told."""
+    source = textwrap.dedent(HOLD).replace("{then}", then)
+    process = subprocess.Popen([sys.executable, "-c", source, url], stdout=subprocess.PIPE, text=True, **options)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.fixture
+def holder(url):
+    process = script(url, "time.sleep(1000)")
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def turn(url):
+    turn = HostLock(DatabaseURL.parse(url))
+    yield turn
+    turn.close()
+
+
+def waited(turn):
+    started = time.monotonic()
+    with turn.held():
+        return time.monotonic() - started
+
+
+@pytest.mark.parametrize("how", [signal.SIGCONT, signal.SIGSTOP], ids=["asleep", "stopped"])
+def test_who_does_not_get_it_goes_on_without_it(turn, holder, caplog, how):
+    holder.send_signal(how)
+    assert hostlock.PATIENCE <= waited(turn) < hostlock.PATIENCE + 1
+    assert sum(waited(turn) for _ in range(5)) < 0.5  # it is not waited for again and again
+    assert caplog.text.count("has been locked by another process for 1 s") == 1
+    holder.kill()
+    holder.wait()
+    waited(turn)
+    second = script(f"{turn_url(turn)}", "time.sleep(0.3)")
+    assert waited(turn) > 0.05  # it was free meanwhile, so it is waited for
+    second.wait()
+    second.stdout.close()
+
+
+def turn_url(turn):
+    return f"firebird://{turn._turn.path.parent.parent}/queue.fdb"
+
+
+@pytest.mark.parametrize("fork", ["os.fork()", "ctypes.CDLL(None).fork()"])
+def test_a_process_that_was_forked_from_the_holder_does_not_hold_it(turn, url, fork):
+    daemon = f"import ctypes, os; os.setsid(); pid = {fork}; pid or time.sleep(5); pid and os.kill(os.getpid(), 9)"
+    process = script(url, daemon)
+    assert process.wait(10) == -signal.SIGKILL
+    try:
+        assert waited(turn) < 0.5
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+
+
+def test_threads_of_one_process_take_turns(url):
+    inside, most = [], []
+
+    def work():
+        turn = HostLock(DatabaseURL.parse(url))
+        for _ in range(20):
+            with turn.held():
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+        turn.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(most), max(most)) == (80, 1)
+    assert not hostlock._turns
+
+
+def test_two_processes_take_turns(turn, url):
+    process = script(url, "time.sleep(0.3); print(time.monotonic(), flush=True)")
+    with turn.held():
+        assert time.monotonic() >= float(process.stdout.readline())
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_file_that_was_closed_from_outside_is_gone_on_without(turn):
+    os.close(turn._turn._file)
+    assert waited(turn) < 0.5
