@@ -27,6 +27,7 @@ from fbtasks.errors import EngineError, ForkError, SchemaError
 from fbtasks.store import libraries, lockdir, robust
 from fbtasks.store.callbacks import no_callback
 from fbtasks.store.facts import Facts, ask
+from fbtasks.store.files import refuse_mounted, refuse_second_name
 from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
 from fbtasks.store.lost import bury, hush
 from fbtasks.store.signals import preserved_signals
@@ -239,7 +240,9 @@ def _load(url: DatabaseURL) -> None:
             real = os.path.realpath(url.database)
             if not os.path.isdir(os.path.dirname(real)):
                 raise EngineError(f"{url}: there is no folder {os.path.dirname(real)}. Create it.")
+            refuse_second_name(real)
             if real not in _guards:
+                refuse_mounted(real)
                 warn_root(url.database)
                 _guards[real] = Guard(url.database, _lock_directory)
                 _lock_directory = _guards[real].directory

@@ -11,10 +11,17 @@ to. A restored backup has another GUID. A copy of the file has the same one, but
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import re
+import shlex
+import stat
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from fbtasks.config import DatabaseURL
-from fbtasks.errors import DatabaseReplaced
+from fbtasks.errors import DatabaseReplaced, EngineError
+
+_MOUNTS: Final = "/proc/self/mountinfo"
+_LOST: Final = "Processes that open it under different names have different lock files, and lose each other's commits."
 
 
 class FileIdentity(NamedTuple):
@@ -53,6 +60,34 @@ def file_of(url: DatabaseURL, otherwise: FileIdentity | None = None) -> FileIden
     except OSError:
         return otherwise
     return FileIdentity(facts.st_dev, facts.st_ino)
+
+
+def refuse_second_name(path: str) -> None:
+    """Raises :class:`EngineError` when the file *path* has another name, by a hard link."""
+    with suppress(OSError):
+        facts = os.stat(path)
+        if facts.st_nlink > 1 and stat.S_ISREG(facts.st_mode):
+            raise EngineError(
+                f"{path} has {facts.st_nlink} names (hard links). {_LOST} Delete the others, which this command finds, "
+                f"or make copies of them: find {shlex.quote(os.path.dirname(path))} -xdev -samefile {shlex.quote(path)}"
+            )
+
+
+def refuse_mounted(path: str) -> None:
+    """Raises :class:`EngineError` when the file *path*, without links in it, is a mount point itself."""
+    if path in _mount_points():
+        folder, name = os.path.split(path)
+        raise EngineError(
+            f"{path} is a single file that is mounted there. {_LOST} Mount the folder that holds it, so that all share "
+            f"the lock files in it: docker run -v FOLDER:{folder} (in the place of -v FOLDER/{name}:{path})"
+        )
+
+
+def _mount_points() -> set[str]:
+    """The places at which something is mounted for this process; none where the system does not tell."""
+    with suppress(OSError), open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+        return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in mounts}
+    return set()
 
 
 def replaced(url: DatabaseURL, found: FileIdentity | None) -> DatabaseReplaced:

@@ -1,7 +1,10 @@
 """A database's file that is deleted or replaced beneath those who have it open: who follows, and who refuses to."""
 
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 from contextlib import closing
 
 import kombu
@@ -10,7 +13,7 @@ from firebird.driver import connect_server
 from firebird.driver.types import SrvRestoreFlag
 
 import fbtasks.kombu
-from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks, ForeignDatabaseError
+from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError
 from fbtasks.config import DatabaseURL
 from fbtasks.store.database import Database
 from fbtasks.store.files import FileIdentity, file_of
@@ -185,3 +188,58 @@ def test_a_consumer_of_messages_refuses_a_copy_that_was_not_adopted(app):
             assert connection.SimpleQueue("q").get(timeout=5).payload == "published"
     finally:
         fbtasks.kombu.close_all()
+
+
+def test_a_file_with_two_names_is_refused_under_both(app):
+    app.send_task("first")
+    path = app.settings.url.database
+    os.link(path, f"{path}.link")
+    for name in (path, f"{path}.link"):
+        with pytest.raises(EngineError, match=r"has 2 names \(hard links\).*lose each other's commits.*-samefile"):
+            FBTasks("b", f"firebird://{name}").send_task("second")
+    os.unlink(f"{path}.link")
+    assert names(app) == ["first"]
+
+
+SEND = """
+import sys
+from fbtasks import EngineError, FBTasks
+try:
+    FBTasks("a", sys.argv[1]).send_task("second")
+except EngineError as error:
+    print(error)
+else:
+    print("sent")
+"""
+
+
+def test_a_file_that_is_mounted_alone_is_refused(app, tmp_path):
+    """As by ``docker run -v /srv/queue.fdb:/data/queue.fdb``."""
+    app.send_task("first")
+    app.close()
+    outside, inside = tmp_path / "out side", tmp_path / "in side"
+    outside.mkdir()
+    inside.mkdir()
+    os.rename(app.settings.url.database, outside / "q.fdb")
+    (inside / "q.fdb").touch()
+
+    def send(mounted):
+        source, target = (shlex.quote(str(folder / mounted)) for folder in (outside, inside))
+        python = shlex.join([sys.executable, "-c", SEND, f"firebird://{inside}/q.fdb".replace(" ", "%20")])
+        command = ["unshare", "--mount", "sh", "-c", f"mount --bind {source} {target} || exit 77; exec {python}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if done.returncode and ("unshare" in done.stderr or done.returncode == 77):
+            pytest.skip(f"nothing can be mounted here: {done.stderr}")
+        assert done.stderr == ""
+        return done.stdout
+
+    said = send("q.fdb")
+    assert f"{inside}/q.fdb is a single file that is mounted there" in said
+    assert (
+        f"Mount the folder that holds it, so that all share the lock files in it: docker run -v FOLDER:{inside}" in said
+    )
+    assert os.listdir(inside) == ["q.fdb"]
+    assert send("") == "sent\n"
+    app = FBTasks("b", f"firebird://{outside}/q.fdb".replace(" ", "%20"))
+    assert names(app) == ["first", "second"]
+    app.close()
