@@ -215,6 +215,8 @@ class Pulse:
     stops: bool
     """Whether tasks of this worker are to be stopped."""
     neighbours: tuple[Neighbour, ...]
+    transaction: int
+    """The number of the transaction that it was sent in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ class DatabaseUnavailable(DatabaseError):
 
 
 class DatabaseReplaced(DatabaseUnavailable):
-    """The database's file was deleted, or replaced by another one, while this process had it open."""
+    """The database was deleted, or replaced by another one or by a copy, while this process worked on it."""
 
 
 class AuthenticationError(DatabaseError):

@@ -28,6 +28,7 @@ from fbtasks.maintenance.rescue import rescue
 from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec, Taken
+from fbtasks.store.migrate import refuse_copy
 from fbtasks.store.session import READ, Transaction
 from fbtasks.store.shared import SharedDatabase
 
@@ -65,7 +66,7 @@ class Broker:
     def __init__(self, url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> None:
         self.url = url
         self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
-        self.shared.keep_file()  # what was claimed in one file is not settled in another
+        self.shared.keep()  # what was claimed in one database is not settled in another
         self._publisher = Publisher(self.shared)
         self.transports: WeakSet[Transport] = WeakSet()
         self._attaching = threading.Lock()
@@ -292,6 +293,7 @@ class Broker:
             if self._consumer_id is None:
                 self._watch.begin()
                 pid = os.getpid()
+                self.shared.use(lambda t: refuse_copy(t, self.url), READ)
                 host, begun = hosts.host_name(), hosts.start_ticks(pid)
                 number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.rhythm.lease))
                 for queue in list(self._uses):
@@ -367,13 +369,14 @@ class Broker:
             return self.rhythm.heartbeat
         self._watch.begin()
         times = {"lease": self.rhythm.lease, "beat": self.rhythm.heartbeat}
-        done, silence, self.sweeps, neighbours = self.shared.use(
+        done, silence, self.sweeps, neighbours, transaction = self.shared.use(
             lambda t: messages.beat(t, consumer_id, share=SHARE, **times)
         )
         if not done:
             self._struck(consumer_id)
             self.register()
             return self.rhythm.heartbeat
+        self.shared.saw(transaction)
         self._watch.beaten(silence)
         suspects = self._watch.suspects(neighbours)
         rescue(suspects, self._take_back, self._cut, kind="Consumer", again="messages are delivered")

@@ -10,9 +10,10 @@ from contextlib import closing, contextmanager
 from typing import Any, Final, TypeVar
 
 from fbtasks.config import Settings
-from fbtasks.errors import CommitUncertain, DatabaseUnavailable, SchemaError
+from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.store import engine, grants, migrate
-from fbtasks.store.files import FileIdentity, change, file_of, replaced
+from fbtasks.store.facts import Facts
+from fbtasks.store.files import FileIdentity, Mark, change, file_of, replaced, restored
 from fbtasks.store.pool import Pool
 from fbtasks.store.session import Session, identity
 
@@ -34,7 +35,9 @@ class Database:
         self._pool: Pool | None = None
         self._ready = self._created = False
         self._file: FileIdentity | None = None
-        self._kept: Callable[[], FileIdentity | None] | None = None
+        self._mark: Mark | None = None
+        self._kept: Callable[[], Mark | None] | None = None
+        self._replaced: DatabaseReplaced | None = None
         self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
         self.tell: Callable[[str], None] = logger.info
@@ -84,46 +87,76 @@ class Database:
         return Session(self.connect(), self.url)
 
     def connect(self, *, create: bool = False, **options: Any) -> Any:
-        """A connection of the driver's, to the file that the others are to. Every connection is opened here.
+        """A connection of the driver's, to the database that the others are to. Every connection is opened here.
 
-        Raises :class:`DatabaseReplaced` when another file is there by now, or none.
+        Raises :class:`DatabaseReplaced` when another one is there by now, or none.
         """
-        if not self.url.embedded:
-            return engine.connect(self.url, create=create, **options)
         for _ in range(_TRIES):
             before = self._expect(file_of(self.url))
-            connection = engine.connect(self.url, create=create, **options)
+            met: list[Facts] = []
+            connection = engine.connect(self.url, create=create, met=met.append, **options)
             found = file_of(self.url)
-            if found is not None and found == (before or found):
-                self._file = found
+            if not self.url.embedded or (found is not None and found == (before or found)):
+                try:
+                    self._meet(Mark(found, met[0].key, met[0].transaction))
+                except DatabaseReplaced:
+                    connection.close()
+                    raise
                 return connection
             connection.close()  # to which of the two it is cannot be told
         raise replaced(self.url, found)
 
     def _expect(self, found: FileIdentity | None) -> FileIdentity | None:
         """*found* itself, unless connections are to be to another file."""
-        expected = self._file if self._kept is None else self._kept() or self._file
+        known = self._known()
+        expected = known.file if known is not None else self._file
         if expected is not None and found != expected:
             raise replaced(self.url, found)
         return found
 
-    def keep_file(self, file: Callable[[], FileIdentity | None] = lambda: None) -> None:
-        """Has all connections be to one file: that of the first one, or the one that *file* gives. It is never created.
+    def _meet(self, found: Mark) -> None:
+        """Notes the database of a new connection. Raises :class:`DatabaseReplaced` when it is to be another one."""
+        known = self._known()
+        if known is not None and not known.accepts(found):
+            self._replaced = restored(self.url)
+            raise self._replaced
+        self._file = found.file
+        if known is None:
+            # How far the database has come is counted from what was done in it: of what other connections do,
+            # something may be undone when the engine is killed.
+            self._mark = found._replace(transaction=0)
+
+    def _known(self) -> Mark | None:
+        """Which database all connections are to be to; None before the first, and when a replaced one is followed."""
+        return None if self._kept is None else self._kept() or self._mark
+
+    def keep(self, mark: Callable[[], Mark | None] = lambda: None) -> None:
+        """Has all connections be to one database: that of the first one, or the one that *mark* gives. None is created.
 
         For a process that works on what was claimed there. Without this a replaced file is followed: the connections
         to the old one are given up when they are idle, and the new one is made ready as at the first use.
         """
-        self._kept = file
+        self._kept = mark
 
     @property
-    def file(self) -> FileIdentity | None:
-        """The file that the connections are to; None before the first, and for a database on a server."""
-        return self._file
+    def mark(self) -> Mark | None:
+        """Which database the connections are to; None before the first."""
+        return self._mark
 
-    def check_file(self) -> None:
-        """Raises :class:`DatabaseReplaced` when the file of the connections is not the one at its path any more."""
+    def saw(self, transaction: int) -> None:
+        """Notes that a transaction with this number was committed: what does not know of it is an older copy."""
+        if self._mark is not None:
+            self._mark = self._mark._replace(transaction=max(transaction, self._mark.transaction))
+
+    def check(self) -> None:
+        """Raises :class:`DatabaseReplaced` when the database of the connections is not the one at its place any more.
+
+        For a database on a server only if a connection has found that out, in any thread.
+        """
         if self._file is not None and (found := file_of(self.url, self._file)) != self._file:
             raise replaced(self.url, found)
+        if self._replaced is not None:
+            raise self._replaced
 
     def _follow_file(self) -> None:
         """Gives up the connections to a file that was deleted or replaced, so that the one that is there is opened."""

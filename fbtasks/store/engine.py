@@ -26,6 +26,8 @@ from fbtasks.config import DatabaseURL
 from fbtasks.errors import EngineError, ForkError, SchemaError
 from fbtasks.store import libraries, lockdir, robust
 from fbtasks.store.callbacks import no_callback
+from fbtasks.store.facts import Facts, ask
+from fbtasks.store.files import refuse_mounted, refuse_second_name
 from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
 from fbtasks.store.lost import bury, hush
 from fbtasks.store.signals import preserved_signals
@@ -64,10 +66,11 @@ def connect(
     charset: str | None = None,
     page_size: int = _PAGE_SIZE,
     created: Callable[[], None] = lambda: None,
+    met: Callable[[Facts], None] = lambda _: None,
 ) -> Any:
     """A connection of firebird-driver to *url*; with *create*, the embedded file is made when it is missing.
 
-    *created* is called when this call has made it.
+    *created* is called when this call has made it, and *met* with what the database says of itself.
 
     Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`, and as
@@ -82,14 +85,15 @@ def connect(
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     with opening():
-        connection, made = _connect(url, create, charset, page_size)
+        connection, made, facts = _connect(url, create, charset, page_size)
     if made:
         created()
+    met(facts)
     return connection
 
 
-def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int) -> tuple[Any, bool]:
-    """The connection, and whether the database was created for it."""
+def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int) -> tuple[Any, bool, Facts]:
+    """The connection, whether the database was created for it, and what it says of itself."""
     try:
         with preserved_signals():
             connection, made = _create(url, page_size) if create else (_attach(url, charset), False)
@@ -98,7 +102,8 @@ def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int
     try:
         if url.embedded:
             _enter(connection, url)
-        _check_version(connection, url)
+        facts = ask(connection)
+        _check_version(facts, url)
     except SchemaError:
         connection.close()
         raise
@@ -106,7 +111,7 @@ def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int
         bury(connection)
         raise translate(error, url, connecting=True) from error
     _open.add(connection)
-    return connection, made
+    return connection, made, facts
 
 
 @contextmanager
@@ -205,11 +210,10 @@ def _check_charset(url: DatabaseURL) -> None:
             create_database(f"{folder}/charset.fdb", user="SYSDBA", charset=url.options["charset"]).drop_database()
 
 
-def _check_version(connection: Any, url: DatabaseURL) -> None:
-    version = float(connection.info.engine_version)
-    if version < 5.0:
+def _check_version(facts: Facts, url: DatabaseURL) -> None:
+    if facts.version < 5.0:
         raise SchemaError(
-            f"{url} is served by Firebird {version}; fbtasks needs Firebird 5 or newer. "
+            f"{url} is served by Firebird {facts.version}; fbtasks needs Firebird 5 or newer. "
             "Upgrade the server, or keep the queue in an embedded file."
         )
 
@@ -236,7 +240,9 @@ def _load(url: DatabaseURL) -> None:
             real = os.path.realpath(url.database)
             if not os.path.isdir(os.path.dirname(real)):
                 raise EngineError(f"{url}: there is no folder {os.path.dirname(real)}. Create it.")
+            refuse_second_name(real)
             if real not in _guards:
+                refuse_mounted(real)
                 warn_root(url.database)
                 _guards[real] = Guard(url.database, _lock_directory)
                 _lock_directory = _guards[real].directory

@@ -1,16 +1,27 @@
-"""Which file an embedded database is.
+"""Which database a connection is to, and which file an embedded one is.
 
 A connection keeps the file that it was opened with. When that is deleted, or another one is put in its place, the
 connection goes on with a file that no new connection finds: what is written there is lost to all others.
+
+The file alone does not tell one database from another: the file of a restored backup may get the number of the one
+that was deleted for it, and of a server's file nothing is seen here. So each connection is asked which database it is
+to. A restored backup has another GUID. A copy of the file has the same one, but fewer transactions have begun in it.
 """
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import re
+import shlex
+import stat
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from fbtasks.config import DatabaseURL
-from fbtasks.errors import DatabaseReplaced
+from fbtasks.errors import DatabaseReplaced, EngineError
+
+_MOUNTS: Final = "/proc/self/mountinfo"
+_LOST: Final = "Processes that open it under different names have different lock files, and lose each other's commits."
 
 
 class FileIdentity(NamedTuple):
@@ -18,6 +29,21 @@ class FileIdentity(NamedTuple):
 
     device: int
     inode: int
+
+
+class Mark(NamedTuple):
+    """Which database connections are to, for a process that must not connect to another one."""
+
+    file: FileIdentity | None
+    """None for a database on a server."""
+    key: bytes
+    """Stands for the database's GUID, and for its path as the engine has it."""
+    transaction: int = 0
+    """The number of a transaction that has been in it, the highest that is known; 0 when none is."""
+
+    def accepts(self, other: Mark) -> bool:
+        """Whether *other*, found later, is the same database and not an older copy of it. The files do not matter."""
+        return self.key == other.key and self.transaction <= other.transaction
 
 
 def file_of(url: DatabaseURL, otherwise: FileIdentity | None = None) -> FileIdentity | None:
@@ -36,11 +62,48 @@ def file_of(url: DatabaseURL, otherwise: FileIdentity | None = None) -> FileIden
     return FileIdentity(facts.st_dev, facts.st_ino)
 
 
+def refuse_second_name(path: str) -> None:
+    """Raises :class:`EngineError` when the file *path* has another name, by a hard link."""
+    with suppress(OSError):
+        facts = os.stat(path)
+        if facts.st_nlink > 1 and stat.S_ISREG(facts.st_mode):
+            raise EngineError(
+                f"{path} has {facts.st_nlink} names (hard links). {_LOST} Delete the others, which this command finds, "
+                f"or make copies of them: find {shlex.quote(os.path.dirname(path))} -xdev -samefile {shlex.quote(path)}"
+            )
+
+
+def refuse_mounted(path: str) -> None:
+    """Raises :class:`EngineError` when the file *path*, without links in it, is a mount point itself."""
+    if path in _mount_points():
+        folder, name = os.path.split(path)
+        raise EngineError(
+            f"{path} is a single file that is mounted there. {_LOST} Mount the folder that holds it, so that all share "
+            f"the lock files in it: docker run -v FOLDER:{folder} (in the place of -v FOLDER/{name}:{path})"
+        )
+
+
+def _mount_points() -> set[str]:
+    """The places at which something is mounted for this process; none where the system does not tell."""
+    with suppress(OSError), open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+        return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in mounts}
+    return set()
+
+
 def replaced(url: DatabaseURL, found: FileIdentity | None) -> DatabaseReplaced:
     """The error for a process that had another file open than *found*, which is there now."""
     return DatabaseReplaced(
         f"{change(url, found)} while this process had it open: what is written to the old one is lost to all others. "
         "Connect anew, or start this process again."
+    )
+
+
+def restored(url: DatabaseURL) -> DatabaseReplaced:
+    """The error for a process that worked on another database than the one that *url* leads to now."""
+    return DatabaseReplaced(
+        f"{url} is another database now than the one that this process worked on: it was restored from a backup, moved "
+        "or replaced by a copy. Its tasks may have run before, so they do not run here. Start this process again; it "
+        "tells whether the database has to be adopted (fbtasks adopt)."
     )
 
 

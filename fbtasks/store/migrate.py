@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from fbtasks.config import DatabaseURL
 from fbtasks.errors import ConflictError, DatabaseError, DuplicateKey, ForeignDatabaseError, SchemaError
 from fbtasks.sql import migrations, transactions
 from fbtasks.store.session import READ, WAIT, Session, Transaction
@@ -164,13 +165,19 @@ def adopt(session: Session) -> None:
 
 def check_identity(session: Session) -> None:
     """Raises :class:`ForeignDatabaseError` when the database is a restored or moved copy that nobody adopted."""
-    facts = session.read("database_facts")[0]
-    known = session.read("identity")
+    with session.transaction(READ) as transaction:
+        refuse_copy(transaction, session.url)
+
+
+def refuse_copy(transaction: Transaction, url: DatabaseURL) -> None:
+    """The same, in a transaction of the caller's."""
+    facts = transaction.rows("database_facts")[0]
+    known = transaction.rows("identity")
     guid, path = facts[2].strip(), facts[3]
     if known and (known[0][0].strip(), known[0][1]) == (guid, path):
         return
     before = f"it was {known[0][1]} before" if known else "it has no identity"
     raise ForeignDatabaseError(
-        f"{session.url} is a copy that was restored or moved ({before}). Its tasks may be those of another, "
+        f"{url} is a copy that was restored or moved ({before}). Its tasks may be those of another, "
         "living system, so no worker runs them. If this database is the one that should: fbtasks adopt"
     )

@@ -55,15 +55,19 @@ class SharedDatabase:
         """Whether this process is a fork of the one that this object serves."""
         return os.getpid() != self._pid
 
-    def keep_file(self) -> None:
-        """Has all connections be to one file; see :meth:`Database.keep_file`."""
-        self._database.keep_file()
+    def keep(self) -> None:
+        """Has all connections be to one database; see :meth:`Database.keep`."""
+        self._database.keep()
+
+    def saw(self, transaction: int) -> None:
+        """See :meth:`Database.saw`."""
+        self._database.saw(transaction)
 
     @property
     def replaced(self) -> bool:
-        """Whether the file of the connections is not the one at its path any more."""
+        """Whether the database of the connections is not the one at its place any more."""
         try:
-            self._database.check_file()
+            self._database.check()
         except DatabaseReplaced:
             return True
         return False

@@ -7,12 +7,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from fbtasks.call import Call, Claim, Claims, Enqueued, Finished, Stale
+from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.states import State
 from fbtasks.store import codec
 from fbtasks.store.session import Session, Transaction
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
+_TAKEN: Final = "QUEUE_TASK_ID_TAKEN"
+"""The constraint that two transactions violate with one id."""
 READS: Final = 2_000
 """Rows that maintenance reads in one transaction where no index leads to those that it looks for."""
 
@@ -21,16 +24,30 @@ def enqueue(transaction: Transaction, calls: Sequence[Call]) -> tuple[list[Enque
     """Writes *calls*. Nobody sees them before the commit.
 
     Gives their ids in the same order, and the number of the transaction, for ``settlement`` (None: there are no calls).
+    Raises :class:`ConflictError` when another transaction has given one of their ids, and this one cannot see it.
     """
     found: list[Enqueued] = []
     number: int | None = None
     for group in codec.chunks(map(codec.pack_call, calls)):
-        answers, number = codec.unpack_enqueued(transaction.packed("enqueue", b"".join(group)))
+        answers, number = codec.unpack_enqueued(_enqueue(transaction, b"".join(group)))
         found.extend(answers)
     for call, enqueued in zip(calls, found, strict=True):
         if len(call.payload) > codec.INLINE and not enqueued.duplicate:
             transaction.execute("put_payload", enqueued.id, call.payload)
     return found, number
+
+
+def _enqueue(transaction: Transaction, records: bytes) -> bytes:
+    try:
+        return transaction.packed("enqueue", records)
+    except DuplicateKey as error:
+        if _TAKEN not in str(error):
+            raise
+        raise ConflictError(
+            "another transaction has enqueued a task under the same task_id, and has not ended, or has ended since this "
+            "transaction began. Nothing was enqueued by this call. Call it again when the other one has ended; in a "
+            "SNAPSHOT transaction, roll back first."
+        ) from error
 
 
 def claim(

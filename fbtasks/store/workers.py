@@ -62,11 +62,12 @@ def heartbeat(
     Neighbours in the answer: the workers of this host, and those that will have been silent for the *share*-th part of
     their lease before the next heartbeat, in *beat* seconds.
     """
-    done, silence, version, parked, stops, packed = transaction.rows(
+    done, silence, version, parked, stops, packed, number = transaction.rows(
         "heartbeat", worker_id, int(lease * 1000), draining, conflicts, share, int(beat * 1000)
     )[0]
-    neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("\n") if line)
-    return Pulse(bool(done), done == 1, silence / 1000, version, bool(parked), bool(stops), neighbours)
+    neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("
+") if line)
+    return Pulse(bool(done), done == 1, silence / 1000, version, bool(parked), bool(stops), neighbours, number)
 
 
 def neighbour(line: str) -> Neighbour:

@@ -2,8 +2,8 @@
 
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
-which it is only while the child starts, and may be anew when it was taken for dead, and which file the worker works on,
-so that it opens no other. And the process that sends a solo
+which it is only while the child starts, and may be anew when it was taken for dead, and which database the worker works
+on, so that it connects to no other. And the process that sends a solo
 worker's heartbeats says here how long that was silent.
 """
 
@@ -17,7 +17,8 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.store.files import FileIdentity
+from fbtasks.store.facts import KEY_SIZE
+from fbtasks.store.files import FileIdentity, Mark
 
 _TARGET: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
@@ -26,9 +27,9 @@ _WORKER: Final = struct.Struct("<q")
 _WORKER_AT: Final = 2 * _TARGET.size
 _SILENCE: Final = struct.Struct("<dd")
 _SILENCE_AT: Final = _WORKER_AT + _WORKER.size
-_FILE: Final = struct.Struct("<QQ")
-_FILE_AT: Final = _SILENCE_AT + _SILENCE.size
-_FIRST: Final = _FILE_AT + _FILE.size
+_MARK: Final = struct.Struct(f"<QQ{KEY_SIZE}sQ")
+_MARK_AT: Final = _SILENCE_AT + _SILENCE.size
+_FIRST: Final = _MARK_AT + _MARK.size
 
 
 class Board:
@@ -67,14 +68,15 @@ class Board:
         _WORKER.pack_into(self._memory, _WORKER_AT, worker_id)
 
     @property
-    def database_file(self) -> FileIdentity | None:
-        """The file that the worker works on; None for a database on a server."""
-        found = FileIdentity(*_FILE.unpack_from(self._memory, _FILE_AT))
-        return found if any(found) else None
+    def database(self) -> Mark | None:
+        """Which database the worker works on; None before it has connected."""
+        device, inode, key, transaction = _MARK.unpack_from(self._memory, _MARK_AT)
+        return Mark(FileIdentity(device, inode) if inode else None, key, transaction) if any(key) else None
 
-    @database_file.setter
-    def database_file(self, file: FileIdentity | None) -> None:
-        _FILE.pack_into(self._memory, _FILE_AT, *(file or (0, 0)))
+    @database.setter
+    def database(self, mark: Mark | None) -> None:
+        file, key, transaction = mark or (None, b"", 0)
+        _MARK.pack_into(self._memory, _MARK_AT, *(file or (0, 0)), key, transaction)
 
     @property
     def silence(self) -> tuple[float, float]:

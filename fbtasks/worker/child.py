@@ -319,7 +319,7 @@ def main(arguments: list[str]) -> int:
     link = Link(pipe, tasks, board, int(places))
     try:
         app = import_app(app_path)
-        app.database.keep_file(lambda: link.board.database_file)
+        app.database.keep(lambda: link.board.database)
         app.load()
         import_module("fbtasks.formats")  # now, and not when the first task is to run
         set_up(LogOptions.of(log))

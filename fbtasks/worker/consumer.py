@@ -113,7 +113,7 @@ class Consumer:
         self.outdated = False
         """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
         self.replaced: DatabaseReplaced | None = None
-        """Why this worker drains and is to leave, when the database's file was deleted or replaced."""
+        """Why this worker drains and is to leave, when the database was replaced or restored, or its file deleted."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -172,7 +172,7 @@ class Consumer:
 
     def _register(self) -> None:
         self.membership.register(self._db)
-        self._executor.serve(self.membership.worker_id, self._app.database.file)
+        self._executor.serve(self.membership.worker_id, self._app.database.mark)
 
     def run(self, *, listen: bool = True) -> None:
         """Works until told to stop, with events unless *listen* is false; or, in a burst, until nothing is due."""
@@ -486,6 +486,7 @@ class Consumer:
         pulse = self.membership.beat(self._db, draining=draining)
         if pulse is None:
             return
+        self._app.database.saw(pulse.transaction)
         self._parked.beat(pulse.parked)
         self._stops = pulse.stops
         if not pulse.alive:
@@ -497,7 +498,7 @@ class Consumer:
         elif self._listener is not None:
             self._listener.check(self.membership.rhythm.heartbeat)
         self._look_at_schema(pulse)
-        self._look_at_file()
+        self._look_at_database()
         if not draining:
             self.membership.rescue(self._db)
 
@@ -511,20 +512,20 @@ class Consumer:
             self.outdated = True
             self._drain()
 
-    def _look_at_file(self) -> None:
-        """Has the worker leave when its connections are to a file that no new connection finds."""
+    def _look_at_database(self) -> None:
+        """Has the worker leave when its connections are to a database that no new connection finds."""
         try:
-            self._app.database.check_file()
+            self._app.database.check()
         except DatabaseReplaced as error:
-            self._leave_file(error)
+            self._leave_database(error)
 
-    def _leave_file(self, error: DatabaseReplaced) -> None:
+    def _leave_database(self, error: DatabaseReplaced) -> None:
         if self.replaced is not None:
             return
         self.replaced = error
         logger.critical(
             "%s This worker claims nothing more, and leaves when its running tasks have ended, in %g s at the latest. "
-            "How they end is recorded in the old file alone.",
+            "How they end is recorded in the old database alone, if that still answers.",
             error,
             self._options.grace,
         )
@@ -563,7 +564,7 @@ class Consumer:
         except SchemaError:
             raise
         except DatabaseReplaced as error:
-            self._leave_file(error)
+            self._leave_database(error)
             self._lose(error)
             return False
         except DatabaseError as error:

@@ -19,7 +19,7 @@ from fbtasks.errors import DatabaseError
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.watch import Watch
 from fbtasks.store.database import Database
-from fbtasks.store.files import FileIdentity
+from fbtasks.store.files import Mark
 from fbtasks.store.session import Session
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.board import Board
@@ -31,7 +31,7 @@ from fbtasks.worker.processes import Process, starting
 class Pulse:
     """The process, as its worker has it. Settings and password go to it over a socket."""
 
-    def __init__(self, settings: Settings, membership: Membership, file: FileIdentity | None) -> None:
+    def __init__(self, settings: Settings, membership: Membership, database: Mark | None) -> None:
         with starting(), ExitStack() as undo:
             ours, theirs = socket.socketpair()
             undo.enter_context(ours)
@@ -39,7 +39,7 @@ class Pulse:
                 self._board = Board(0)
                 undo.callback(self._board.close)
                 self._silence = (0.0, 0.0)
-                self._board.database_file = file
+                self._board.database = database
                 self.serve(membership.worker_id)
                 files = (theirs.fileno(), self._board.file)
                 self._process = Process("fbtasks.worker.pulse", (os.getpid(), *files), files)
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     settings, rhythm = pipe.recv()
     watch, backoff = Watch(rhythm), Backoff()
     database = Database(settings)
-    database.keep_file(lambda: board.database_file)
+    database.keep(lambda: board.database)
     session: Session | None = None
     pause = rhythm.heartbeat
     while not pipe.poll(pause):

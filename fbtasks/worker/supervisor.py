@@ -26,14 +26,14 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     *log* is how child processes are to log, as :meth:`LogOptions.argument` has it. When the schema is migrated
     meanwhile, the process replaces itself by a new one with the same command line. Raises
     :class:`ForeignDatabaseError` before anything is claimed when the database is a copy, and at its end
-    :class:`DatabaseReplaced` when its file was deleted or replaced.
+    :class:`DatabaseReplaced` when it was replaced or restored, or its file deleted.
     """
     began = clock.monotonic()
     executor = make_executor(options.pool, app_path, app, options.concurrency, log, children)
     consumer = Consumer(app, executor, options)
     signals = Signals(consumer, executor if isinstance(executor, SoloExecutor) else None, options.grace)
     robust.leave_when_stuck()
-    app.database.keep_file()
+    app.database.keep()
     pulse = None
     try:
         signals.hear()
@@ -43,7 +43,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
         consumer.open()
         if options.pool == "solo":
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
-            pulse = Pulse(app.settings, consumer.membership, app.database.file)
+            pulse = Pulse(app.settings, consumer.membership, app.database.mark)
         consumer.run()
     finally:
         if pulse is not None:

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from firebird.driver import DatabaseError
 from support.sql import one, rows
 
 from fbtasks import ConflictError, TaskRevoked
@@ -75,12 +76,76 @@ def test_several_at_once_on_a_cancelled_id(app, note, ran, project):
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
 
 
-def begin(app, kind):
+def begin(app, kind, lock_timeout=0):
     from firebird.driver import Isolation, tpb
 
     connection = app.connect()
-    connection.begin(tpb(getattr(Isolation, kind), lock_timeout=0))
+    connection.begin(tpb(getattr(Isolation, kind), lock_timeout=lock_timeout))
     return connection
+
+
+@pytest.mark.parametrize("lock_timeout", [0, 1])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "SNAPSHOT",
+        "SERIALIZABLE",
+        "READ_COMMITTED_RECORD_VERSION",
+        "READ_COMMITTED_NO_RECORD_VERSION",
+        "READ_COMMITTED_READ_CONSISTENCY",
+    ],
+)
+def test_an_id_that_another_transaction_may_still_take_back_is_no_duplicate(app, note, ran, kind, lock_timeout):
+    """The first to give the id rolls back. The other one is told that it must try again, and its task is not lost."""
+    app.migrate()
+    first, other = (begin(app, kind, lock_timeout) for _ in range(2))
+    try:
+        assert not note.using(first).apply_async((1,), task_id="order-7").duplicate
+        with pytest.raises(ConflictError):
+            note.using(other).apply_async((2,), task_id="order-7")
+        first.rollback()
+        if kind == "SERIALIZABLE":  # it locks whole tables
+            other.rollback()
+        assert not note.using(other).apply_async((2,), task_id="order-7").duplicate
+        other.commit()
+    finally:
+        first.close()
+        other.close()
+    drain(app)
+    assert ran == [2]
+    assert len(names(app)) == 1
+
+
+def test_an_id_that_was_given_after_a_snapshot_began_is_told_from_one_that_is_free(app, note, ran):
+    app.migrate()
+    other = begin(app, "SNAPSHOT")
+    try:
+        note.apply_async((1,), task_id="order-7")
+        with pytest.raises(ConflictError, match="in a SNAPSHOT transaction, roll back first"):
+            note.using(other).apply_async((2,), task_id="order-7")
+        other.rollback()
+        assert note.using(other).apply_async((2,), task_id="order-7").duplicate
+        other.commit()
+    finally:
+        other.close()
+    drain(app)
+    assert ran == [1]
+
+
+def test_plain_sql_is_told_as_well(app, note):
+    app.migrate()
+    statement = "SELECT ID, DUPLICATE FROM QUEUE_ENQUEUE_V1('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
+    first, other = (begin(app, "READ_COMMITTED_RECORD_VERSION") for _ in range(2))
+    try:
+        with first.cursor() as one_, other.cursor() as two:
+            assert one_.execute(statement).fetchone()[1] == 0
+            with pytest.raises(DatabaseError, match="QUEUE_TASK_ID_TAKEN"):
+                two.execute(statement).fetchone()
+            first.rollback()
+            assert two.execute(statement).fetchone()[1] == 0
+    finally:
+        first.close()
+        other.close()
 
 
 @pytest.mark.parametrize("kind", ["SNAPSHOT", "READ_COMMITTED_RECORD_VERSION"])

@@ -1,14 +1,23 @@
 """A database's file that is deleted or replaced beneath those who have it open: who follows, and who refuses to."""
 
 import os
+import shlex
 import shutil
+import subprocess
+import sys
+from contextlib import closing
 
+import kombu
 import pytest
+from firebird.driver import connect_server
+from firebird.driver.types import SrvRestoreFlag
 
-from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks
+import fbtasks.kombu
+from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError
 from fbtasks.config import DatabaseURL
 from fbtasks.store.database import Database
 from fbtasks.store.files import FileIdentity, file_of
+from fbtasks.store.migrate import adopt
 from fbtasks.worker.consumer import Consumer, WorkerOptions
 from fbtasks.worker.executors.solo import SoloExecutor
 
@@ -64,11 +73,11 @@ def test_a_connection_that_was_lent_meanwhile_is_not_used_again(app, replace):
 def test_who_keeps_a_file_opens_no_other(app, replace, deleted):
     app.send_task("first")
     replace()
-    app.database.keep_file()
+    app.database.keep()
     held = app.database.open()
-    app.database.check_file()
+    app.database.check()
     os.unlink(app.settings.url.database) if deleted else replace()
-    for use in (app.database.check_file, app.database.open, app.connect, app.migrate, lambda: app.send_task("second")):
+    for use in (app.database.check, app.database.open, app.connect, app.migrate, lambda: app.send_task("second")):
         with pytest.raises(DatabaseReplaced, match="was deleted" if deleted else "was replaced by another file"):
             use()
     held.ping()  # what is open goes on
@@ -83,13 +92,13 @@ def test_who_is_told_the_file_opens_no_other_from_the_beginning(app, replace, de
     """A worker's child: it connects when a task needs it, and the file may have been replaced by then."""
     app.migrate()
     replace()
-    told = file_of(app.settings.url)
+    told = app.database.mark
     child = Database(app.settings)
-    child.keep_file(lambda: told)
+    child.keep(lambda: told)
     child.open().close()
     os.unlink(app.settings.url.database) if deleted else replace()
     late = Database(app.settings)
-    late.keep_file(lambda: told)
+    late.keep(lambda: told)
     for database in (child, late):
         with pytest.raises(DatabaseReplaced):
             database.open()
@@ -99,7 +108,7 @@ def test_who_is_told_the_file_opens_no_other_from_the_beginning(app, replace, de
 def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
     app.migrate()
     replace()
-    app.database.keep_file()
+    app.database.keep()
     options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
     consumer = Consumer(app, SoloExecutor(app), options)
     consumer.open()
@@ -120,3 +129,117 @@ def test_what_cannot_be_told_is_no_change(tmp_path):
     assert file_of(DatabaseURL(database="x", host="db.example"), known) is None
     (tmp_path / "q").touch()
     assert file_of(DatabaseURL(database=str(tmp_path / "q" / "q.fdb")), known) is None
+
+
+def restore(path):
+    """Puts a backup of the database in its place, as ``gbak -c -rep`` does."""
+    with connect_server("") as server:
+        server.database.backup(database=path, backup=f"{path}.fbk")
+        server.wait()
+        server.database.restore(backup=f"{path}.fbk", database=path, flags=SrvRestoreFlag.REPLACE)
+        server.wait()
+
+
+def put_back(path):
+    """Writes an older copy over the file, which stays the same one."""
+    shutil.copyfile(f"{path}.copy", path)
+
+
+@pytest.mark.parametrize("harm", [restore, put_back])
+def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, harm, caplog):
+    """The new file may have the number of the one that was deleted for it, and an older copy has the same GUID."""
+    app.migrate()
+    replace()
+    app.database.keep()
+    options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
+    consumer = Consumer(app, SoloExecutor(app), options)
+    consumer.open()
+    consumer._beat()
+    consumer._lose(DatabaseUnavailable("the connection was lost."))
+    told = app.database.mark
+    app.close()
+    harm(app.settings.url.database)
+    late = Database(app.settings)
+    late.keep(lambda: told)
+    with pytest.raises(DatabaseReplaced, match="restored from a backup, moved or replaced by a copy"):
+        late.open()
+    consumer._next_attempt = 0.0
+    consumer.run(listen=False)  # ends by itself
+    consumer.close()
+    assert isinstance(consumer.replaced, DatabaseReplaced)
+    assert "restored from a backup" in caplog.text
+    assert "is back" not in caplog.text
+
+
+def test_a_consumer_of_messages_refuses_a_copy_that_was_not_adopted(app):
+    app.migrate()
+    app.close()
+    path = app.settings.url.database
+    shutil.copy(path, f"{path}.moved")
+    moved = f"firebird://{path}.moved"
+    try:
+        with kombu.Connection(moved) as connection:
+            connection.SimpleQueue("q").put("published")  # which harms nobody
+            with pytest.raises(ForeignDatabaseError, match="fbtasks adopt"):
+                connection.SimpleQueue("q").get(timeout=5)
+        with closing(Database(FBTasks("b", moved).settings).open()) as session:
+            adopt(session)
+        with kombu.Connection(moved) as connection:
+            assert connection.SimpleQueue("q").get(timeout=5).payload == "published"
+    finally:
+        fbtasks.kombu.close_all()
+
+
+def test_a_file_with_two_names_is_refused_under_both(app):
+    app.send_task("first")
+    path = app.settings.url.database
+    os.link(path, f"{path}.link")
+    for name in (path, f"{path}.link"):
+        with pytest.raises(EngineError, match=r"has 2 names \(hard links\).*lose each other's commits.*-samefile"):
+            FBTasks("b", f"firebird://{name}").send_task("second")
+    os.unlink(f"{path}.link")
+    assert names(app) == ["first"]
+
+
+SEND = """
+import sys
+from fbtasks import EngineError, FBTasks
+try:
+    FBTasks("a", sys.argv[1]).send_task("second")
+except EngineError as error:
+    print(error)
+else:
+    print("sent")
+"""
+
+
+def test_a_file_that_is_mounted_alone_is_refused(app, tmp_path):
+    """As by ``docker run -v /srv/queue.fdb:/data/queue.fdb``."""
+    app.send_task("first")
+    app.close()
+    outside, inside = tmp_path / "out side", tmp_path / "in side"
+    outside.mkdir()
+    inside.mkdir()
+    os.rename(app.settings.url.database, outside / "q.fdb")
+    (inside / "q.fdb").touch()
+
+    def send(mounted):
+        source, target = (shlex.quote(str(folder / mounted)) for folder in (outside, inside))
+        python = shlex.join([sys.executable, "-c", SEND, f"firebird://{inside}/q.fdb".replace(" ", "%20")])
+        command = ["unshare", "--mount", "sh", "-c", f"mount --bind {source} {target} || exit 77; exec {python}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if done.returncode and ("unshare" in done.stderr or done.returncode == 77):
+            pytest.skip(f"nothing can be mounted here: {done.stderr}")
+        assert done.stderr == ""
+        return done.stdout
+
+    said = send("q.fdb")
+    assert f"{inside}/q.fdb is a single file that is mounted there" in said
+    assert (
+        f"Mount the folder that holds it, so that all share the lock files in it: docker run -v FOLDER:{inside}" in said
+    )
+    assert os.listdir(inside) == ["q.fdb"]
+    assert send("") == "sent\n"
+    app = FBTasks("b", f"firebird://{outside}/q.fdb".replace(" ", "%20"))
+    assert names(app) == ["first", "second"]
+    app.close()

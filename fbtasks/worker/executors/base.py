@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fbtasks.call import Claim, Failed, Finished, Outcome
-from fbtasks.store.files import FileIdentity
+from fbtasks.store.files import Mark
 
 
 class Executor(Protocol):
@@ -14,7 +14,7 @@ class Executor(Protocol):
     def start(self) -> None:
         """Begins to make the executor ready."""
 
-    def serve(self, worker_id: int, file: FileIdentity | None = None) -> None:
+    def serve(self, worker_id: int, database: Mark | None = None) -> None:
         """Says as whom the worker is registered, and in which file, before the first claim and whenever it changes."""
 
     def free(self) -> int:

@@ -17,7 +17,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.store.files import FileIdentity
+from fbtasks.store.files import Mark
 from fbtasks.worker.channel import HOOK, SKIP, Ended
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import HOOKS, Limits
@@ -75,7 +75,7 @@ class ChildExecutor:
         self._level = level
         self._options = options or ChildOptions()
         self._worker_id = 0
-        self._file: FileIdentity | None = None
+        self._database: Mark | None = None
         self._children: list[Child] = []
         self._apart: list[Child] = []
         """Children of one suspect each, and those that are to end when what runs in them has ended."""
@@ -97,11 +97,11 @@ class ChildExecutor:
         """Starts the children. They become free when they have imported the app."""
         self._replenish(clock.monotonic())
 
-    def serve(self, worker_id: int, file: FileIdentity | None = None) -> None:
-        """As this worker, and in this file, transactional tasks record their outcomes."""
-        self._worker_id, self._file = worker_id, file
+    def serve(self, worker_id: int, database: Mark | None = None) -> None:
+        """As this worker, and in this database, transactional tasks record their outcomes."""
+        self._worker_id, self._database = worker_id, database
         for child in self._all():
-            child.board.worker_id, child.board.database_file = worker_id, file
+            child.board.worker_id, child.board.database = worker_id, database
 
     def free(self) -> int:
         """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""
@@ -437,7 +437,7 @@ class ChildExecutor:
             self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
             return None
         self._shortage.over()
-        child.board.database_file = self._file
+        child.board.database = self._database
         return child
 
     # Limits

@@ -10,7 +10,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Finished, Outcome, Released, Succeeded
 from fbtasks.interrupts import AlarmInterrupts
 from fbtasks.runner import Failure, Runner, TransactionalRunner
-from fbtasks.store.files import FileIdentity
+from fbtasks.store.files import Mark
 from fbtasks.worker.limits import HOOKS, Limits
 
 
@@ -44,7 +44,7 @@ class SoloExecutor:
     def start(self) -> None:
         """Nothing to start."""
 
-    def serve(self, worker_id: int, file: FileIdentity | None = None) -> None:  # noqa: ARG002  # the worker's own
+    def serve(self, worker_id: int, database: Mark | None = None) -> None:  # noqa: ARG002  # the worker's own
         """As this worker transactional tasks record their outcomes."""
         self._worker_id = worker_id
 
