@@ -177,9 +177,9 @@ class Broker:
             lambda t: messages.drop_queue(t, name, self._consumer_id, if_unused=if_unused, if_empty=if_empty)
         )
 
-    def bind(self, queue: str, exchange: str, routing_key: str, pattern: str | None) -> int:
+    def bind(self, queue: str, exchange: str, routing_key: str) -> int:
         """See :func:`messages.bind`."""
-        return self.shared.use(lambda t: messages.bind(t, queue, exchange, routing_key, pattern))
+        return self.shared.use(lambda t: messages.bind(t, queue, exchange, routing_key))
 
     def unbind(self, queue: str, exchange: str, routing_key: str) -> bool:
         """See :func:`messages.unbind`."""

@@ -17,7 +17,7 @@ from kombu.utils.uuid import uuid
 
 from fbtasks.errors import DatabaseError
 from fbtasks.kombu import qos as quality
-from fbtasks.kombu import topics, wire
+from fbtasks.kombu import wire
 from fbtasks.kombu.batch import PublishBatch
 from fbtasks.kombu.within import current
 from fbtasks.store import messages
@@ -144,7 +144,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     ) -> None:
         """Binds a queue to an exchange."""
         name = exchange or "amq.direct"
-        done = self._broker.bind(queue, name, routing_key or "", topics.pattern(routing_key or ""))
+        done = self._broker.bind(queue, name, routing_key or "")
         if done < 0:
             raise _not_found("exchange", name, (50, 20), "Channel.queue_bind")
         if not done:

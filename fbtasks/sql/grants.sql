@@ -44,7 +44,7 @@ GRANT EXECUTE ON PROCEDURE QUEUE_FORGET TO FBTASKS_OPERATOR;
 GRANT EXECUTE ON PROCEDURE QUEUE_PURGE TO FBTASKS_OPERATOR;
 
 -- Messages of kombu and results of Celery: a producer publishes, and asks for results by their ids; the rest, remote
--- control included, needs the worker's role.
+-- control included, needs the worker's role. What a producer declares and where it publishes is limited by QUEUE_MSG_RULES_V1.
 GRANT EXECUTE ON PROCEDURE QUEUE_MSG_DECLARE_EXCHANGE TO FBTASKS_PRODUCER, FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_MSG_DECLARE_QUEUE TO FBTASKS_PRODUCER, FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_MSG_BIND TO FBTASKS_PRODUCER, FBTASKS_WORKER;

@@ -141,9 +141,9 @@ def drop_queue(
     return bool(transaction.value("msg_drop_queue", name, if_unused, if_empty, consumer_id))
 
 
-def bind(transaction: Transaction, queue: str, exchange: str, routing_key: str, pattern: str | None) -> int:
-    """Binds a queue: 1 done, 0 no such queue, -1 no such exchange. *pattern* is that of a topic, for SIMILAR TO."""
-    return int(transaction.value("msg_bind", queue, exchange, routing_key, pattern))
+def bind(transaction: Transaction, queue: str, exchange: str, routing_key: str) -> int:
+    """Binds a queue: 1 done, 0 no such queue, -1 no such exchange."""
+    return int(transaction.value("msg_bind", queue, exchange, routing_key))
 
 
 def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str) -> bool:

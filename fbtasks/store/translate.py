@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ _CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 33554
 _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
+# What a procedure raises by EXCEPTION, and the one of the schema that says that the caller's role does not allow it.
+_EXCEPTION: Final = {335544517, 335544848}
+_REFUSED: Final = re.compile(r"\bQUEUE_REFUSED (.*?)(?: At procedure\b| At function\b|$)")
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
 # A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
 _LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}
@@ -45,6 +49,7 @@ _PLACE: Final = {335544831}
 _CHARSET: Final = {335544509, 335544854}
 # A plugin, such as the engine, or ICU could not be loaded.
 _LIBRARY: Final = {335545004, 335545167}
+_GRANT: Final = "Who owns the database can allow it: fbtasks grant ROLE USER"
 _DRIVERS: Final = {"firebird", "builtins", "ctypes", "decimal", "struct"}
 """Where the errors that the driver raises come from: beside its own, those of what it converts values with."""
 
@@ -73,9 +78,9 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     if codes & _LOGIN:
         return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
     if codes & _PERMISSION:
-        return AuthenticationError(
-            f"{where}: the user may not do this: {text}. Who owns the database can allow it: fbtasks grant ROLE USER"
-        )
+        return AuthenticationError(f"{where}: the user may not do this: {text}. {_GRANT}")
+    if codes & _EXCEPTION and (refused := _REFUSED.search(text)):
+        return AuthenticationError(f"{where}: the user may not do this: {refused[1]}. {_GRANT}")
     if codes & (_NETWORK | _HANDLE | _LOGIN_BROKEN) or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:

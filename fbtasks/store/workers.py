@@ -65,8 +65,7 @@ def heartbeat(
     done, silence, version, parked, stops, packed, number = transaction.rows(
         "heartbeat", worker_id, int(lease * 1000), draining, conflicts, share, int(beat * 1000)
     )[0]
-    neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("
-") if line)
+    neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("\n") if line)
     return Pulse(bool(done), done == 1, silence / 1000, version, bool(parked), bool(stops), neighbours, number)
 
 

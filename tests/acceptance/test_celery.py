@@ -2,16 +2,21 @@
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from support.proxy import Proxy
+
+from fbtasks.config import DatabaseURL
+from fbtasks.store import engine, grants
 
 pytestmark = pytest.mark.acceptance
 PROJECT = Path(__file__).parents[2] / "examples" / "celery_project"
@@ -220,3 +225,38 @@ def test_an_outage_costs_no_task_and_no_result(celery, app, url, wait_for):
         wait_for(lambda: rows(app, "SELECT COUNT(*) FROM QUEUE_MSG") == [(0,)])
         worker.terminate()
         assert worker.wait(60) == 0
+
+
+def test_a_producer_sends_tasks_and_rules_no_worker(celery, app, url, wait_for):
+    parts = urlsplit(url)
+    if not parts.hostname:
+        pytest.skip("needs a server: FBTASKS_TEST_URL")
+    roles = {role: f"FBT_{secrets.token_hex(6).upper()}" for role in ("producer", "worker")}
+    host = parts.netloc.rpartition("@")[2]
+    urls = {role: parts._replace(netloc=f"{name}:pw@{host}").geturl() for role, name in roles.items()}
+    with closing(engine.connect(DatabaseURL.parse(url))) as owner:
+        for role, name in roles.items():
+            owner.execute_immediate(f"CREATE USER {name} PASSWORD 'pw'")
+            owner.commit()
+            with app.database.session() as session:
+                grants.give(session, role, name)
+        try:
+            celery.env.update(SHOP_URL=urls["worker"], CELERY_BROKER_URL=urls["worker"])
+            worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO")
+            wait_for(lambda: "ready." in log.read_text(), 60)
+            celery.env.update(SHOP_URL=urls["producer"], CELERY_BROKER_URL=urls["producer"])
+            done = celery.run(sys.executable, "send.py")
+            assert done.stdout.splitlines() == ["price 12", "later 6", "total 24"], done.stderr + log.read_text()
+            refused = celery.run(sys.executable, "-c", "import shop; shop.app.control.shutdown()")
+            assert "remote control or events, which takes the role of a worker" in refused.stderr
+            assert "pw" not in refused.stderr
+            celery.env.update(SHOP_URL=urls["worker"], CELERY_BROKER_URL=urls["worker"])
+            assert "pong" in celery.run(*celery.command("inspect", "ping")).stdout
+            assert worker.poll() is None
+            celery.run(sys.executable, "-c", "import shop; shop.app.control.shutdown()")
+            assert worker.wait(60) == 0
+        finally:
+            celery.close()
+            for name in roles.values():
+                owner.execute_immediate(f"DROP USER {name}")
+            owner.commit()

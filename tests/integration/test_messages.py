@@ -5,7 +5,6 @@ import time
 import pytest
 
 from fbtasks.config import DatabaseURL, Settings
-from fbtasks.kombu.topics import pattern
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.watch import SHARE
 from fbtasks.store import messages
@@ -63,7 +62,7 @@ def test_topic_keys_match_as_in_amqp(store):
     numbers = {}
     for key in cases:
         numbers[key] = store.queue(key)
-        store.bind(key, "t", key, pattern(key))
+        store.bind(key, "t", key)
     consumer = store.consumer()
     for key in ("a", "a.b", "a.b.c", "a.", "x_y", "(a|b)"):
         store.put(key, key.encode(), "t")
@@ -76,9 +75,9 @@ def test_one_copy_for_each_queue_however_often_it_is_bound(store):
     store.declare_exchange("d", "direct")
     for name in ("one", "two"):
         store.queue(name)
-        store.bind(name, "f", "", None)
-        store.bind(name, "f", "other", None)
-        store.bind(name, "d", name, None)
+        store.bind(name, "f", "")
+        store.bind(name, "f", "other")
+        store.bind(name, "d", name)
     assert store.put("whatever", exchange="f") == 2
     assert store.put("one", exchange="d") == 1
     assert store.put("three", exchange="d") == 0
@@ -120,7 +119,7 @@ def test_a_message_goes_back_to_its_own_queue_alone(store):
     store.declare_exchange("f", "fanout")
     one, two = store.queue("one"), store.queue("two")
     for name in ("one", "two"):
-        store.bind(name, "f", "", None)
+        store.bind(name, "f", "")
     store.put("", exchange="f")
     consumer = store.consumer()
     (mine,) = store.take(consumer, one)
@@ -149,7 +148,7 @@ def test_withheld_until_due(store, wait_for):
 def test_time_to_live_and_what_becomes_of_the_dead(store, wait_for):
     store.declare_exchange("dead", "direct")
     store.queue("grave")
-    store.bind("grave", "dead", "rip", None)
+    store.bind("grave", "dead", "rip")
     queue = store.queue("q", message_ttl=60_000, dead_exchange="dead", dead_routing_key="rip", max_length=2)
     consumer = store.consumer()
     store.put("q", b"expired", ttl=1)

@@ -3,16 +3,19 @@
 import os
 import re
 import secrets
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
 
 from fbtasks import FBTasks, ResultTimeout
-from fbtasks.config import DatabaseURL
+from fbtasks.config import DatabaseURL, Settings
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.sql import grants as lines
 from fbtasks.states import State
-from fbtasks.store import engine, grants, results
+from fbtasks.store import engine, grants, messages, results
+from fbtasks.store.messages import Publication, QueueSpec
+from fbtasks.store.shared import SharedDatabase
 from fbtasks.testing import drain
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
@@ -165,6 +168,153 @@ def test_a_payload_goes_to_a_task_of_the_same_transaction_only(app):
         session.run(lambda t: t.script(f"UPDATE QUEUE_TASK SET PAYLOAD = NULL WHERE ID = {number}"))
         session.run(lambda t: t.execute("put_payload", number, b"[[1], {}]"))
         assert session.read("payload", number) == []
+
+
+# Messages of the kombu transport. The embedded engine takes any user at its word, and holds it to its rights.
+
+
+class Messages:
+    """The functions of ``messages`` as one user calls them, each in a transaction of its own."""
+
+    def __init__(self, url):
+        self.shared = SharedDatabase(Settings(url=url))
+
+    def __getattr__(self, name):
+        function = getattr(messages, name)
+        return lambda *args, **options: self.shared.use(lambda t: function(t, *args, **options))
+
+    def queue(self, name, **options):
+        return self.declare_queue(QueueSpec(name, **options), None).id
+
+    def put(self, exchange, key, text=b"x", **options):
+        return self.publish([Publication(exchange, key, text, **options)])[0][0]
+
+    def ask(self, sql, *params):
+        return self.shared.use(lambda t: t.driver.cursor().execute(sql, params).fetchall())
+
+
+@pytest.fixture
+def people(app, url, request):
+    """The users ``producer``, ``worker`` and ``owner``, by their roles."""
+    app.migrate()
+    if SERVER is None:
+        owner = DatabaseURL.parse(url)
+        urls = {role: replace(owner, user=role.upper()) for role in ("producer", "worker")}
+        with app.database.session() as session:
+            for role, found in urls.items():
+                grants.give(session, role, found.user)
+    else:
+        users = request.getfixturevalue("users")
+        owner = DatabaseURL.parse(url)
+        urls = {role: DatabaseURL.parse(users.add(role)) for role in ("producer", "worker")}
+    found = {role: Messages(each) for role, each in {**urls, "owner": owner}.items()}
+    yield found
+    for each in found.values():
+        each.shared.close()
+
+
+def test_a_producer_confirms_a_queue_and_changes_none(people):
+    producer, worker = people["producer"], people["worker"]
+    number = worker.queue("orders", max_length=100, durable=True)
+    worker.put("", "orders")
+    assert producer.queue("orders", max_length=100, durable=True) == number
+    for changed in (
+        {"max_length": 0}, {"expires": 1}, {"message_ttl": 1}, {"dead_exchange": "amq.fanout"},
+        {"dead_routing_key": "k"}, {"auto_delete": True}, {"durable": False},
+    ):  # fmt: skip
+        with pytest.raises(
+            AuthenticationError, match=r"the queue orders was declared with other arguments.*grant ROLE"
+        ):
+            producer.queue("orders", **{"max_length": 100, "durable": True, **changed})
+    assert producer.queue("mine", max_length=5) > number, "what is missing is made"
+    producer.put("", "orders")
+    assert worker.declare_queue(QueueSpec("orders"), None, passive=True).waiting == 2
+    assert worker.queue("orders", max_length=1, durable=True) == number
+    assert people["owner"].queue("orders", expires=10**6) == number
+    assert worker.ask("SELECT MAX_LENGTH, EXPIRES_MS FROM QUEUE_MSG_QUEUE WHERE NAME = 'orders'") == [(None, 10**6)]
+
+
+def test_no_arguments_of_a_queue_are_an_error_for_others(people):
+    """Times beyond the last date, and lengths below none, given in SQL."""
+    producer, worker = people["producer"], people["worker"]
+    producer.ask(
+        "SELECT ID FROM QUEUE_MSG_DECLARE_QUEUE_V1('mine', FALSE, FALSE, FALSE, ?, ?, -7, NULL, NULL, NULL)",
+        2**62, 2**62,
+    )  # fmt: skip
+    producer.bind("mine", "amq.topic", "#")
+    assert worker.put("amq.topic", "orders.new") == 1
+    assert worker.sweep().queues == 0
+    columns = "MESSAGE_TTL_MS, EXPIRES_MS, MAX_LENGTH"
+    assert worker.ask(f"SELECT {columns} FROM QUEUE_MSG_QUEUE WHERE NAME = 'mine'") == [(10**12, 10**12, 0)]
+
+
+def test_remote_control_and_events_take_the_role_of_a_worker(people):
+    producer, worker = people["producer"], people["worker"]
+    inbox = "celery@host.celery.pidbox"
+    worker.declare_exchange("celery.pidbox", "fanout")
+    worker.declare_exchange("celeryev", "topic")
+    for name, exchange in ((inbox, "celery.pidbox"), ("celeryev.1", "celeryev")):
+        worker.queue(name)
+        worker.bind(name, exchange, "#")
+    producer.queue("mine")
+    producer.declare_exchange("ours", "fanout")
+    refused = (
+        lambda: producer.put("celery.pidbox", ""),
+        lambda: producer.put("celery.pidbox ", ""),
+        lambda: producer.put("celery.pidbox", "", b"x" * 20_000),
+        lambda: producer.put("celeryev", "task.sent"),
+        lambda: producer.put("", inbox),
+        lambda: producer.put("", "nowhere", fallback=inbox),
+        lambda: producer.put("missing", "k", fallback=inbox),
+        lambda: producer.declare_exchange("celery.pidbox", "fanout"),
+        lambda: producer.declare_exchange("reply.celery.pidbox", "direct"),
+        lambda: producer.declare_exchange("other.pidbox ", "direct"),
+        lambda: producer.queue(inbox),
+        lambda: producer.queue("celeryev.2 "),
+        lambda: producer.bind("mine", "celery.pidbox", ""),
+        lambda: producer.bind("mine", "celeryev", "#"),
+        lambda: producer.bind(inbox, "ours", ""),
+    )
+    for number, attempt in enumerate(refused):
+        with pytest.raises(
+            AuthenticationError, match=r"remote control or events.*role of a worker.*fbtasks grant ROLE USER"
+        ):
+            attempt()
+            pytest.fail(f"attempt {number} was not refused")
+    worker.bind(inbox, "ours", "")
+    with pytest.raises(AuthenticationError, match="a message to ours is one of"):
+        producer.put("ours", "")
+    assert producer.declare_exchange("celery.pidbox", None) == "fanout", "looking is free"
+    assert producer.put("", "mine") == 1
+    assert worker.ask("SELECT COUNT(*) FROM QUEUE_MSG") == [(1,)]
+    assert [worker.put("celery.pidbox", ""), worker.put("celeryev", "a.b"), worker.put("", inbox)] == [1, 1, 1]
+
+
+def test_nothing_dead_comes_to_remote_control(people):
+    """A message of a producer that expires is taken away by a worker, who might send it there."""
+    producer, worker = people["producer"], people["worker"]
+    worker.declare_exchange("celery.pidbox", "fanout")
+    worker.queue("celery@host.celery.pidbox")
+    worker.bind("celery@host.celery.pidbox", "celery.pidbox", "")
+    producer.queue("full", max_length=0, dead_exchange="celery.pidbox")
+    producer.put("", "full", b"by the producer")
+    producer.queue("late", message_ttl=0, dead_exchange="", dead_routing_key="celery@host.celery.pidbox")
+    producer.put("", "late", b"by the worker")
+    worker.ask("SELECT QUEUES FROM QUEUE_MSG_SWEEP_V1(100, 0, 100)")
+    assert worker.ask("SELECT COUNT(*) FROM QUEUE_MSG") == [(0,)]
+
+
+def test_a_topic_is_matched_by_its_key_alone(people):
+    producer = people["producer"]
+    for number, key in enumerate(
+        ("(", "[a", "a{2", "\\", "%", "a.**.b", "#" * 250, "#." * 124 + "x", "*." * 125, "\\." * 125, "")
+    ):
+        producer.queue(f"q{number}")
+        producer.bind(f"q{number}", "amq.topic", key)
+    assert producer.put("amq.topic", "(") == 1
+    assert producer.put("amq.topic", "a.b.x") == 1, "any words and x"
+    with pytest.raises(Exception, match=r"(?i)parameter"):
+        producer.ask("SELECT DONE FROM QUEUE_MSG_BIND_V1('q0', 'amq.topic', 'k', '(')")
 
 
 # What follows needs a server: the embedded engine knows no users.

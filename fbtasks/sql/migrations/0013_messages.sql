@@ -13,7 +13,9 @@ CREATE TABLE QUEUE_MSG_EXCHANGE (
     NAME VARCHAR(250) CHARACTER SET UTF8 NOT NULL UNIQUE,
     KIND VARCHAR(10) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('direct', 'topic', 'fanout')),
     DURABLE BOOLEAN NOT NULL,
-    AUTO_DELETE BOOLEAN NOT NULL
+    AUTO_DELETE BOOLEAN NOT NULL,
+    -- Whether it is one of Celery's remote control or events: see QUEUE_MSG_IS_CONTROL_V1.
+    CONTROL BOOLEAN DEFAULT FALSE NOT NULL
 )^
 
 CREATE TABLE QUEUE_MSG_QUEUE (
@@ -28,7 +30,8 @@ CREATE TABLE QUEUE_MSG_QUEUE (
     DEAD_EXCHANGE VARCHAR(250) CHARACTER SET UTF8,
     DEAD_ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8,
     -- When it was last declared, asked for a message, or left by a consumer.
-    USED_TIME TIMESTAMP NOT NULL
+    USED_TIME TIMESTAMP NOT NULL,
+    CONTROL BOOLEAN DEFAULT FALSE NOT NULL
 )^
 
 -- Two that bind at once may leave two equal rows: a message still goes to a queue once.
@@ -117,17 +120,102 @@ INSERT INTO QUEUE_MSG_EXCHANGE (ID, NAME, KIND, DURABLE, AUTO_DELETE)
 
 COMMIT^
 
+-- Raised when the caller's role does not allow what it asks for; the text says what.
+CREATE EXCEPTION QUEUE_REFUSED 'the caller''s role does not allow this'^
+
+-- Whether the caller may change what others declared, and reach Celery's remote control and events: workers, operators, the
+-- owner of this function and administrators. A producer declares what is missing and confirms what is there.
+CREATE OR ALTER FUNCTION QUEUE_MSG_RULES_V1
+RETURNS BOOLEAN
+SQL SECURITY DEFINER
+AS
+BEGIN
+    RETURN RDB$ROLE_IN_USE('FBTASKS_WORKER')
+        OR RDB$ROLE_IN_USE('FBTASKS_OPERATOR')
+        OR CURRENT_USER = RDB$GET_CONTEXT('SYSTEM', 'EFFECTIVE_USER')
+        OR RDB$SYSTEM_PRIVILEGE(ACCESS_ANY_OBJECT_IN_DATABASE);
+END^
+
+-- Whether a name is that of an exchange or a queue of Celery's remote control (celery.pidbox, reply.celery.pidbox and the
+-- queues bound to them) or of its events. Names that differ in trailing spaces are equal.
+CREATE OR ALTER FUNCTION QUEUE_MSG_IS_CONTROL_V1 (NAME VARCHAR(250) CHARACTER SET UTF8)
+RETURNS BOOLEAN
+SQL SECURITY DEFINER
+AS
+BEGIN
+    NAME = TRIM(TRAILING FROM NAME);
+    RETURN NAME LIKE '%.pidbox' OR NAME = 'celeryev' OR NAME STARTING WITH 'celeryev.';
+END^
+
+-- The binding key of a topic exchange as SIMILAR TO takes it, with ESCAPE '\'; NULL: everything matches. Words are separated
+-- by dots; * stands for one word, # for any number of them, none included, as in AMQP.
+CREATE OR ALTER FUNCTION QUEUE_MSG_PATTERN_V1 (ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8)
+RETURNS VARCHAR(2000) CHARACTER SET UTF8
+SQL SECURITY DEFINER
+AS
+    DECLARE PATTERN VARCHAR(2000) CHARACTER SET UTF8 = '';
+    DECLARE REST VARCHAR(251) CHARACTER SET UTF8;
+    DECLARE WORD VARCHAR(250) CHARACTER SET UTF8;
+    DECLARE LETTER VARCHAR(1) CHARACTER SET UTF8;
+    DECLARE AT_CHARACTER INTEGER;
+    DECLARE LENGTH INTEGER;
+    DECLARE IS_ANY BOOLEAN = TRUE;
+    DECLARE WAS_ANY BOOLEAN = FALSE;
+    DECLARE FOLLOWS BOOLEAN = FALSE;
+BEGIN
+    REST = ROUTING_KEY || '.';
+    WHILE (CHAR_LENGTH(REST) > 0) DO
+    BEGIN
+        LENGTH = POSITION('.' IN REST) - 1;
+        WORD = SUBSTRING(REST FROM 1 FOR LENGTH);
+        REST = SUBSTRING(REST FROM LENGTH + 2);
+        IF (LENGTH = 1 AND WORD = '#') THEN
+        BEGIN
+            -- With words before it, each of its own brings its dot along; at the front each has one behind it. Two that
+            -- follow each other are one.
+            IF (NOT WAS_ANY) THEN
+                PATTERN = PATTERN || IIF(FOLLOWS, '(.[^.]*)*', '([^.]*.)*');
+            WAS_ANY = TRUE;
+            CONTINUE;
+        END
+        WAS_ANY = FALSE;
+        IS_ANY = FALSE;
+        IF (FOLLOWS) THEN
+            PATTERN = PATTERN || '.';
+        FOLLOWS = TRUE;
+        IF (LENGTH = 1 AND WORD = '*') THEN
+        BEGIN
+            PATTERN = PATTERN || '[^.]*';
+            CONTINUE;
+        END
+        AT_CHARACTER = 1;
+        WHILE (AT_CHARACTER <= LENGTH) DO
+        BEGIN
+            LETTER = SUBSTRING(WORD FROM AT_CHARACTER FOR 1);
+            IF (POSITION(LETTER IN '[]()|^-+*%_?{}\') > 0) THEN
+                PATTERN = PATTERN || '\';
+            PATTERN = PATTERN || LETTER;
+            AT_CHARACTER = AT_CHARACTER + 1;
+        END
+    END
+    RETURN IIF(IS_ANY, NULL, PATTERN);
+END^
+
 CREATE OR ALTER PROCEDURE QUEUE_MSG_DECLARE_EXCHANGE_V1 (
     NAME VARCHAR(250) CHARACTER SET UTF8, KIND VARCHAR(10) CHARACTER SET ASCII, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN)
 RETURNS (FOUND VARCHAR(10) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
 BEGIN
+    IF (KIND IS NOT NULL AND QUEUE_MSG_IS_CONTROL_V1(NAME) AND NOT QUEUE_MSG_RULES_V1()) THEN
+        EXCEPTION QUEUE_REFUSED 'the exchange ' || NAME || ' is of Celery''s remote control or events, which takes the role of'
+            || ' a worker';
     SELECT X.KIND FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :NAME INTO :FOUND;
     IF (FOUND IS NULL AND KIND IS NOT NULL) THEN
     BEGIN
-        INSERT INTO QUEUE_MSG_EXCHANGE (ID, NAME, KIND, DURABLE, AUTO_DELETE)
-        VALUES (NEXT VALUE FOR QUEUE_MSG_EXCHANGE_SEQ, :NAME, :KIND, :DURABLE, :AUTO_DELETE);
+        INSERT INTO QUEUE_MSG_EXCHANGE (ID, NAME, KIND, DURABLE, AUTO_DELETE, CONTROL)
+        VALUES (NEXT VALUE FOR QUEUE_MSG_EXCHANGE_SEQ, :NAME, :KIND, :DURABLE, :AUTO_DELETE,
+            QUEUE_MSG_IS_CONTROL_V1(:NAME));
         FOUND = KIND;
     END
     SUSPEND;
@@ -151,8 +239,8 @@ BEGIN
     SUSPEND;
 END^
 
--- Declares a queue, whose arguments become those given; with PASSIVE it only looks. ID is NULL when there is none.
--- WAITING counts the messages that nobody has claimed, CONSUMERS the processes that consume, but for the caller's own.
+-- Declares a queue, whose arguments become those given; a producer gets an exception when that would change them. With
+-- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that nobody has claimed, CONSUMERS the processes that consume, but for the caller's own.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_DECLARE_QUEUE_V1 (
     NAME VARCHAR(250) CHARACTER SET UTF8, PASSIVE BOOLEAN, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN,
     MESSAGE_TTL_MS BIGINT, EXPIRES_MS BIGINT, MAX_LENGTH INTEGER, DEAD_EXCHANGE VARCHAR(250) CHARACTER SET UTF8,
@@ -161,30 +249,45 @@ RETURNS (ID BIGINT, WAITING BIGINT, CONSUMERS INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
+    DECLARE LONGEST_MS BIGINT = 1000000000000;
+    DECLARE DIFFERS BOOLEAN;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     WAITING = 0;
     CONSUMERS = 0;
-    SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :ID;
+    -- A moment beyond the last date would be an error for everybody who publishes or sweeps.
+    MESSAGE_TTL_MS = MINVALUE(MAXVALUE(MESSAGE_TTL_MS, 0), LONGEST_MS);
+    EXPIRES_MS = MINVALUE(MAXVALUE(EXPIRES_MS, 0), LONGEST_MS);
+    MAX_LENGTH = MAXVALUE(MAX_LENGTH, 0);
+    IF (NOT PASSIVE AND QUEUE_MSG_IS_CONTROL_V1(NAME) AND NOT QUEUE_MSG_RULES_V1()) THEN
+        EXCEPTION QUEUE_REFUSED 'the queue ' || NAME || ' is of Celery''s remote control or events, which takes the role of a'
+            || ' worker';
+    SELECT Q.ID, Q.DURABLE <> :DURABLE OR Q.AUTO_DELETE <> :AUTO_DELETE
+            OR Q.MESSAGE_TTL_MS IS DISTINCT FROM :MESSAGE_TTL_MS OR Q.EXPIRES_MS IS DISTINCT FROM :EXPIRES_MS
+            OR Q.MAX_LENGTH IS DISTINCT FROM :MAX_LENGTH OR Q.DEAD_EXCHANGE IS DISTINCT FROM :DEAD_EXCHANGE
+            OR Q.DEAD_ROUTING_KEY IS DISTINCT FROM :DEAD_ROUTING_KEY
+        FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :ID, :DIFFERS;
     IF (ID IS NULL AND NOT PASSIVE) THEN
     BEGIN
         ID = NEXT VALUE FOR QUEUE_MSG_QUEUE_SEQ;
         INSERT INTO QUEUE_MSG_QUEUE (ID, NAME, DURABLE, AUTO_DELETE, MESSAGE_TTL_MS, EXPIRES_MS, MAX_LENGTH,
-            DEAD_EXCHANGE, DEAD_ROUTING_KEY, USED_TIME)
+            DEAD_EXCHANGE, DEAD_ROUTING_KEY, USED_TIME, CONTROL)
         VALUES (:ID, :NAME, :DURABLE, :AUTO_DELETE, :MESSAGE_TTL_MS, :EXPIRES_MS, :MAX_LENGTH, :DEAD_EXCHANGE,
-            :DEAD_ROUTING_KEY, :NOW_UTC);
+            :DEAD_ROUTING_KEY, :NOW_UTC, QUEUE_MSG_IS_CONTROL_V1(:NAME));
     END
     ELSE IF (ID IS NOT NULL) THEN
     BEGIN
         IF (NOT PASSIVE) THEN
+        BEGIN
+            IF (DIFFERS AND NOT QUEUE_MSG_RULES_V1()) THEN
+                EXCEPTION QUEUE_REFUSED 'the queue ' || NAME || ' was declared with other arguments, and to change them takes the'
+                    || ' role of a worker';
             UPDATE QUEUE_MSG_QUEUE Q SET DURABLE = :DURABLE, AUTO_DELETE = :AUTO_DELETE,
                 MESSAGE_TTL_MS = :MESSAGE_TTL_MS, EXPIRES_MS = :EXPIRES_MS, MAX_LENGTH = :MAX_LENGTH,
                 DEAD_EXCHANGE = :DEAD_EXCHANGE, DEAD_ROUTING_KEY = :DEAD_ROUTING_KEY, USED_TIME = :NOW_UTC
-                WHERE Q.ID = :ID AND (Q.DURABLE <> :DURABLE OR Q.AUTO_DELETE <> :AUTO_DELETE
-                    OR Q.MESSAGE_TTL_MS IS DISTINCT FROM :MESSAGE_TTL_MS OR Q.EXPIRES_MS IS DISTINCT FROM :EXPIRES_MS
-                    OR Q.MAX_LENGTH IS DISTINCT FROM :MAX_LENGTH OR Q.DEAD_EXCHANGE IS DISTINCT FROM :DEAD_EXCHANGE
-                    OR Q.DEAD_ROUTING_KEY IS DISTINCT FROM :DEAD_ROUTING_KEY
+                WHERE Q.ID = :ID AND (:DIFFERS
                     OR (Q.EXPIRES_MS IS NOT NULL AND Q.USED_TIME < DATEADD(-500 MILLISECOND TO :NOW_UTC)));
+        END
         SELECT COUNT(*) FROM QUEUE_MSG M WHERE M.QUEUE_ID = :ID AND M.STATE IN (0, 1)
             AND (M.EXPIRE_TIME IS NULL OR M.EXPIRE_TIME > :NOW_UTC) INTO :WAITING;
         SELECT COUNT(*) FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID AND U.CONSUMER_ID <> COALESCE(:CONSUMER_ID, -1)
@@ -244,16 +347,23 @@ END^
 -- DONE: 1 bound (now or before), 0 no such queue, -1 no such exchange.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_BIND_V1 (
     QUEUE VARCHAR(250) CHARACTER SET UTF8, EXCHANGE VARCHAR(250) CHARACTER SET UTF8,
-    ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8, PATTERN VARCHAR(2000) CHARACTER SET UTF8)
+    ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE QUEUE_ID BIGINT;
     DECLARE EXCHANGE_ID BIGINT;
+    DECLARE KIND VARCHAR(10) CHARACTER SET ASCII;
+    DECLARE CONTROLS BOOLEAN;
+    DECLARE CONTROLLED BOOLEAN;
 BEGIN
     DONE = 1;
-    SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :QUEUE INTO :QUEUE_ID;
-    SELECT X.ID FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE INTO :EXCHANGE_ID;
+    SELECT Q.ID, Q.CONTROL FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :QUEUE INTO :QUEUE_ID, :CONTROLLED;
+    SELECT X.ID, X.KIND, X.CONTROL FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE
+        INTO :EXCHANGE_ID, :KIND, :CONTROLS;
+    IF ((CONTROLS OR CONTROLLED) AND NOT QUEUE_MSG_RULES_V1()) THEN
+        EXCEPTION QUEUE_REFUSED IIF(CONTROLS, 'the exchange ' || EXCHANGE, 'the queue ' || QUEUE)
+            || ' is of Celery''s remote control or events, which takes the role of a worker';
     IF (EXCHANGE_ID IS NULL) THEN
         DONE = -1;
     ELSE IF (QUEUE_ID IS NULL) THEN
@@ -261,7 +371,8 @@ BEGIN
     ELSE IF (NOT EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.QUEUE_ID = :QUEUE_ID
             AND B.EXCHANGE_ID = :EXCHANGE_ID AND B.ROUTING_KEY = :ROUTING_KEY)) THEN
         INSERT INTO QUEUE_MSG_BINDING (EXCHANGE_ID, QUEUE_ID, ROUTING_KEY, KEY_HASH, PATTERN)
-        VALUES (:EXCHANGE_ID, :QUEUE_ID, :ROUTING_KEY, HASH(:ROUTING_KEY), :PATTERN);
+        VALUES (:EXCHANGE_ID, :QUEUE_ID, :ROUTING_KEY, HASH(:ROUTING_KEY),
+            IIF(:KIND = 'topic', QUEUE_MSG_PATTERN_V1(:ROUTING_KEY), NULL));
     SUSPEND;
 END^
 
@@ -284,7 +395,8 @@ BEGIN
     SUSPEND;
 END^
 
--- The queues that a message goes to, each once. KNOWN is 0, in a single row, for an exchange that is not there.
+-- The queues that a message goes to, each once. KNOWN is 0, in a single row, for an exchange that is not there, and 2, in a
+-- row before the others, for one of Celery's remote control or events.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_ROUTE_V1 (
     EXCHANGE VARCHAR(250) CHARACTER SET UTF8, ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8)
 RETURNS (KNOWN SMALLINT, QUEUE_ID BIGINT)
@@ -292,6 +404,7 @@ SQL SECURITY DEFINER
 AS
     DECLARE EXCHANGE_ID BIGINT;
     DECLARE KIND VARCHAR(10) CHARACTER SET ASCII;
+    DECLARE CONTROL BOOLEAN;
 BEGIN
     KNOWN = 1;
     IF (EXCHANGE = '') THEN
@@ -301,7 +414,14 @@ BEGIN
             SUSPEND;
         EXIT;
     END
-    SELECT X.ID, X.KIND FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE INTO :EXCHANGE_ID, :KIND;
+    SELECT X.ID, X.KIND, X.CONTROL FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE
+        INTO :EXCHANGE_ID, :KIND, :CONTROL;
+    IF (CONTROL) THEN
+    BEGIN
+        KNOWN = 2;
+        SUSPEND;
+        KNOWN = 1;
+    END
     IF (EXCHANGE_ID IS NULL) THEN
     BEGIN
         KNOWN = 0;
@@ -323,7 +443,8 @@ BEGIN
 END^
 
 -- Takes away a message that expired, was rejected or is too many, which the caller has locked: it goes to the dead-letter
--- exchange of its queue, where there is one, as a copy for each queue, else nowhere.
+-- exchange of its queue, where there is one, as a copy for each queue, else nowhere. No dead letter goes to a queue of
+-- Celery's remote control: one that takes it away may do what its publisher may not.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_BURY_V1 (ID BIGINT, REASON VARCHAR(10) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
@@ -343,7 +464,7 @@ BEGIN
         NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
         FOR SELECT Q.ID, Q.MESSAGE_TTL_MS
             FROM QUEUE_MSG_ROUTE_V1(:DEAD_EXCHANGE, :DEAD_KEY) R JOIN QUEUE_MSG_QUEUE Q ON Q.ID = R.QUEUE_ID
-            INTO :QUEUE_ID, :TTL DO
+            WHERE NOT Q.CONTROL INTO :QUEUE_ID, :TTL DO
         BEGIN
             COPY_ID = NEXT VALUE FOR QUEUE_MSG_SEQ;
             INSERT INTO QUEUE_MSG (ID, QUEUE_ID, STATE, PRIORITY_RANK, PRIORITY, START_TIME, EXPIRE_TIME, EXCHANGE,
@@ -375,6 +496,7 @@ AS
     DECLARE STATE SMALLINT;
     DECLARE KNOWN SMALLINT;
     DECLARE QUEUE_ID BIGINT;
+    DECLARE CONTROL BOOLEAN;
     DECLARE TTL BIGINT;
     DECLARE MAX_LENGTH INTEGER;
     DECLARE MANY INTEGER;
@@ -384,10 +506,15 @@ BEGIN
     START_TIME = COALESCE(MAXVALUE(NOW_UTC, DATEADD(START_MS MILLISECOND TO TIMESTAMP '1970-01-01')), NOW_UTC);
     STATE = IIF(START_TIME > NOW_UTC, 1, 0);
     ROUTED = 0;
-    FOR SELECT R.KNOWN, R.QUEUE_ID, Q.MESSAGE_TTL_MS, Q.MAX_LENGTH
+    FOR SELECT R.KNOWN, R.QUEUE_ID, Q.MESSAGE_TTL_MS, Q.MAX_LENGTH, Q.CONTROL
         FROM QUEUE_MSG_ROUTE_V1(:EXCHANGE, :ROUTING_KEY) R LEFT JOIN QUEUE_MSG_QUEUE Q ON Q.ID = R.QUEUE_ID
-        INTO :KNOWN, :QUEUE_ID, :TTL, :MAX_LENGTH DO
+        INTO :KNOWN, :QUEUE_ID, :TTL, :MAX_LENGTH, :CONTROL DO
     BEGIN
+        IF ((KNOWN = 2 OR CONTROL) AND NOT QUEUE_MSG_RULES_V1()) THEN
+            EXCEPTION QUEUE_REFUSED 'a message to ' || IIF(EXCHANGE = '', ROUTING_KEY, EXCHANGE)
+                || ' is one of Celery''s remote control or events, which takes the role of a worker';
+        IF (KNOWN = 2) THEN
+            CONTINUE;
         IF (KNOWN = 0) THEN
         BEGIN
             ROUTED = -1;
