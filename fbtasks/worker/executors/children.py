@@ -18,7 +18,7 @@ from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.store.files import FileIdentity
-from fbtasks.worker.channel import HOOK, SKIP, Ended
+from fbtasks.worker.channel import HOOK, LONGEST, SKIP, Ended
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.processes import CannotStart
@@ -69,6 +69,7 @@ class ChildExecutor:
         self._app_path = app_path
         self._crash_limit = app.settings.crash_limit
         self._limits = Limits(app)
+        self._longest = app.settings.payload_limit + LONGEST
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
         self._places = 1 if self._one else concurrency
@@ -367,9 +368,10 @@ class ChildExecutor:
         or is given back if the child did not die of itself but is *killed*.
         """
         self._take_back(child)
+        child.look_again()
         child.kill(0.0 if child.running else patience)
         self._hear(child)
-        how = child.process.how_it_ended()
+        how = child.how_it_ended()
         begun = child.board.running()
         left = [task for task in child.running if task in begun]  # also what was stopped and goes on
         for task, run in child.running.items():
@@ -389,6 +391,8 @@ class ChildExecutor:
             else:  # it had just ended, or was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
             self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+        if child.ready and not killed and not left:
+            logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()
         failed = not killed and not child.ready and child in self._children
@@ -432,7 +436,7 @@ class ChildExecutor:
     def _new_child(self, mode: str, slot: int, places: int) -> Child | None:
         """A child that begins to start; None when the machine has no room for it, which is waited for."""
         try:
-            child = Child(mode, self._app_path, self._worker_id, slot, places, self._level)
+            child = Child(mode, self._app_path, self._worker_id, slot, places, self._level, self._longest)
         except CannotStart as error:
             self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
             return None

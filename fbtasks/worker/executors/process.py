@@ -9,12 +9,14 @@ import socket
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Outcome
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import (
+    LONGEST,
     Assignment,
     Begun,
     Ended,
@@ -30,6 +32,9 @@ from fbtasks.worker.processes import Process, starting
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
+_CUT_OFF: Final = "it had closed its connection to the worker"
+_AT_ONCE: Final = 0.2
+"""Seconds in which a process has ended whose sockets are closed since it ends."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -77,8 +82,13 @@ class Run:
 class Child:
     """A new interpreter at the other end of two sockets; never a fork, which would inherit open connections."""
 
-    def __init__(self, mode: str, app_path: str, worker_id: int, slot: int, places: int, level: str) -> None:
-        """Starts it. Raises :class:`CannotStart`, and leaves nothing open, when the machine has no room for it now."""
+    def __init__(
+        self, mode: str, app_path: str, worker_id: int, slot: int, places: int, level: str, longest: int = LONGEST
+    ) -> None:
+        """Starts it. It may say *longest* bytes in one message.
+
+        Raises :class:`CannotStart`, and leaves nothing open, when the machine has no room for it now.
+        """
         with starting(), ExitStack() as undo:
             self._socket, theirs = socket.socketpair()
             undo.enter_context(self._socket)
@@ -107,7 +117,9 @@ class Child:
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
-        self._hearing = Hearing(self._socket)
+        self.fault = ""
+        """Why it cannot go on although it lives: the worker kills it."""
+        self._hearing = Hearing(self._socket, longest)
         self._unsaid = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
@@ -123,7 +135,7 @@ class Child:
             self.stuck = True
             return False
         except (BrokenPipeError, ConnectionResetError):
-            pass
+            self.fault = _CUT_OFF
         self.running[run.number] = run
         self.served += 1
         return True
@@ -163,6 +175,8 @@ class Child:
         """What has ended since the last time, and whether the child is dead."""
         dead = self.process.ended  # asked first: what it said before it died is still read
         messages, over = self._hearing.messages()
+        if over and not dead:
+            self.fault = self.fault or self._hearing.junk or _CUT_OFF
         ended: list[Ended] = []
         for message in messages:
             if isinstance(message, Ended):
@@ -176,7 +190,12 @@ class Child:
                 self.message = message
         if messages:
             self.stuck = False
-        return ended, dead or over
+        return ended, dead or bool(self.fault)
+
+    def how_it_ended(self) -> str:
+        """The signal or the exit code, once it has ended; and why the worker killed it, when that was a fault of it."""
+        how = self.process.how_it_ended()
+        return f"{how}, by its worker, since {self.fault}" if self.fault else how
 
     def filenos(self) -> list[int]:
         """Readable when the child has said something or has died."""
@@ -189,6 +208,11 @@ class Child:
             return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
         except (OSError, IndexError):
             return 0
+
+    def look_again(self) -> None:
+        """Forgets a fault that was none: the child was ending, and its sockets were closed a moment before."""
+        if self.fault and self.process.wait(_AT_ONCE):
+            self.fault = ""
 
     def kill(self, patience: float = 0.0) -> None:
         """Ends the child, at the latest after *patience* seconds, with all that it has started; reaps it."""
