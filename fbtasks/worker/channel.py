@@ -79,7 +79,13 @@ class Begun(NamedTuple):
     since: float
 
 
-Message = Ended | Begun | str
+class NotNow(NamedTuple):
+    """What a child says that cannot become ready, for a reason that may be over in a moment."""
+
+    why: str
+
+
+Message = Ended | Begun | NotNow | str
 """A string is "ready", or why the child cannot become so."""
 
 
@@ -194,6 +200,8 @@ def _is_sound(said: object) -> bool:
         )
     if type(said) is Begun:
         return type(said.task) is int and type(said.since) is float and math.isfinite(said.since)
+    if type(said) is NotNow:
+        return type(said.why) is str
     return type(said) is str
 
 

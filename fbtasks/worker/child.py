@@ -29,9 +29,10 @@ from fbtasks.runner import Failure, Runner, TransactionalRunner
 from fbtasks.store import robust
 from fbtasks.threads import Background
 from fbtasks.worker.board import Board
-from fbtasks.worker.channel import HOOK, SKIP, Assignment, Begun, Ended, receive_task, say, words
+from fbtasks.worker.channel import HOOK, SKIP, Assignment, Begun, Ended, NotNow, receive_task, say, words
 from fbtasks.worker.lifeline import follow_parent, identities, leave
 from fbtasks.worker.logs import LogOptions, set_up
+from fbtasks.worker.processes import SCARCE
 
 logger = logging.getLogger(__name__)
 _LOOK: Final = 1.0
@@ -362,6 +363,15 @@ SERVERS: dict[str, Callable[[FBTasks, Link, int], Server]] = {
 }
 
 
+def _is_shortage(error: BaseException | None) -> bool:
+    """Whether *error* comes of a shortage of the machine, which may be over in a moment."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SCARCE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def main(arguments: list[str]) -> int:
     """Runs the child."""
     parent, *files, mode, app_path, slot, places, log = arguments
@@ -375,7 +385,7 @@ def main(arguments: list[str]) -> int:
         app.load()
         set_up(LogOptions.of(log))
     except FBTasksError as error:
-        link.say(str(error))
+        link.say(NotNow(str(error)) if _is_shortage(error) else str(error))
         return 1
     server = SERVERS[mode](app, link, int(slot))
     try:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fbtasks.call import Claim
 from fbtasks.interrupts import SOFT
 from fbtasks.maintenance import hosts
-from fbtasks.worker.executors.process import Child
+from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.processes import Process
 
 pytestmark = pytest.mark.acceptance
@@ -34,7 +35,7 @@ def test_a_child_that_was_reaped_is_not_taken_for_whoever_has_its_number_now(wai
     assert child.process.wait(30)
     stranger = wait_for(lambda: another(child.process.pid))
     try:
-        child.interrupt(1, SOFT)
+        child.interrupt(Run(Claim(1, 1, "nosuch.task"), 0.0), SOFT)
         child.close()
         with pytest.raises(subprocess.TimeoutExpired):
             stranger.wait(0.2)

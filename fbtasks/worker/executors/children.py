@@ -33,6 +33,8 @@ _LEISURE: Final = 10.0
 """Seconds that an idle child has to end in when the worker stops."""
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
+_FIRST_TRIES: Final = 3
+"""Children that may die while they import the app, before any has been ready, until the app is to blame."""
 _AGAIN: Final = 0.1
 """Seconds before a child that did not read is spoken to again."""
 _PAUSE: Final = 1.0
@@ -90,6 +92,8 @@ class ChildExecutor:
         self._average = 1.0
         self._was_ready = False
         self._failures = 0
+        """Children in a row that have failed to start."""
+        self._failed_at = 0.0
         self._shortage = Shortage()
         self._spawn_at = 0.0
         self._submit_at = 0.0
@@ -398,7 +402,7 @@ class ChildExecutor:
         failed = not killed and not child.ready and child in self._children
         self._forget(child)
         if failed:
-            self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
+            self._failed_to_start(child, how)
 
     def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
         """What becomes of hooks whose child has ended: once they have begun, they are not called again."""
@@ -417,13 +421,22 @@ class ChildExecutor:
             if child in siblings:
                 siblings.remove(child)
 
-    def _failed_to_start(self, message: str) -> None:
-        if not self._was_ready:
-            raise FBTasksError(message)
+    def _failed_to_start(self, child: Child, how: str) -> None:
+        """Has another child started after a while.
+
+        Raises :class:`FBTasksError` when no child has ever been ready and this one says that it cannot be, or several
+        have died without a word, one after the other.
+        """
+        message = child.message or f"a child process ended {how} while it imported the app."
         pause = _PAUSES[min(self._failures, len(_PAUSES) - 1)]
-        self._failures += 1
-        self._spawn_at = clock.monotonic() + pause
-        logger.error("A child process could not be replaced: %s Trying again in %g s.", message, pause)
+        if child.started > self._failed_at:  # else it died together with the one before
+            self._failures += 1
+        self._failed_at = clock.monotonic()
+        if not self._was_ready and not child.for_now and (child.message or self._failures >= _FIRST_TRIES):
+            raise FBTasksError(message)
+        self._spawn_at = self._failed_at + pause
+        what = "replaced" if self._was_ready else "started"
+        logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, pause)
 
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._spawn_at:

@@ -23,12 +23,13 @@ from fbtasks.worker.channel import (
     Full,
     Hearing,
     HookCall,
+    NotNow,
     send_task,
     task_sockets,
     unread_tasks,
     word,
 )
-from fbtasks.worker.processes import Process, starting
+from fbtasks.worker.processes import Process, leave_descriptors, starting
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
@@ -96,6 +97,7 @@ class Child:
                 self._tasks, self._taken = map(undo.enter_context, task_sockets())
                 self.board = Board(places)
                 undo.callback(self.board.close)
+                leave_descriptors(self.board.file)
                 self.board.worker_id = worker_id
                 files = (theirs.fileno(), self._taken.fileno(), self.board.file)
                 arguments = (os.getpid(), *files, mode, app_path, slot, places, level)
@@ -117,6 +119,8 @@ class Child:
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
+        self.for_now = False
+        """Whether that may be over in a moment."""
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
         self._hearing = Hearing(self._socket, longest)
@@ -184,6 +188,8 @@ class Child:
             elif isinstance(message, Begun):
                 if message.task in self.running:
                     self.running[message.task].begin(message.since)
+            elif isinstance(message, NotNow):
+                self.message, self.for_now = message.why, True
             elif message == "ready":
                 self.ready = True
             else:
