@@ -8,6 +8,7 @@ of messages: outcomes one way, interruptions and what becomes of failed tasks th
 from __future__ import annotations
 
 import array
+import math
 import os
 import pickle
 import socket
@@ -17,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import IO, Any, Final, NamedTuple
 
-from fbtasks.call import Claim, Failed, Outcome, Succeeded
+from fbtasks.call import Cancelled, Claim, Failed, Outcome, Parked, Released, Retry, Succeeded
+from fbtasks.serialize import shorten, show
 
 _PACKET: Final = 16_384
 """Bytes of a task that go in a packet; of a longer one the packet carries the file."""
@@ -27,6 +29,8 @@ _FILE: Final = array.array("i").itemsize
 _LENGTH: Final = struct.Struct("=Q")
 _WORD: Final = struct.Struct("=4sqq")
 _DONE: Final = Succeeded(keep=False)
+LONGEST: Final = 1 << 20
+"""Bytes of a message without a result: the texts and the traceback of a failure, each of them limited."""
 
 
 HOOK: Final = "hook"
@@ -75,7 +79,13 @@ class Begun(NamedTuple):
     since: float
 
 
-Message = Ended | Begun | str
+class NotNow(NamedTuple):
+    """What a child says that cannot become ready, for a reason that may be over in a moment."""
+
+    why: str
+
+
+Message = Ended | Begun | NotNow | str
 """A string is "ready", or why the child cannot become so."""
 
 
@@ -163,51 +173,106 @@ def say(to: socket.socket, message: object) -> None:
 
 
 def _heard(message: Any) -> Message:
-    if type(message) is not tuple:
-        return message  # type: ignore[no-any-return]
-    if len(message) == 3:
+    """What a child has said. Raises :class:`ValueError` for what no child says."""
+    if type(message) is tuple and len(message) == 3:
         task, elapsed, recorded = message
-        return Ended(task, _DONE, elapsed, recorded)
-    task, elapsed, recorded, content_type, result = message
-    return Ended(task, Succeeded(content_type, result), elapsed, recorded)
+        said: Message = Ended(task, _DONE, elapsed, recorded)
+    elif type(message) is tuple and len(message) == 5:
+        task, elapsed, recorded, content_type, result = message
+        said = Ended(task, Succeeded(content_type, result), elapsed, recorded)
+    else:
+        said = message
+    if not _is_sound(said):
+        raise ValueError(f"a message of type {type(message).__name__} that means nothing")
+    return said
+
+
+def _is_sound(said: object) -> bool:
+    if type(said) is Ended:
+        task, outcome, elapsed, recorded, place = said
+        return (
+            type(task) is int
+            and type(elapsed) is float
+            and 0.0 <= elapsed < math.inf
+            and type(recorded) is bool
+            and (outcome is _DONE or _is_outcome(outcome))
+            and (place is None or type(place) is int)
+        )
+    if type(said) is Begun:
+        return type(said.task) is int and type(said.since) is float and math.isfinite(said.since)
+    if type(said) is NotNow:
+        return type(said.why) is str
+    return type(said) is str
+
+
+def _is_outcome(outcome: object) -> bool:
+    """Whether it is one that a child decides, with what belongs in it."""
+    match outcome:
+        case Succeeded(str(), bytes(), bool()) | Released() | Parked() | Cancelled(str()):
+            return True
+        case Failed(str(), str(), str(), args):
+            return isinstance(args, bytes | None)
+        case Retry(float() | int() as delay, str(), str()):
+            return math.isfinite(delay)
+    return False
 
 
 class Hearing:
-    """Reads messages as they come, many with one call of the system."""
+    """Reads messages as they come, many with one call of the system; none after one that cannot be read."""
 
-    def __init__(self, source: socket.socket) -> None:
+    def __init__(self, source: socket.socket, longest: int = LONGEST) -> None:
         self._source = source
-        self._rest = b""
+        self._longest = longest
+        self._buffer = bytearray()
+        self._needed = _LENGTH.size
+        """Bytes that the buffer has to have before it is looked into."""
+        self.junk = ""
+        """Why nothing more can be read."""
 
     def messages(self) -> tuple[list[Message], bool]:
         """What has come, and whether it is the last."""
+        if self.junk:
+            return [], True
         over = False
-        chunks = [self._rest]
         try:
             while True:
                 chunk = self._source.recv(_READ, socket.MSG_DONTWAIT)
                 if not chunk:
                     over = True
                     break
-                chunks.append(chunk)
+                self._buffer += chunk
                 if len(chunk) < _READ:
                     break
         except BlockingIOError:
             pass
         except OSError:
             over = True
-        return self._split(b"".join(chunks)), over
-
-    def _split(self, data: bytes) -> list[Message]:
         found: list[Message] = []
-        at, size = 0, len(data)
-        view = memoryview(data)
-        while at + _LENGTH.size <= size:
-            start = at + _LENGTH.size
-            end = start + _LENGTH.unpack_from(data, at)[0]
-            if end > size:
-                break
-            found.append(_heard(pickle.loads(view[start:end])))  # noqa: S301
-            at = end
-        self._rest = data[at:]
-        return found
+        try:
+            self._split(found)
+        except BaseException as error:  # noqa: BLE001  # reading it may raise anything; it was written by a task
+            self.junk = f"it said what cannot be read ({type(error).__name__}: {shorten(show(error), 200, ' ... ')})"
+            self._buffer.clear()
+        return found, over or bool(self.junk)
+
+    def _split(self, found: list[Message]) -> None:
+        buffer = self._buffer
+        at, size = 0, len(buffer)
+        if size < self._needed:
+            return
+        with memoryview(buffer) as view:
+            while True:
+                self._needed = _LENGTH.size
+                start = at + _LENGTH.size
+                if start > size:
+                    break
+                length = _LENGTH.unpack_from(buffer, at)[0]
+                if length > self._longest:
+                    raise ValueError(f"a message of {length:,} bytes")
+                if start + length > size:
+                    self._needed += length
+                    break
+                with view[start : start + length] as data:
+                    found.append(_heard(pickle.loads(data)))  # noqa: S301
+                at = start + length
+        del buffer[:at]

@@ -12,11 +12,13 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from queue import SimpleQueue
+from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
@@ -28,23 +30,37 @@ from fbtasks.runner import Failure, Runner, TransactionalRunner
 from fbtasks.store import robust
 from fbtasks.threads import Background
 from fbtasks.worker.board import Board
-from fbtasks.worker.channel import HOOK, SKIP, Assignment, Begun, Ended, receive_task, say, words
-from fbtasks.worker.lifeline import follow_parent
+from fbtasks.worker.channel import HOOK, SKIP, Assignment, Begun, Ended, NotNow, receive_task, say, words
+from fbtasks.worker.lifeline import follow_parent, identities, leave
 from fbtasks.worker.logs import LogOptions, set_up
+from fbtasks.worker.processes import SCARCE
 
 logger = logging.getLogger(__name__)
+_LOOK: Final = 1.0
+"""Seconds between looks whether the way to the worker is still there."""
+_FULL: Final = 3
+"""Looks in a row without memory before that is believed to last."""
+_SPARE: Final = 1 << 20
+"""Bytes of memory without which no process works."""
 
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """What escapes the block ends this process, so that its worker hears of it and no place is lost."""
+    """What escapes the block ends this process at once, so that its worker hears of it and no place is lost."""
     try:
         yield
     except TaskStopped:  # it came when the task had just ended; its outcome does not count any more
         os._exit(1)
-    except BaseException:
-        logger.exception("This process can run no more tasks and ends.")
-        os._exit(1)
+    except BaseException:  # noqa: BLE001  # whatever it is, this process is not to go on without a place
+        leave("an error outside of the tasks.")
+
+
+def _is_memory_used_up() -> bool:
+    try:
+        bytearray(_SPARE)
+    except MemoryError:
+        return True
+    return False
 
 
 class Link:
@@ -58,6 +74,28 @@ class Link:
         self.board = Board(places, board)
         self.places = places
         self._lock = threading.Lock()
+        self._numbers = pipe, tasks
+        self._files = identities(self._numbers)
+
+    def check(self) -> None:
+        """Ends this process when a task has closed the sockets, whatever their numbers stand for now."""
+        if identities(self._numbers) != self._files:
+            leave("a task has closed the file descriptors that lead to the worker.")
+
+    def watch(self) -> None:
+        """Looks from time to time whether this process can still serve; ends it when it cannot.
+
+        What waits for a socket that was closed would wait without end; and without memory a place may be lost in a
+        library that catches the error.
+        """
+        full = 0
+        with ending():
+            while True:
+                time.sleep(_LOOK)
+                self.check()
+                full = full + 1 if _is_memory_used_up() else 0
+                if full >= _FULL:
+                    leave("its memory is used up.")
 
     def say(self, message: object) -> None:
         """Tells the worker; from any thread."""
@@ -106,17 +144,21 @@ class Server:
     def serve_place(self, place: int) -> None:
         """Takes one task after the other in this thread, until the sockets are closed."""
         link = self._link
-        with ending(), suppress(OSError):
+        with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
             while (assignment := receive_task(link.tasks, wait=True)) is not None:
-                claim = link.begin(place, assignment)
-                if assignment.hooks is not None:
-                    self.call_hooks(place, assignment)
-                    continue
-                done, recorded = self.run(claim)
-                failure = self._runner.take_failure(done)
-                link.end(place, done, recorded, waits=failure is not None)
-                if failure is not None:
-                    self.follow(place, failure)
+                self._serve_one(place, assignment)
+            link.check()
+
+    def _serve_one(self, place: int, assignment: Assignment) -> None:
+        claim = self._link.begin(place, assignment)
+        if assignment.hooks is not None:
+            self.call_hooks(place, assignment)
+            return
+        done, recorded = self.run(claim)
+        failure = self._runner.take_failure(done)
+        self._link.end(place, done, recorded, waits=failure is not None)
+        if failure is not None:
+            self.follow(place, failure)
 
     def follow(self, place: int, failure: Failure) -> None:
         """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""
@@ -215,22 +257,28 @@ class ThreadServer(Server):
 
     def serve(self) -> None:
         """Serves until the sockets are closed."""
-        with ThreadPoolExecutor(self._link.places, thread_name_prefix="task") as pool:
+        with ThreadPoolExecutor(self._link.places, thread_name_prefix="task") as pool, ending():
             for place in range(self._link.places):
                 pool.submit(self.serve_place, place)
             self._listen()
 
     def _listen(self) -> None:
-        with suppress(OSError):
-            for kind, number, run in words(self._link.pipe):
-                if kind in (HOOK, SKIP):
-                    self._words[number].put(run)
-                    continue
-                self.interrupts.interrupt(number, kind)
-                if kind == STOP:
-                    self.cancel_statement(number)
-        for waiting in self._words:  # the worker will say no more
-            waiting.put(0)
+        with ending():
+            with suppress(ConnectionResetError):
+                for kind, number, run in words(self._link.pipe):
+                    self._heed(kind, number, run)
+            self._link.check()
+            for waiting in self._words:  # the worker will say no more
+                waiting.put(0)
+
+    def _heed(self, kind: str, number: int, run: int) -> None:
+        if kind in (HOOK, SKIP):
+            self._words[number].put(run)
+            return
+        with suppress(RuntimeError):  # its event loop has just been closed
+            self.interrupts.interrupt(number, kind)
+        if kind == STOP:
+            self.cancel_statement(number)
 
     def hear(self, place: int) -> int:
         """The next word to this place."""
@@ -243,7 +291,8 @@ class LoopServer(ThreadServer):
     def serve(self) -> None:
         """Serves until the sockets are closed."""
         Background(target=self._listen, name="fbtasks-listen").start()
-        asyncio.run(self._serve())
+        with asyncio.Runner() as runner, ending():
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -259,6 +308,10 @@ class LoopServer(ThreadServer):
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins tasks as long as there are free places, and has itself called when there is more."""
+        with ending():
+            self._take_some(loop)
+
+    def _take_some(self, loop: asyncio.AbstractEventLoop) -> None:
         link = self._link
         try:
             while self._free:
@@ -275,7 +328,8 @@ class LoopServer(ThreadServer):
                 self._taking = True
                 loop.add_reader(link.tasks, self._take, loop)
             return
-        except (EOFError, OSError):
+        except (EOFError, ConnectionResetError):
+            link.check()
             if not self._over.done():
                 self._over.set_result(None)
         if self._taking:
@@ -283,7 +337,7 @@ class LoopServer(ThreadServer):
             loop.remove_reader(link.tasks)
 
     async def _run(self, place: int, assignment: Assignment) -> None:
-        with ending():
+        with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
             if assignment.hooks is not None:
                 await asyncio.to_thread(self.call_hooks, place, assignment)
             else:
@@ -310,6 +364,15 @@ SERVERS: dict[str, Callable[[FBTasks, Link, int], Server]] = {
 }
 
 
+def _is_shortage(error: BaseException | None) -> bool:
+    """Whether *error* comes of a shortage of the machine, which may be over in a moment."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SCARCE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def main(arguments: list[str]) -> int:
     """Runs the child."""
     parent, *files, mode, app_path, slot, places, log = arguments
@@ -324,12 +387,14 @@ def main(arguments: list[str]) -> int:
         import_module("fbtasks.formats")  # now, and not when the first task is to run
         set_up(LogOptions.of(log))
     except FBTasksError as error:
-        link.say(str(error))
+        link.say(NotNow(str(error)) if _is_shortage(error) else str(error))
         return 1
     server = SERVERS[mode](app, link, int(slot))
     try:
+        Background(target=link.watch, name="fbtasks-watch").start()
         link.say("ready")
-        server.serve()
+        with ending():
+            server.serve()
     except BrokenPipeError:  # the worker has gone, and this process goes with it
         return 1
     finally:

@@ -1,12 +1,63 @@
-"""What ties a process to the worker that started it."""
+"""What ties a process to the worker that started it, and how a child process ends that can serve no more."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import traceback
+from typing import Final, NoReturn
 
 from fbtasks.threads import LEFT_ALONE
+
+BROKEN: Final = 70
+"""The exit code of a child process that can run no more tasks (EX_SOFTWARE of ``sysexits.h``)."""
+_STDERR: Final = 2
+_AT_ONCE: Final = 4096
+"""Bytes that a pipe which is ready to be written to takes without waiting (PIPE_BUF)."""
+_SHORTEST: Final = b"fbtasks: a child process can run no more tasks and ends.\n"
+
+Files = tuple[tuple[int, int], ...]
+
+
+def identities(files: tuple[int, ...]) -> Files:
+    """Which files these descriptors stand for; nothing when one of them stands for none."""
+    try:
+        return tuple((status.st_dev, status.st_ino) for status in map(os.fstat, files))
+    except OSError:
+        return ()
+
+
+_stderr = identities((_STDERR,))
+
+
+def leave(why: str) -> NoReturn:
+    """Ends this process at once, and says why on the standard error, with the exception that is being handled.
+
+    For a process in which a task may have broken anything: the log and the exit handlers are not used, memory need not
+    be left, and a standard error that nothing reads, or whose number stands for another file by now, is left alone.
+    """
+    try:
+        _say_last(why)
+    finally:
+        os._exit(BROKEN)
+
+
+def _say_last(why: str) -> None:
+    if not _stderr or identities((_STDERR,)) != _stderr:
+        return
+    poll = select.poll()
+    poll.register(_STDERR, select.POLLOUT)
+    if not poll.poll(0):
+        return
+    try:
+        trace = "" if sys.exc_info()[1] is None else traceback.format_exc()
+        text = f"fbtasks: child process {os.getpid()} can run no more tasks and ends: {why}\n{trace}"
+        last = text.encode("utf-8", "backslashreplace")
+    except BaseException:  # noqa: BLE001  # there is no memory left for more
+        last = _SHORTEST
+    os.write(_STDERR, last if len(last) <= _AT_ONCE else last[: _AT_ONCE - 4] + b"...\n")
 
 
 def follow_parent(parent: int) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.definition import current_request
 from fbtasks.errors import ConfigurationError
+from fbtasks.interrupts import TaskStopped
 
 FORMATS: Final = ("text", "json")
 _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
@@ -104,7 +105,9 @@ def _shield(logger: logging.Logger) -> None:
     def shielded(record: logging.LogRecord) -> None:
         try:
             handle(record)
-        except Exception as error:  # noqa: BLE001  # whatever it is, a task's outcome is worth more than a line
+        except TaskStopped:
+            raise
+        except BaseException as error:  # noqa: BLE001  # whatever it is, a task's outcome is worth more than a line
             _complain(f"a log handler of the application raised {type(error).__name__}: {error}")
 
     logger.handle = shielded  # type: ignore[method-assign]  # of this one logger

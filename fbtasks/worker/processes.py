@@ -15,6 +15,11 @@ from typing import Final
 from fbtasks.errors import FBTasksError
 from fbtasks.threads import Background, deferred
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
 _PROCESSES: Final = (
     "Raise the limit on processes (ulimit -u, TasksMax= of systemd, the container's pids limit), or lower "
     "--concurrency."
@@ -26,7 +31,10 @@ _REMEDIES: Final = {
     "--concurrency.",
     errno.ENFILE: "Raise the system's limit on open files (sysctl fs.file-max).",
 }
-_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of the system that may be over in a moment."""
+_RESERVE: Final = 48
+"""Descriptors that processes leave to the worker, for its connections to the database above all."""
 
 
 class CannotStart(FBTasksError):
@@ -45,6 +53,14 @@ def starting() -> Iterator[None]:
         raise CannotStart(f"{os.strerror(errno.ENOMEM)}. {_REMEDIES[errno.ENOMEM]}") from error
     except RuntimeError as error:  # a thread, which counts as a process
         raise CannotStart(f"{error}. {_PROCESSES}") from error
+
+
+def leave_descriptors(highest: int) -> None:
+    """Raises :class:`OSError` when *highest*, a descriptor that was just made, shows that the worker needs the rest."""
+    if resource is not None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit != resource.RLIM_INFINITY and highest + _RESERVE > limit:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 class Process:
@@ -142,6 +158,6 @@ def _open(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError as error:
-        if error.errno in _SCARCE:
+        if error.errno in SCARCE:
             raise
         return None  # an old kernel, or a sandbox that does not let it

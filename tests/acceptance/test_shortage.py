@@ -144,3 +144,65 @@ def test_a_start_that_fails_leaves_nothing_open(project, producer):
     reason, left = printed.splitlines()
     assert reason.startswith("can't start new thread. Raise the limit on processes")
     assert left == "no child is left"
+
+
+IMPORT = """
+    import errno, os, sys
+    from pathlib import Path
+
+    in_child = "fbtasks.worker.child" in Path("/proc/self/cmdline").read_text()
+    if in_child:
+        with open("imports", "a") as file:
+            file.write("x")
+    if in_child and Path("kill always").exists():
+        os.kill(os.getpid(), 9)
+    if in_child and Path("kill").exists():
+        Path("kill").unlink()
+        os.kill(os.getpid(), 9)
+    if in_child and Path("no files").exists():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+"""
+
+
+def imports(project):
+    path = project.folder / "imports"
+    return len(path.read_text()) if path.exists() else 0
+
+
+def test_a_worker_whose_first_child_is_killed_or_short_of_something_starts_another(project, producer, wait_for):
+    project.write(IMPORT + SOURCE)
+    result = producer.send_task("proj.add", (1, 2))
+    (project.folder / "kill").touch()
+    (project.folder / "no files").touch()
+    worker = project.worker("-c", "1")
+    wait_for(lambda: imports(project) >= 4)
+    assert worker.poll() is None
+    (project.folder / "no files").unlink()
+    assert result.get(timeout=30) == 3
+    log = project.logs()
+    assert "A child process could not be started: a child process ended by signal 9 (SIGKILL) while it imported" in log
+    assert (
+        "A child process could not be started: the module 'proj' does not import: OSError: [Errno 24] Too many" in log
+    )
+
+
+def test_a_worker_whose_children_all_die_while_they_import_the_app_ends(project, producer):
+    project.write(IMPORT + SOURCE)
+    (project.folder / "kill always").touch()
+    worker = project.worker("-c", "2")
+    assert worker.wait(30) == 1
+    assert "Error: a child process ended by signal 9 (SIGKILL) while it imported the app." in project.logs()
+    assert 3 <= imports(project) < 12
+
+
+def test_children_leave_the_worker_the_descriptors_that_it_needs_itself(project, producer):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (80, limits[1]))
+    try:
+        worker = project.worker("-c", "20")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3
+    assert project.logs().count("No child process can be started: Too many open files. Raise the limit on open") == 1
+    worker.terminate()
+    assert worker.wait(30) == 0

@@ -18,7 +18,7 @@ from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.store.files import Mark
-from fbtasks.worker.channel import HOOK, SKIP, Ended
+from fbtasks.worker.channel import HOOK, LONGEST, SKIP, Ended
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.processes import CannotStart
@@ -33,6 +33,8 @@ _LEISURE: Final = 10.0
 """Seconds that an idle child has to end in when the worker stops."""
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
+_FIRST_TRIES: Final = 3
+"""Children that may die while they import the app, before any has been ready, until the app is to blame."""
 _AGAIN: Final = 0.1
 """Seconds before a child that did not read is spoken to again."""
 _PAUSE: Final = 1.0
@@ -69,6 +71,7 @@ class ChildExecutor:
         self._app_path = app_path
         self._crash_limit = app.settings.crash_limit
         self._limits = Limits(app)
+        self._longest = app.settings.payload_limit + LONGEST
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
         self._places = 1 if self._one else concurrency
@@ -89,6 +92,8 @@ class ChildExecutor:
         self._average = 1.0
         self._was_ready = False
         self._failures = 0
+        """Children in a row that have failed to start."""
+        self._failed_at = 0.0
         self._shortage = Shortage()
         self._spawn_at = 0.0
         self._submit_at = 0.0
@@ -367,9 +372,10 @@ class ChildExecutor:
         or is given back if the child did not die of itself but is *killed*.
         """
         self._take_back(child)
+        child.look_again()
         child.kill(0.0 if child.running else patience)
         self._hear(child)
-        how = child.process.how_it_ended()
+        how = child.how_it_ended()
         begun = child.board.running()
         left = [task for task in child.running if task in begun]  # also what was stopped and goes on
         for task, run in child.running.items():
@@ -389,12 +395,14 @@ class ChildExecutor:
             else:  # it had just ended, or was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
             self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+        if child.ready and not killed and not left:
+            logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()
         failed = not killed and not child.ready and child in self._children
         self._forget(child)
         if failed:
-            self._failed_to_start(child.message or f"a child process ended {how} while it imported the app.")
+            self._failed_to_start(child, how)
 
     def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
         """What becomes of hooks whose child has ended: once they have begun, they are not called again."""
@@ -413,13 +421,22 @@ class ChildExecutor:
             if child in siblings:
                 siblings.remove(child)
 
-    def _failed_to_start(self, message: str) -> None:
-        if not self._was_ready:
-            raise FBTasksError(message)
+    def _failed_to_start(self, child: Child, how: str) -> None:
+        """Has another child started after a while.
+
+        Raises :class:`FBTasksError` when no child has ever been ready and this one says that it cannot be, or several
+        have died without a word, one after the other.
+        """
+        message = child.message or f"a child process ended {how} while it imported the app."
         pause = _PAUSES[min(self._failures, len(_PAUSES) - 1)]
-        self._failures += 1
-        self._spawn_at = clock.monotonic() + pause
-        logger.error("A child process could not be replaced: %s Trying again in %g s.", message, pause)
+        if child.started > self._failed_at:  # else it died together with the one before
+            self._failures += 1
+        self._failed_at = clock.monotonic()
+        if not self._was_ready and not child.for_now and (child.message or self._failures >= _FIRST_TRIES):
+            raise FBTasksError(message)
+        self._spawn_at = self._failed_at + pause
+        what = "replaced" if self._was_ready else "started"
+        logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, pause)
 
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._spawn_at:
@@ -432,7 +449,7 @@ class ChildExecutor:
     def _new_child(self, mode: str, slot: int, places: int) -> Child | None:
         """A child that begins to start; None when the machine has no room for it, which is waited for."""
         try:
-            child = Child(mode, self._app_path, self._worker_id, slot, places, self._level)
+            child = Child(mode, self._app_path, self._worker_id, slot, places, self._level, self._longest)
         except CannotStart as error:
             self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
             return None

@@ -9,27 +9,33 @@ import socket
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Outcome
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.board import Board
 from fbtasks.worker.channel import (
+    LONGEST,
     Assignment,
     Begun,
     Ended,
     Full,
     Hearing,
     HookCall,
+    NotNow,
     send_task,
     task_sockets,
     unread_tasks,
     word,
 )
-from fbtasks.worker.processes import Process, starting
+from fbtasks.worker.processes import Process, leave_descriptors, starting
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
+_CUT_OFF: Final = "it had closed its connection to the worker"
+_AT_ONCE: Final = 0.2
+"""Seconds in which a process has ended whose sockets are closed since it ends."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -77,8 +83,13 @@ class Run:
 class Child:
     """A new interpreter at the other end of two sockets; never a fork, which would inherit open connections."""
 
-    def __init__(self, mode: str, app_path: str, worker_id: int, slot: int, places: int, level: str) -> None:
-        """Starts it. Raises :class:`CannotStart`, and leaves nothing open, when the machine has no room for it now."""
+    def __init__(
+        self, mode: str, app_path: str, worker_id: int, slot: int, places: int, level: str, longest: int = LONGEST
+    ) -> None:
+        """Starts it. It may say *longest* bytes in one message.
+
+        Raises :class:`CannotStart`, and leaves nothing open, when the machine has no room for it now.
+        """
         with starting(), ExitStack() as undo:
             self._socket, theirs = socket.socketpair()
             undo.enter_context(self._socket)
@@ -86,6 +97,7 @@ class Child:
                 self._tasks, self._taken = map(undo.enter_context, task_sockets())
                 self.board = Board(places)
                 undo.callback(self.board.close)
+                leave_descriptors(self.board.file)
                 self.board.worker_id = worker_id
                 files = (theirs.fileno(), self._taken.fileno(), self.board.file)
                 arguments = (os.getpid(), *files, mode, app_path, slot, places, level)
@@ -107,7 +119,11 @@ class Child:
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
-        self._hearing = Hearing(self._socket)
+        self.for_now = False
+        """Whether that may be over in a moment."""
+        self.fault = ""
+        """Why it cannot go on although it lives: the worker kills it."""
+        self._hearing = Hearing(self._socket, longest)
         self._unsaid = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
@@ -123,7 +139,7 @@ class Child:
             self.stuck = True
             return False
         except (BrokenPipeError, ConnectionResetError):
-            pass
+            self.fault = _CUT_OFF
         self.running[run.number] = run
         self.served += 1
         return True
@@ -163,6 +179,8 @@ class Child:
         """What has ended since the last time, and whether the child is dead."""
         dead = self.process.ended  # asked first: what it said before it died is still read
         messages, over = self._hearing.messages()
+        if over and not dead:
+            self.fault = self.fault or self._hearing.junk or _CUT_OFF
         ended: list[Ended] = []
         for message in messages:
             if isinstance(message, Ended):
@@ -170,13 +188,20 @@ class Child:
             elif isinstance(message, Begun):
                 if message.task in self.running:
                     self.running[message.task].begin(message.since)
+            elif isinstance(message, NotNow):
+                self.message, self.for_now = message.why, True
             elif message == "ready":
                 self.ready = True
             else:
                 self.message = message
         if messages:
             self.stuck = False
-        return ended, dead or over
+        return ended, dead or bool(self.fault)
+
+    def how_it_ended(self) -> str:
+        """The signal or the exit code, once it has ended; and why the worker killed it, when that was a fault of it."""
+        how = self.process.how_it_ended()
+        return f"{how}, by its worker, since {self.fault}" if self.fault else how
 
     def filenos(self) -> list[int]:
         """Readable when the child has said something or has died."""
@@ -189,6 +214,11 @@ class Child:
             return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
         except (OSError, IndexError):
             return 0
+
+    def look_again(self) -> None:
+        """Forgets a fault that was none: the child was ending, and its sockets were closed a moment before."""
+        if self.fault and self.process.wait(_AT_ONCE):
+            self.fault = ""
 
     def kill(self, patience: float = 0.0) -> None:
         """Ends the child, at the latest after *patience* seconds, with all that it has started; reaps it."""

@@ -1,0 +1,223 @@
+"""Tasks that break the process they run in: their worker finds out, says so, and no place is lost."""
+
+import pickle
+import socket
+import struct
+import time
+
+import pytest
+
+from fbtasks import FBTasks
+from fbtasks.call import Succeeded
+from fbtasks.worker.channel import Ended, Hearing, say
+
+pytestmark = pytest.mark.acceptance
+
+SOURCE = """
+    import asyncio, logging, os, pickle, resource, socket, struct, time
+    from pathlib import Path
+
+    hoard = None
+
+    def first(name):
+        path = Path(name)
+        if path.exists():
+            return False
+        path.touch()
+        return True
+
+    @app.task
+    def close_files():
+        if first("closed"):
+            os.closerange(3, 4096)
+        return "again"
+
+    @app.task
+    async def close_files_in_the_loop():
+        if first("closed in the loop"):
+            os.closerange(3, 4096)
+        return "again"
+
+    @app.task
+    def close_files_and_stay():
+        if first("closed and stayed"):
+            os.closerange(3, 4096)
+            time.sleep(600)
+        return "again"
+
+    @app.task
+    def use_up_memory():
+        global hoard
+        if first("used up"):
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            limit = pages * resource.getpagesize() + (64 << 20)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+            size = 1 << 24
+            while size > 1:
+                try:
+                    hoard = hoard, bytearray(size)
+                except MemoryError:
+                    size //= 2
+        return "again"
+
+    def fails(request, value):
+        raise ValueError("from the hook")
+
+    def no_record(*_):
+        raise TypeError("logging is broken")
+
+    @app.task(on_success=fails)
+    def break_logging():
+        if first("broke logging"):
+            logging.Logger.makeRecord = no_record
+        return "again"
+
+    class Exits(logging.Handler):
+        def emit(self, record):
+            raise SystemExit("from the handler")
+
+    @app.task(on_success=fails)
+    def break_the_handler():
+        with open("runs", "a") as file:
+            file.write("x")
+        logging.getLogger().addHandler(Exits())
+        return "ran"
+
+    def to_the_worker():
+        for fd in range(3, 64):
+            try:
+                found = socket.socket(fileno=os.dup(fd))
+            except OSError:
+                continue
+            if found.family == socket.AF_UNIX and found.type == socket.SOCK_STREAM:
+                yield found
+
+    def junk(content):
+        for each in to_the_worker():
+            each.sendall(struct.pack("=Q", len(content)) + content)
+
+    class Stop:
+        def __reduce__(self):
+            return exec, ("raise SystemExit('from a task')",)
+
+    JUNK = {
+        "bytes": b"no pickle",
+        "type": pickle.dumps(("a", "b", "c")),
+        "exit": pickle.dumps(Stop()),
+    }
+
+    @app.task
+    def say_junk(kind):
+        if first("said " + kind):
+            if kind == "length":
+                for each in to_the_worker():
+                    each.sendall(struct.pack("=Q", 1 << 60))
+            else:
+                junk(JUNK[kind])
+            time.sleep(600)
+        return "again"
+
+    @app.task
+    def meet(number, of):
+        Path(f"met{number}").touch()
+        limit = time.monotonic() + 20
+        while not all(Path(f"met{each}").exists() for each in range(of)):
+            assert time.monotonic() < limit, "not all of them run at once"
+            time.sleep(0.01)
+        return "met"
+"""
+
+
+@pytest.fixture
+def producer(project):
+    project.write(SOURCE)
+    app = FBTasks("producer", project.url)
+    yield app
+    app.close()
+
+
+def test_a_log_handler_that_exits_costs_a_line_and_no_run(project, producer):
+    project.worker("-c", "1")
+    for _ in range(2):
+        assert producer.send_task("proj.break_the_handler").get(timeout=30) == "ran"
+    assert (project.folder / "runs").read_text() == "xx"
+    log = project.logs()
+    assert "a log handler of the application raised SystemExit: from the handler; lines of the log are lost" in log
+    assert "ended with exit code" not in log
+
+
+BREAKING = ["close_files", "close_files_in_the_loop", "close_files_and_stay", "use_up_memory", "break_logging"]
+
+
+@pytest.mark.parametrize("pool", ["threads", "asyncio", "processes"])
+def test_a_task_that_breaks_its_process_costs_no_place(project, producer, pool):
+    worker = project.worker("-c", "2", "-P", pool, "--grace", "1")
+    for name in BREAKING:
+        before = len(project.logs())
+        assert producer.send_task(f"proj.{name}").get(timeout=30) == "again", name
+        said = project.logs()[before:]
+        assert "The process of task" in said or "A child process that ran no task ended" in said, (name, said)
+    meeting = [producer.send_task("proj.meet", (number, 2)) for number in range(2)]
+    assert [each.get(timeout=30) for each in meeting] == ["met", "met"]
+    worker.terminate()
+    assert worker.wait(20) == 0
+    log = project.logs()
+    assert "can run no more tasks and ends: a task has closed the file descriptors" in log or pool == "processes"
+    assert "can run no more tasks and ends: an error outside of the tasks." in log
+    assert "TypeError: logging is broken" in log
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_a_child_that_says_what_cannot_be_read_is_replaced_and_its_task_charged(project, producer, pool):
+    worker = project.worker("-c", "1", "-P", pool)
+    for kind in ("bytes", "type", "exit", "length"):
+        assert producer.send_task("proj.say_junk", (kind,)).get(timeout=30) == "again", kind
+    assert worker.poll() is None
+    log = project.logs()
+    assert log.count("by its worker, since it said what cannot be read (") >= 4
+    for reason in ("UnpicklingError", "means nothing", "SystemExit", "a message of 1,152,921,504,606,846,976 bytes"):
+        assert reason in log
+    assert log.count("crashed (crash 1 of 3)") == 4
+
+
+def test_what_was_said_before_junk_counts_and_nothing_after_it():
+    ours, theirs = socket.socketpair()
+    hearing = Hearing(ours)
+    say(theirs, Ended(1, Succeeded(keep=False), 0.1, False))
+    data = pickle.dumps(("none", 0.1, False))
+    theirs.sendall(struct.pack("=Q", len(data)) + data)
+    say(theirs, Ended(2, Succeeded(keep=False), 0.1, False))
+    assert hearing.messages() == ([Ended(1, Succeeded(keep=False), 0.1, False)], True)
+    assert "it said what cannot be read (ValueError: a message of type tuple" in hearing.junk
+    assert hearing.messages() == ([], True)
+    ours.close()
+    theirs.close()
+
+
+class Pieces:
+    """A socket that gives a message in pieces, as a child that says a long one does."""
+
+    def __init__(self, data, size):
+        self.pieces = iter([data[at : at + size] for at in range(0, len(data), size)])
+
+    def recv(self, *_):
+        piece = next(self.pieces, None)
+        if piece is None:
+            raise BlockingIOError
+        return piece
+
+
+def test_a_long_message_is_not_copied_anew_with_each_piece_of_it():
+    data = pickle.dumps((1, 0.1, False, "type", bytes(32 << 20)))
+    hearing = Hearing(Pieces(struct.pack("=Q", len(data)) + data, 1 << 15), len(data))
+    began = time.thread_time()
+    found = []
+    while not found:
+        found, over = hearing.messages()
+        assert not over
+    spent = time.thread_time() - began
+    assert found[0].outcome.result == bytes(32 << 20)
+    began = time.thread_time()
+    for _ in range(40):
+        bytearray(data)
+    assert spent < 0.2 + time.thread_time() - began
