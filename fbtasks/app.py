@@ -66,7 +66,7 @@ class FBTasks:
         queues: Iterable[str] | None = None,
         serializer: str = "json",
         accept_content: Iterable[str] | None = None,
-        signing_key: bytes | str | None = None,
+        signing_key: bytes | str | Sequence[bytes | str] | None = None,
         payload_limit: int = 64 * 1024 * 1024,
         result_expires: timedelta = timedelta(days=1),
         failed_expires: timedelta = timedelta(days=30),
@@ -96,7 +96,7 @@ class FBTasks:
             queues=None if queues is None else frozenset(checks.names("queues", queues, "queue names")),
             serializer=serializer,
             accept_content=frozenset(checks.names("accept_content", accept_content, "serializers")),
-            signing_key=signing_key.encode() if isinstance(signing_key, str) else signing_key,
+            signing_keys=_signing_keys(signing_key),
             payload_limit=payload_limit,
             result_expires=result_expires,
             failed_expires=failed_expires,
@@ -110,7 +110,7 @@ class FBTasks:
         self.serializer = Serializer(
             default=serializer,
             accept=self.settings.accept_content,
-            signing_key=self.settings.signing_key,
+            signing_keys=self.settings.signing_keys,
             limit=payload_limit,
         )
         self.database = Database(self.settings)
@@ -336,6 +336,14 @@ class FBTasks:
             known = ", ".join(sorted(self.settings.queues))
             raise UnknownQueueError(f"the app {self.name!r} declares no queue {queue!r}. Declared: {known}.")
         return queue
+
+
+def _signing_keys(given: bytes | str | Sequence[bytes | str] | None) -> tuple[bytes, ...]:
+    """The keys as bytes. What is none stays as it is, for the serializer to refuse."""
+    if given is None:
+        return ()
+    keys = (given,) if isinstance(given, str | bytes) or not isinstance(given, list | tuple) else given or (b"",)
+    return tuple(key.encode() if isinstance(key, str) else key for key in keys)
 
 
 def _check_app_name(name: str) -> str:

@@ -197,7 +197,8 @@ class Settings:
     """The queues that exist, or None when any name will do."""
     serializer: str = "json"
     accept_content: frozenset[str] = frozenset({"json"})
-    signing_key: bytes | None = field(default=None, repr=False)
+    signing_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    """The first signs; signatures of all are accepted."""
     payload_limit: int = 64 * 1024 * 1024
     """Bytes that the arguments or the result of a task may take when serialised."""
     result_expires: timedelta = timedelta(days=1)

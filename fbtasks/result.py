@@ -209,7 +209,7 @@ class AsyncResult(Generic[R]):
         if stored.state is State.FAILED:
             raise self._exception(stored)
         payload = Payload(stored.content_type or "application/json", stored.result or b"null")
-        return cast(R, self.app.serializer.load_result(payload))
+        return cast(R, self.app.serializer.load_result(payload, number=self._number or 0))
 
     def _exception(self, stored: Stored) -> BaseException:
         remote = RemoteError(

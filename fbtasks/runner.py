@@ -139,7 +139,9 @@ class Runner:
         if task is None:
             return Parked()
         try:
-            args, kwargs = self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""))
+            args, kwargs = self.app.serializer.load_call(
+                Payload(claim.content_type, claim.payload or b""), task=claim.name
+            )
         except FBTasksError as error:
             return _without_traceback(self._fail(claim, self._request(claim, task), error))
         return Prepared(claim, task, self._request(claim, task, args, kwargs, connection))
@@ -153,7 +155,9 @@ class Runner:
         task, outcome = prepared.task, Succeeded(keep=False)
         if not task.options.ignore_result:
             try:
-                payload = self.app.serializer.dump_result(value, task=task.name, serializer=task.options.serializer)
+                payload = self.app.serializer.dump_result(
+                    value, task=task.name, number=prepared.claim.id, serializer=task.options.serializer
+                )
             except FBTasksError as error:
                 return _without_traceback(self._give_up(prepared, error))
             outcome = Succeeded(payload.content_type, payload.data)
@@ -256,7 +260,9 @@ class Runner:
         """The same of a task that was failed elsewhere; without arguments where these cannot be read."""
         task = self.app.tasks.get(claim.name)
         try:
-            args, kwargs = self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""))
+            args, kwargs = self.app.serializer.load_call(
+                Payload(claim.content_type, claim.payload or b""), task=claim.name
+            )
         except FBTasksError:
             request = self._request(claim, task)
         else:

@@ -77,15 +77,18 @@ class Serializer:
 
     *default* names the serializer of calls and results; *accept* those that may be read: ``json``,
     ``cloudpickle``, or one that kombu knows and whose library is installed, such as ``yaml`` or ``msgpack``.
-    *signing_key* is needed for cloudpickle. *limit* is the most bytes that a payload may have.
+    *signing_keys* are needed for cloudpickle: the first signs, and a signature of any is accepted. *limit* is the most
+    bytes that a payload may have.
 
     Raises :class:`ConfigurationError` for a name or a key that cannot be used.
     """
 
-    def __init__(self, *, default: str, accept: Iterable[str], signing_key: bytes | None, limit: int) -> None:
-        if signing_key is not None and not (isinstance(signing_key, bytes) and signing_key):
-            raise ConfigurationError("signing_key must be bytes or text, and not empty.")
-        self._key = signing_key
+    def __init__(self, *, default: str, accept: Iterable[str], signing_keys: Sequence[bytes], limit: int) -> None:
+        if not all(isinstance(key, bytes) and key for key in signing_keys):
+            raise ConfigurationError(
+                "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs."
+            )
+        self._keys = tuple(signing_keys)
         self._limit = limit
         self._default = default
         self._types: dict[str, str] = {}
@@ -105,15 +108,15 @@ class Serializer:
                 f"task {task!r}: args must be a list or a tuple and kwargs a dict, "
                 f"not {type(args).__name__} and {type(kwargs).__name__}."
             )
-        return self._dump([list(args), dict(kwargs)], ("args", "kwargs"), task, serializer)
+        return self._dump([list(args), dict(kwargs)], ("args", "kwargs"), task, serializer, _call_of(task))
 
-    def load_call(self, payload: Payload) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and keyword arguments.
+    def load_call(self, payload: Payload, *, task: str) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and keyword arguments of a call of *task*.
 
         Raises :class:`ContentDisallowed` for a content type that is not accepted or a signature that does not
         hold, and :class:`SerializationError` for anything else that is not a call.
         """
-        body = self._load(payload)
+        body = self._load(payload, _call_of(task))
         if not (
             isinstance(body, list | tuple)
             and len(body) == 2
@@ -127,13 +130,13 @@ class Serializer:
             )
         return list(body[0]), body[1]
 
-    def dump_result(self, value: Any, *, task: str, serializer: str | None = None) -> Payload:
-        """The result of *task*. Raises what :meth:`dump_call` raises."""
-        return self._dump([value], ("result",), task, serializer)
+    def dump_result(self, value: Any, *, task: str, number: int, serializer: str | None = None) -> Payload:
+        """The result of the call *number* of *task*. Raises what :meth:`dump_call` raises."""
+        return self._dump([value], ("result",), task, serializer, _result_of(number))
 
-    def load_result(self, payload: Payload) -> Any:
-        """The value. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
-        return self._load(payload)
+    def load_result(self, payload: Payload, *, number: int) -> Any:
+        """The value that the call *number* gave. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
+        return self._load(payload, _result_of(number))
 
     def check(self, name: str) -> None:
         """Raises :class:`ConfigurationError` unless there is a serializer *name* that can be used."""
@@ -150,7 +153,7 @@ class Serializer:
         if name in ("json", JSON_TYPE):
             return JSON_TYPE
         if name in ("cloudpickle", PICKLE_TYPE):
-            if self._key is None:
+            if not self._keys:
                 raise ConfigurationError(
                     "serializer 'cloudpickle' needs a signing_key: pass FBTasks(signing_key=...) the same "
                     "secret bytes in every process that enqueues or works."
@@ -160,8 +163,10 @@ class Serializer:
 
         return formats.content_type_of(name, "cloudpickle")
 
-    def _dump(self, values: list[Any], places: tuple[str, ...], task: str, serializer: str | None) -> Payload:
-        """The payload of a call, ``[args, kwargs]``, or of a result, the one value."""
+    def _dump(
+        self, values: list[Any], places: tuple[str, ...], task: str, serializer: str | None, what: bytes
+    ) -> Payload:
+        """The payload of a call, ``[args, kwargs]``, or of a result, the one value. *what*: see :meth:`_sign`."""
         name = serializer or self._default
         content_type = self._content_type(name)
         if content_type == JSON_TYPE:
@@ -169,10 +174,10 @@ class Serializer:
                 if value or type(value) not in _HARMLESS_WHEN_EMPTY:
                     check_json(value, f"task {task!r}", place)
         try:
-            data = self._encode(values if len(values) > 1 else values[0], content_type)
+            data = self._encode(values if len(values) > 1 else values[0], content_type, what)
         except Exception as error:
-            what = _what(task, places)
-            raise SerializationError(f"{what} cannot be serialised with {name!r}: {_brief(error)}.") from error
+            named = _what(task, places)
+            raise SerializationError(f"{named} cannot be serialised with {name!r}: {_brief(error)}.") from error
         if len(data) > self._limit:
             raise PayloadTooLarge(
                 f"{_what(task, places)}: {len(data):,} bytes when serialised; payload_limit is {self._limit:,}. "
@@ -180,17 +185,17 @@ class Serializer:
             )
         return Payload(content_type, data)
 
-    def _encode(self, body: Any, content_type: str) -> bytes:
+    def _encode(self, body: Any, content_type: str, what: bytes) -> bytes:
         from fbtasks import formats
 
         if content_type == JSON_TYPE:
             return formats.dump_json(body)
         if content_type == PICKLE_TYPE:
             pickled = formats.dump_pickle(body)
-            return self._sign(pickled) + pickled
+            return _sign(self._keys[0], what, pickled) + pickled
         return formats.dump(body, content_type)
 
-    def _load(self, payload: Payload) -> Any:
+    def _load(self, payload: Payload, what: bytes) -> Any:
         if payload.content_type not in self._accepted:
             raise ContentDisallowed(self._disallowed(payload.content_type))
         if not payload.data:
@@ -201,7 +206,7 @@ class Serializer:
             if payload.content_type == JSON_TYPE:
                 return formats.load_json(payload.data)
             if payload.content_type == PICKLE_TYPE:
-                return self._unpickle(payload.data)
+                return self._unpickle(payload.data, what)
             return formats.load(payload.data, payload.content_type)
         except FBTasksError:
             raise
@@ -220,19 +225,31 @@ class Serializer:
             remedy = "If you trust whoever writes such payloads, add its serializer to accept_content."
         return f"content type {content_type!r} is not accepted here; accepted: {accepted}. {remedy}"
 
-    def _sign(self, body: bytes) -> bytes:
-        return hmac.digest(self._key or b"", PICKLE_TYPE.encode() + b"\0" + body, "sha256")
-
-    def _unpickle(self, data: bytes) -> Any:
+    def _unpickle(self, data: bytes, what: bytes) -> Any:
         signature, body = data[:_SIGNATURE_SIZE], data[_SIGNATURE_SIZE:]
-        if self._key is None or not hmac.compare_digest(signature, self._sign(body)):
+        if not any(hmac.compare_digest(signature, _sign(key, what, body)) for key in self._keys):
             raise ContentDisallowed(
-                "the payload's signature does not hold: it was written with another signing_key, or changed "
-                "since. Nothing of it was unpickled; set one signing_key wherever tasks are enqueued and run."
+                "the payload's signature does not hold: it was written with another signing_key, for another task, or "
+                "changed since. Nothing of it was unpickled; set one signing_key wherever tasks are enqueued and run."
             )
         from fbtasks import formats
 
         return formats.load_pickle(body)
+
+
+def _call_of(task: str) -> bytes:
+    """What the signature of a call says that the payload is."""
+    return b"call\0" + task.encode("utf-8", "surrogatepass")
+
+
+def _result_of(number: int) -> bytes:
+    """What the signature of a result says that the payload is."""
+    return b"result\0%d" % number
+
+
+def _sign(key: bytes, what: bytes, body: bytes) -> bytes:
+    """The signature of *body* as *what*: it holds for nothing else, so a payload cannot be put to another use."""
+    return hmac.digest(key, b"%b\0%d\0%b\0" % (PICKLE_TYPE.encode(), len(what), what) + body, "sha256")
 
 
 def _what(task: str, places: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ from fbtasks.store import libraries, lockdir, robust
 from fbtasks.store.callbacks import no_callback
 from fbtasks.store.facts import Facts, ask
 from fbtasks.store.files import refuse_mounted, refuse_second_name
-from fbtasks.store.lockdir import Guard, exclusive, folder_of, warn_root
+from fbtasks.store.lockdir import Guard, exclusive, folder_of, refuse_links, warn_root
 from fbtasks.store.lost import bury, hush
 from fbtasks.store.signals import preserved_signals
 from fbtasks.store.translate import translate
@@ -246,6 +246,7 @@ def _load(url: DatabaseURL) -> None:
                 warn_root(url.database)
                 _guards[real] = Guard(url.database, _lock_directory)
                 _lock_directory = _guards[real].directory
+            refuse_links(_guards[real].directory)
             robust.start(_guards[real].directory)
         if not fbapi.has_api():
             if _lock_directory is None:  # one for all processes that use a server first: each would leave its own

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fbtasks.errors import EngineError
+from fbtasks.store.lockdir import open_regular
+
 # An event: counter, pid of its owner; then glibc's pthread_mutex_t: lock, count, holder, users, kind.
 _EVENT: Final = struct.Struct("iiiIiIi")
 EVENT_MUTEX_AT: Final = 8
@@ -78,7 +81,7 @@ class EngineFiles:
 
     def _map(self, path: str, inode: int) -> bool:
         """False when another file is there by now."""
-        with suppress(OSError, ValueError), open(path, "r+b") as file:
+        with suppress(OSError, ValueError, EngineError), os.fdopen(open_regular(Path(path), os.O_RDWR), "r+b") as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != inode:
                 return False
@@ -117,7 +120,7 @@ class EngineFiles:
         """Maps those of the folder, whether this process's engine has or not."""
         for path in Path(self._folder).glob(f"{_EVENTS}*"):
             with suppress(OSError):
-                self._map(str(path), path.stat().st_ino)
+                self._map(str(path), path.lstat().st_ino)
 
     def delivering(self, path: str) -> list[tuple[int, int]]:
         """Process ids, and the places of the flags of those of their sessions that are delivering events."""

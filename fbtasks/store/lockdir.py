@@ -4,6 +4,11 @@ Two processes with different lock directories lose each other's commits without 
 from the database's real path, and a guard file beside the database names it: each process that has the database open
 holds a shared lock on the guard, and one that would disagree is refused.
 
+Others of the database's group may write into the folder beside it, and what lies there may be a link that one of them
+has put in the place of a file: to another file, which would then be opened, changed or made accessible with the rights
+of this process. So nothing is followed or used there but regular files and real folders, and no folder of a stranger.
+The engine follows links. It is kept from doing so by a look into the lock directory before each connection.
+
 The folder beside the database that holds all this is deleted again, when the process ends that has made it and has
 found no queue there, unless others use it.
 """
@@ -38,6 +43,8 @@ FOLDER: Final = ".fbtasks"
 _MODE: Final = 0o2770
 _FILE_MODE: Final = 0o660
 _HAS_OWNERS: Final = hasattr(os, "chown")
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER_ONLY: Final = _NO_LINK | getattr(os, "O_DIRECTORY", 0)
 _LOOK: Final = 0.01
 _TRIES: Final = 100
 _log = logging.getLogger(__name__)
@@ -53,8 +60,11 @@ def folder_of(database: str) -> Path:
     if not os.path.isdir(real.parent):
         raise EngineError(f"there is no folder {real.parent} for the database {database}. Create it.")
     folder = real.parent / FOLDER
-    if _make(folder, real if os.path.exists(real) else real.parent):
+    like = real if os.path.exists(real) else real.parent
+    if _make(folder, like):
         _made.add(folder)
+    else:
+        _check_folder(folder, like)
     return folder
 
 
@@ -82,15 +92,89 @@ def _make(folder: Path, like: Path) -> bool:
         return False
     except OSError as error:
         raise _refused(folder, error) from error
-    if _HAS_OWNERS:
+    if not _HAS_OWNERS:
+        return True
+    with (
+        suppress(OSError),
+        _opened(folder, os.O_RDONLY | _FOLDER_ONLY) as file,
+    ):  # not by name, which may lead elsewhere
         facts = like.stat()
         # What root makes goes to the database's owner, who could not open it otherwise.
         owner = facts.st_uid if os.geteuid() == 0 else -1
         with suppress(OSError):  # a group that this user is not in cannot be given
-            os.chown(folder, owner, facts.st_gid)
-    with suppress(OSError):
-        folder.chmod(_MODE)  # past the umask; and chown has cleared the set-group-id bit
+            os.fchown(file, owner, facts.st_gid)
+        os.fchmod(file, _MODE)  # past the umask; and chown has cleared the set-group-id bit
     return True
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    file = os.open(path, flags)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _check_folder(folder: Path, like: Path) -> None:
+    """Raises :class:`EngineError` unless *folder* is a real one, and one that the owner of *like* may have made.
+
+    That is this user, root, or the owner or a member of the group of *like* or of the folder that it is in.
+    """
+    if not _HAS_OWNERS:
+        return
+    try:
+        facts = folder.lstat()
+        others = [like.stat(), like.parent.stat()]
+    except OSError:  # it has just been deleted, or may not be looked at: whoever uses it is told
+        return
+    if not stat.S_ISDIR(facts.st_mode):
+        raise EngineError(f"{folder} is {_kind(facts.st_mode)}, and has to be a folder: it is not used. Delete it.")
+    owners = {0, os.geteuid(), *(other.st_uid for other in others)}
+    if facts.st_uid not in owners and facts.st_gid not in {other.st_gid for other in others}:
+        raise EngineError(
+            f"{folder} belongs to uid {facts.st_uid}, who has nothing to do with {like}: it is not used. Delete it "
+            "while nobody uses a database there, or give it to the database's owner."
+        )
+
+
+def refuse_links(directory: Path) -> None:
+    """Raises :class:`EngineError` when the engine would open something else than files of its own in *directory*."""
+    with suppress(FileNotFoundError, PermissionError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                _check_regular(Path(entry.path), entry.stat(follow_symlinks=False))
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """A descriptor of the file *path*, itself and no link to it. Raises :class:`EngineError`, or :class:`OSError`."""
+    try:
+        file = os.open(path, flags | _NO_LINK, _FILE_MODE)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            _check_regular(path, path.lstat())
+        raise
+    try:
+        _check_regular(path, os.fstat(file))
+    except EngineError:
+        os.close(file)
+        raise
+    return file
+
+
+def _check_regular(path: Path, facts: os.stat_result) -> None:
+    if not _HAS_OWNERS or (stat.S_ISREG(facts.st_mode) and facts.st_nlink <= 1):
+        return
+    kind = f"a file with {facts.st_nlink} names" if stat.S_ISREG(facts.st_mode) else _kind(facts.st_mode)
+    raise EngineError(
+        f"{path} is {kind}, and has to be a file that is nowhere else: it is not used. Find out who of the database's "
+        "group has put it there, and delete it."
+    )
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file"}
+    return kinds.get(stat.S_IFMT(mode), "a pipe, a socket or a device")
 
 
 def open_lock_file(path: Path) -> int:
@@ -99,19 +183,19 @@ def open_lock_file(path: Path) -> int:
         file = _open_or_create(path)
     except OSError as error:
         raise _refused(path, error) from error
-    if hasattr(os, "fchmod"):
-        with suppress(OSError):  # past the umask, where the file is this user's
-            os.fchmod(file, _FILE_MODE)
+    if _HAS_OWNERS and os.fstat(file).st_uid == os.geteuid():
+        with suppress(OSError):
+            os.fchmod(file, _FILE_MODE)  # past the umask
     return file
 
 
 def _open_or_create(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+    flags = os.O_RDWR | os.O_CREAT
     try:
-        return os.open(path, flags, _FILE_MODE)
+        return open_regular(path, flags)
     except FileNotFoundError:  # the process that had made the folder has just deleted it
         _make(path.parent, path.parent.parent)
-        return os.open(path, flags, _FILE_MODE)
+        return open_regular(path, flags)
 
 
 @contextmanager
@@ -271,7 +355,8 @@ class Guard:
 
     def _default(self) -> Path:
         directory = self._folder / "lock"
-        _make(directory, self._folder)
+        if not _make(directory, self._folder):
+            _check_folder(directory, self._folder)
         return directory
 
     def _read(self, file: int) -> Path:
@@ -283,8 +368,9 @@ class Guard:
             raise EngineError(
                 f"{self._path} cannot be read. Stop all processes that use the database, then delete that file."
             ) from None
+        _check_folder(named, self._real if self._real.exists() else self._folder)
         try:
-            found = named.stat()
+            found = named.lstat()
         except PermissionError as error:
             raise self._closed(named) from error
         except OSError:
@@ -317,7 +403,7 @@ def _hold(directory: Path) -> int:
     """A descriptor of *directory*, locked so that no other process deletes it while this one lives."""
     file = _held.get(directory)
     if file is None or not _is_at(file, directory):
-        file = _held[directory] = os.open(directory, os.O_RDONLY)
+        file = _held[directory] = os.open(directory, os.O_RDONLY | _FOLDER_ONLY)
     with suppress(OSError):  # a file system that locks files alone: what is there stays
         fcntl.flock(file, fcntl.LOCK_SH)
     return file
@@ -340,7 +426,7 @@ def _same(one: Path, other: Path) -> bool:
 def _is_at(file: int, path: Path) -> bool:
     """Whether *path* leads to the open *file*, which has been neither deleted nor replaced."""
     try:
-        return os.path.samestat(os.fstat(file), path.stat())
+        return os.path.samestat(os.fstat(file), path.lstat())
     except OSError:
         return False
 
@@ -370,7 +456,7 @@ def _delete(folder: Path) -> None:
 def _is_free(path: Path) -> bool:
     """Whether no other process holds a lock on *path*; then it is locked here, and others wait."""
     if path not in _held:
-        _held[path] = os.open(path, os.O_RDONLY)
+        _held[path] = os.open(path, os.O_RDONLY | _NO_LINK)
     return _try_exclusive(_held[path])
 
 

@@ -44,8 +44,8 @@ def _enqueue(transaction: Transaction, records: bytes) -> bytes:
         if _TAKEN not in str(error):
             raise
         raise ConflictError(
-            "another transaction has enqueued a task under the same task_id, and has not ended, or has ended since this "
-            "transaction began. Nothing was enqueued by this call. Call it again when the other one has ended; in a "
+            "another transaction has enqueued a task under the same task_id, and has not ended, or has ended since "
+            "this one began. Nothing was enqueued by this call. Call it again when the other one has ended; in a "
             "SNAPSHOT transaction, roll back first."
         ) from error
 

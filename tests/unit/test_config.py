@@ -148,7 +148,7 @@ def test_the_password_is_in_no_representation() -> None:
     url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
     assert url.password == "SECRET"
     assert "SECRET" not in repr(url) + str(url)
-    settings = Settings(url=url, signing_key=b"KEYKEY")
+    settings = Settings(url=url, signing_keys=(b"KEYKEY",))
     assert "SECRET" not in repr(settings)
     assert "KEYKEY" not in repr(settings)
 

@@ -106,9 +106,26 @@ APPS: list[tuple[dict[str, Any], str]] = [
     ({"serializer": "jsn"}, "unknown serializer 'jsn'. Known: "),
     ({"accept_content": "json"}, "accept_content 'json' must be a list of serializers: accept_content=['json']."),
     ({"accept_content": [5]}, "accept_content holds 5, and must be a list of serializers."),
-    ({"signing_key": 5}, "signing_key must be bytes or text, and not empty."),
-    ({"signing_key": ""}, "signing_key must be bytes or text, and not empty."),
-    ({"signing_key": bytearray(b"k")}, "signing_key must be bytes or text, and not empty."),
+    (
+        {"signing_key": 5},
+        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
+    ),
+    (
+        {"signing_key": []},
+        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
+    ),
+    (
+        {"signing_key": [b"k", 5]},
+        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
+    ),
+    (
+        {"signing_key": ""},
+        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
+    ),
+    (
+        {"signing_key": bytearray(b"k")},
+        "signing_key must be bytes or text, and not empty; or a list of such keys, of which the first signs.",
+    ),
     ({"payload_limit": "5"}, "payload_limit '5' must be a whole number of bytes from 1 to 2147483647."),
     ({"payload_limit": 0}, "payload_limit 0 must be a whole number of bytes from 1 to 2147483647."),
     ({"payload_limit": 2**31}, "payload_limit 2147483648 must be a whole number of bytes from 1 to 2147483647."),

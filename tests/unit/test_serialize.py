@@ -16,6 +16,7 @@ import types
 from collections import Counter, OrderedDict, namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -26,7 +27,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kombu import serialization
 
-from fbtasks import serialize
+from fbtasks import FBTasks, serialize
 from fbtasks.errors import (
     ConfigurationError,
     ContentDisallowed,
@@ -52,12 +53,14 @@ KEY = b"a key for the tests only"
 
 
 def make(*accept: str, default: str = "json", key: bytes | None = KEY, limit: int = 1_000_000) -> Serializer:
-    return Serializer(default=default, accept=accept or ("json",), signing_key=key, limit=limit)
+    return Serializer(
+        default=default, accept=accept or ("json",), signing_keys=() if key is None else (key,), limit=limit
+    )
 
 
 def through_json(value: Any) -> Any:
     serializer = make()
-    return serializer.load_result(serializer.dump_result(value, task="t"))
+    return serializer.load_result(serializer.dump_result(value, task="t", number=7), number=7)
 
 
 def refusal(value: Any) -> str:
@@ -110,7 +113,7 @@ def test_a_call_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) ->
         if name == "json" and is_mark(kwargs):
             continue
         payload = serializer.dump_call(args, kwargs, task="t", serializer=name)
-        back = serializer.load_call(payload)
+        back = serializer.load_call(payload, task="t")
         assert back == (args, kwargs)
         assert repr(back) == repr((args, kwargs))  # 1, 1.0 and True are equal, but not the same
 
@@ -193,7 +196,7 @@ def test_an_object_says_itself_what_it_is_in_json() -> None:
 
 def test_a_call_is_the_array_that_sql_producers_write() -> None:
     assert make().dump_call((2, 3), {}, task="add") == Payload(JSON_TYPE, b"[[2,3],{}]")
-    assert make().load_call(Payload(JSON_TYPE, b' [ [2,3],{"k": "\xc3\xa9"}]\n')) == ([2, 3], {"k": "é"})
+    assert make().load_call(Payload(JSON_TYPE, b' [ [2,3],{"k": "\xc3\xa9"}]\n'), task="t") == ([2, 3], {"k": "é"})
 
 
 # What JSON would lose
@@ -233,7 +236,7 @@ def test_the_refusal_names_keyword_arguments_and_results() -> None:
     with pytest.raises(SerializationError, match=r"^task 't': kwargs is a dict with just"):
         make().dump_call([], {"__type__": "x", "__value__": 1}, task="t")
     with pytest.raises(SerializationError, match=r"^task 't': result\[0\] is a set"):
-        make().dump_result([set()], task="t")
+        make().dump_result([set()], task="t", number=7)
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 100_000])
@@ -245,7 +248,7 @@ def test_what_is_nested_too_deeply_is_refused(depth: int) -> None:
     assert "deep" in message
     assert len(message) < 500
     with pytest.raises(SerializationError):
-        make("cloudpickle").dump_result([value] * 2 if depth > 10_000 else set, task="t")
+        make("cloudpickle").dump_result([value] * 2 if depth > 10_000 else set, task="t", number=7)
     loop: list[Any] = []
     loop.append(loop)
     assert "in itself" in refusal(loop)
@@ -266,9 +269,9 @@ def test_arguments_of_the_wrong_kind_are_refused(args: Any, kwargs: Any) -> None
 
 def test_a_number_too_long_for_the_interpreter_is_refused() -> None:
     with pytest.raises(SerializationError, match="task 't'"):
-        make().dump_result(10**5000, task="t")
+        make().dump_result(10**5000, task="t", number=7)
     with pytest.raises(SerializationError):
-        make().load_result(Payload(JSON_TYPE, b"1" * 5000))
+        make().load_result(Payload(JSON_TYPE, b"1" * 5000), number=7)
 
 
 class Hostile:
@@ -315,7 +318,7 @@ def test_writing_raises_only_errors_of_ours(value: Any) -> None:
         except SerializationError as error:
             str(error).encode("utf-8")
         else:
-            args, kwargs = serializer.load_call(payload)
+            args, kwargs = serializer.load_call(payload, task="t")
             assert len(args) == 1
             assert kwargs == {}
 
@@ -335,9 +338,9 @@ def test_writing_raises_only_errors_of_ours(value: Any) -> None:
 @example(b'{"__type__": "decimal", "__value__": "x"}', JSON_TYPE)
 def test_reading_raises_only_errors_of_ours(data: bytes, content_type: str) -> None:
     serializer = make("json", "cloudpickle")
-    for load in (serializer.load_call, serializer.load_result):
+    for load in (partial(serializer.load_call, task="t"), partial(serializer.load_result, number=7)):
         try:
-            load(Payload(content_type, data))  # type: ignore[operator]
+            load(Payload(content_type, data))
         except SerializationError as error:
             message = str(error)
             assert len(message) < 1000
@@ -355,17 +358,16 @@ def test_only_a_call_is_read_as_a_call(body: Any) -> None:
     payload = Payload(JSON_TYPE, json.dumps(body).encode())
     is_call = isinstance(body, list) and len(body) == 2 and isinstance(body[0], list) and isinstance(body[1], dict)
     if is_call:
-        assert make().load_call(payload) == (body[0], body[1])
+        assert make().load_call(payload, task="t") == (body[0], body[1])
     else:
         with pytest.raises(SerializationError, match="not a call"):
-            make().load_call(payload)
+            make().load_call(payload, task="t")
 
 
 def test_keyword_arguments_have_names() -> None:
-    serializer = make("cloudpickle")
-    payload = serializer.dump_result([[], {1: 2}], task="t", serializer="cloudpickle")
+    payload = Payload(PICKLE_TYPE, signed(b"call\0t", cloudpickle.dumps([[], {1: 2}])))
     with pytest.raises(SerializationError, match="not a call"):
-        serializer.load_call(payload)
+        make("cloudpickle").load_call(payload, task="t")
 
 
 # cloudpickle and its signature
@@ -375,28 +377,72 @@ def test_cloudpickle_carries_what_json_cannot() -> None:
     serializer = make("cloudpickle", default="cloudpickle")
     payload = serializer.dump_call([{1: {2}}, lambda x: x + 1], {}, task="t")
     assert payload.content_type == PICKLE_TYPE
-    (table, function), _ = serializer.load_call(payload)
+    (table, function), _ = serializer.load_call(payload, task="t")
     assert table == {1: {2}}
     assert function(1) == 2
 
 
-def test_the_signature_is_hmac_sha256_over_content_type_and_body() -> None:
-    data = make("cloudpickle").dump_result(5, task="t", serializer="cloudpickle").data
-    signed = PICKLE_TYPE.encode() + b"\0" + data[32:]
-    assert data[:32] == hmac.new(KEY, signed, hashlib.sha256).digest()
+def signed(what: bytes, body: bytes, key: bytes = KEY) -> bytes:
+    """A payload that is signed by hand."""
+    head = PICKLE_TYPE.encode() + b"\0%d\0" % len(what) + what + b"\0"
+    return hmac.new(key, head + body, hashlib.sha256).digest() + body
+
+
+def test_the_signature_is_hmac_sha256_over_type_purpose_and_body() -> None:
+    serializer = make("cloudpickle", default="cloudpickle")
+    result = serializer.dump_result(5, task="t", number=7).data
+    assert result == signed(b"result\0007", result[32:])
+    call = serializer.dump_call([5], {}, task="t").data
+    assert call == signed(b"call\0t", call[32:])
+
+
+def test_a_signed_payload_serves_no_other_purpose() -> None:
+    serializer = make("cloudpickle", default="cloudpickle")
+    call = serializer.dump_call([[], {}], {}, task="harmless")
+    result = serializer.dump_result([[1], {}], task="t", number=7)
+    assert serializer.load_call(call, task="harmless") == ([[], {}], {})
+    assert serializer.load_result(result, number=7) == [[1], {}]
+    for put_to_another_use in (
+        lambda: serializer.load_call(call, task="dangerous"),
+        lambda: serializer.load_call(result, task="t"),
+        lambda: serializer.load_result(call, number=7),
+        lambda: serializer.load_result(result, number=8),
+    ):
+        with pytest.raises(ContentDisallowed, match="for another task, or changed since"):
+            put_to_another_use()
+
+
+def test_keys_are_rotated_one_after_the_other() -> None:
+    def app(*keys: str) -> Serializer:
+        return FBTasks(
+            "a", "firebird:///nosuch.fdb", serializer="cloudpickle", signing_key=keys if len(keys) > 1 else keys[0]
+        ).serializer
+
+    def understands(reader: Serializer, writer: Serializer) -> bool:
+        try:
+            return reader.load_result(writer.dump_result(5, task="t", number=7), number=7) == 5
+        except ContentDisallowed:
+            return False
+
+    old, accepts, signs, new = app("old"), app("old", "new"), app("new", "old"), app("new")
+    assert all(understands(one, other) for one in (old, accepts) for other in (old, accepts))
+    assert all(understands(one, other) for one in (accepts, signs) for other in (accepts, signs))
+    assert all(understands(one, other) for one in (signs, new) for other in (signs, new))
+    assert not understands(new, accepts)
+    assert not understands(old, signs)
 
 
 @given(st.data())
 def test_no_changed_payload_is_unpickled(data: st.DataObject) -> None:
     serializer = make("cloudpickle")
-    good = serializer.dump_result(["some value"], task="t", serializer="cloudpickle").data
+    good = serializer.dump_result(["some value"], task="t", serializer="cloudpickle", number=7).data
     at = data.draw(st.integers(0, len(good) - 1))
     flip = data.draw(st.integers(1, 255))
     changed = data.draw(
         st.sampled_from([good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :], good[:at] or b"x", good + b"x"])
     )
     with pytest.raises(ContentDisallowed, match="signature"):
-        serializer.load_result(Payload(PICKLE_TYPE, changed))
+        serializer.load_result(Payload(PICKLE_TYPE, changed), number=7)
 
 
 ran: list[int] = []
@@ -410,37 +456,35 @@ class Bomb:
 @pytest.mark.parametrize("key", [b"another key", b""])
 def test_the_signature_is_verified_before_anything_is_unpickled(key: bytes) -> None:
     ran.clear()
-    body = cloudpickle.dumps(Bomb())
-    signature = hmac.digest(key, PICKLE_TYPE.encode() + b"\0" + body, "sha256")
     with pytest.raises(ContentDisallowed):
-        make("cloudpickle").load_result(Payload(PICKLE_TYPE, signature + body))
+        make("cloudpickle").load_result(
+            Payload(PICKLE_TYPE, signed(b"result\0007", cloudpickle.dumps(Bomb()), key)), number=7
+        )
     assert not ran
 
 
 def test_a_signed_payload_that_cannot_be_unpickled_is_an_error_of_ours() -> None:
-    body = b"not a pickle"
-    signature = hmac.digest(KEY, PICKLE_TYPE.encode() + b"\0" + body, "sha256")
     with pytest.raises(SerializationError, match="cannot be read"):
-        make("cloudpickle").load_result(Payload(PICKLE_TYPE, signature + body))
+        make("cloudpickle").load_result(Payload(PICKLE_TYPE, signed(b"result\0007", b"not a pickle")), number=7)
 
 
 def test_what_cloudpickle_cannot_write_is_an_error_of_ours() -> None:
     with pytest.raises(SerializationError, match="task 't': result cannot be serialised with 'cloudpickle'"):
-        make().dump_result(threading.Lock(), task="t", serializer="cloudpickle")
+        make().dump_result(threading.Lock(), task="t", serializer="cloudpickle", number=7)
 
 
 def test_cloudpickle_is_read_only_where_it_is_accepted() -> None:
-    payload = make().dump_result(5, task="t", serializer="cloudpickle")
+    payload = make().dump_result(5, task="t", serializer="cloudpickle", number=7)
     with pytest.raises(ContentDisallowed, match=r"accepted: json.*accept_content"):
-        make("json").load_result(payload)
-    assert make("cloudpickle").load_result(payload) == 5
+        make("json").load_result(payload, number=7)
+    assert make("cloudpickle").load_result(payload, number=7) == 5
 
 
 def test_cloudpickle_needs_a_key() -> None:
     for attempt in (
         lambda: make("cloudpickle", key=None),
         lambda: make(default="cloudpickle", key=None),
-        lambda: make(key=None).dump_result(1, task="t", serializer="cloudpickle"),
+        lambda: make(key=None).dump_result(1, task="t", serializer="cloudpickle", number=7),
     ):
         with pytest.raises(ConfigurationError, match="needs a signing_key"):
             attempt()
@@ -466,12 +510,12 @@ def test_plain_pickle_is_refused_everywhere(name: str) -> None:
     for attempt in (
         lambda: make(name),
         lambda: make(default=name),
-        lambda: make().dump_result(1, task="t", serializer=name),
+        lambda: make().dump_result(1, task="t", serializer=name, number=7),
     ):
         with pytest.raises(ConfigurationError, match="'cloudpickle' with a signing_key"):
             attempt()
     with pytest.raises(ContentDisallowed, match="never read"):
-        make().load_result(Payload("application/x-python-serialize", pickle.dumps(Bomb())))
+        make().load_result(Payload("application/x-python-serialize", pickle.dumps(Bomb())), number=7)
 
 
 @pytest.mark.parametrize("name", ["jsn", "raw", "application/data", "x/y"])
@@ -495,17 +539,17 @@ def test_another_serializer_of_kombu_can_be_used() -> None:
         serializer = make("reversed", default="reversed")
         payload = serializer.dump_call([1], {"a": "b"}, task="t")
         assert payload.content_type == "x/rev"
-        assert serializer.load_call(payload) == ([1], {"a": "b"})
+        assert serializer.load_call(payload, task="t") == ([1], {"a": "b"})
         with pytest.raises(SerializationError, match="cannot be serialised with 'reversed'"):
-            serializer.dump_result(set(), task="t")
+            serializer.dump_result(set(), task="t", number=7)
         with pytest.raises(ContentDisallowed):
-            make("json").load_call(payload)
+            make("json").load_call(payload, task="t")
     finally:
         serialization.unregister("reversed")
 
 
 def test_a_content_type_names_a_serializer_too() -> None:
-    assert make("application/json").load_result(Payload(JSON_TYPE, b"1")) == 1
+    assert make("application/json").load_result(Payload(JSON_TYPE, b"1"), number=7) == 1
 
 
 def test_the_host_programs_kombu_is_left_alone() -> None:
@@ -514,7 +558,7 @@ def test_the_host_programs_kombu_is_left_alone() -> None:
         set(serialization.registry._disabled_content_types),
     )
     serializer = make("json", "cloudpickle")
-    serializer.load_result(serializer.dump_result(1, task="t", serializer="cloudpickle"))
+    serializer.load_result(serializer.dump_result(1, task="t", serializer="cloudpickle", number=7), number=7)
     assert before == (
         serialization.registry.name_to_type,
         serialization.registry._disabled_content_types,
@@ -529,10 +573,10 @@ def test_the_limit_is_exact(size: int) -> None:
     text = "x" * size
     serializer = make(limit=100)
     if size + 2 <= 100:
-        assert serializer.load_result(serializer.dump_result(text, task="t")) == text
+        assert serializer.load_result(serializer.dump_result(text, task="t", number=7), number=7) == text
     else:
         with pytest.raises(PayloadTooLarge, match=rf"task 't': result: {size + 2} bytes .* payload_limit is 100"):
-            serializer.dump_result(text, task="t")
+            serializer.dump_result(text, task="t", number=7)
 
 
 # Exceptions
@@ -755,7 +799,7 @@ def test_the_traceback_begins_in_the_tasks_own_code() -> None:
 
 def test_an_error_of_the_machinery_keeps_its_traceback() -> None:
     with pytest.raises(SerializationError) as caught:
-        make().load_call(Payload(JSON_TYPE, b""))
+        make().load_call(Payload(JSON_TYPE, b""), task="t")
     caught.value.__traceback__ = caught.value.__traceback__.tb_next  # type: ignore[union-attr]
     assert "serialize.py" in describe_exception(caught.value).traceback
 
