@@ -149,6 +149,18 @@ def test_nonsense_in_the_register_hurts_nobody(app, add, change):
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_CANCEL") == [(0,)]
 
 
+@pytest.mark.parametrize("number", [-(2**63), -(10**18), -1, 0])
+@pytest.mark.parametrize("columns", ["STATE = 0", "STATE = 2", "STATE = 2, WORKER_ID = 77, CLAIM_ID = 78"])
+def test_a_row_whose_id_no_sequence_gives_fails_with_a_clear_error(app, add, number, columns):
+    add.delay(1, 2)
+    execute(app, f"UPDATE QUEUE_TASK SET ID = {number}, {columns}")
+    good_ones_still_run(app, add)
+    with app.database.session() as session:
+        row = results.find(session, number)
+    assert row.state is State.FAILED
+    assert f"its ID, {number}, is not above 0" in row.error_msg
+
+
 def test_random_payloads_never_kill_a_worker(app, add):
     @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
     @given(

@@ -432,10 +432,10 @@ BEGIN
 END^
 
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each
--- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, but no more than 200
--- tasks in one claim: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. A suspect
--- comes alone in its claim, and one that is accused (SUSPECT 2) only with ACCUSED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and
--- LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be
+-- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, and what was
+-- inserted by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim: UNSEEN is 1 in the
+-- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and one that is
+-- accused (SUSPECT 2) only with ACCUSED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be
 -- there, as versions that an old transaction keeps; so that rank is read from the mark on, and from its beginning only when
 -- that is not enough. Two cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
@@ -529,9 +529,14 @@ BEGIN
                 IF (ROW_COUNT = 0) THEN
                     LEAVE;
             END
-            IF (EXPIRE_TIME <= NOW_UTC) THEN
+            IF (EXPIRE_TIME <= NOW_UTC OR ID < 1) THEN
             BEGIN
-                EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                IF (ID < 1) THEN
+                    EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
+                        || ', is not above 0: insert rows by QUEUE_ENQUEUE_V1, or with an ID of QUEUE_TASK_SEQ',
+                        NULL, NULL, NULL);
+                ELSE
+                    EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
                 IF (EXPIRED >= 200) THEN
                 BEGIN
