@@ -63,7 +63,14 @@ class _Uncertain:
 class Broker:
     """One database as the transports of this process use it. Every method may be called from any thread."""
 
-    def __init__(self, url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> None:
+    def __init__(
+        self,
+        url: DatabaseURL,
+        *,
+        lease: float,
+        auto_migrate: bool | None,
+        delivery_limit: int | None = messages.DELIVERY_LIMIT,
+    ) -> None:
         self.url = url
         self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
         self.shared.keep()  # what was claimed in one database is not settled in another
@@ -74,6 +81,7 @@ class Broker:
         self._claims = count(1)
         self._consumer_id: int | None = None
         self.rhythm = Rhythm(lease, longest=BEAT)
+        self._delivery_limit = delivery_limit
         self._watch = Watch(self.rhythm)
         self._uses: Counter[str] = Counter()
         self._settlements = Settlements(self.shared)
@@ -295,7 +303,8 @@ class Broker:
                 pid = os.getpid()
                 self.shared.use(lambda t: refuse_copy(t, self.url), READ)
                 host, begun = hosts.host_name(), hosts.start_ticks(pid)
-                number = self.shared.use(lambda t: messages.register(t, host, pid, begun, self.rhythm.lease))
+                lease, limit = self.rhythm.lease, self._delivery_limit
+                number = self.shared.use(lambda t: messages.register(t, host, pid, begun, lease, limit))
                 for queue in list(self._uses):
                     there = self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
                     if there is None:
@@ -477,7 +486,9 @@ class Broker:
             self._keeper.resume()
 
 
-def broker_for(url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> Broker:
+def broker_for(
+    url: DatabaseURL, *, lease: float, auto_migrate: bool | None, delivery_limit: int | None = messages.DELIVERY_LIMIT
+) -> Broker:
     """The broker of this process for *url*; the first caller's options count.
 
     It is another one when the database's file was replaced: the former lets go of its connections, and its transports
@@ -488,7 +499,7 @@ def broker_for(url: DatabaseURL, *, lease: float, auto_migrate: bool | None) -> 
         former = _brokers.get(key)
         if former is not None and not former.shared.inherited and not former.shared.replaced:
             return former
-        broker = _brokers[key] = Broker(url, lease=lease, auto_migrate=auto_migrate)
+        broker = _brokers[key] = Broker(url, lease=lease, auto_migrate=auto_migrate, delivery_limit=delivery_limit)
     if former is not None and not former.shared.inherited:  # its file was deleted or replaced
         former.close()
     return broker

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -21,7 +22,7 @@ from fbtasks.kombu import wire
 from fbtasks.kombu.batch import PublishBatch
 from fbtasks.kombu.within import current
 from fbtasks.store import messages
-from fbtasks.store.messages import Claimed, Publication, QueueSpec
+from fbtasks.store.messages import Claimed, Publication, QueueSpec, Taken
 
 logger = logging.getLogger("fbtasks.kombu")
 _UNLIMITED: Final = 100
@@ -337,6 +338,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             except BaseException:
                 source.hot = True
                 raise
+            self._tell(found, queue)
             if found.unseen or len(found) >= most:
                 source.hot = True
             if found:
@@ -344,6 +346,22 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 return
             if found.unseen:  # the next claim goes on behind what expired
                 self._transport.wake(set())
+
+    def _tell(self, found: Taken, queue: str) -> None:
+        """Logs which messages came back too often: in the log of the consumer that would have had the next try."""
+        for ended in found.ended:
+            went = (
+                "It went to the dead-letter exchange."
+                if ended.dead_lettered
+                else f"It stays in QUEUE_MSG with ID {ended.id} and STATE 3."
+            )
+            logger.error(
+                "A message of queue %r%s came back %d times after it was delivered, which is above delivery_limit. %s",
+                queue,
+                wire.title(ended.message),
+                ended.times,
+                went,
+            )
 
     def _message(self, claimed: Claimed, consumer_tag: str | None) -> Any:
         """What is delivered; None: it was deleted meanwhile with its queue, or cannot be read."""
@@ -365,8 +383,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if number is None:
             raise _not_found("queue", queue, (60, 70), "Channel.basic_get")
         found = self._broker.claim(number, 1)
+        self._tell(found, queue)
         while found.unseen and not found:
             found = self._broker.claim(number, 1)
+            self._tell(found, queue)
         if not found:
             return None
         try:
@@ -385,7 +405,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def withheld(self, most: int) -> Iterator[Any]:
         """Tasks whose time has not come in the queues that it consumes from, as messages that are not delivered."""
         for claimed in self._broker.withheld(self.queue_ids, most):
-            yield self.Message(wire.payload(claimed, claimed.message, 0, None), channel=self)
+            with suppress(Exception):  # what cannot be read is told of when it is delivered
+                yield self.Message(wire.payload(claimed, claimed.message, 0, None), channel=self)
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Delivers what is there, or waits for it, as the connection does."""

@@ -47,7 +47,9 @@ def _withheld(state: Any, channel: Channel) -> Iterator[dict[str, Any]]:
 
     for message in channel.withheld(_MOST):
         tasks = state.app.tasks
-        task = tasks.get(message.headers["task"], tasks["celery.backend_cleanup"])  # one that is not known here as well
         with suppress(Exception):  # what cannot be read is told of when it is delivered
+            task = tasks.get(
+                message.headers["task"], tasks["celery.backend_cleanup"]
+            )  # one that is not known here as well
             request = Request(message, app=state.app, hostname=state.hostname, task=task)
             yield {"eta": request.eta.isoformat(), "priority": _PRIORITY, "request": request.info()}

@@ -22,12 +22,16 @@ from fbtasks.kombu import scheduled
 from fbtasks.kombu.broker import Broker, broker_for
 from fbtasks.kombu.channel import Channel as _Channel
 from fbtasks.kombu.wake import Waker
-from fbtasks.store.messages import BUCKETS
+from fbtasks.store.messages import BUCKETS, DELIVERY_LIMIT
 from fbtasks.version import VERSION
 
 DEFAULT_PORT: Final = 3050
 LEASE: Final = 30.0
 """Seconds without a sign of life after which a consumer that cannot be looked at is taken for dead."""
+
+
+_MOST_LIMIT: Final = 30_000
+"""The database counts somewhat further."""
 
 
 class _NoWaker(Waker):
@@ -53,7 +57,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     * ``withhold_eta``: whether a task with an ETA waits in the database (True);
     * ``auto_migrate``: whether the schema is made or brought up to date at the first connection (None: for the embedded
       engine alone);
-    * ``deadletter_queue``: the queue of messages that go nowhere.
+    * ``deadletter_queue``: the queue of messages that go nowhere;
+    * ``delivery_limit``: how often a message may come back after it was delivered (20); None or below 0: any
+      number of times.
     """
 
     Channel = _Channel
@@ -83,6 +89,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self.withhold_eta = bool(settings.get("withhold_eta", True))
         self._lease = float(settings.get("lease", LEASE))
         self._auto_migrate = settings.get("auto_migrate")
+        self._delivery_limit = _limit(settings.get("delivery_limit", DELIVERY_LIMIT))
         self._broker: Broker | None = None
         self._waker: Waker = _NO_WAKER
         self._pid = os.getpid()
@@ -108,7 +115,12 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         """Touches the database. Raises what keeps it from answering, and :class:`ConfigurationError`."""
         if self._pid != os.getpid():
             raise DatabaseUnavailable("This connection was inherited by a fork: connect anew.")
-        broker = broker_for(url_of(self.client), lease=self._lease, auto_migrate=self._auto_migrate)
+        broker = broker_for(
+            url_of(self.client),
+            lease=self._lease,
+            auto_migrate=self._auto_migrate,
+            delivery_limit=self._delivery_limit,
+        )
         broker.verify()
         self._waker = Waker()
         broker.attach(self)
@@ -317,6 +329,17 @@ def url_of(client: Any, text: str | None = None) -> DatabaseURL:
         login = quote(client.userid, safe="") + ("" if password is None else ":" + quote(password, safe="")) + "@"
     host = f"[{text}]" if ":" in text else text
     return DatabaseURL.parse(f"firebird://{login}{host}:{client.port or DEFAULT_PORT}/{quote(database)}{options}")
+
+
+def _limit(value: Any) -> int | None:
+    """The option ``delivery_limit``. Raises :class:`ConfigurationError` for what is no number."""
+    try:
+        limit = None if value is None else int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigurationError(
+            f"delivery_limit is {value!r:.60}: give the number of times that a message may come back, or None."
+        ) from None
+    return None if limit is None or limit < 0 else min(limit, _MOST_LIMIT)
 
 
 def _password(client: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
+from types import NoneType
 from typing import Any, Final
 
 from amqp.basic_message import Message
@@ -18,6 +19,17 @@ _AMQP: Final = frozenset(name for name, _ in Message.PROPERTIES)
 MOST_PRIORITY: Final = 9
 LONGEST: Final = 10**12
 """Milliseconds that anything may last, some 31 years: a date of the database has an end."""
+_CELERY: Final[dict[str, tuple[type, ...]]] = {
+    "task": (str,),
+    "id": (str, int),
+    "shadow": (str, NoneType),
+    "eta": (str, datetime, NoneType),
+    "expires": (str, int, float, datetime, NoneType),
+    "timelimit": (list, tuple, NoneType),
+    "stamps": (dict, NoneType),
+    "stamped_headers": (list, tuple, NoneType),
+}
+"""Headers of Celery's messages: other types end its worker with an error instead of the task."""
 
 
 def publication(
@@ -26,16 +38,19 @@ def publication(
     """What *message*, as ``Channel.prepare_message`` makes it, is for the database.
 
     With *withhold*, one with Celery's ``eta`` header waits there until it is due. Raises :class:`SerializationError`
-    when its headers cannot be written as JSON, or a name is too long.
+    when its headers cannot be written as JSON, a name is too long, or what the transport reads is of a wrong type.
     """
     properties = message["properties"]
     headers = message.get("headers") or {}
     for name in (exchange, routing_key):
+        _expect(name, "the name of an exchange and a routing key", str)
         if len(name) > LONGEST_NAME:
             raise SerializationError(
                 f"{name!r:.60} has {len(name)} characters; names and keys have {LONGEST_NAME} at most."
             )
     body = message["body"]
+    _expect(body, "the body of a message", str, bytes, bytearray, memoryview, NoneType)
+    _check(properties, headers, message.get("content-type"), message.get("content-encoding"))
     body = b"" if body is None else body.encode() if isinstance(body, str) else bytes(body)
     packed = _head(
         {key: value for key, value in properties.items() if key not in _LOCAL},
@@ -64,11 +79,16 @@ def _head(properties: dict[str, Any], rest: dict[str, Any]) -> bytes:
 
 
 def payload(claimed: Claimed, message: bytes, tag: int, consumer_tag: str | None) -> dict[str, Any]:
-    """What kombu's ``Message`` takes, of a message that was claimed."""
+    """What kombu's ``Message`` takes, of a message that was claimed.
+
+    Raises :class:`SerializationError`, or what JSON raises, when it was not written by :func:`publication`.
+    """
     length = int(message[:8])
     head = json.loads(message[8 : 8 + length])
+    _expect(head, "the head of a message", dict)
     properties = head["p"]
     headers = head["h"]
+    _check(properties, headers, head["t"], head["e"])
     info: dict[str, Any] = {
         "exchange": claimed.exchange,
         "routing_key": claimed.routing_key,
@@ -92,11 +112,48 @@ def payload(claimed: Claimed, message: bytes, tag: int, consumer_tag: str | None
     }
 
 
-def _priority(value: object) -> int:
+def title(message: bytes | None) -> str:
+    """For a log: the task that a message is of, as ``" (task NAME, id ID)"``, or nothing where it does not say so."""
+    with suppress(Exception):  # whoever wrote it
+        headers = json.loads(message[8 : 8 + int(message[:8])])["h"]  # type: ignore[index]  # None is an error as well
+        return f" (task {headers['task']!r:.100}, id {headers['id']!r:.100})"
+    return ""
+
+
+def _expect(value: object, what: str, *types: type) -> None:
+    if not isinstance(value, types):
+        names = " or ".join("None" if each is NoneType else each.__name__ for each in types)
+        raise SerializationError(f"{value!r:.60} is a {type(value).__name__}: {what} must be {names}.")
+
+
+def _check(properties: Any, headers: Any, content_type: Any, encoding: Any) -> None:
+    """Raises :class:`SerializationError` for a message that would end its consumer.
+
+    The body is not looked at, and no header but those of Celery's.
+    """
+    _expect(properties, "the properties of a message", dict)
+    _expect(headers, "the headers of a message", dict)
+    _expect(content_type, "content_type", str, NoneType)
+    _expect(encoding, "content_encoding", str, NoneType)
+    if not (_is_task(headers) and "lang" in headers):  # protocol 2; others may have such headers as well
+        return
+    for name, types in _CELERY.items():
+        if name in headers:
+            _expect(headers[name], f"Celery's header {name!r}", *types)
+    limits = headers.get("timelimit")
+    if limits is not None and len(limits) != 2:
+        raise SerializationError(f"{limits!r:.60}: Celery's header 'timelimit' has two values.")
+
+
+def _priority(value: Any) -> int:
+    return 0 if value is None else max(0, min(MOST_PRIORITY, _number(value, "priority")))
+
+
+def _number(value: Any, what: str) -> int:
     try:
-        return max(0, min(MOST_PRIORITY, int(value)))  # type: ignore[call-overload,no-any-return]  # whatever the caller gave
-    except (TypeError, ValueError):
-        return 0
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SerializationError(f"{value!r:.60} is no number: {what} must be one.") from None
 
 
 def _is_task(headers: dict[str, Any]) -> bool:
@@ -117,8 +174,11 @@ def _start(headers: dict[str, Any]) -> int | None:
 
 
 def span(value: Any) -> int | None:
-    """Milliseconds as somebody gave them, from 0 to :data:`LONGEST`; None: none given."""
-    return None if value is None else min(max(0, int(value)), LONGEST)
+    """Milliseconds as somebody gave them, from 0 to :data:`LONGEST`; None: none given.
+
+    Raises :class:`SerializationError` for what is no number.
+    """
+    return None if value is None else min(max(0, _number(value, "a time in milliseconds")), LONGEST)
 
 
 def _ttl(properties: dict[str, Any], headers: dict[str, Any]) -> int | None:

@@ -6,7 +6,7 @@ is packed in strings (see ``codec``): a row or a parameter costs the driver more
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -29,6 +29,8 @@ BATCH: Final = 200
 """Rows that a purge or a sweep takes in one transaction."""
 READS: Final = 1_000
 """Rows that a sweep reads in one transaction, beside the first of each queue, to find expired messages."""
+DELIVERY_LIMIT: Final = 20
+"""How often a message may come back after it was delivered, as in RabbitMQ's quorum queues."""
 _RECORD: Final = 39
 
 DONE: Final = b"A"
@@ -103,9 +105,22 @@ class Claimed:
         return b"%s%019d%019d" % (kind, self.id, self.claim_id)
 
 
+class Ended(NamedTuple):
+    """A message that came back too often, and was taken away instead of being claimed."""
+
+    id: int
+    times: int
+    """How often it came back."""
+    dead_lettered: bool
+    """Whether a copy of it went to the dead-letter exchange; else it stays in the table, in STATE 3."""
+    message: bytes | None
+    """None: too large for its row."""
+
+
 class Taken(list[Claimed]):
     """What a claim took."""
 
+    ended: Sequence[Ended] = ()
     unseen = False
     """Whether it ended at as many expired messages as one claim may take away: there may be others behind them."""
 
@@ -216,12 +231,16 @@ def claim(
     for stale, packed, unseen in transaction.rows("msg_claim", consumer_id, claim_id, queue_id, most, settled):
         if stale < 0:
             return None
-        found.extend(_unpack(bytes(packed), claim_id, queue_id))
+        for each in _unpack(bytes(packed), claim_id, queue_id):
+            if isinstance(each, Ended):
+                found.ended = [*found.ended, each]
+            else:
+                found.append(each)
         found.unseen = bool(unseen)
     return found
 
 
-def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed]:
+def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed | Ended]:
     at = 0
     while at < len(packed):
         colon = packed.index(b":", at)
@@ -232,6 +251,9 @@ def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed]:
             texts.append(packed[at : at + length])
             at += length
         exchange, routing_key, dead_queue, dead_reason, message = texts
+        if redelivered < 0:
+            yield Ended(number, -redelivered, bool(dead_reason), None if large else message)
+            continue
         yield Claimed(
             number, claim_id, queue_id, priority, bool(redelivered), exchange.decode(), routing_key.decode(),
             dead_queue.decode(), dead_reason.decode(), None if large else message,
@@ -286,9 +308,19 @@ def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None
     return gone
 
 
-def register(transaction: Transaction, host: str, pid: int, pid_start: int, lease: float) -> int:
-    """Announces a process that consumes, with a lease of *lease* seconds. Gives its number."""
-    return int(transaction.value("msg_register", host[:255], pid, pid_start, int(lease * 1000)))
+def register(
+    transaction: Transaction,
+    host: str,
+    pid: int,
+    pid_start: int,
+    lease: float,
+    delivery_limit: int | None = DELIVERY_LIMIT,
+) -> int:
+    """Announces a process that consumes, with a lease of *lease* seconds. Gives its number.
+
+    What came back more than *delivery_limit* times is not delivered to it (None: any number of times).
+    """
+    return int(transaction.value("msg_register", host[:255], pid, pid_start, int(lease * 1000), delivery_limit))
 
 
 def unregister(transaction: Transaction, consumer_id: int) -> None:

@@ -1,5 +1,6 @@
 """Celery on Firebird, with real workers: the example project, a worker that is killed, and the pools."""
 
+import json
 import os
 import re
 import secrets
@@ -16,7 +17,8 @@ import pytest
 from support.proxy import Proxy
 
 from fbtasks.config import DatabaseURL
-from fbtasks.store import engine, grants
+from fbtasks.store import engine, grants, messages
+from fbtasks.store.messages import Publication
 
 pytestmark = pytest.mark.acceptance
 PROJECT = Path(__file__).parents[2] / "examples" / "celery_project"
@@ -113,6 +115,33 @@ def test_a_killed_workers_task_runs_again_once_and_soon(celery, wait_for):
     wait_for(lambda: "received" in log.read_text(), 25)  # a lease is 30 seconds
     wait_for(lambda: "succeeded" in log.read_text())
     assert log.read_text().count("received") == 1
+
+
+def poison(body=b'[["nut", 2], {}, {}]', **headers):
+    """A message of Celery's with something wrong in it."""
+    headers = {"lang": "py", "task": "shop.price", "id": "poison", "eta": None, "timelimit": [None, None], **headers}
+    head = json.dumps({"p": {}, "h": headers, "t": "application/json", "e": "utf-8"}).encode()
+    return Publication("", "celery", b"%08d%b%b" % (len(head), head, body))
+
+
+def test_a_poisonous_message_ends_so_many_workers_and_no_more(celery, app, wait_for):
+    """What Celery's consumer takes for an error of its own ends the worker, and the message is given back."""
+    with (celery.folder / "shop.py").open("a") as file:
+        file.write("\n\napp.conf.broker_transport_options = {'delivery_limit': 1}\n")
+    wrong_types = [poison(task=["x"]), poison(timelimit=5), poison(id={}), poison(eta={})]
+    for number in range(2):
+        worker, log = celery.start(f"worker{number}", "worker", "-P", "solo", "-l", "INFO", "--without-mingle")
+        wait_for(lambda log=log: "ready." in log.read_text(), 60)
+        if number == 0:
+            app.database.use(lambda s: s.run(lambda t: messages.publish(t, [*wrong_types, poison(body=b"5")])))
+        assert worker.wait(60) != 0
+        assert log.read_text().count("cannot be read, and is rejected") == (0 if number else len(wrong_types))
+    _, log = celery.start("last", "worker", "-P", "solo", "-l", "INFO", "--without-mingle")
+    done = celery.run(sys.executable, "-c", "import shop\nprint(shop.price.delay('nut', 2).get(timeout=60))")
+    assert done.stdout.strip() == "6", done.stderr + log.read_text()
+    wait_for(lambda: "came back 2 times" in log.read_text())
+    assert "(task 'shop.price', id 'poison')" in log.read_text()
+    assert rows(app, "SELECT STATE, DEAD_REASON FROM QUEUE_MSG") == [(3, "delivery_limit")]
 
 
 def test_children_that_are_replaced_after_each_task(celery, wait_for):

@@ -17,7 +17,9 @@ from kombu.exceptions import ChannelError
 
 import fbtasks.kombu
 from fbtasks.config import DatabaseURL
+from fbtasks.errors import ConfigurationError, SerializationError
 from fbtasks.store import messages
+from fbtasks.store.messages import Publication
 
 pytestmark = pytest.mark.acceptance
 
@@ -122,6 +124,44 @@ def test_rejected_messages_go_to_the_dead_letter_exchange(connection):
     assert found.payload == {"a": 1}
     assert (found.headers["h"], found.headers["x-first-death-queue"]) == (1, "q")
     assert found.headers["x-death"][0]["reason"] == "rejected"
+
+
+def test_a_message_that_is_requeued_too_often_is_kept_from_consumers(app, url, caplog):
+    app.migrate()
+    with kombu.Connection(url, transport_options={"delivery_limit": 2}) as connection:
+        queue("q")(connection.default_channel).declare()
+        publish(connection, "q", "again", headers={"task": "t", "id": "7"})
+        publish(connection, "q", "next")
+        got = []
+        with connection.Consumer(
+            [queue("q")], callbacks=[lambda b, m: (got.append(b), m.requeue() if b == "again" else m.ack())]
+        ):
+            drain(connection, lambda: "next" in got)
+            drain(connection, lambda: got.count("again") == 3 and "delivery_limit" in caplog.text)
+        assert queue("q")(connection.default_channel).get() is None
+    fbtasks.kombu.close_all()
+    assert sorted(got) == ["again"] * 3 + ["next"]
+    assert "(task 't', id '7') came back 3 times" in caplog.text
+    assert "STATE 3" in caplog.text
+    with app.connect() as own, own.cursor() as cursor:
+        assert cursor.execute("SELECT STATE FROM QUEUE_MSG").fetchall() == [(3,)]
+    with pytest.raises(ConfigurationError, match="delivery_limit is 'many'"):
+        kombu.Connection(url, transport_options={"delivery_limit": "many"}).connect()
+
+
+def test_what_was_written_by_hand_does_not_end_the_consumer(connection, app, caplog):
+    queue("q")(connection.default_channel).declare()
+    for head in ("[1]", '{"p": {}, "h": [], "t": null, "e": null}', '{"p": {}, "h": {}, "t": ["x"], "e": null}'):
+        raw = b"%08d%b" % (len(head), head.encode())
+        app.database.use(lambda s, raw=raw: s.run(lambda t: messages.publish(t, [Publication("", "q", raw)])))
+    publish(connection, "q", "good")
+    got = []
+    with connection.Consumer([queue("q")], callbacks=[lambda b, m: (got.append(b), m.ack())]):
+        drain(connection, lambda: got)
+    assert got == ["good"]
+    assert caplog.text.count("cannot be read, and is rejected") == 3
+    with pytest.raises(SerializationError, match="'high' is no number: priority must be one"):
+        publish(connection, "q", "x", priority="high")
 
 
 def test_what_is_to_last_for_ever_does(connection, app):

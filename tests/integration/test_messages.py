@@ -30,8 +30,8 @@ class Store:
     def queue(self, name, **options):
         return self.declare_queue(QueueSpec(name, **options), None).id
 
-    def consumer(self, lease=30.0):
-        return self.register("elsewhere", 1, 1, lease)
+    def consumer(self, lease=30.0, **options):
+        return self.register("elsewhere", 1, 1, lease, **options)
 
     def take(self, consumer, queue, most=10, settled=b""):
         self.claims += 1
@@ -210,6 +210,86 @@ def test_a_living_consumer_is_left_alone_and_a_dead_one_is_not(store, wait_for):
     assert alive not in {other.worker_id for other in neighbours}, "of another host, and not silent"
     store.unregister(consumer)
     assert store.beat(consumer, lease=30, share=SHARE, beat=1)[0] is False
+
+
+def states(store):
+    sql = "SELECT MESSAGE, STATE, REDELIVERED, DEAD_REASON FROM QUEUE_MSG ORDER BY ID"
+    return store.shared.use(lambda t: t.driver.cursor().execute(sql).fetchall())
+
+
+def test_a_message_that_comes_back_too_often_is_not_delivered_again(store):
+    queue, consumer = store.queue("q"), store.consumer(delivery_limit=2)
+    store.put("q", b"poison")
+    store.put("q", b"good")
+    for times in range(3):
+        claimed = store.take(consumer, queue, 1)[0]
+        assert (claimed.message, claimed.redelivered) == (b"poison", times > 0)
+        for _ in range(3):  # what was never delivered does not count
+            store.settle(consumer, claimed.settle(UNSEEN))
+            (claimed,) = store.take(consumer, queue, 1)
+        store.settle(consumer, claimed.settle(GIVEN_BACK))
+    found = store.take(consumer, queue)
+    assert texts(found) == [b"good"]
+    (ended,) = found.ended
+    assert (ended.times, ended.dead_lettered, ended.message) == (3, False, b"poison")
+    assert states(store)[0] == (b"poison", 3, 3, "delivery_limit")
+    assert (store.waiting("q"), store.take(consumer, queue), store.ready([queue])) == (0, [], (set(), None))
+    assert store.rescue(consumer, gone=True, share=SHARE) == (1, "its process is gone")
+    assert store.sweep()[:3] == (0, 0, 0)
+    assert store.purge("q") == 2
+
+
+def test_it_goes_to_the_dead_letter_exchange_where_there_is_one(store):
+    store.queue("grave")
+    queue, consumer = store.queue("q", dead_exchange="", dead_routing_key="grave"), store.consumer(delivery_limit=0)
+    store.put("q", b"x" * 20_000)
+    (claimed,) = store.take(consumer, queue)
+    store.settle(consumer, claimed.settle(GIVEN_BACK))
+    found = store.take(consumer, queue)
+    assert (found, found.ended[0].dead_lettered, found.ended[0].message) == ([], True, None)
+    (dead,) = store.take(consumer, store.queue("grave"))
+    assert (dead.dead_queue, dead.dead_reason, dead.redelivered) == ("q", "delivery_limit", False)
+    assert store.body(dead.id) == b"x" * 20_000
+    assert len(states(store)) == 1
+
+
+def test_what_kills_its_consumers_ends_and_takes_no_neighbour_along(store):
+    """The first of three messages kills each consumer that gets it, and the others were claimed together with it."""
+    queue = store.queue("q")
+    for text in (b"kills", b"a", b"b"):
+        store.put("q", text)
+    done, ended, deaths = [], [], 0
+    while len(done) < 2:
+        assert not {b"a", b"b"}.intersection(each.message for each in ended)
+        consumer = store.consumer(delivery_limit=4)
+        found = store.take(consumer, queue)
+        ended += found.ended
+        for claimed in found:
+            if claimed.message == b"kills":
+                break
+            done.append(claimed.message)
+            store.settle(consumer, claimed.settle(DONE))
+        else:
+            continue
+        deaths += 1
+        assert deaths < 10
+        store.rescue(consumer, gone=True, share=SHARE)
+    assert (deaths, done, [each.message for each in ended]) == (5, [b"a", b"b"], [b"kills"])
+    assert [row[:2] for row in states(store)] == [(b"kills", 3)]
+
+
+def test_without_a_limit_it_comes_back_for_ever(store):
+    queue, consumer = store.queue("q"), store.consumer(delivery_limit=None)
+    store.put("q")
+    for _ in range(30):
+        (claimed,) = store.take(consumer, queue)
+        store.settle(consumer, claimed.settle(GIVEN_BACK))
+    assert states(store) == [(b"x", 0, 30, None)]
+    store.shared.use(lambda t: t.script("UPDATE QUEUE_MSG SET REDELIVERED = 32000"))
+    (claimed,) = store.take(consumer, queue)
+    store.settle(consumer, claimed.settle(GIVEN_BACK))
+    assert states(store) == [(b"x", 0, 32000, None)]
+    assert store.take(store.consumer(), queue).ended
 
 
 PUBLISHED = """

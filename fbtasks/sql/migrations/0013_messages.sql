@@ -1,6 +1,6 @@
 -- Messages of the kombu transport and results of Celery. Nothing here touches the tasks of fbtasks itself.
 -- One composite index serves a queue: ready messages (0) by rank and time, withheld ones (1, rank 0) by the time when they
--- are due, claimed ones (2). A claimed message is changed by its consumer alone, or by the rescue of a dead one.
+-- are due, claimed ones (2), and those that were delivered too often (3), which wait for an operator. A claimed message is changed by its consumer alone, or by the rescue of a dead one.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_MSG_SEQ^
@@ -49,7 +49,7 @@ CREATE INDEX QUEUE_MSG_BINDING_QUEUE ON QUEUE_MSG_BINDING (QUEUE_ID)^
 CREATE TABLE QUEUE_MSG (
     ID BIGINT NOT NULL PRIMARY KEY,
     QUEUE_ID BIGINT NOT NULL,
-    STATE SMALLINT NOT NULL CHECK (STATE IN (0, 1, 2)),
+    STATE SMALLINT NOT NULL CHECK (STATE IN (0, 1, 2, 3)),
     -- What sorts ascending: 9 minus the priority; 0 while it is withheld.
     PRIORITY_RANK SMALLINT NOT NULL,
     PRIORITY SMALLINT NOT NULL,
@@ -57,11 +57,12 @@ CREATE TABLE QUEUE_MSG (
     EXPIRE_TIME TIMESTAMP,
     CONSUMER_ID BIGINT,
     CLAIM_ID BIGINT,
+    -- How often it came back after it had been delivered.
     REDELIVERED SMALLINT DEFAULT 0 NOT NULL,
     EXCHANGE VARCHAR(250) CHARACTER SET UTF8 NOT NULL,
     ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 NOT NULL,
     DEAD_QUEUE VARCHAR(250) CHARACTER SET UTF8,
-    DEAD_REASON VARCHAR(10) CHARACTER SET ASCII,
+    DEAD_REASON VARCHAR(20) CHARACTER SET ASCII,
     -- Up to 8000 bytes here; a larger message is in QUEUE_MSG_BODY and this is NULL.
     MESSAGE VARCHAR(8000) CHARACTER SET OCTETS
 )^
@@ -81,7 +82,9 @@ CREATE TABLE QUEUE_MSG_CONSUMER (
     ATTACHMENT_ID BIGINT,
     START_TIME TIMESTAMP NOT NULL,
     HEARTBEAT_TIME TIMESTAMP NOT NULL,
-    LEASE_UNTIL TIMESTAMP NOT NULL
+    LEASE_UNTIL TIMESTAMP NOT NULL,
+    -- How often a message that it claims may have come back; NULL: any number of times.
+    DELIVERY_LIMIT INTEGER
 )^
 
 -- Which process consumes from which queue.
@@ -336,7 +339,7 @@ BEGIN
     IF (ID IS NOT NULL
             AND NOT (IF_UNUSED AND EXISTS(SELECT 1 FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID
                 AND U.CONSUMER_ID <> COALESCE(:CONSUMER_ID, -1)))
-            AND NOT (IF_EMPTY AND EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.QUEUE_ID = :ID AND M.STATE IN (0, 1)))) THEN
+            AND NOT (IF_EMPTY AND EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.QUEUE_ID = :ID AND M.STATE <> 2))) THEN
     BEGIN
         EXECUTE PROCEDURE QUEUE_MSG_ERASE_V1(ID);
         DONE = 1;
@@ -442,10 +445,11 @@ BEGIN
             SUSPEND;
 END^
 
--- Takes away a message that expired, was rejected or is too many, which the caller has locked: it goes to the dead-letter
+-- Takes away a message that expired, was rejected, is too many or came back too often, which the caller has locked: it goes to the dead-letter
 -- exchange of its queue, where there is one, as a copy for each queue, else nowhere. No dead letter goes to a queue of
--- Celery's remote control: one that takes it away may do what its publisher may not.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_BURY_V1 (ID BIGINT, REASON VARCHAR(10) CHARACTER SET ASCII)
+-- Celery's remote control: one that takes it away may do what its publisher may not. What came back too often (REASON
+-- delivery_limit) stays, in STATE 3, where no copy was made.
+CREATE OR ALTER PROCEDURE QUEUE_MSG_BURY_V1 (ID BIGINT, REASON VARCHAR(20) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -476,8 +480,14 @@ BEGIN
             POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
     END
-    DELETE FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
-    DELETE FROM QUEUE_MSG M WHERE M.ID = :ID;
+    IF (REASON = 'delivery_limit' AND COPY_ID IS NULL) THEN
+        UPDATE QUEUE_MSG M SET STATE = 3, CONSUMER_ID = NULL, CLAIM_ID = NULL, DEAD_QUEUE = :QUEUE, DEAD_REASON = :REASON
+            WHERE M.ID = :ID;
+    ELSE
+    BEGIN
+        DELETE FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
+        DELETE FROM QUEUE_MSG M WHERE M.ID = :ID;
+    END
 END^
 
 -- Publishes a message: one copy for each queue that it is routed to. START_MS (of the Unix epoch) withholds it until then;
@@ -601,7 +611,7 @@ BEGIN
 END^
 
 -- Settles messages, many at once. A record is a letter, 19 digits of the message's number and 19 of its claim: A done, it
--- is deleted (a: with its body); D rejected; R given back, to be marked as redelivered; U given back unseen. What does not
+-- is deleted (a: with its body); D rejected; R given back after it was delivered, which is counted; U given back unseen. What does not
 -- belong to that claim of that consumer is left alone, and counted in STALE.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_SETTLE_V1 (CONSUMER_ID BIGINT, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (STALE INTEGER)
@@ -643,7 +653,7 @@ BEGIN
         BEGIN
             QUEUE_ID = NULL;
             UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
-                REDELIVERED = IIF(:KIND = 'R', 1, REDELIVERED)
+                REDELIVERED = IIF(:KIND = 'R', MINVALUE(REDELIVERED + 1, 32000), REDELIVERED)
                 WHERE M.ID = :ID AND M.CONSUMER_ID = :CONSUMER_ID AND M.CLAIM_ID = :CLAIM_ID
                 RETURNING QUEUE_ID INTO :QUEUE_ID;
             IF (QUEUE_ID IS NULL) THEN
@@ -696,7 +706,9 @@ END^
 -- Settles (see QUEUE_MSG_SETTLE_V1) and then claims up to MOST messages of one queue, the best first. One row for each
 -- 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than
 -- 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing is
--- claimed, when the consumer is not registered.
+-- claimed, when the consumer is not registered. A message that came back more often than the consumer's DELIVERY_LIMIT is taken
+-- away (see QUEUE_MSG_BURY_V1) and told of with REDELIVERED below 0 and a DEAD_REASON where there is a copy of it. From half the
+-- limit on it is claimed alone, so that what it does to its consumers is not counted against its neighbours.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_CLAIM_V1 (
     CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
@@ -706,6 +718,8 @@ AS
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE FOUND INTEGER = 0;
     DECLARE EXPIRED INTEGER = 0;
+    DECLARE REGISTERED SMALLINT;
+    DECLARE DELIVERY_LIMIT INTEGER;
     DECLARE ITEM VARCHAR(12000) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
     DECLARE PRIORITY SMALLINT;
@@ -714,7 +728,7 @@ AS
     DECLARE EXCHANGE VARCHAR(250) CHARACTER SET UTF8;
     DECLARE ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8;
     DECLARE DEAD_QUEUE VARCHAR(250) CHARACTER SET UTF8;
-    DECLARE DEAD_REASON VARCHAR(10) CHARACTER SET ASCII;
+    DECLARE DEAD_REASON VARCHAR(20) CHARACTER SET ASCII;
     DECLARE MESSAGE VARCHAR(8000) CHARACTER SET OCTETS;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
@@ -723,7 +737,8 @@ BEGIN
     UNSEEN = 0;
     IF (ITEMS <> '') THEN
         EXECUTE PROCEDURE QUEUE_MSG_SETTLE_V1(CONSUMER_ID, ITEMS) RETURNING_VALUES STALE;
-    IF (NOT EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID)) THEN
+    SELECT 1, N.DELIVERY_LIMIT FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID INTO :REGISTERED, :DELIVERY_LIMIT;
+    IF (REGISTERED IS NULL) THEN
     BEGIN
         STALE = -1;
         SUSPEND;
@@ -752,7 +767,23 @@ BEGIN
         END
         ELSE
         BEGIN
-            UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE CURRENT OF C;
+            IF (REDELIVERED > DELIVERY_LIMIT) THEN
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'delivery_limit');
+                REDELIVERED = -REDELIVERED;
+                DEAD_REASON = IIF(EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.ID = :ID), NULL, 'delivery_limit');
+                EXPIRED = EXPIRED + 1;
+            END
+            ELSE
+            BEGIN
+                IF (FOUND > 0 AND REDELIVERED > DELIVERY_LIMIT / 2) THEN
+                BEGIN
+                    UNSEEN = 1;
+                    LEAVE;
+                END
+                UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE CURRENT OF C;
+                FOUND = FOUND + 1;
+            END
             ITEM = ID || ';' || PRIORITY || ';' || REDELIVERED || ';' || IIF(MESSAGE IS NULL, 1, 0)
                 || ';' || OCTET_LENGTH(EXCHANGE) || ';' || OCTET_LENGTH(ROUTING_KEY)
                 || ';' || COALESCE(OCTET_LENGTH(DEAD_QUEUE), 0) || ';' || COALESCE(OCTET_LENGTH(DEAD_REASON), 0)
@@ -760,15 +791,16 @@ BEGIN
                 || CAST(EXCHANGE AS VARCHAR(1000) CHARACTER SET OCTETS)
                 || CAST(ROUTING_KEY AS VARCHAR(1000) CHARACTER SET OCTETS)
                 || CAST(COALESCE(DEAD_QUEUE, '') AS VARCHAR(1000) CHARACTER SET OCTETS)
-                || CAST(COALESCE(DEAD_REASON, '') AS VARCHAR(10) CHARACTER SET OCTETS) || COALESCE(MESSAGE, '');
+                || CAST(COALESCE(DEAD_REASON, '') AS VARCHAR(20) CHARACTER SET OCTETS) || COALESCE(MESSAGE, '');
             IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
             BEGIN
                 SUSPEND;
                 PACKED = '';
             END
             PACKED = PACKED || ITEM;
-            FOUND = FOUND + 1;
-            IF (FOUND >= MOST) THEN
+            IF (EXPIRED >= 200 OR REDELIVERED > DELIVERY_LIMIT / 2) THEN
+                UNSEEN = 1;
+            IF (FOUND >= MOST OR UNSEEN = 1) THEN
                 LEAVE;
         END
     END
@@ -819,7 +851,7 @@ BEGIN
     IF (QUEUE_ID IS NOT NULL) THEN
     BEGIN
         PURGED = 0;
-        FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE IN (0, 1)
+        FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE IN (0, 1, 3)
             FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
         BEGIN
             DELETE FROM QUEUE_MSG WHERE CURRENT OF C;
@@ -833,7 +865,7 @@ BEGIN
 END^
 
 CREATE OR ALTER PROCEDURE QUEUE_MSG_REGISTER_V1 (
-    HOST VARCHAR(255) CHARACTER SET UTF8, PID INTEGER, PID_START BIGINT, LEASE_MS BIGINT)
+    HOST VARCHAR(255) CHARACTER SET UTF8, PID INTEGER, PID_START BIGINT, LEASE_MS BIGINT, DELIVERY_LIMIT INTEGER)
 RETURNS (ID BIGINT)
 SQL SECURITY DEFINER
 AS
@@ -841,9 +873,10 @@ AS
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     ID = NEXT VALUE FOR QUEUE_MSG_CONSUMER_SEQ;
-    INSERT INTO QUEUE_MSG_CONSUMER (ID, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL)
+    INSERT INTO QUEUE_MSG_CONSUMER (ID, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
+        DELIVERY_LIMIT)
     VALUES (:ID, :HOST, :PID, :PID_START, CURRENT_CONNECTION, :NOW_UTC, :NOW_UTC,
-        DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC));
+        DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC), :DELIVERY_LIMIT);
     SUSPEND;
 END^
 
@@ -931,7 +964,7 @@ BEGIN
     SUSPEND;
 END^
 
--- Strikes a consumer off: what it held is given back (marked as redelivered with REDELIVERED 1), its auto-delete queues
+-- Strikes a consumer off: what it held is given back (counted as delivered with REDELIVERED 1), its auto-delete queues
 -- go. Rows that somebody holds at this moment are left for the sweep. Called by other procedures.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_STRIKE_V1 (CONSUMER_ID BIGINT, REDELIVERED SMALLINT)
 RETURNS (RELEASED INTEGER)
@@ -949,7 +982,7 @@ BEGIN
             FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
         BEGIN
             UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
-                REDELIVERED = MAXVALUE(M.REDELIVERED, :REDELIVERED) WHERE CURRENT OF C;
+                REDELIVERED = MINVALUE(M.REDELIVERED + :REDELIVERED, 32000) WHERE CURRENT OF C;
             RELEASED = RELEASED + 1;
             POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
@@ -1066,7 +1099,8 @@ BEGIN
                 AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = M.CONSUMER_ID)
             FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
         BEGIN
-            UPDATE QUEUE_MSG SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL, REDELIVERED = 1 WHERE CURRENT OF C;
+            UPDATE QUEUE_MSG SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
+                REDELIVERED = MINVALUE(REDELIVERED + 1, 32000) WHERE CURRENT OF C;
             RELEASED = RELEASED + 1;
             POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
