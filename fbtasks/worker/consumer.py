@@ -206,6 +206,7 @@ class Consumer:
             self._give_back_stale()
             self._exchange()
             self._submit()
+            self._begin_suspects()
             self._promote()
             self._take_parked()
             self._maintain()
@@ -394,18 +395,22 @@ class Consumer:
                 claim = self._buffer[0]
                 if claim.payload is None:
                     claim = self._buffer[0] = self._with_payload(claim)
-                if claim.suspect:
-                    if executor.idle() == 0:
-                        return
-                    if not self._marked(claim):
-                        self._buffer.popleft()
-                        continue
+                if claim.suspect and executor.idle() == 0:
+                    return
                 if debug:
                     logger.debug("Task %d (%s) is handed out.", claim.id, claim.name)
                 if not executor.submit(claim):
                     return
                 self._buffer.popleft()
             self._buffered_at = clock.monotonic()
+
+    def _begin_suspects(self) -> None:
+        """Has those begin whose process is ready, when that is noted in the database."""
+        for claim in self._executor.prepared():
+            if self.membership.overdue:
+                self.membership.beat_soon()
+                return
+            self._executor.begin(claim, allowed=self._marked(claim))
 
     def _with_payload(self, claim: Claim) -> Claim:
         with self._db.transaction() as transaction:
@@ -597,6 +602,8 @@ class Consumer:
                 until.append(min(self._outcomes.gathered_at, clock.monotonic() + GATHER / 8))
             until += [self.membership.next_beat, self._unknown.next_line]
             if self._draining_since is None:
+                if self._executor.prepared():
+                    return 0.0
                 if (self._hungry and self._room_to_claim()) or (self._parked.found and self._room() > 0):
                     return 0.0
                 until += [self._next_due, self._next_maintenance, self._parked.next_look]

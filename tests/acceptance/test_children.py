@@ -8,11 +8,13 @@ import sys
 import time
 
 import pytest
+from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.call import Cancelled, Claim, Failed, Released, Succeeded
 from fbtasks.importing import import_app
 from fbtasks.interrupts import SOFT
+from fbtasks.states import State
 from fbtasks.worker.executors.children import ChildExecutor
 
 pytestmark = pytest.mark.acceptance
@@ -193,4 +195,54 @@ def test_a_child_that_is_too_large_from_the_start_still_serves(project):
     project.worker("-c", "1", "--max-memory-per-child", "1")
     for text in ("one", "three"):
         assert producer.send_task("proj.size", (text,)).get(timeout=30) == len(text)
+    producer.close()
+
+
+SLOW_IMPORT = """
+    import time
+    from pathlib import Path
+
+    if "fbtasks.worker.child" in Path("/proc/self/cmdline").read_text():
+        with open("imports", "a") as file:
+            file.write("x")
+        while Path("hold").exists():
+            time.sleep(0.01)
+
+    @app.task
+    def add(a, b): return a + b
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "asyncio"])
+def test_a_suspect_is_not_charged_with_a_death_before_its_process_has_imported_the_app(project, wait_for, pool):
+    project.write(SLOW_IMPORT)
+    producer = FBTasks("producer", project.url)
+    imports = project.folder / "imports"
+    worker = project.worker("-c", "2", "-P", pool)
+    assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3
+    (project.folder / "hold").touch()
+    result = producer.send_task("proj.add", (3, 4), countdown=1)
+    execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1")
+    wait_for(lambda: imports.read_text() == "xx")
+    assert rows(producer, "SELECT STATE, STARTED FROM QUEUE_TASK") == [(State.RUNNING, 0)]
+    worker.kill()
+    worker.wait()
+    (project.folder / "hold").unlink()
+    project.worker("-c", "2", "-P", pool)
+    assert result.get(timeout=30) == 7
+    assert rows(producer, "SELECT CRASH_COUNT FROM QUEUE_HISTORY WHERE ID = ?", int(result.id)) == [(0,)]
+    producer.close()
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes", "solo"])
+def test_a_suspect_runs_alone_and_counts_as_any_other_then(project, wait_for, pool):
+    project.write(SLOW_IMPORT)
+    producer = FBTasks("producer", project.url)
+    results = [producer.send_task("proj.add", (number, 1)) for number in range(3)]
+    execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1")
+    worker = project.worker("-c", "2", "-P", pool)
+    assert [result.get(timeout=30) for result in results] == [1, 2, 3]
+    worker.terminate()
+    assert worker.wait(20) == 0
+    assert "3 succeeded" in project.logs()
     producer.close()

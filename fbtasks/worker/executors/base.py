@@ -30,7 +30,16 @@ class Executor(Protocol):
         """The claims that run now."""
 
     def submit(self, claim: Claim) -> bool:
-        """Takes *claim*; False when it cannot now. A suspect gets a process of its own, where there are any."""
+        """Takes *claim*; False when it cannot now.
+
+        A suspect gets a process of its own, where there are any, and does not begin in it before :meth:`begin`.
+        """
+
+    def prepared(self) -> list[Claim]:
+        """Suspects that can begin at once."""
+
+    def begin(self, claim: Claim, *, allowed: bool) -> None:
+        """Has one of these begin, or drops it."""
 
     def take_back(self) -> list[Claim]:
         """Claims that were submitted, have not begun, and are better given to others."""
