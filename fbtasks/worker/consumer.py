@@ -108,6 +108,8 @@ class Consumer:
         """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
         self.replaced: DatabaseReplaced | None = None
         """Why this worker drains and is to leave, when the database's file was deleted or replaced."""
+        self._stopped: list[tuple[Finished, bool]] | None = None
+        """What the executor had when it was stopped."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -615,10 +617,16 @@ class Consumer:
                     until.append(clock.monotonic() + POLL_FIRST)
         return max(0.0, min(moment for moment in until if moment is not None) - clock.monotonic())
 
+    def stop_executor(self) -> None:
+        """Stops the executor. What is idle has a while to end in, but not after :meth:`stop_at_once`."""
+        self._stopped = self._executor.stop(lambda: self._killed)
+
     def close(self) -> None:
-        """Stops the executor, gives back whatever has not ended, and leaves the register."""
+        """Stops the executor, if it was not, gives back whatever had not ended, and leaves the register."""
         try:
-            ended = self._executor.stop()
+            if self._stopped is None:
+                self.stop_executor()
+            ended = self._stopped or []
             self._keep(ended)
             self._give_back(self._buffer)
             self._unknown.say(at_once=True)

@@ -15,12 +15,17 @@ from fbtasks.call import Cancelled, Claim, Failed, Released, Succeeded
 from fbtasks.importing import import_app
 from fbtasks.interrupts import SOFT
 from fbtasks.states import State
+from fbtasks.worker.executors import children
 from fbtasks.worker.executors.children import ChildExecutor
 
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import ctypes, time
+    import ctypes, threading, time
+
+    @app.task
+    def leave_a_thread():
+        threading.Thread(target=time.sleep, args=(600,)).start()
 
     @app.task
     def nap(seconds): time.sleep(seconds)
@@ -44,7 +49,10 @@ SOURCE = """
 
 @pytest.fixture
 def executor(request, project, monkeypatch):
-    """One with one child, in which many short tasks may wait; with so many places in threads, where a test says so."""
+    """One with one child, in which many short tasks may wait; with so many places in threads, where a test says so.
+
+    Below 0 it is the number of child processes.
+    """
     project.write(SOURCE)
     monkeypatch.chdir(project.folder)
     monkeypatch.syspath_prepend(project.folder)
@@ -52,18 +60,18 @@ def executor(request, project, monkeypatch):
         monkeypatch.setenv(name, value)
     app = import_app("proj")
     app.migrate()
-    places = getattr(request, "param", None)
-    executor = ChildExecutor("threads" if places else "processes", "proj", app, places or 1, "INFO")
+    places = getattr(request, "param", -1)
+    executor = ChildExecutor("threads" if places > 0 else "processes", "proj", app, abs(places), "INFO")
     executor.start()
     executor.serve(1)
     limit = time.monotonic() + 30
-    while not executor.free():
+    while executor.free() < abs(places):
         assert time.monotonic() < limit
         executor.collect()
         time.sleep(0.01)
     executor._average = 0.001
     yield executor
-    executor.stop()
+    executor.stop(lambda: True)
     app.close()
     del sys.modules["proj"]
 
@@ -196,6 +204,31 @@ def test_a_child_that_is_too_large_from_the_start_still_serves(project):
     for text in ("one", "three"):
         assert producer.send_task("proj.size", (text,)).get(timeout=30) == len(text)
     producer.close()
+
+
+@pytest.mark.parametrize("executor", [-3], indirect=True)
+def test_idle_children_have_one_time_to_end_in_together(executor, wait_for, monkeypatch):
+    monkeypatch.setattr(children, "_LEISURE", 1.5)
+    executor._average = 1.0
+    for number in range(1, 4):
+        assert executor.submit(claim(number, "leave_a_thread"))
+    collected(executor, wait_for, 3)
+    processes = [child.process for child in executor._children]
+    began = time.monotonic()
+    assert executor.stop(lambda: False) == []
+    assert time.monotonic() - began < 3
+    assert [process.how_it_ended() for process in processes] == ["by signal 9 (SIGKILL)"] * 3
+
+
+def test_a_second_signal_leaves_idle_children_no_time(project, wait_for):
+    project.write(SOURCE)
+    producer = FBTasks("producer", project.url)
+    worker = project.worker("-c", "1")
+    producer.send_task("proj.leave_a_thread").get(timeout=30)
+    producer.close()
+    worker.terminate()
+    wait_for(lambda: worker.terminate() or "SIGTERM again" in project.logs(), 8)
+    assert worker.wait(5) == 0
 
 
 SLOW_IMPORT = """

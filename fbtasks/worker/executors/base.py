@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from fbtasks.call import Claim, Failed, Finished, Outcome
@@ -77,8 +78,8 @@ class Executor(Protocol):
     def collect(self) -> list[tuple[Finished, bool]]:
         """What has ended since the last call; the flag tells whether it is recorded already."""
 
-    def stop(self) -> list[tuple[Finished, bool]]:
-        """Ends the executor; whatever runs is stopped at once.
+    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:
+        """Ends the executor; whatever runs is stopped at once. What is idle may take a while, until *hurry*.
 
         Gives the end of all that was not collected, as ``collect``; of what was stopped by this, that it is given back.
         """

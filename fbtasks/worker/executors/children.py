@@ -7,7 +7,7 @@ suspicion of having killed its process gets a process of its own for that one ru
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -30,7 +30,9 @@ _ROLLBACK: Final = 0.5
 _UNWIND: Final = 1.0
 """Seconds that a stopped task has to leave a process that it shares with others."""
 _LEISURE: Final = 10.0
-"""Seconds that an idle child has to end in when the worker stops."""
+"""Seconds that idle children have together to end in when the worker stops."""
+_GLANCE: Final = 0.1
+"""Seconds between looks whether they are to be waited for any longer."""
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
 _FIRST_TRIES: Final = 3
@@ -307,11 +309,21 @@ class ChildExecutor:
         done, self._ended = self._ended, []
         return done
 
-    def stop(self) -> list[Recorded]:
+    def stop(self, hurry: Callable[[], bool]) -> list[Recorded]:
         """Ends the children: idle ones by closing their sockets, others at once. Gives what became of all claims."""
+        idle = []
         for child in self._all():
             self._hear(child)
-            self._end(child, killed=True, patience=_LEISURE if child.ready else 0.0)
+            self._take_back(child)
+            if child.ready and not child.running:
+                child.hang_up()
+                idle.append(child)
+        until = clock.monotonic() + _LEISURE
+        for child in idle:
+            while not child.process.wait(_GLANCE) and clock.monotonic() < until and not hurry():
+                pass
+        for child in self._all():
+            self._end(child, killed=True)
         done = [*self._ended, *((Finished(claim, Released()), False) for claim in self.take_back())]
         self._ended = []
         return done

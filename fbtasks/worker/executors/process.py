@@ -225,18 +225,19 @@ class Child:
     def kill(self, patience: float = 0.0) -> None:
         """Ends the child, at the latest after *patience* seconds, with all that it has started; reaps it."""
         if patience:
-            self._hang_up()  # an idle child ends by itself
+            self.hang_up()  # an idle child ends by itself
         self.process.kill(patience)
 
     def close(self, patience: float = 0.0) -> None:
         """Kills the child and gives everything back."""
         self.kill(patience)
-        self._hang_up()
+        self.hang_up()
         self._taken.close()
         self.board.close()
         self.process.close()
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Closes the sockets, upon which an idle child ends by itself."""
         for end in (self._socket, self._tasks):
             with suppress(OSError):
                 end.close()

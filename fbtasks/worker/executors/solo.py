@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from fbtasks.app import FBTasks
@@ -152,7 +153,7 @@ class SoloExecutor:
         done, self._done = self._done, []
         return done
 
-    def stop(self) -> list[tuple[Finished, bool]]:
+    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:  # noqa: ARG002  # nothing is waited for
         """Closes the transactional connection. Gives what ``submit`` ran and nobody collected."""
         self._transactional.close()
         return self.collect()
