@@ -114,6 +114,8 @@ class Consumer:
         """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
         self.replaced: DatabaseReplaced | None = None
         """Why this worker drains and is to leave, when the database was replaced or restored, or its file deleted."""
+        self._stopped: list[tuple[Finished, bool]] | None = None
+        """What the executor had when it was stopped."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -215,6 +217,7 @@ class Consumer:
             self._retry_blocked()
             self._exchange()
             self._submit()
+            self._begin_suspects()
             self._hindrances.attempt(PROMOTE, self._promote)
             self._hindrances.attempt(CLAIM_PARKED, self._take_parked)
             self._maintain()
@@ -418,23 +421,27 @@ class Consumer:
                 claim = self._buffer[0]
                 if claim.payload is None:
                     claim = self._buffer[0] = self._with_payload(claim)
-                if claim.suspect:
-                    if executor.idle() == 0:
-                        return
-                    try:
-                        marked = self._marked(claim)
-                    except ConflictError:  # to be given back when the other transaction ends
-                        marked = False
-                        self._outcomes.end(claim, Released())
-                    if not marked:
-                        self._buffer.popleft()
-                        continue
+                if claim.suspect and executor.idle() == 0:
+                    return
                 if debug:
                     logger.debug("Task %d (%s) is handed out.", claim.id, claim.name)
                 if not executor.submit(claim):
                     return
                 self._buffer.popleft()
             self._buffered_at = clock.monotonic()
+
+    def _begin_suspects(self) -> None:
+        """Has those begin whose process is ready, when that is noted in the database."""
+        for claim in self._executor.prepared():
+            if self.membership.overdue:
+                self.membership.beat_soon()
+                return
+            try:
+                allowed = self._marked(claim)
+            except ConflictError:  # to be given back when the other transaction ends
+                allowed = False
+                self._outcomes.end(claim, Released())
+            self._executor.begin(claim, allowed=allowed)
 
     def _with_payload(self, claim: Claim) -> Claim:
         with self._db.transaction() as transaction:
@@ -629,6 +636,8 @@ class Consumer:
                 until.append(min(self._outcomes.gathered_at, clock.monotonic() + GATHER / 8))
             until += [self.membership.next_beat, self._unknown.next_line, self._outcomes.again_at]
             if self._draining_since is None:
+                if self._executor.prepared():
+                    return 0.0
                 hindrances = self._hindrances
                 if self._hungry and self._room_to_claim():
                     return 0.0
@@ -644,10 +653,16 @@ class Consumer:
                     until.append(clock.monotonic() + POLL_FIRST)
         return max(0.0, min(moment for moment in until if moment is not None) - clock.monotonic())
 
+    def stop_executor(self) -> None:
+        """Stops the executor. What is idle has a while to end in, but not after :meth:`stop_at_once`."""
+        self._stopped = self._executor.stop(lambda: self._killed)
+
     def close(self) -> None:
-        """Stops the executor, gives back whatever has not ended, and leaves the register."""
+        """Stops the executor, if it was not, gives back whatever had not ended, and leaves the register."""
         try:
-            ended = self._executor.stop()
+            if self._stopped is None:
+                self.stop_executor()
+            ended = self._stopped or []
             self._keep(ended)
             self._give_back(self._buffer)
             self._unknown.say(at_once=True)

@@ -48,8 +48,11 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     finally:
         if pulse is not None:
             pulse.stop()
-        signals.close()
-        consumer.close()
+        try:
+            consumer.stop_executor()
+        finally:
+            signals.close()
+            consumer.close()
         app.close()
         if consumer.membership.worker_id:
             span = _span(clock.monotonic() - began)

@@ -8,17 +8,24 @@ import sys
 import time
 
 import pytest
+from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.call import Cancelled, Claim, Failed, Released, Succeeded
 from fbtasks.importing import import_app
 from fbtasks.interrupts import SOFT
+from fbtasks.states import State
+from fbtasks.worker.executors import children
 from fbtasks.worker.executors.children import ChildExecutor
 
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import ctypes, time
+    import ctypes, threading, time
+
+    @app.task
+    def leave_a_thread():
+        threading.Thread(target=time.sleep, args=(600,)).start()
 
     @app.task
     def nap(seconds): time.sleep(seconds)
@@ -42,7 +49,10 @@ SOURCE = """
 
 @pytest.fixture
 def executor(request, project, monkeypatch):
-    """One with one child, in which many short tasks may wait; with so many places in threads, where a test says so."""
+    """One with one child, in which many short tasks may wait; with so many places in threads, where a test says so.
+
+    Below 0 it is the number of child processes.
+    """
     project.write(SOURCE)
     monkeypatch.chdir(project.folder)
     monkeypatch.syspath_prepend(project.folder)
@@ -50,18 +60,18 @@ def executor(request, project, monkeypatch):
         monkeypatch.setenv(name, value)
     app = import_app("proj")
     app.migrate()
-    places = getattr(request, "param", None)
-    executor = ChildExecutor("threads" if places else "processes", "proj", app, places or 1, "INFO")
+    places = getattr(request, "param", -1)
+    executor = ChildExecutor("threads" if places > 0 else "processes", "proj", app, abs(places), "INFO")
     executor.start()
     executor.serve(1)
     limit = time.monotonic() + 30
-    while not executor.free():
+    while executor.free() < abs(places):
         assert time.monotonic() < limit
         executor.collect()
         time.sleep(0.01)
     executor._average = 0.001
     yield executor
-    executor.stop()
+    executor.stop(lambda: True)
     app.close()
     del sys.modules["proj"]
 
@@ -193,4 +203,79 @@ def test_a_child_that_is_too_large_from_the_start_still_serves(project):
     project.worker("-c", "1", "--max-memory-per-child", "1")
     for text in ("one", "three"):
         assert producer.send_task("proj.size", (text,)).get(timeout=30) == len(text)
+    producer.close()
+
+
+@pytest.mark.parametrize("executor", [-3], indirect=True)
+def test_idle_children_have_one_time_to_end_in_together(executor, wait_for, monkeypatch):
+    monkeypatch.setattr(children, "_LEISURE", 1.5)
+    executor._average = 1.0
+    for number in range(1, 4):
+        assert executor.submit(claim(number, "leave_a_thread"))
+    collected(executor, wait_for, 3)
+    processes = [child.process for child in executor._children]
+    began = time.monotonic()
+    assert executor.stop(lambda: False) == []
+    assert time.monotonic() - began < 3
+    assert [process.how_it_ended() for process in processes] == ["by signal 9 (SIGKILL)"] * 3
+
+
+def test_a_second_signal_leaves_idle_children_no_time(project, wait_for):
+    project.write(SOURCE)
+    producer = FBTasks("producer", project.url)
+    worker = project.worker("-c", "1")
+    producer.send_task("proj.leave_a_thread").get(timeout=30)
+    producer.close()
+    worker.terminate()
+    wait_for(lambda: worker.terminate() or "SIGTERM again" in project.logs(), 8)
+    assert worker.wait(5) == 0
+
+
+SLOW_IMPORT = """
+    import time
+    from pathlib import Path
+
+    if "fbtasks.worker.child" in Path("/proc/self/cmdline").read_text():
+        with open("imports", "a") as file:
+            file.write("x")
+        while Path("hold").exists():
+            time.sleep(0.01)
+
+    @app.task
+    def add(a, b): return a + b
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "asyncio"])
+def test_a_suspect_is_not_charged_with_a_death_before_its_process_has_imported_the_app(project, wait_for, pool):
+    project.write(SLOW_IMPORT)
+    producer = FBTasks("producer", project.url)
+    imports = project.folder / "imports"
+    worker = project.worker("-c", "2", "-P", pool)
+    assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3
+    (project.folder / "hold").touch()
+    result = producer.send_task("proj.add", (3, 4), countdown=1)
+    execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1")
+    wait_for(lambda: imports.read_text() == "xx")
+    assert rows(producer, "SELECT STATE, STARTED FROM QUEUE_TASK") == [(State.RUNNING, 0)]
+    worker.kill()
+    worker.wait()
+    (project.folder / "hold").unlink()
+    project.worker("-c", "2", "-P", pool)
+    assert result.get(timeout=30) == 7
+    assert rows(producer, "SELECT CRASH_COUNT FROM QUEUE_HISTORY WHERE ID = ?", int(result.id)) == [(0,)]
+    producer.close()
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes", "solo"])
+def test_a_suspect_runs_alone_and_counts_as_any_other_then(project, wait_for, pool):
+    project.write(SLOW_IMPORT)
+    producer = FBTasks("producer", project.url)
+    results = [producer.send_task("proj.add", (number, 1)) for number in range(3)]
+    execute(producer, "UPDATE QUEUE_TASK SET SUSPECT = 1")
+    worker = project.worker("-c", "2", "-P", pool)
+    assert [result.get(timeout=30) for result in results] == [1, 2, 3]
+    worker.terminate()
+    assert worker.wait(20) == 0
+    assert "3 succeeded" in project.logs()
     producer.close()

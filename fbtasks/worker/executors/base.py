@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from fbtasks.call import Claim, Failed, Finished, Outcome
@@ -30,7 +31,16 @@ class Executor(Protocol):
         """The claims that run now."""
 
     def submit(self, claim: Claim) -> bool:
-        """Takes *claim*; False when it cannot now. A suspect gets a process of its own, where there are any."""
+        """Takes *claim*; False when it cannot now.
+
+        A suspect gets a process of its own, where there are any, and does not begin in it before :meth:`begin`.
+        """
+
+    def prepared(self) -> list[Claim]:
+        """Suspects that can begin at once."""
+
+    def begin(self, claim: Claim, *, allowed: bool) -> None:
+        """Has one of these begin, or drops it."""
 
     def take_back(self) -> list[Claim]:
         """Claims that were submitted, have not begun, and are better given to others."""
@@ -68,8 +78,8 @@ class Executor(Protocol):
     def collect(self) -> list[tuple[Finished, bool]]:
         """What has ended since the last call; the flag tells whether it is recorded already."""
 
-    def stop(self) -> list[tuple[Finished, bool]]:
-        """Ends the executor; whatever runs is stopped at once.
+    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:
+        """Ends the executor; whatever runs is stopped at once. What is idle may take a while, until *hurry*.
 
         Gives the end of all that was not collected, as ``collect``; of what was stopped by this, that it is given back.
         """

@@ -7,7 +7,7 @@ suspicion of having killed its process gets a process of its own for that one ru
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -30,7 +30,9 @@ _ROLLBACK: Final = 0.5
 _UNWIND: Final = 1.0
 """Seconds that a stopped task has to leave a process that it shares with others."""
 _LEISURE: Final = 10.0
-"""Seconds that an idle child has to end in when the worker stops."""
+"""Seconds that idle children have together to end in when the worker stops."""
+_GLANCE: Final = 0.1
+"""Seconds between looks whether they are to be waited for any longer."""
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before a child is started again after so many failures to start."""
 _FIRST_TRIES: Final = 3
@@ -128,7 +130,7 @@ class ChildExecutor:
         return 0 if self._one else len([child for child in self._apart if child.one])
 
     def _room(self, child: Child) -> int:
-        if not child.ready or child.spent or (child.stuck and len(child.running) >= child.places):
+        if not child.ready or child.spent or child.prepared or (child.stuck and len(child.running) >= child.places):
             return 0
         if self._one and child.suspect and child.running:
             return 0
@@ -146,26 +148,49 @@ class ChildExecutor:
             for child in self._all()
             for run in child.running.values()
             if run.failed is None and (child.one or run.outcome is None)
-        ]
+        ] + [child.prepared.claim for child in self._all() if child.prepared is not None]
 
     def submit(self, claim: Claim) -> bool:
-        """Sends the claim to the child with the most room; False when it cannot be taken now."""
+        """Sends the claim to the child with the most room; False when it cannot be taken now.
+
+        A suspect waits for a child of its own to be ready, and then to begin.
+        """
         run = Run(claim, clock.monotonic(), *self._limits.of(claim))
-        if claim.suspect and not self._one:
-            apart = self._new_child("processes", 9_000 + len(self._apart), 1)
-            if apart is None:
-                self._submit_at = self._spawn_at
-                return False
-            child = apart
-            self._apart.append(child)
-        elif len(self._children) == 1 or not claim.suspect:
+        if not claim.suspect:
             child = max(self._children, key=self._room)
-        else:
-            child = min(self._children, key=lambda child: (not child.ready, len(child.running)))
-        if claim.suspect and child.running:
+            child.suspect = False
+            return self._send(child, run)
+        own = self._idle_child() if self._one else self._child_apart()
+        if own is None:
             return False
-        child.suspect = bool(claim.suspect)
-        return self._send(child, run)
+        own.suspect, own.prepared = True, run
+        return True
+
+    def _idle_child(self) -> Child | None:
+        return next((child for child in self._children if self._room(child) and not child.running), None)
+
+    def _child_apart(self) -> Child | None:
+        child = self._new_child("processes", 9_000 + len(self._apart), 1)
+        if child is None:
+            self._submit_at = self._spawn_at
+        else:
+            self._apart.append(child)
+        return child
+
+    def prepared(self) -> list[Claim]:
+        """Suspects whose child is ready."""
+        if clock.monotonic() < self._submit_at:
+            return []
+        return [child.prepared.claim for child in self._all() if child.prepared is not None and child.ready]
+
+    def begin(self, claim: Claim, *, allowed: bool) -> None:
+        """Sends it to its child, if it may begin."""
+        for child in self._all():
+            run = child.prepared
+            if run is not None and run.claim is claim:
+                child.prepared = None
+                if allowed and not self._send(child, run):
+                    child.prepared = run
 
     def _send(self, child: Child, run: Run) -> bool:
         try:
@@ -184,6 +209,9 @@ class ChildExecutor:
         """All claims that were submitted and have not begun."""
         for child in self._all():
             self._take_back(child)
+            if child.prepared is not None:
+                self._returned.append(child.prepared.claim)
+                child.prepared = None
         return self.take_back()
 
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
@@ -221,6 +249,9 @@ class ChildExecutor:
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Stops *task* and gives it *outcome*."""
         for child in self._all():
+            if child.prepared is not None and child.prepared.number == task:
+                self._ended.append((Finished(child.prepared.claim, outcome), False))
+                child.prepared = None
             run = child.running.get(task)
             if run is None or run.outcome is not None:
                 continue
@@ -278,11 +309,21 @@ class ChildExecutor:
         done, self._ended = self._ended, []
         return done
 
-    def stop(self) -> list[Recorded]:
+    def stop(self, hurry: Callable[[], bool]) -> list[Recorded]:
         """Ends the children: idle ones by closing their sockets, others at once. Gives what became of all claims."""
+        idle = []
         for child in self._all():
             self._hear(child)
-            self._end(child, killed=True, patience=_LEISURE if child.ready else 0.0)
+            self._take_back(child)
+            if child.ready and not child.running:
+                child.hang_up()
+                idle.append(child)
+        until = clock.monotonic() + _LEISURE
+        for child in idle:
+            while not child.process.wait(_GLANCE) and clock.monotonic() < until and not hurry():
+                pass
+        for child in self._all():
+            self._end(child, killed=True)
         done = [*self._ended, *((Finished(claim, Released()), False) for claim in self.take_back())]
         self._ended = []
         return done
@@ -362,7 +403,8 @@ class ChildExecutor:
             if child in self._children:
                 self._children.remove(child)
                 self._apart.append(child)
-            if all(run.outcome is not None and run.kill_at is None for run in child.running.values()):
+            counts = child.prepared or any(run.outcome is None or run.kill_at for run in child.running.values())
+            if not counts:
                 self._end(child, killed=True, patience=1.0)
 
     def _end(self, child: Child, *, killed: bool = False, patience: float = 0.0) -> None:
@@ -375,6 +417,9 @@ class ChildExecutor:
         child.look_again()
         child.kill(0.0 if child.running else patience)
         self._hear(child)
+        if child.prepared is not None:
+            self._ended.append((Finished(child.prepared.claim, Released()), False))
+            child.prepared = None
         how = child.how_it_ended()
         begun = child.board.running()
         left = [task for task in child.running if task in begun]  # also what was stopped and goes on

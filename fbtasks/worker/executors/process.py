@@ -111,6 +111,8 @@ class Child:
         """What was sent and has not ended, begun or not."""
         self.suspect = False
         """Whether what it was sent last is a suspect, which has the process to itself."""
+        self.prepared: Run | None = None
+        """A suspect that it is kept for, and that is sent to it when that may begin."""
         self.served = 0
         self.ready = False
         self.stuck = False
@@ -223,18 +225,19 @@ class Child:
     def kill(self, patience: float = 0.0) -> None:
         """Ends the child, at the latest after *patience* seconds, with all that it has started; reaps it."""
         if patience:
-            self._hang_up()  # an idle child ends by itself
+            self.hang_up()  # an idle child ends by itself
         self.process.kill(patience)
 
     def close(self, patience: float = 0.0) -> None:
         """Kills the child and gives everything back."""
         self.kill(patience)
-        self._hang_up()
+        self.hang_up()
         self._taken.close()
         self.board.close()
         self.process.close()
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Closes the sockets, upon which an idle child ends by itself."""
         for end in (self._socket, self._tasks):
             with suppress(OSError):
                 end.close()

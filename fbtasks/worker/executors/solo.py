@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from fbtasks.app import FBTasks
@@ -25,6 +26,8 @@ class SoloExecutor:
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[tuple[Finished, bool]] = []
         self._halted = False
+        self._prepared: Claim | None = None
+        """A suspect that was submitted and has not begun."""
         self.running: Claim | None = None
         """What runs at this moment, for other threads."""
         self._failures: dict[tuple[int, int], Failure] = {}
@@ -50,11 +53,11 @@ class SoloExecutor:
 
     def free(self) -> int:
         """One, until what it ran has been collected."""
-        return 0 if self._done else 1
+        return 0 if self._done or self._prepared is not None else 1
 
     def busy(self) -> list[Claim]:
-        """Nothing ever runs between two calls."""
-        return []
+        """Nothing ever runs between two calls, but a suspect may wait."""
+        return self.prepared()
 
     def capacity(self) -> int:
         """One."""
@@ -68,10 +71,30 @@ class SoloExecutor:
         """None: whatever is submitted runs."""
         return []
 
-    take_all_back = take_back
+    def take_all_back(self) -> list[Claim]:
+        """The suspect, if there is one."""
+        prepared, self._prepared = self.prepared(), None
+        return prepared
 
     def submit(self, claim: Claim) -> bool:
-        """Runs the claim to its end."""
+        """Runs the claim to its end; a suspect waits."""
+        if claim.suspect:
+            self._prepared = claim
+        else:
+            self._run(claim)
+        return True
+
+    def prepared(self) -> list[Claim]:
+        """The suspect, if there is one."""
+        return [] if self._prepared is None else [self._prepared]
+
+    def begin(self, claim: Claim, *, allowed: bool) -> None:
+        """Runs the suspect to its end, if it may."""
+        self._prepared = None
+        if allowed:
+            self._run(claim)
+
+    def _run(self, claim: Claim) -> None:
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
         if self._limits.is_transactional(claim):
@@ -85,7 +108,6 @@ class SoloExecutor:
         failure = self._runner.take_failure(finished)
         if failure is not None:
             self._failures[claim.id, claim.claim_id] = failure
-        return True
 
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """Calls the hooks of a task that failed here."""
@@ -113,7 +135,10 @@ class SoloExecutor:
         return []
 
     def interrupt(self, task: int, outcome: Outcome) -> None:
-        """Nothing ever runs when this is asked."""
+        """Nothing ever runs when this is asked, but a suspect may wait."""
+        if self._prepared is not None and self._prepared.id == task:
+            self._done.append((Finished(self._prepared, outcome), False))
+            self._prepared = None
 
     def deadline(self) -> float | None:
         """None: nothing is to be done but to collect."""
@@ -128,7 +153,7 @@ class SoloExecutor:
         done, self._done = self._done, []
         return done
 
-    def stop(self) -> list[tuple[Finished, bool]]:
+    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:  # noqa: ARG002  # nothing is waited for
         """Closes the transactional connection. Gives what ``submit`` ran and nobody collected."""
         self._transactional.close()
         return self.collect()
