@@ -22,8 +22,9 @@ from fbtasks.errors import (
 from fbtasks.store import libraries
 
 # Numbers of the engine's messages, from its ibase.h.
-# The last two: between processes on an embedded file a page's lock is refused now and then to what does not wait.
-_CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 335544348, 336527575, 336527576}
+# The last three: between processes on an embedded file a page's lock is refused now and then to what does not wait, and
+# when that happens while a statement is undone, all that is left of its transaction is that it cannot be committed.
+_CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 335544348, 336527575, 336527576, 335544469}
 _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
