@@ -17,6 +17,7 @@ from fbtasks.sql import queries
 from fbtasks.store import robust, watchdog
 from fbtasks.store.lost import bury
 from fbtasks.store.packed import PackedCall
+from fbtasks.store.transfer import PIECE, downloads, uploads
 from fbtasks.store.translate import translate
 
 T = TypeVar("T")
@@ -58,14 +59,12 @@ class Transaction:
         """All rows of the query *name* (with *more* SQL behind it)."""
         try:
             cursor = self.driver.cursor()
-            cursor.stream_blob_threshold = -1  # blobs arrive whole, not as readers bound to the cursor
+            cursor.stream_blob_threshold = PIECE  # longer ones arrive as readers, which end with the cursor
             try:
-                sql = queries()[name] + more
-                if more:
-                    cursor.execute(sql, params)
-                else:
-                    cursor.execute(self._prepared(cursor, name), params)
-                return list(cursor.fetchall()) if cursor.description else []
+                sql = queries()[name] + more if more else self._prepared(cursor, name)
+                cursor.execute(sql, uploads(params, self._moved))
+                watchdog.moved()
+                return downloads(cursor.fetchall(), self._moved) if cursor.description else []
             finally:
                 cursor.close()
         except Exception as error:
@@ -82,6 +81,12 @@ class Transaction:
             return call(self.driver, data)
         except Exception as error:
             raise translate(error, self._url) from error
+
+    def _moved(self) -> None:
+        """Notes that the database has taken or given a piece of something long."""
+        watchdog.moved()
+        if self._session is not None and self._session.meanwhile is not None:
+            self._session.do_meanwhile()
 
     def _prepared(self, cursor: Any, name: str) -> Any:
         statements = self._statements("prepared")
@@ -153,6 +158,8 @@ class Session:
         """Conflicts met and retried since somebody last took the count."""
         self.fresh = True
         """Whether the connection was opened for the use it is in, and has not lain in a pool."""
+        self.meanwhile: Callable[[], None] | None = None
+        """Called again and again while something long is transferred; it may use transactions of the kind WAIT."""
         self.statements: dict[str, dict[str, Any]] = {"prepared": {}, "packed": {}}
         """Prepared statements by the names of their queries; they outlive commit and rollback."""
         self._managers: dict[bytes, Any] = {}
@@ -177,6 +184,15 @@ class Session:
                 transaction.rollback()  # the first error is the one to tell
                 raise
             transaction.commit(point)
+
+    def do_meanwhile(self) -> None:
+        """Calls :attr:`meanwhile`, which is not interrupted by itself."""
+        act, self.meanwhile = self.meanwhile, None
+        try:
+            if act is not None:
+                act()
+        finally:
+            self.meanwhile = act
 
     def watched(self) -> AbstractContextManager[None]:
         """For the block: a server that does not answer for too long is given up, so that no call waits without end."""

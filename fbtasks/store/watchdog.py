@@ -1,8 +1,9 @@
 """Giving up on a server that has stopped to answer: a firewall that forgot the connection, a host that vanished.
 
 The client library waits for an answer without end. One thread per process looks now and then at what is being waited
-for, and cuts the connection (on this side alone) on which somebody has waited for longer than :data:`PATIENCE`; the
-wait then ends with an error.
+for, and cuts the connection (on this side alone) on which somebody has waited for longer than :data:`PATIENCE` without
+any progress; the wait then ends with an error. An answer is progress, and so is each piece of a long value: a slow
+link may take as long as it needs.
 
 The embedded engine cannot be cut off. It waits without end when a process was killed in the middle of a change
 to what all share, and lets a process that is started anew go on; so those that work for the queue alone end then (see
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
@@ -24,12 +26,23 @@ from fbtasks.store import robust
 from fbtasks.threads import Background
 
 PATIENCE: Final = 20.0
-"""Seconds in which a server must have answered. Nothing that fbtasks asks takes as long."""
+"""Seconds in which a server must have answered, or taken a piece of a long value. Nothing else takes as long."""
 EMBEDDED_PATIENCE: Final = 45.0
 """Seconds that the embedded engine has: a process that is stopped for a while holds up the others."""
 _LOOK: Final = 1.0
 
-_waits: dict[int, tuple[float, Any]] = {}
+
+@dataclass(slots=True)
+class _Wait:
+    patience: float
+    connection: Any
+    outer: _Wait | None
+    """What the same thread waits for around this."""
+    until: float = 0.0
+
+
+_waits: dict[int, _Wait] = {}
+_mine = threading.local()
 _numbers = count()
 _started = threading.Lock()
 _thread: threading.Thread | None = None
@@ -42,11 +55,23 @@ def guard(connection: Any, *, embedded: bool = False) -> Iterator[None]:
         _start()
     number = next(_numbers)
     patience, watched = (EMBEDDED_PATIENCE, None) if embedded else (PATIENCE, connection)
-    _waits[number] = (clock.monotonic() + patience, watched)
+    outer: _Wait | None = getattr(_mine, "wait", None)
+    _mine.wait = _waits[number] = _Wait(patience, watched, outer, clock.monotonic() + patience)
     try:
         yield
     finally:
+        _mine.wait = outer
         _waits.pop(number, None)
+
+
+def moved() -> None:
+    """This thread has had an answer: what it waits for may take as long again."""
+    wait: _Wait | None = getattr(_mine, "wait", None)
+    if wait is not None:
+        now = clock.monotonic()
+        while wait is not None:
+            wait.until = now + wait.patience
+            wait = wait.outer
 
 
 def cancel(connection: Any) -> None:
@@ -83,14 +108,14 @@ def _look() -> None:
     pause = threading.Event()
     while not pause.wait(_LOOK):
         now = clock.monotonic()
-        for number, (until, connection) in list(_waits.items()):
-            if now > until:
+        for number, wait in list(_waits.items()):
+            if now > wait.until:
                 _waits.pop(number, None)
-                if connection is None:
+                if wait.connection is None:
                     robust.leave(f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds.")
                     continue
                 with suppress(Exception):
-                    abort(connection)
+                    abort(wait.connection)
 
 
 def _forked() -> None:
@@ -98,6 +123,7 @@ def _forked() -> None:
     global _thread
     _thread = None
     _waits.clear()
+    _mine.wait = None
 
 
 if sys.platform != "win32":

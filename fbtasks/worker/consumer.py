@@ -164,8 +164,12 @@ class Consumer:
 
     def open(self) -> None:
         """Connects and registers the worker."""
-        self._session = self._app.database.open()
+        self._connect()
         self._register()
+
+    def _connect(self) -> None:
+        session = self._session = self._app.database.open()
+        session.meanwhile = lambda: self.membership.beat_meanwhile(session)
 
     def start(self) -> None:
         """Starts the executor, which becomes ready while this process connects, and creates a queue that is missing."""
@@ -348,7 +352,7 @@ class Consumer:
                 else:
                     stale, taken = db.run(work, point="claim")
         except BaseException as error:
-            self._outcomes.failed()
+            self._outcomes.failed(cut=isinstance(error, DatabaseUnavailable))
             self._hungry = True
             if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
                 raise
@@ -566,7 +570,7 @@ class Consumer:
         if clock.monotonic() < self._next_attempt:
             return False
         try:
-            self._session = self._app.database.open()
+            self._connect()
             self._settle()
         except SchemaError:
             raise

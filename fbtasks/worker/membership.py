@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from fbtasks import clock
@@ -14,7 +15,7 @@ from fbtasks.maintenance import hosts
 from fbtasks.maintenance.rescue import rescue
 from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import workers
-from fbtasks.store.session import Session, Transaction
+from fbtasks.store.session import WAIT, WRITE, Session, Transaction
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
 
@@ -24,8 +25,16 @@ RESCUE_ATTEMPTS: Final = 10
 """Attempts to bury a neighbour, whose row another transaction may hold; the next heartbeat tries again."""
 
 
-def heartbeat(session: Session, worker_id: int, rhythm: Rhythm, *, draining: bool = False, conflicts: int = 0) -> Pulse:
-    """Sends one heartbeat."""
+def heartbeat(
+    session: Session,
+    worker_id: int,
+    rhythm: Rhythm,
+    *,
+    draining: bool = False,
+    conflicts: int = 0,
+    kind: bytes = WRITE,
+) -> Pulse:
+    """Sends one heartbeat, in a transaction of *kind*."""
     return session.run(
         lambda t: workers.heartbeat(
             t,
@@ -36,6 +45,7 @@ def heartbeat(session: Session, worker_id: int, rhythm: Rhythm, *, draining: boo
             share=SHARE,
             beat=rhythm.heartbeat,
         ),
+        kind,
         point="heartbeat",
     )
 
@@ -77,7 +87,8 @@ class Membership:
         self._pidfds: dict[int, int] = {}
         self.companion: Companion | None = None
         self._failed: list[int] = []
-        self._held_up = False
+        self._held_up = self._draining = False
+        self._beaten_at = 0.0
         self._watch = Watch(self.rhythm)
         self._watch.begin()
 
@@ -99,11 +110,11 @@ class Membership:
         if now < self._next_beat:
             return None
         conflicts = session.take_conflicts()
+        self._draining = draining
         self._watch.begin()
         pulse = heartbeat(session, self.worker_id, self.rhythm, draining=draining, conflicts=conflicts)
         self._neighbours = pulse.neighbours
-        if pulse.renewed:
-            self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
+        self._note(pulse)
         pause = self._watch.pause(self._neighbours)
         if pulse.alive and not pulse.renewed:
             self._watch.held_up()
@@ -112,6 +123,24 @@ class Membership:
         self._next_beat = now + pause
         self._wait_for_deaths()
         return pulse
+
+    def beat_meanwhile(self, session: Session) -> None:
+        """Renews the lease when it is time, in the middle of another transaction, which takes long.
+
+        The next heartbeat comes at once all the same, when that one has ended: it is told what this one leaves aside.
+        """
+        now = clock.monotonic()
+        if now < max(self._next_beat, self._beaten_at) + self.rhythm.heartbeat / 2:
+            return
+        self._beaten_at = now
+        self._watch.begin()
+        # WAIT is of use for being another kind than that of the transaction around it: a heartbeat waits for no row.
+        with suppress(ConflictError):
+            self._note(heartbeat(session, self.worker_id, self.rhythm, draining=self._draining, kind=WAIT))
+
+    def _note(self, pulse: Pulse) -> None:
+        if pulse.renewed:
+            self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
 
     def _say_held_up(self, pulse: Pulse) -> None:
         """Says, once, that the lease is not renewed."""

@@ -34,6 +34,14 @@ BLOCKED_SHARE: Final = 0.2
 """Seconds that blocked outcomes may take before the worker does something else."""
 MOST_BLOCKED: Final = 200
 """Blocked outcomes with which a worker claims nothing more."""
+CUTS: Final = 2
+"""Times that the connection may be lost while an outcome is written with others; then it is written by itself."""
+MOST_CUTS: Final = 3
+"""The same for a long result that is written by itself; then its task is failed."""
+CUT_FIRST: Final = 0.5
+"""Seconds until it is written by itself, so that all others are written first; twice as many each time."""
+LONG: Final = 65_535
+"""Bytes of a result above which the fault may be with its length."""
 SAY_BLOCKED: Final = 60.0
 """Seconds between two lines of the log about one blocked outcome."""
 LONGEST_LINE: Final = 500
@@ -71,13 +79,20 @@ class Settled(NamedTuple):
 
 @dataclass(slots=True)
 class Blocked:
-    """An outcome in whose way another transaction is."""
+    """An outcome that is kept apart: another transaction is in its way, or the connection was lost with it."""
 
     finished: Finished
+    cuts: int = 0
+    """How often the connection was lost while it was written by itself."""
     pause: float = BLOCKED_FIRST
     again_at: float = 0.0
     """When to try again, on the monotonic clock."""
     quiet_until: float = 0.0
+
+    def wait(self) -> None:
+        """Leaves it alone for a while, which is twice as long each time."""
+        self.again_at = clock.monotonic() + self.pause
+        self.pause = min(2 * self.pause, BLOCKED_LAST)
 
 
 class Outcomes:
@@ -92,6 +107,8 @@ class Outcomes:
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []
+        self._cuts = Counter[tuple[int, int]]()
+        """How often the connection was lost while a claim's outcome was written with others."""
         self.tally = Tally()
         """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
@@ -137,8 +154,10 @@ class Outcomes:
         self._waiting = []
         return self._writing
 
-    def failed(self) -> None:
-        """What was to be written has to be written again."""
+    def failed(self, *, cut: bool = False) -> None:
+        """What was to be written has to be written again; by itself, if the connection was *cut* again and again."""
+        if cut:
+            self._note_cut()
         self._waiting = self._writing + self._waiting
         self._writing = []
 
@@ -146,6 +165,9 @@ class Outcomes:
         """Forgets what has been written, which is all or the first *most*, and says so."""
         batch = self._writing[:most]
         del self._writing[: len(batch)]
+        if self._cuts:
+            for item in batch:
+                self._cuts.pop((item.claim.id, item.claim.claim_id), None)
         standing = {item.task: item.stands for item in stale}
         self.tally.add(item.outcome for item in batch if item.claim.id not in standing)
         if not standing and not logger.isEnabledFor(logging.INFO):
@@ -180,8 +202,22 @@ class Outcomes:
         if self._waiting:
             try:
                 self._record(session, worker_id, list(self.begin()))
+            except DatabaseUnavailable:
+                self.failed(cut=True)
+                raise
             finally:
                 self.failed()
+
+    def _note_cut(self) -> None:
+        """Counts that the connection was lost, and keeps apart what it was lost with too often."""
+        for finished in self._writing:
+            key = finished.claim.id, finished.claim.claim_id
+            self._cuts[key] += 1
+            if self._cuts[key] >= CUTS:
+                del self._cuts[key]
+                self._blocked.append(Blocked(finished, pause=CUT_FIRST))
+                self._blocked[-1].wait()
+        self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._cuts]
 
     def retry(self, session: Session, worker_id: int, *, at_once: bool = False) -> None:
         """Tries again to write the blocked ones whose time has come, or all *at_once*."""
@@ -195,8 +231,25 @@ class Outcomes:
             self._writing = [each.finished]
             try:
                 self._record(session, worker_id, [each.finished], each)
+            except DatabaseUnavailable as error:
+                self._keep_cut(each, error)
+                raise
             finally:
                 self.failed()
+
+    def _keep_cut(self, each: Blocked, error: DatabaseUnavailable) -> None:
+        """Keeps apart what the connection was lost with again; a long result is given up at last."""
+        self._writing = []
+        self._blocked.append(each)
+        each.cuts += 1
+        each.wait()
+        outcome = each.finished.outcome
+        if isinstance(outcome, Succeeded) and outcome.keep and len(outcome.result) > LONG and each.cuts >= MOST_CUTS:
+            said = (
+                f"its result of {len(outcome.result):,} bytes could not be recorded: the connection was lost with it. "
+                f"Return less, such as where the data is. ({error})"
+            )
+            each.finished = replace(each.finished, outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
 
     def give_up(self) -> None:
         """Says which ones are not recorded when the worker ends."""
@@ -234,7 +287,7 @@ class Outcomes:
         del self._writing[0]
         each, now = before or Blocked(finished), clock.monotonic()
         self._blocked.append(each)
-        each.again_at, each.pause = now + each.pause, min(2 * each.pause, BLOCKED_LAST)
+        each.wait()
         if now >= each.quiet_until:
             each.quiet_until = now + SAY_BLOCKED
             logger.warning(

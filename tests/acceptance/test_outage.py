@@ -4,6 +4,7 @@ import os
 import random
 import re
 import subprocess
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -15,7 +16,7 @@ from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
 from fbtasks.maintenance.watch import Rhythm
-from fbtasks.store import watchdog
+from fbtasks.store import tasks, watchdog
 from fbtasks.worker.consumer import LEASE
 
 pytestmark = pytest.mark.acceptance
@@ -34,6 +35,13 @@ SOURCE = """
     def effect(self, n):
         with self.connection.cursor() as cursor:
             cursor.execute("INSERT INTO EFFECT VALUES (?)", (n,))
+"""
+LARGE = """
+    @app.task
+    def large(size):
+        with open("ledger", "a") as file:
+            file.write(f"{size}\\n")
+        return "x" * size
 """
 
 
@@ -191,6 +199,65 @@ def test_an_enqueue_to_a_server_that_does_not_answer_ends_in_time(monkeypatch, p
     proxy.freeze(False)
     app.send_task("proj.note", (3,))
     app.close()
+
+
+def test_a_slow_link_may_take_as_long_as_it_needs(monkeypatch, producer, proxy):
+    """Five times as long as a server may be silent, there and back."""
+    app = FBTasks("slow", proxy.url)
+    app.send_task("proj.note", (1,))
+    monkeypatch.setattr(watchdog, "PATIENCE", 1.0)
+    proxy.throttle(400_000, "to_server")
+    proxy.throttle(400_000, "to_client")
+    call = app.send_task("proj.note", ("x" * 2_000_000,))
+    with app.database.session() as session, session.transaction() as transaction:
+        assert len(tasks.payload(transaction, int(call.id))) == 2_000_009
+    app.close()
+
+
+def test_a_large_result_on_a_slow_link_is_recorded_and_its_worker_keeps_its_lease(project, producer, proxy, wait_for):
+    head = "    from fbtasks.store import watchdog\n    watchdog.PATIENCE = 3.0\n"
+    project.write(head + LARGE + SOURCE)
+    worker = project.worker("-c", "2", "--lease", "3")
+    wait_for(lambda: "is ready" in project.logs())
+    project.env["FBTASKS_URL"] = project.url
+    project.worker("-c", "1", "-n", "other", "--lease", "3", "-Q", "other")
+    producer.send_task("proj.note", (5,), queue="other").get(timeout=30)
+    proxy.throttle(250_000, "to_server")
+    large = producer.send_task("proj.large", (2_000_000,))
+    assert len(large.get(timeout=30)) == 2_000_000
+    assert producer.send_task("proj.note", (1,)).get(timeout=30) == 1
+    assert ran(project) == Counter([5, 2_000_000, 1])
+    assert "The database is away" not in project.logs()
+    assert "is dead" not in project.logs()
+    worker.terminate()
+    assert worker.wait(30) == 0
+
+
+def test_a_result_with_which_the_connection_is_lost_each_time_fails_its_task_alone(project, producer, proxy, wait_for):
+    project.write(LARGE + SOURCE)
+    project.worker("-c", "3")
+    wait_for(lambda: "is ready" in project.logs())
+    large = producer.send_task("proj.large", (2_000_000,))
+    small = [producer.send_task("proj.note", (n,)) for n in range(10)]
+    ended = threading.Event()
+
+    def cut():  # whatever brings as much within a tenth of a second
+        while not ended.is_set():
+            proxy.cut_after(500_000, "to_server")
+            ended.wait(0.1)
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    try:
+        assert [result.get(timeout=30) for result in small] == list(range(10))
+        with pytest.raises(DatabaseUnavailable, match=r"its result of 2,000,002 bytes could not be recorded"):
+            large.get(timeout=60)
+    finally:
+        ended.set()
+        cutter.join()
+    proxy.disarm()
+    assert ran(project) == Counter([2_000_000, *range(10)])
+    assert producer.send_task("proj.note", (11,)).get(timeout=30) == 11
 
 
 def test_an_enqueue_to_nobody_is_a_clear_error_at_once():

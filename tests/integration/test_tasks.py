@@ -190,7 +190,9 @@ def test_waiting_for_a_retry_is_shown(app):
         result.get(timeout=1)
 
 
-@pytest.mark.parametrize("size", [codec.INLINE - 2, codec.INLINE - 1, codec.INLINE + 1, 10_000_000])
+@pytest.mark.parametrize(
+    "size", [codec.INLINE - 2, codec.INLINE - 1, codec.INLINE + 1, 65_533, 65_534, 131_068, 10_000_000]
+)
 def test_payloads_and_results_of_any_size(app, size):
     echo = app.task(name="echo")(lambda text: text)
     text = "x" * size

@@ -37,6 +37,7 @@ class Link:
             while data := source.recv(_CHUNK):
                 self._proxy.wait_thawed()
                 allowed, cut = self._proxy.count(len(data), direction)
+                self._proxy.slow_down(allowed, direction)
                 target.sendall(data[:allowed])
                 if cut:
                     self._proxy.cut()
@@ -88,6 +89,7 @@ class Proxy:
         self._closing = False
         self._links: set[Link] = set()
         self._budget: dict[Direction, int] = {}
+        self._rate: dict[Direction, float] = {}
         self.passed: dict[Direction, int] = {"to_server": 0, "to_client": 0}
         """Bytes forwarded so far, by direction."""
         self.cuts = 0
@@ -142,6 +144,19 @@ class Proxy:
     def wait_thawed(self) -> None:
         """Waits while the proxy is frozen."""
         self._thawed.wait()
+
+    def throttle(self, bytes_per_second: float | None, direction: Direction = "to_server") -> None:
+        """Lets no more than so many bytes a second pass on each connection; None: as many as come."""
+        if bytes_per_second is None:
+            self._rate.pop(direction, None)
+        else:
+            self._rate[direction] = bytes_per_second
+
+    def slow_down(self, size: int, direction: Direction) -> None:
+        """Waits for as long as *size* bytes take at the rate that was set."""
+        rate = self._rate.get(direction)
+        if rate is not None:
+            time.sleep(size / rate)
 
     def count(self, size: int, direction: Direction) -> tuple[int, bool]:
         """How many of *size* bytes may pass, and whether the connections are to be cut after them."""
