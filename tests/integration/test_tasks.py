@@ -225,9 +225,7 @@ def test_a_returned_generator_fails_the_task_for_none_of_its_code_has_run(app, a
     )
     result = task.delay()
     drain(app)
-    with pytest.raises(
-        SerializationError, match=r"^task 'items' returned a generator, whose code has not run: return a"
-    ):
+    with pytest.raises(SerializationError, match=r"^task 'items' returned a generator, whose code has not run: "):
         result.get(timeout=1)
 
 
