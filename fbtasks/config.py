@@ -20,8 +20,9 @@ LARGEST: Final = 2**31 - 1
 """The most bytes that a payload may be allowed to have."""
 URL_OPTIONS: Final = frozenset({"charset", "role", "auth_plugins"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
-_LOGIN: Final = re.compile(r"\A((?:[^:/]*://)?[^:]*):.*@", re.DOTALL)
-"""Whatever may be a password, even one whose special characters were not escaped."""
+_URL: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#]*)(.*)\Z", re.DOTALL)
+_ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+_LOGIN_IN_PATH: Final = re.compile(r"/+(?![A-Za-z]:[/\\])[^/@]*:.*@", re.DOTALL)
 _ESCAPES: Final = "inside a user name or a password write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23"
 _FORMS: Final = (
     "firebird:///absolute/path/queue.fdb for the embedded engine, or "
@@ -29,9 +30,17 @@ _FORMS: Final = (
 )
 
 
-def hide_password(text: str) -> str:
-    """The URL *text* with ``***`` for its password, be it well formed or not."""
-    return _LOGIN.sub(r"\1:***@", text)
+def show_refused(text: str) -> str:
+    """Of a URL that is not well formed its scheme and host: anything else may be a part of a password."""
+    match = _URL.match(text)
+    if match is None:
+        return "..."
+    scheme, authority, rest = match.groups()
+    login, _, address = authority.rpartition("@")
+    host = _ADDRESS.fullmatch(address)
+    if host is None or "@" in rest:
+        return f"{scheme}..."
+    return f"{scheme}{host[1]}" + ("..." if login or rest or host[2] else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +105,24 @@ class DatabaseURL:
     def parse(cls, text: str) -> DatabaseURL:
         """The database that the URL *text* names.
 
-        Raises :class:`ConfigurationError` when it is not a URL of one of the two forms. The message never
-        holds the password.
+        Raises :class:`ConfigurationError` when it is not a URL of one of the two forms. The message shows its scheme
+        and its host at most.
         """
-        shown = hide_password(text)
+        shown = show_refused(text)
         try:
             parts = urlsplit(text)
             port = parts.port
-        except ValueError as error:
-            reason = _ESCAPES if "@" in text else error  # the error would quote what it takes for the port
+        except ValueError:  # not shown: it quotes what it takes for the port
+            reason = _ESCAPES if "@" in text else "its host or port cannot be read"
             raise ConfigurationError(f"{shown!r} is not a database URL ({reason}). Use {_FORMS}.") from None
         if parts.scheme != "firebird":
             raise ConfigurationError(f"{shown!r} does not begin with 'firebird://'. Use {_FORMS}.")
-        if "@" in parts.query + parts.fragment:  # a password was cut in two: neither half may be shown
+        path = parts.path if parts.netloc or _LOGIN_IN_PATH.match(parts.path) else ""
+        if "@" in path + parts.query + parts.fragment:  # a password was cut in two, or has a slash too many before it
             raise ConfigurationError(f"{shown!r} is not a database URL ({_ESCAPES}). Use {_FORMS}.")
         if parts.fragment:
             raise ConfigurationError(f"{shown!r} has a '#': write it as %23.")
-        options = cls._options(parts.query, shown)
+        options = cls._options(parts.query, shown, text)
         path = unquote(parts.path)
         if not parts.hostname:
             return cls(database=cls._file(path, shown), options=options)
@@ -129,14 +139,16 @@ class DatabaseURL:
         )
 
     @staticmethod
-    def _options(query: str, shown: str) -> dict[str, str]:
+    def _options(query: str, shown: str, text: str) -> dict[str, str]:
         try:
             options = dict(parse_qsl(query, strict_parsing=bool(query)))
         except ValueError:
             raise ConfigurationError(f"{shown!r}: the part after '?' is not of the form name=value.") from None
         for name in options.keys() - URL_OPTIONS:
             known = ", ".join(sorted(URL_OPTIONS))
-            raise ConfigurationError(f"{shown!r}: unknown option {name!r}. Known options: {known}.")
+            # Behind a login it may be a part of the password.
+            what = "unknown option" + ("" if "@" in text or ":" in text.partition("://")[2] else f" {name!r}")
+            raise ConfigurationError(f"{shown!r}: {what}. Known options: {known}.")
         return options
 
     @staticmethod

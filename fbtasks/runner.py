@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import clock
@@ -19,6 +20,7 @@ from fbtasks.errors import (
     DatabaseUnavailable,
     FBTasksError,
     SchemaError,
+    SerializationError,
     TaskDefinitionError,
 )
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
@@ -103,7 +105,7 @@ class Runner:
             try:
                 with self._interrupts.window(claim.id):
                     value = prepared.call()
-                    if isinstance(value, Coroutine):
+                    if isinstance(value, Coroutine):  # for asyncio a generator is one too, before Python 3.12
                         value = _run(self._interrupts.watched(claim.id, value))
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 if raised is not None:
@@ -153,6 +155,8 @@ class Runner:
     def returned(self, prepared: Prepared, value: Any) -> Outcome:
         """The outcome of a task that returned *value*."""
         task, outcome = prepared.task, Succeeded(keep=False)
+        if isinstance(value, GeneratorType | AsyncGeneratorType):
+            return _without_traceback(self._give_up(prepared, _not_run(task.name)))
         if not task.options.ignore_result:
             try:
                 payload = self.app.serializer.dump_result(
@@ -298,6 +302,13 @@ def _retry(prepared: Prepared, delay: float, error: BaseException) -> Retry:
 def _failed(error: BaseException) -> Failed:
     remote = describe_exception(error)
     return Failed(remote.type_name, remote.message, remote.traceback, remote.args_payload)
+
+
+def _not_run(task: str) -> SerializationError:
+    return SerializationError(
+        f"task {task!r} returned a generator, whose code has not run: return a list of its items, or make each item a "
+        "call."
+    )
 
 
 def _without_traceback(failed: Failed) -> Failed:

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from types import TracebackType
+from types import GeneratorType, TracebackType
 from typing import Any, Final
 from uuid import UUID
 
@@ -346,6 +346,8 @@ def _check_object(value: object) -> None:
     except Exception as error:
         kind = _name_of(type(value)).removeprefix("builtins.")
         article = "an" if kind[0] in "aeiouAEIOU" else "a"
+        if isinstance(value, GeneratorType):
+            raise _Refused("is a generator, which cannot be stored. Pass list(...) of it.") from error
         raise _Refused(f"is {article} {kind}, which JSON does not have. Pass simple values, {_OR_PICKLE}") from error
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -64,16 +64,23 @@ class Commands(HabitGroup):
             return super().invoke(ctx)
         except FBTasksError as error:
             if ctx.params.get("debug"):
-                raise
+                _say_traceback(ctx)
             say(f"Error: {error}", err=True)
             ctx.exit(next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
         except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
             raise  # click answers these, a pipe that was closed among them
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # shown, and the exit code says it
             if ctx.params.get("debug"):
-                raise
+                _say_traceback(ctx)
             say(f"Error: {type(error).__name__}: {error}. With --debug the traceback is shown.", err=True)
             ctx.exit(1)
+
+
+def _say_traceback(ctx: click.Context) -> NoReturn:
+    import traceback
+
+    say(traceback.format_exc().rstrip(), err=True)  # not raised: Python would print what the error says as it is
+    ctx.exit(1)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

@@ -384,7 +384,7 @@ class Alternate(str):
 
     def __new__(cls, whole: str) -> Alternate:
         """The URL *whole* for ``Connection.info()``, which kombu also makes copies of connections from."""
-        shown = config.hide_password(whole)
+        shown = config.show_refused(whole)
         with suppress(ConfigurationError):
             shown = str(DatabaseURL.parse(whole))
         made = super().__new__(cls, shown)

@@ -197,6 +197,17 @@ def test_result_is_one_line_with_the_error_and_where_to_see_more(shop, fb):
     assert fb("result", "gone", code=1).err == "Error: task gone did not run to its end: cancelled on request.\n"
 
 
+def test_a_traceback_of_an_error_is_shown_without_what_a_terminal_obeys(shop, url, capsys, monkeypatch):
+    monkeypatch.setenv("FBTASKS_URL", url)
+    with pytest.raises(SystemExit) as left:
+        main(["--debug", "result", "order-1"], prog_name="fbtasks")
+    said = capsys.readouterr().err
+    assert left.value.code == 1
+    assert said.startswith("Traceback (most recent call last):")
+    assert "order 1: \\x1b[31mred\\x9b1m" in said
+    assert not OBEYED.search(said)
+
+
 def json_commands(command=main, path=()):
     context = click.Context(command)
     for name in command.list_commands(context):

@@ -216,6 +216,30 @@ def test_a_result_that_cannot_be_serialised_fails_the_task(app):
         result.get(timeout=1)
 
 
+@pytest.mark.parametrize("ignore_result", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_returned_generator_fails_the_task_for_none_of_its_code_has_run(app, asynchronous, ignore_result):
+    async def items():
+        yield 1
+
+    task = app.task(name="items", ignore_result=ignore_result)(
+        lambda: items() if asynchronous else (number for number in range(3))
+    )
+    result = task.delay()
+    drain(app)
+    with pytest.raises(SerializationError, match=r"^task 'items' returned a generator, whose code has not run: "):
+        result.get(timeout=1)
+
+
+def test_a_returned_coroutine_is_run(app):
+    async def answer():
+        return 42
+
+    result = app.task(name="answer")(lambda: answer()).delay()
+    drain(app)
+    assert result.get(timeout=1) == 42
+
+
 def test_ignored_results_leave_only_their_count(app):
     result = app.task(name="quiet", ignore_result=True)(lambda: 1).delay()
     drain(app)

@@ -144,6 +144,73 @@ def test_the_password_is_in_no_message(text: str) -> None:
     assert "RET" not in str(caught.value)
 
 
+BEHIND_A_LOGIN = [
+    "firebird://ann:{}@db.example/x",
+    "firebird://ann:{}@db.example:3051//srv/x.fdb?role=R",
+    "firebird://ann:{}@db.example",
+    "firebird://ann:{}@db.example:port/x",
+    "firebird://ann:{}@db.example/x?chrset=UTF8",
+    "firebird://ann:{}@db.example/x?role",
+    "firebird://ann:{}@db.example/x#1",
+    "firebird:///ann:{}@db.example/x",
+    "firebird:/ann:{}@db.example/x",
+    "firebird:ann:{}@db.example/x",
+    "firebird//ann:{}@db.example/x",
+    "postgresql://ann:{}@db.example/x",
+    "ann:{}@db.example:/srv/x.fdb",
+]
+WITHOUT_A_HOST = [
+    "firebird://ann:{}",
+    "firebird://ann:{}/",
+    "{}",
+    "firebird:{}",
+    "ann/{}",
+    "firebird://db.example/x?password={}",
+]
+PIECES = ["Zq7", "12", ":", "/", "?", "#", "%", "%40", "[", "]", "=", "&", " ", "\\", "\n", "é", "\u2100"]
+
+
+def parsed(text: str) -> tuple[str, str]:
+    """The message when *text* is refused, and what is shown of it when it is not."""
+    try:
+        url = DatabaseURL.parse(text)
+    except ConfigurationError as error:
+        return str(error), ""
+    return "", str(url) + repr(url) + url.dsn
+
+
+@given(st.sampled_from(BEHIND_A_LOGIN), st.lists(st.sampled_from([*PIECES, "@"]), max_size=4), st.integers(0, 4))
+def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form: str, pieces: list[str], at: int) -> None:
+    pieces.insert(at, "Zq7")
+    message, shown = parsed(form.format("".join(pieces)))
+    assert "Zq7" not in message + shown
+
+
+@given(st.sampled_from(WITHOUT_A_HOST), st.lists(st.sampled_from(PIECES), max_size=4), st.integers(0, 4))
+def test_nor_where_the_host_was_forgotten(form: str, pieces: list[str], at: int) -> None:
+    pieces.insert(at, "Zq7")
+    message, _ = parsed(form.format("".join(pieces)))
+    assert "Zq7" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("firebird://u:SECRET@db.example:port/x", "firebird://..."),
+        ("mysql://u:SECRET@db.example/x", "mysql://db.example..."),
+        ("mysql://db.example", "mysql://db.example"),
+        ("firebird://u:SECRET@[::1]:x/y", "firebird://..."),
+        ("mysql://u:SECRET@[::1]:1/y", "mysql://[::1]..."),
+        ("firebird://u:SECRET/x", "firebird://..."),
+        ("u:SECRET@host/x", "..."),
+    ],
+)
+def test_of_a_refused_url_scheme_and_host_are_shown(text: str, shown: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        DatabaseURL.parse(text)
+    assert str(caught.value).startswith(f"'{shown}")
+
+
 def test_the_password_is_in_no_representation() -> None:
     url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
     assert url.password == "SECRET"
