@@ -37,7 +37,7 @@ class Link:
             while data := source.recv(_CHUNK):
                 self._proxy.wait_thawed()
                 allowed, cut = self._proxy.count(len(data), direction)
-                target.sendall(data[:allowed])
+                self._send(target, data[:allowed])
                 if cut:
                     self._proxy.cut()
                     return
@@ -48,6 +48,14 @@ class Link:
             self.reset()
         finally:
             self._proxy.ended(self)
+
+    def _send(self, target: socket.socket, data: bytes) -> None:
+        """Passes *data* on, as fast as the proxy lets a connection send at the moment."""
+        while data and (rate := self._proxy.rate):
+            piece, data = data[: max(1, rate // 20)], data[max(1, rate // 20) :]
+            target.sendall(piece)
+            time.sleep(len(piece) / rate)
+        target.sendall(data)
 
     def reset(self) -> None:
         """Closes both ends so that their peers read 'connection reset', not an orderly end."""
@@ -90,6 +98,8 @@ class Proxy:
         self._budget: dict[Direction, int] = {}
         self.passed: dict[Direction, int] = {"to_server": 0, "to_client": 0}
         """Bytes forwarded so far, by direction."""
+        self.rate: int | None = None
+        """Bytes a second that a connection may send in each direction; None: no limit."""
         self.cuts = 0
         """How often the connections were closed by :meth:`cut` or :meth:`cut_after`."""
         self._listener = self._listen(0)
@@ -191,6 +201,10 @@ class Proxy:
             self._thawed.clear()
         else:
             self._thawed.set()
+
+    def throttle(self, rate: int | None) -> None:
+        """Lets each connection send *rate* bytes a second in each direction, from now on; None ends that."""
+        self.rate = rate
 
     def cut_after(self, nbytes: int, direction: Direction = "to_server") -> None:
         """Cuts all connections when *nbytes* more bytes have passed in *direction*, all connections taken together.
