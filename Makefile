@@ -27,8 +27,9 @@ test: $(VENV)/ready
 
 SECONDS ?= 60
 SEED ?=
+KINDS ?=
 soak: $(VENV)/ready
-	@PYTHONPATH=tests $(BIN)/python -m soak.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=tests $(BIN)/python -m soak.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
 
 ROUNDS ?= 3
 QUICK ?=

@@ -48,8 +48,7 @@ def _withheld(state: Any, channel: Channel) -> Iterator[dict[str, Any]]:
     for message in channel.withheld(_MOST):
         tasks = state.app.tasks
         with suppress(Exception):  # what cannot be read is told of when it is delivered
-            task = tasks.get(
-                message.headers["task"], tasks["celery.backend_cleanup"]
-            )  # one that is not known here as well
+            unknown = tasks["celery.backend_cleanup"]  # it stands for a task that is not known here as well
+            task = tasks.get(message.headers["task"], unknown)
             request = Request(message, app=state.app, hostname=state.hostname, task=task)
             yield {"eta": request.eta.isoformat(), "priority": _PRIORITY, "request": request.info()}

@@ -324,7 +324,7 @@ def register(
 
 
 def unregister(transaction: Transaction, consumer_id: int) -> None:
-    """Strikes a consumer off; what it still holds is given back as unseen."""
+    """Strikes a consumer off; what it still holds is given back, as delivered."""
     transaction.execute("msg_unregister", consumer_id)
 
 

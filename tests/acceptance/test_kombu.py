@@ -149,6 +149,28 @@ def test_a_message_that_is_requeued_too_often_is_kept_from_consumers(app, url, c
         kombu.Connection(url, transport_options={"delivery_limit": "many"}).connect()
 
 
+def test_a_program_that_ends_by_its_message_is_counted(connection, app, url):
+    """It closes no connection; what it held is given back at its exit."""
+    queue("q")(connection.default_channel).declare()
+    publish(connection, "q", "poison")
+    done = run(
+        """
+        import sys, kombu, fbtasks.kombu
+        def receive(body, message):
+            raise ValueError(body)
+        connection = kombu.Connection(sys.argv[1])
+        queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
+        consumer = connection.Consumer([queue], callbacks=[receive])
+        consumer.consume()
+        connection.drain_events(timeout=20)
+        """,
+        url,
+    )
+    assert "ValueError: poison" in done.stderr
+    assert count(app, "QUEUE_MSG WHERE STATE = 0 AND REDELIVERED = 1") == 1
+    assert count(app, "QUEUE_MSG_CONSUMER") == 0
+
+
 def test_what_was_written_by_hand_does_not_end_the_consumer(connection, app, caplog):
     queue("q")(connection.default_channel).declare()
     for head in ("[1]", '{"p": {}, "h": [], "t": null, "e": null}', '{"p": {}, "h": {}, "t": ["x"], "e": null}'):

@@ -21,6 +21,8 @@ TRIES = {"failing": 1}
 """Most tries of a kind, where they are not the default's."""
 MOST_TRIES = 4
 WORKER_LOST = "WorkerLost"
+CONNECTION = frozenset({"cut", "freeze", "refuse", "throttle"})
+"""Faults of all connections, by which a worker's lease may run out. A lock that others hold is a reason for nothing."""
 
 SLACK = 0.3
 """Seconds by which a signal may take effect later than it was recorded."""
@@ -30,6 +32,7 @@ WINDOW = 2.0
 
 _FAILED = re.compile(r" ERROR Task \d+ \(.*\) failed in ")
 """The line of a worker's log that a task's own traceback follows."""
+_MISTAKEN = re.compile(r" ERROR The database is away: (deadlock|lock conflict|update conflict)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +225,13 @@ def explains(run: TaskRun, fault: Fault, rules: Rules) -> str | None:
     mine = fault.target in run.place
     long = fault.until - fault.start >= rules.long_stop
     match fault.what:
-        case "SIGKILL" | "SIGTERM" | "self" | "exit":
+        case "SIGKILL" | "SIGTERM" | "self" | "exit" | "descriptors":
             return fault.what if mine else None
         case "SIGSTOP" if mine and long:
             return "SIGSTOP"
         case "SIGSTOP" if long and rules.embedded:
             return "SIGSTOP of another"  # who was stopped may have held a lock that all need
-        case "cut" | "freeze" | "refuse":
-            return "connection"
-    return None
+    return "connection" if fault.what in CONNECTION else None
 
 
 def reason_of(
@@ -485,7 +486,7 @@ def _interrupts_a_run(fault: Fault, books: Ledgers) -> bool:
 
 
 def _deadly(run: TaskRun, fault: Fault) -> bool:
-    return fault.target is None or fault.target in run.place or fault.what == "SIGSTOP"
+    return fault.what in CONNECTION or fault.target in run.place or fault.what == "SIGSTOP"
 
 
 def cancelled_runs(books: Ledgers, rows: Rows) -> Iterator[Violation]:
@@ -538,6 +539,13 @@ def processes(books: Ledgers) -> Iterator[Violation]:
             case {"event": "sample", "violations": [_, *_] as violations}:
                 for text in violations:
                     yield Violation("seen while everything ran", text)
+
+
+def mistaken_outages(name: str, text: str) -> Iterator[Violation]:
+    """Rows that others hold, which a worker took for the loss of its database: it stops all of its work."""
+    for line in text.splitlines():
+        if _MISTAKEN.search(line):
+            yield Violation("a conflict was taken for an outage", name, (line[:300],))
 
 
 def tracebacks(name: str, log: str) -> list[Violation]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import uuid
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from fbtasks import FBTasks
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine
+from fbtasks.store.hostlock import HostLock
 from soak.accounting import Row, Rows
 
 NAME = "(SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = T.ID)"
@@ -74,6 +78,69 @@ class Database:
         finally:
             connection.rollback()
         return Rows(live=live, history=history, effects=[(a, b) for a, b in found], **ids)
+
+    def locking_connection(self) -> Any:
+        """A connection of its own, in a transaction that waits for nobody."""
+        from firebird.driver import Isolation, tpb
+
+        connection = self._app.connect()
+        connection.begin(tpb(Isolation.READ_COMMITTED_RECORD_VERSION, lock_timeout=0))
+        return connection
+
+    @contextmanager
+    def host_lock(self) -> Iterator[None]:
+        """Holds the lock that the workers of a host take in turn."""
+        lock = HostLock(self.parsed)
+        try:
+            with lock.held():
+                yield
+        finally:
+            lock.close()
+
+    def enqueue(self, refs: Sequence[str]) -> None:
+        """Enqueues a short task for each."""
+        for ref in refs:
+            self._app.send_task("soak.tasks.quick", (ref,))
+
+    def waiting(self) -> int:
+        """How many tasks wait."""
+        with closing(self._app.connect()) as connection, connection.cursor() as cursor:
+            return int(cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 0").fetchone()[0])
+
+    def back_up(self, path: str) -> None:
+        """Writes a backup of the database to *path*, which is one of the server's host."""
+        self._serve(lambda service: service.database.backup(database=self.parsed.database, backup=path))
+
+    def restore(self, path: str) -> None:
+        """Puts the backup in the database's place, once nobody is connected; an embedded file is replaced as it is."""
+        from firebird.driver import SrvRestoreFlag
+
+        target = f"{self.parsed.database}.restored" if self.parsed.embedded else self.parsed.database
+        limit = time.monotonic() + 30
+        while True:
+            try:
+                self._serve(
+                    lambda service: service.database.restore(backup=path, database=target, flags=SrvRestoreFlag.REPLACE)
+                )
+                break
+            except Exception:
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(0.2)
+        if self.parsed.embedded:
+            os.replace(target, self.parsed.database)
+
+    def _serve(self, ask: Callable[[Any], None]) -> None:
+        from firebird.driver import connect_server
+
+        self.disconnect()
+        self._app.close()
+        host = "" if self.parsed.embedded else f"{self.parsed.host}/{self.parsed.port}"
+        login = {"user": self.parsed.user or "SYSDBA", "password": self.parsed.password}
+        with connect_server(host, **login) as service:
+            ask(service)
+            for _ in service:
+                pass
 
     def disconnect(self) -> None:
         """Closes the connection; the next look opens another."""

@@ -7,15 +7,20 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 
 from support.proxy import Proxy
 
 from soak.ledger import Ledger
+from soak.locks import Locks
 from soak.processes import Fleet, Worker, children_of
 
 SIGNALS = {"kill": 4.0, "kill child": 4.0, "stop briefly": 3.0, "stop long": 1.0, "terminate": 3.0}
-NETWORK = {"cut": 3.0, "cut after": 4.0, "freeze": 2.0, "refuse": 2.0}
+NETWORK = {"cut": 3.0, "cut after": 4.0, "freeze": 2.0, "refuse": 2.0, "throttle": 2.0}
+LOCKS = {"row lock": 3.0, "host lock": 1.0}
+KINDS = (*SIGNALS, *NETWORK, *LOCKS, "suicide", "descriptors", "copy")
+"""All kinds of harm: what is done from here, what tasks do, and what is done at the end."""
 TOO_YOUNG = 1.0
 """Seconds that a worker has after it is ready, so that some of them get to work."""
 
@@ -32,6 +37,8 @@ class Faults:
         lease: float,
         longest: float,
         proxy: Proxy | None = None,
+        locks: Locks | None = None,
+        kinds: Collection[str] = KINDS,
     ) -> None:
         self.fleet = fleet
         self.ledger = ledger
@@ -39,10 +46,14 @@ class Faults:
         self.lease = lease
         self.longest = longest
         self.proxy = proxy
+        self.locks = locks
+        self._signals, self._network, self._locks = (
+            {kind: weight for kind, weight in weights.items() if kind in kinds} for weights in (SIGNALS, NETWORK, LOCKS)
+        )
         self.done: Counter[str] = Counter()
         self._stopped: Worker | None = None
         self._network_until = 0.0
-        self._next_signal = self._next_network = time.monotonic() + 3.0
+        self._next_signal = self._next_network = self._next_lock = time.monotonic() + 3.0
 
     def step(self) -> None:
         """Does what is due."""
@@ -50,10 +61,14 @@ class Faults:
         self._resume(now)
         if self.proxy is not None:
             self._mend(now)
-            if now >= self._next_network:
+            if self._network and now >= self._next_network:
                 self._disturb(self.proxy)
                 self._next_network = now + self.rng.uniform(1.0, 6.0)
-        if now >= self._next_signal:
+        if self.locks is not None and self._locks and now >= self._next_lock:
+            what = self.rng.choices(list(self._locks), list(self._locks.values()))[0]
+            self.done[what] += self.locks.hold(what, self.rng.uniform(0.5, min(4.0, self.longest)))
+            self._next_lock = now + self.rng.uniform(0.5, 4.0)
+        if self._signals and now >= self._next_signal:
             self._strike()
             self._next_signal = now + self.rng.uniform(0.3, 2.5)
 
@@ -63,11 +78,13 @@ class Faults:
         if not found:
             return
         worker = self.rng.choice(found)
-        weights = dict(SIGNALS)
+        weights = dict(self._signals)
         if self._stopped is not None:
-            weights["stop briefly"] = weights["stop long"] = 0
-        if self.lease * 1.5 > self.longest:
-            weights["stop long"] = 0
+            weights.pop("stop briefly", None)
+        if self._stopped is not None or self.lease * 1.5 > self.longest:
+            weights.pop("stop long", None)
+        if not weights:
+            return
         what = self.rng.choices(list(weights), list(weights.values()))[0]
         self.done[what] += 1
         match what:
@@ -115,7 +132,7 @@ class Faults:
         now = time.monotonic()
         if now < self._network_until:
             return
-        what = self.rng.choices(list(NETWORK), list(NETWORK.values()))[0]
+        what = self.rng.choices(list(self._network), list(self._network.values()))[0]
         self.done[what] += 1
         match what:
             case "cut":
@@ -126,6 +143,10 @@ class Faults:
                 self._network_until = now + self.rng.uniform(0.2, min(2.0, self.lease / 2))
                 self.ledger.write("fault", what="freeze", target=None, until=self._network_until + 0.2)
                 proxy.freeze(True)
+            case "throttle":
+                self._network_until = now + self.rng.uniform(1.0, min(8.0, self.longest))
+                self.ledger.write("fault", what="throttle", target=None, until=self._network_until + 1.0)
+                proxy.throttle(self.rng.choice((3_000, 20_000, 100_000)))
             case "refuse":
                 self._network_until = now + self.rng.uniform(0.2, 3.0)
                 self.ledger.write("fault", what="refuse", target=None, until=self._network_until + 0.2)
@@ -140,6 +161,7 @@ class Faults:
         if self.proxy is not None and self._network_until and (at_once or now >= self._network_until):
             self.proxy.freeze(False)
             self.proxy.refuse(False)
+            self.proxy.throttle(None)
             self._network_until = 0.0
 
     def stop(self) -> None:
@@ -149,3 +171,5 @@ class Faults:
         self._mend(now, at_once=True)
         if self.proxy is not None:
             self.proxy.disarm()
+        if self.locks is not None:
+            self.locks.wait()

@@ -12,7 +12,8 @@ rolledback ref: the transaction of the attempt was rolled back
 refused    ref, error: the enqueue raised, and the error says that nothing was written
 uncertain  ref, error: the enqueue raised, and the task may be there or not
 start, end ref, run, worker: the task's function began, returned or raised (outcome)
-fault      what, target, until: SIGKILL, SIGSTOP, SIGTERM, self, cut, freeze, refuse; ``until`` is its end
+fault      what, target, until: SIGKILL, SIGSTOP, SIGTERM, self, descriptors, cut, freeze, refuse, throttle, row lock,
+           host lock; ``until`` is its end
 worker     name, target, what: a worker was started, or ended (code, asked)
 operator   number, what, id: an operator is about to cancel or retry
 answer     number, answer: what came of it

@@ -27,8 +27,10 @@ from soak.settings import Run
 
 WEIGHTS = {
     "quick": 30, "ignored": 12, "sleeping": 15, "coroutine": 12, "failing": 6, "retrying": 9, "transactional": 15,
-    "suicidal": 0.25,
+    "suicidal": 0.25, "closing": 1.0,
 }  # fmt: skip
+HARMFUL = {"suicidal": "suicide", "closing": "descriptors"}
+"""Tasks that do harm, and of which kind."""
 LARGE = "x" * 6000
 """A payload and a result too large for their rows."""
 
@@ -55,6 +57,7 @@ class Producer:
         self.run = Run.here()
         self.ledger = Ledger(self.run.ledger, f"producer-{how}")
         self.made = 0
+        self.weights = {kind: w for kind, w in WEIGHTS.items() if HARMFUL.get(kind, "") in ("", *self.run.kinds)}
         self.connection: Any = None
 
     def attempt(self, kind: str) -> str:
@@ -64,7 +67,7 @@ class Producer:
         return ref
 
     def kind(self) -> str:
-        return self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        return self.rng.choices(list(self.weights), list(self.weights.values()))[0]
 
     def arguments(self, kind: str, ref: str) -> tuple[Any, ...]:
         rng = self.rng
@@ -77,6 +80,8 @@ class Producer:
                 return (ref, round(rng.choice((0.0, rng.uniform(0.005, 0.2))), 3))
             case "retrying":
                 return (ref, rng.randint(0, 3))
+            case "closing":
+                return (ref, rng.choice((1, 1, 2, 5)))
             case "suicidal":
                 return (ref, rng.choice((1, 1, 2, 5)), rng.choice(("exit", "kill")))
             case _:

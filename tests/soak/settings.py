@@ -18,6 +18,8 @@ class Run:
     folder: Path
     until: float
     """When producers and operators stop, by the monotonic clock."""
+    kinds: frozenset[str] = frozenset()
+    """What harm is done; see ``soak.faults.KINDS``."""
 
     @property
     def ledger(self) -> Path:
@@ -33,9 +35,11 @@ class Run:
 
     def environment(self) -> dict[str, str]:
         """For the processes that belong to it."""
-        return {MARK: str(self.folder), "FBTASKS_SOAK_UNTIL": repr(self.until)}
+        kinds = ",".join(sorted(self.kinds))
+        return {MARK: str(self.folder), "FBTASKS_SOAK_UNTIL": repr(self.until), "FBTASKS_SOAK_KINDS": kinds}
 
     @classmethod
     def here(cls) -> Run:
         """The run that this process belongs to."""
-        return cls(Path(os.environ[MARK]), float(os.environ.get("FBTASKS_SOAK_UNTIL", "inf")))
+        kinds = frozenset(os.environ.get("FBTASKS_SOAK_KINDS", "").split(","))
+        return cls(Path(os.environ[MARK]), float(os.environ.get("FBTASKS_SOAK_UNTIL", "inf")), kinds)

@@ -16,14 +16,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 from support.proxy import Proxy
 
-from soak.accounting import Rules, Violation, account, tracebacks
+from soak.accounting import Rules, Violation, account, mistaken_outages, tracebacks
+from soak.copies import restored_beneath
 from soak.database import Database
-from soak.faults import Faults
+from soak.faults import KINDS, Faults
 from soak.ledger import Ledger, read_ledger
+from soak.locks import Locks
 from soak.monitor import Monitor
 from soak.processes import POOLS, Fleet, adopt_orphans
 from soak.report import complaints, summary, verdict
@@ -46,7 +49,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep ledger, logs and database")
     parser.add_argument("--drain", type=float, default=90.0, help="seconds that the queue may take to drain")
     parser.add_argument("--pools", default=",".join(POOLS), help="pools of the workers, separated by commas")
-    return parser.parse_args()
+    known = ", ".join(kind.replace(" ", "-") for kind in KINDS)
+    parser.add_argument("--kinds", default=os.environ.get("KINDS") or known, help=f"kinds of harm: {known}")
+    chosen = parser.parse_args()
+    chosen.kinds = frozenset(kind.strip().replace("-", " ") for kind in chosen.kinds.split(","))
+    if unknown := chosen.kinds.difference(KINDS):
+        parser.error(f"unknown kind {min(unknown)!r}. Known kinds: {known}")
+    return chosen
 
 
 def worker_has(option: str) -> bool:
@@ -58,7 +67,15 @@ def worker_has(option: str) -> bool:
 class Soak:
     """One soak from its start to its verdict."""
 
-    def __init__(self, seconds: float, seed: int, url: str | None, drain: float, pools: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        seed: int,
+        url: str | None,
+        drain: float,
+        pools: tuple[str, ...],
+        kinds: frozenset[str] = frozenset(KINDS),
+    ) -> None:
         self.seconds = seconds
         self.seed = seed
         self.drain = drain
@@ -71,13 +88,16 @@ class Soak:
         self.proxy = None
         if not self.database.parsed.embedded:
             self.proxy = Proxy(self.database.parsed.host or "", self.database.parsed.port)
-        self.run = Run(self.folder, time.monotonic() + seconds)
+        self.run = Run(self.folder, time.monotonic() + seconds, kinds)
         self.ledger = Ledger(self.run.ledger, "supervisor")
         through = self.database.url if self.proxy is None else self.database.through(self.proxy.port)
         self.fleet = Fleet(self.run, self.ledger, through, self._worker_options(), pools)
         rng = random.Random(f"{seed}/faults")
         self.rng = random.Random(f"{seed}/supervisor")
-        self.faults = Faults(self.fleet, self.ledger, rng, lease=self.lease, longest=seconds / 2, proxy=self.proxy)
+        self.faults = Faults(
+            self.fleet, self.ledger, rng, lease=self.lease, longest=seconds / 2, proxy=self.proxy,
+            locks=Locks(self.database, self.ledger), kinds=kinds,
+        )  # fmt: skip
         if self.proxy is not None:
             self.proxy._on_cut = self.faults.cut_happened
         self.monitor = Monitor(self.database, self.run, self.ledger)
@@ -126,9 +146,14 @@ class Soak:
         rules = Rules(lease=self.lease, embedded=self.proxy is None)
         violations, explained = account(records, rows, rules)
         for log in sorted((self.folder / "logs").glob("*.log")):
-            violations.extend(tracebacks(log.stem, log.read_text(errors="replace")))
+            text = log.read_text(errors="replace")
+            violations.extend(chain(tracebacks(log.stem, text), mistaken_outages(log.stem, text)))
         faults = Counter(self.faults.done)
-        faults["tasks that took their process"] = sum(r["event"] == "fault" and r["what"] == "self" for r in records)
+        for what, name in (("self", "tasks that took their process"), ("descriptors", "tasks that closed descriptors")):
+            faults[name] = sum(r["event"] == "fault" and r["what"] == what for r in records)
+        if "copy" in self.run.kinds:
+            faults["copies restored"] += 1
+            violations.extend(restored_beneath(self.database, self.fleet, self.proxy))
         if self.proxy is not None:
             faults["connections cut"] = self.proxy.cuts
         print()
@@ -160,7 +185,7 @@ def main() -> int:
     chosen = options()
     print(f"seed {chosen.seed}, {chosen.seconds:g} seconds", flush=True)
     adopt_orphans()
-    soak = Soak(chosen.seconds, chosen.seed, chosen.url, chosen.drain, tuple(chosen.pools.split(",")))
+    soak = Soak(chosen.seconds, chosen.seed, chosen.url, chosen.drain, tuple(chosen.pools.split(",")), chosen.kinds)
     keep = True
     try:
         soak.begin()

@@ -6,9 +6,11 @@ import asyncio
 import itertools
 import os
 import signal
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from fbtasks import FBTasks, current_request
 from soak.ledger import Ledger
@@ -95,16 +97,40 @@ def transactional(self, ref, seconds):
         time.sleep(seconds)
 
 
+def harms_again(ref, times):
+    """Whether the task has done its harm less than *times* times; notes that it does."""
+    with (_run.folder / "harm").open("a+") as file:
+        file.seek(0)
+        if file.read().split().count(ref) >= times:
+            return False
+        file.write(f"{ref}\n")
+    return True
+
+
+@app.task
+def closing(ref, times):
+    """Closes the pipes and sockets of its process, as often as *times* says; not where that is the worker's.
+
+    Files stay open: the engine would write its pages into whatever file gets the number next.
+    """
+    with recorded(ref, "closing"):
+        if "--pool\0solo" in Path("/proc/self/cmdline").read_text() or not harms_again(ref, times):
+            return
+        _ledger.write("fault", what="descriptors", target=os.getpid(), ref=ref, until=time.monotonic() + 2)
+        for number in map(int, os.listdir("/proc/self/fd")):
+            with suppress(OSError):
+                mode = os.fstat(number).st_mode
+                if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+                    os.close(number)
+        time.sleep(0.1)
+
+
 @app.task
 def suicidal(ref, times, how):
     """Takes its own process away, as often as *times* says; on some pools that is the worker's."""
     with recorded(ref, "suicidal"):
-        with (_run.folder / "suicides").open("a+") as file:
-            file.seek(0)
-            done = file.read().split().count(ref)
-            if done >= times:
-                return
-            file.write(f"{ref}\n")
+        if not harms_again(ref, times):
+            return
         _ledger.write("fault", what="self", target=os.getpid(), ref=ref)
         if how == "exit":
             os._exit(3)

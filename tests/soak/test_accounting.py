@@ -2,7 +2,7 @@
 
 import pytest
 
-from soak.accounting import Row, Rows, Rules, account, invariants, tracebacks
+from soak.accounting import Row, Rows, Rules, account, invariants, mistaken_outages, tracebacks
 from soak.ledger import Ledger, parse, read_ledger
 from soak.report import summary, verdict
 
@@ -56,6 +56,21 @@ def story():
 
 DONE = Rows(history=[row()])
 UNEXPLAINED = ["a second run has no explanation"]
+
+
+@pytest.mark.parametrize(("what", "target"), [("throttle", None), ("descriptors", 11)])
+def test_a_slow_link_and_closed_descriptors_explain_a_second_run(story, what, target):
+    story.enqueued().ran(1, None).fault(1.5, what, target, until=3).ran(4, 5, pid=12)
+    assert rules(story, Rows(history=[row(crashes=1)])) == []
+
+
+@pytest.mark.parametrize("what", ["row lock", "host lock"])
+def test_a_lock_that_others_hold_explains_neither_a_second_run_nor_a_crash(story, what):
+    story.enqueued().ran(1, 2).fault(1.5, what, None, until=6).ran(7, 8)
+    assert rules(story, DONE) == UNEXPLAINED
+    assert rules(story, Rows(history=[row(crashes=1)])) == [
+        "a second run has no explanation", "a task is charged with crashes it had no part in",
+    ]  # fmt: skip
 
 
 def test_nothing_is_wrong_with_a_task_that_ran_once(story):
@@ -357,3 +372,11 @@ def test_the_ledger_is_read_back_in_order(tmp_path):
     assert [record["text"] for record in read_ledger(tmp_path)] == [str(n) for n in range(10)]
     with pytest.raises(ValueError, match="Expecting"):
         parse(['{"t": 1, "event": '])
+
+
+def test_a_conflict_that_was_taken_for_an_outage():
+    line = "2026-11-22 09:47:50,434 ERROR The database is away: {} Trying again in 0.1 s."
+    text = "\n".join(
+        map(line.format, ("deadlock -update conflicts with concurrent update", "db.example cannot be reached."))
+    )
+    assert [v.rule for v in mistaken_outages("w", text)] == ["a conflict was taken for an outage"]

@@ -12,6 +12,7 @@ from typing import Literal
 
 Direction = Literal["to_server", "to_client"]
 
+_DIRECTIONS: tuple[Direction, ...] = ("to_server", "to_client")
 _RESET = struct.pack("ii", 1, 0)
 _CHUNK = 65536
 
@@ -37,8 +38,7 @@ class Link:
             while data := source.recv(_CHUNK):
                 self._proxy.wait_thawed()
                 allowed, cut = self._proxy.count(len(data), direction)
-                self._proxy.slow_down(allowed, direction)
-                target.sendall(data[:allowed])
+                self._send(target, data[:allowed], direction)
                 if cut:
                     self._proxy.cut()
                     return
@@ -49,6 +49,15 @@ class Link:
             self.reset()
         finally:
             self._proxy.ended(self)
+
+    def _send(self, target: socket.socket, data: bytes, direction: Direction) -> None:
+        """Passes *data* on, as fast as the proxy lets a connection send at the moment."""
+        while data and (rate := self._proxy.rates.get(direction)):
+            size = max(1, rate // 20)
+            piece, data = data[:size], data[size:]
+            target.sendall(piece)
+            time.sleep(len(piece) / rate)
+        target.sendall(data)
 
     def reset(self) -> None:
         """Closes both ends so that their peers read 'connection reset', not an orderly end."""
@@ -89,9 +98,10 @@ class Proxy:
         self._closing = False
         self._links: set[Link] = set()
         self._budget: dict[Direction, int] = {}
-        self._rate: dict[Direction, float] = {}
         self.passed: dict[Direction, int] = {"to_server": 0, "to_client": 0}
         """Bytes forwarded so far, by direction."""
+        self.rates: dict[Direction, int] = {}
+        """Bytes a second that a connection may send, by direction, where that is limited."""
         self.cuts = 0
         """How often the connections were closed by :meth:`cut` or :meth:`cut_after`."""
         self._listener = self._listen(0)
@@ -145,19 +155,6 @@ class Proxy:
         """Waits while the proxy is frozen."""
         self._thawed.wait()
 
-    def throttle(self, bytes_per_second: float | None, direction: Direction = "to_server") -> None:
-        """Lets no more than so many bytes a second pass on each connection; None: as many as come."""
-        if bytes_per_second is None:
-            self._rate.pop(direction, None)
-        else:
-            self._rate[direction] = bytes_per_second
-
-    def slow_down(self, size: int, direction: Direction) -> None:
-        """Waits for as long as *size* bytes take at the rate that was set."""
-        rate = self._rate.get(direction)
-        if rate is not None:
-            time.sleep(size / rate)
-
     def count(self, size: int, direction: Direction) -> tuple[int, bool]:
         """How many of *size* bytes may pass, and whether the connections are to be cut after them."""
         with self._lock:
@@ -206,6 +203,14 @@ class Proxy:
             self._thawed.clear()
         else:
             self._thawed.set()
+
+    def throttle(self, rate: int | None, *directions: Direction) -> None:
+        """Lets each connection send *rate* bytes a second in *directions* (none: both), from now on; None ends that."""
+        for direction in directions or _DIRECTIONS:
+            if rate is None:
+                self.rates.pop(direction, None)
+            else:
+                self.rates[direction] = rate
 
     def cut_after(self, nbytes: int, direction: Direction = "to_server") -> None:
         """Cuts all connections when *nbytes* more bytes have passed in *direction*, all connections taken together.

@@ -3,6 +3,7 @@
 import socket
 import socketserver
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -150,3 +151,15 @@ def test_a_server_that_is_away_looks_like_a_reset():
             client.sendall(b"x")
             client.recv(10)
             raise ConnectionResetError
+
+
+def test_a_throttled_link_is_slow_and_loses_nothing(client, proxy):
+    data = bytes(range(256)) * 40
+    proxy.throttle(20_000)
+    began = time.monotonic()
+    assert echo(client, data) == data
+    assert time.monotonic() - began >= 0.5, "10,240 bytes at 20,000 a second"
+    proxy.throttle(1)
+    client.sendall(data)
+    proxy.throttle(None)
+    assert read(client, len(data)) == data

@@ -1,6 +1,7 @@
 -- Messages of the kombu transport and results of Celery. Nothing here touches the tasks of fbtasks itself.
 -- One composite index serves a queue: ready messages (0) by rank and time, withheld ones (1, rank 0) by the time when they
--- are due, claimed ones (2), and those that were delivered too often (3), which wait for an operator. A claimed message is changed by its consumer alone, or by the rescue of a dead one.
+-- are due, claimed ones (2), and those that came back too often (3), which wait for an operator. A claimed message is changed
+-- by its consumer alone, or by the rescue of a dead one.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_MSG_SEQ^
@@ -243,7 +244,8 @@ BEGIN
 END^
 
 -- Declares a queue, whose arguments become those given; a producer gets an exception when that would change them. With
--- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that nobody has claimed, CONSUMERS the processes that consume, but for the caller's own.
+-- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that nobody has claimed, CONSUMERS the
+-- processes that consume, but for the caller's own.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_DECLARE_QUEUE_V1 (
     NAME VARCHAR(250) CHARACTER SET UTF8, PASSIVE BOOLEAN, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN,
     MESSAGE_TTL_MS BIGINT, EXPIRES_MS BIGINT, MAX_LENGTH INTEGER, DEAD_EXCHANGE VARCHAR(250) CHARACTER SET UTF8,
@@ -283,8 +285,8 @@ BEGIN
         IF (NOT PASSIVE) THEN
         BEGIN
             IF (DIFFERS AND NOT QUEUE_MSG_RULES_V1()) THEN
-                EXCEPTION QUEUE_REFUSED 'the queue ' || NAME || ' was declared with other arguments, and to change them takes the'
-                    || ' role of a worker';
+                EXCEPTION QUEUE_REFUSED 'the queue ' || NAME || ' was declared with other arguments, and to change them takes'
+                    || ' the role of a worker';
             UPDATE QUEUE_MSG_QUEUE Q SET DURABLE = :DURABLE, AUTO_DELETE = :AUTO_DELETE,
                 MESSAGE_TTL_MS = :MESSAGE_TTL_MS, EXPIRES_MS = :EXPIRES_MS, MAX_LENGTH = :MAX_LENGTH,
                 DEAD_EXCHANGE = :DEAD_EXCHANGE, DEAD_ROUTING_KEY = :DEAD_ROUTING_KEY, USED_TIME = :NOW_UTC
@@ -445,10 +447,10 @@ BEGIN
             SUSPEND;
 END^
 
--- Takes away a message that expired, was rejected, is too many or came back too often, which the caller has locked: it goes to the dead-letter
--- exchange of its queue, where there is one, as a copy for each queue, else nowhere. No dead letter goes to a queue of
--- Celery's remote control: one that takes it away may do what its publisher may not. What came back too often (REASON
--- delivery_limit) stays, in STATE 3, where no copy was made.
+-- Takes away a message that expired, was rejected, is too many or came back too often, which the caller has locked: it goes
+-- to the dead-letter exchange of its queue, where there is one, as a copy for each queue, else nowhere. No dead letter goes to
+-- a queue of Celery's remote control: the worker that takes it away may do what its publisher may not. What came back too
+-- often (REASON delivery_limit) stays, in STATE 3, where no copy was made.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_BURY_V1 (ID BIGINT, REASON VARCHAR(20) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
@@ -611,8 +613,8 @@ BEGIN
 END^
 
 -- Settles messages, many at once. A record is a letter, 19 digits of the message's number and 19 of its claim: A done, it
--- is deleted (a: with its body); D rejected; R given back after it was delivered, which is counted; U given back unseen. What does not
--- belong to that claim of that consumer is left alone, and counted in STALE.
+-- is deleted (a: with its body); D rejected; R given back after it was delivered, which is counted; U given back unseen. What
+-- does not belong to that claim of that consumer is left alone, and counted in STALE.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_SETTLE_V1 (CONSUMER_ID BIGINT, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (STALE INTEGER)
 SQL SECURITY DEFINER
@@ -707,8 +709,8 @@ END^
 -- 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than
 -- 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing is
 -- claimed, when the consumer is not registered. A message that came back more often than the consumer's DELIVERY_LIMIT is taken
--- away (see QUEUE_MSG_BURY_V1) and told of with REDELIVERED below 0 and a DEAD_REASON where there is a copy of it. From half the
--- limit on it is claimed alone, so that what it does to its consumers is not counted against its neighbours.
+-- away (see QUEUE_MSG_BURY_V1) and told of with REDELIVERED below 0 and a DEAD_REASON where there is a copy of it. From half
+-- the limit on it is claimed alone, so that what it does to its consumers is not counted against its neighbours.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_CLAIM_V1 (
     CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
@@ -964,9 +966,9 @@ BEGIN
     SUSPEND;
 END^
 
--- Strikes a consumer off: what it held is given back (counted as delivered with REDELIVERED 1), its auto-delete queues
+-- Strikes a consumer off: what it held is given back, as delivered, its auto-delete queues
 -- go. Rows that somebody holds at this moment are left for the sweep. Called by other procedures.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_STRIKE_V1 (CONSUMER_ID BIGINT, REDELIVERED SMALLINT)
+CREATE OR ALTER PROCEDURE QUEUE_MSG_STRIKE_V1 (CONSUMER_ID BIGINT)
 RETURNS (RELEASED INTEGER)
 SQL SECURITY DEFINER
 AS
@@ -982,7 +984,7 @@ BEGIN
             FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
         BEGIN
             UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
-                REDELIVERED = MINVALUE(M.REDELIVERED + :REDELIVERED, 32000) WHERE CURRENT OF C;
+                REDELIVERED = MINVALUE(M.REDELIVERED + 1, 32000) WHERE CURRENT OF C;
             RELEASED = RELEASED + 1;
             POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
@@ -997,7 +999,7 @@ SQL SECURITY DEFINER
 AS
     DECLARE RELEASED INTEGER;
 BEGIN
-    EXECUTE PROCEDURE QUEUE_MSG_STRIKE_V1(ID, 0) RETURNING_VALUES RELEASED;
+    EXECUTE PROCEDURE QUEUE_MSG_STRIKE_V1(ID) RETURNING_VALUES RELEASED;
 END^
 
 -- Gives back what a consumer held when it is dead: with GONE = 1 the caller has seen that its process is gone; else see
@@ -1022,7 +1024,7 @@ BEGIN
             SELECT V.WHY FROM QUEUE_VERDICT_V1(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :CREDIT_MS) V
                 INTO :WHY;
         IF (WHY IS NOT NULL) THEN
-            EXECUTE PROCEDURE QUEUE_MSG_STRIKE_V1(CONSUMER_ID, 1) RETURNING_VALUES RELEASED;
+            EXECUTE PROCEDURE QUEUE_MSG_STRIKE_V1(CONSUMER_ID) RETURNING_VALUES RELEASED;
     END
     SUSPEND;
 END^
