@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from fbtasks.store.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 HELD_MOST: Final = 5.0
 """Seconds for which a transactional task whose row another transaction holds waits before its effects are undone."""
@@ -89,6 +93,7 @@ class Runner:
     ) -> None:
         self.app = app
         self._eager = eager
+        self._pid = os.getpid()
         self._interrupts = interrupts or NoInterrupts()
         self._rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
         self._defer = defer
@@ -104,9 +109,9 @@ class Runner:
         with running(prepared.request):
             try:
                 with self._interrupts.window(claim.id):
-                    value = prepared.call()
+                    value = self._here(prepared.call)
                     if isinstance(value, Coroutine):  # for asyncio a generator is one too, before Python 3.12
-                        value = _run(self._interrupts.watched(claim.id, value))
+                        value = _run(self._interrupts.watched(claim.id, self._awaited(value)))
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 if raised is not None:
                     raised.append(error)
@@ -126,7 +131,7 @@ class Runner:
         with running(prepared.request):
             try:
                 if prepared.task.is_async:
-                    value = await self._interrupts.watched(claim.id, prepared.call())
+                    value = await self._interrupts.watched(claim.id, self._awaited(prepared.call()))
                 else:
                     value = await to_thread(self._call_in_thread, prepared)
             except BaseException as error:  # noqa: BLE001
@@ -146,11 +151,40 @@ class Runner:
             )
         except FBTasksError as error:
             return _without_traceback(self._fail(claim, self._request(claim, task), error))
+        except MemoryError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
+            return self._fail(claim, self._request(claim, task), error)
         return Prepared(claim, task, self._request(claim, task, args, kwargs, connection))
 
     def _call_in_thread(self, prepared: Prepared) -> Any:
         with self._interrupts.window(prepared.claim.id):
-            return prepared.call()
+            return self._here(prepared.call)
+
+    def _here(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls *function* of the application. A process that it forked and that comes back as well ends here."""
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if os.getpid() != self._pid:
+                self._leave_fork()
+
+    async def _awaited(self, coroutine: Awaitable[T]) -> T:
+        """The same for a coroutine."""
+        try:
+            return await coroutine
+        finally:
+            if os.getpid() != self._pid:
+                self._leave_fork()
+
+    def _leave_fork(self) -> None:
+        """Ends this process, a copy of the one that serves: it is to touch none of the connections that it shares."""
+        if self._eager:
+            return
+        error = sys.exc_info()[1]
+        if not isinstance(error, SystemExit):
+            os._exit(0 if error is None else 1)
+        os._exit(error.code & 255 if isinstance(error.code, int) else bool(error.code))
 
     def returned(self, prepared: Prepared, value: Any) -> Outcome:
         """The outcome of a task that returned *value*."""
@@ -164,12 +198,16 @@ class Runner:
                 )
             except FBTasksError as error:
                 return _without_traceback(self._give_up(prepared, error))
+            except MemoryError:
+                raise
+            except BaseException as error:  # noqa: BLE001  # the result's own code, which may exit
+                return self._give_up(prepared, error)
             outcome = Succeeded(payload.content_type, payload.data)
         for hook in (task.options.on_success, self.app.on_success):
             if hook is not None:
                 try:
-                    hook(prepared.request, value)
-                except Exception:
+                    self._here(hook, prepared.request, value)
+                except BaseException:  # SystemExit is no reason to run the task again
                     logger.exception("The on_success hook of %s raised; the outcome stands.", task.name)
         return outcome
 
@@ -280,8 +318,10 @@ class Runner:
             for hook in failure_hooks(self.app, failure.request.task):
                 try:
                     with self._interrupts.window(number):
-                        hook(failure.request, failure.error)
-                except (Exception, SystemExit):
+                        self._here(hook, failure.request, failure.error)
+                except TaskStopped:
+                    raise
+                except BaseException:
                     logger.exception("The on_failure hook of %s raised; the outcome stands.", failure.request.task)
 
 

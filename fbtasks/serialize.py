@@ -392,7 +392,7 @@ def describe_exception(error: BaseException, *, limit: int = 30_000) -> RemoteEr
     try:
         lines = traceback.format_exception(type(error), error, _from_the_task(error))
         trace = _sendable("".join(lines))
-    except Exception:  # noqa: BLE001  # somebody's exception, or what is chained to it, cannot be shown
+    except BaseException:  # noqa: BLE001  # somebody's exception, or what is chained to it, cannot be shown
         trace = f"{_name_of(type(error))}: {message}\n(its traceback cannot be shown)\n"
     args = _args_payload(error)
     return RemoteError(
@@ -423,7 +423,7 @@ def show(error: BaseException) -> str:
     """The message of *error*, whatever its class does when asked for it."""
     try:
         return _sendable(str(error))
-    except Exception:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001  # it may raise SystemExit
         return "(its message cannot be shown)"
 
 
@@ -483,7 +483,7 @@ def _args_payload(error: BaseException) -> bytes | None:
         args = list(reduced[1] if reduced[0] is type(error) and isinstance(reduced[1], tuple) else error.args)
         check_json(args, "the exception")
         return formats.dump_json(args)
-    except Exception:  # noqa: BLE001  # then it travels without
+    except BaseException:  # noqa: BLE001  # then it travels without
         return None
 
 
@@ -499,7 +499,7 @@ def _construct(remote: RemoteError) -> Exception | None:
         if not isinstance(args, list):
             return None
         made = kind(*args)
-    except Exception:  # noqa: BLE001  # a constructor that wants other arguments
+    except BaseException:  # noqa: BLE001  # a constructor that wants other arguments, or exits
         return None
     # Both sides as JSON: what went through it once, such as a tuple, is equal only after that.
     wanted = _args_payload(Exception(*args))

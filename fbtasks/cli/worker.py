@@ -87,7 +87,7 @@ def worker(
             f"more than {MOST_QUEUES} characters. Share them between several workers with -Q."
         )
     log = LogOptions(loglevel.upper(), log_format, logfile and os.path.abspath(logfile), options.name)
-    set_up(log)
+    set_up(log, waits=False)
     if log.asked:
         _introduce(app, options)
     if logfile or log_format == "text":

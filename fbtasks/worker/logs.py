@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import sys
 import unicodedata
 from contextlib import suppress
@@ -21,6 +22,7 @@ from fbtasks import clock
 from fbtasks.definition import current_request
 from fbtasks.errors import ConfigurationError
 from fbtasks.interrupts import TaskStopped
+from fbtasks.worker.outlet import Outlet, Stream
 
 FORMATS: Final = ("text", "json")
 _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
@@ -56,25 +58,45 @@ class LogOptions:
         return cls(*json.loads(argument)) if argument.startswith("[") else cls(argument)
 
 
-def set_up(options: LogOptions) -> None:
+def set_up(options: LogOptions, *, waits: bool = True) -> None:
     """Has this process log as *options* say; called once, when the application has been imported.
 
+    Without *waits* a pipe or a terminal that nothing reads does not hold up the process, which loses lines instead.
     Raises :class:`ConfigurationError` when the file cannot be opened.
     """
     root = logging.getLogger()
-    ours = Lines(options) if options.asked or all(map(_is_default, root.handlers)) else None
+    ours = Lines(options, waits=waits) if options.asked or all(map(_is_default, root.handlers)) else None
     for handler in root.handlers[:]:
         if _is_default(handler) or (options.asked and options.file is None and _is_console(handler)):
             root.removeHandler(handler)
     if ours is not None:
         root.setLevel(min(root.level, ours.level) if root.handlers else ours.level)
         root.addHandler(ours)
+    if not waits:
+        for handler in root.handlers:
+            _hurry(handler)
     package = logging.getLogger("fbtasks")
     if package.level == logging.NOTSET:
         package.setLevel(options.level)
     for logger in (package, *_descendants(package)):
         logger.disabled = False  # as dictConfig leaves all that it does not name
         _shield(logger)
+
+
+def finish() -> None:
+    """Waits a moment for lines that have not been written: the process is about to become another one, or to end."""
+    for handler in logging.getLogger().handlers:
+        with suppress(Exception):
+            handler.flush()
+            if isinstance(handler, logging.StreamHandler) and isinstance(handler.stream, Stream):
+                handler.stream.finish()
+
+
+def _hurry(handler: logging.Handler) -> None:
+    """Keeps a handler of the application from waiting for who reads the console."""
+    if _is_console(handler) and isinstance(handler, logging.StreamHandler):
+        with suppress(OSError, ValueError):  # it has no descriptor, and so nothing to wait for
+            handler.setStream(Stream(handler.stream))
 
 
 def _is_console(handler: logging.Handler) -> bool:
@@ -119,11 +141,14 @@ class Lines(logging.Handler):
     A file is opened anew when it has been moved away or deleted, as logrotate does.
     """
 
-    def __init__(self, options: LogOptions) -> None:
+    def __init__(self, options: LogOptions, *, waits: bool = True) -> None:
         super().__init__(options.level)
         self._path = options.file
+        self._waits = waits
+        self._outlet: tuple[int, Outlet] | None = None
         self._opened: tuple[int, tuple[int, int]] | None = None
         self._console = _console()
+        self._console_identity = _identity(os.fstat(self._console)) if self._console >= 0 else None
         if self._path is not None:
             try:
                 self._descriptor()
@@ -147,14 +172,30 @@ class Lines(logging.Handler):
         try:
             left = line.encode("utf-8", "backslashreplace")
             descriptor = self._descriptor()
+            if descriptor >= 0 and not self._waits:
+                self._outlet_of(descriptor).write(left)
+                return
             while left and descriptor >= 0:
                 left = left[os.write(descriptor, left) :]
         except OSError as error:
             if self._path is not None:
                 _complain(f"the log file {self._path} cannot be written: {error.strerror}")
 
+    def flush(self) -> None:
+        """Waits a moment for what has not been written."""
+        if self._outlet is not None:
+            self._outlet[1].flush()
+
+    def _outlet_of(self, descriptor: int) -> Outlet:
+        if self._outlet is None or self._outlet[0] != descriptor:
+            self._outlet = descriptor, Outlet(descriptor)
+        return self._outlet[1]
+
     def _descriptor(self) -> int:
         if self._path is None:
+            # A task may have closed it, and its number may be that of the database's file by now.
+            if self._console >= 0 and _identity(os.fstat(self._console)) != self._console_identity:
+                self._console = -1
             return self._console
         if self._opened is not None:
             descriptor, identity = self._opened
@@ -291,4 +332,9 @@ def _complain(text: str) -> None:
         return
     _next_complaint = now + _QUIET
     with suppress(Exception):  # there may be no standard error either
+        if (descriptor := _console()) >= 0:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            if not poll.poll(0):
+                return
         sys.stderr.write(f"fbtasks: {visible(text, ' ')}; lines of the log are lost.\n")

@@ -14,6 +14,7 @@ from fbtasks.store.migrate import check_identity
 from fbtasks.worker.consumer import Consumer, WorkerOptions
 from fbtasks.worker.executors import ChildOptions, make_executor
 from fbtasks.worker.executors.solo import SoloExecutor
+from fbtasks.worker.logs import finish
 from fbtasks.worker.pulse import Pulse
 from fbtasks.worker.signals import Signals
 
@@ -58,10 +59,12 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
             span = _span(clock.monotonic() - began)
             logger.info("Worker %s has ended after %s. Tasks: %s.", options.name, span, consumer.tally)
         signals.leave()
+        finish()
     if consumer.replaced is not None:
         raise consumer.replaced
     if consumer.outdated:
         logger.info("Starting afresh.")
+        finish()
         os.execv(sys.executable, [sys.executable, "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line
 
 

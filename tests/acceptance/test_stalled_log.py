@@ -1,0 +1,85 @@
+"""A standard error that nothing reads any more: the worker goes on, and loses lines at most, which it counts."""
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from fbtasks import FBTasks
+from fbtasks.worker.outlet import Outlet
+
+pytestmark = pytest.mark.acceptance
+
+PLAIN = """
+    @app.task
+    def add(a, b): return a + b
+"""
+OWN_HANDLER = """
+    import logging
+
+    logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
+"""
+
+
+@pytest.fixture
+def pipe():
+    """The smallest there is."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+def read_until(read, wanted):
+    text = b""
+    while wanted not in text:
+        text += os.read(read, 65536)
+    return text
+
+
+@pytest.mark.parametrize("source", [PLAIN, OWN_HANDLER + PLAIN], ids=["plain", "own handler"])
+def test_a_worker_whose_log_nothing_reads_works_and_stops(project, pipe, wait_for, source):
+    read, write = pipe
+    project.write(source)
+    producer = FBTasks("producer", project.url)
+    command = [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", "-c", "1"]
+    worker = subprocess.Popen(command, cwd=project.folder, env=project.env, stderr=write)
+    try:
+        results = [producer.send_task("proj.add", (number, 1)) for number in range(300)]
+        assert [result.get(timeout=30) for result in results] == [number + 1 for number in range(300)]
+        text = read_until(read, b"Task 300 ")  # nothing is lost
+        told = [int(number) for number in re.findall(rb"INFO Task (\d+) .*succeeded", text)]
+        assert told == sorted(told)
+        assert len(told) >= 299
+        more = [producer.send_task("proj.add", (number, 1)) for number in range(100)]
+        assert more[-1].get(timeout=30) == 100
+        worker.terminate()
+        assert worker.wait(20) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+        producer.close()
+
+
+def test_what_waits_is_written_in_order_and_what_is_lost_is_counted(pipe):
+    read, write = pipe
+    outlet = Outlet(write, most=10_000)
+    for number in range(3000):
+        outlet.write(b"line %04d\n" % number)
+    text = []
+    reader = threading.Thread(target=lambda: text.append(read_until(read, b"last\n")))
+    reader.start()
+    outlet.flush()
+    outlet.write(b"last\n")
+    reader.join(20)
+    lines = text[0].decode().splitlines()
+    told = [line for line in lines if line.startswith("line")]
+    assert told == [f"line {number:04}" for number in range(len(told))]
+    lost = 3000 - len(told)
+    assert lost > 0
+    assert lines[len(told) :] == [f"fbtasks: {lost} lines of the log are lost: nothing took them.", "last"]

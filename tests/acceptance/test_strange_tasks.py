@@ -1,0 +1,136 @@
+"""Tasks, hooks, values and exceptions that exit, interrupt or fork: a run has one outcome, a place one server."""
+
+from pathlib import Path
+
+import pytest
+
+from fbtasks import FBTasks
+
+pytestmark = pytest.mark.acceptance
+
+SOURCE = """
+    import os, time
+
+    def ran(name):
+        with open("ledger", "a") as file:
+            file.write(name + "\\n")
+
+    def exits(*_):
+        raise SystemExit("out of it")
+
+    def interrupts(*_):
+        raise KeyboardInterrupt
+
+    class Unshowable(Exception):
+        __str__ = __repr__ = __reduce__ = exits
+
+    class Unsendable:
+        __json__ = exits
+
+    @app.task(max_retries=0)
+    def raises_unshowable():
+        ran("raises_unshowable")
+        raise Unshowable("a", "b")
+
+    @app.task(max_retries=0)
+    def chains_unshowable():
+        ran("chains_unshowable")
+        raise ValueError("plain") from Unshowable("a", "b")
+
+    @app.task
+    def returns_unsendable():
+        ran("returns_unsendable")
+        return Unsendable()
+
+    @app.task(on_success=exits)
+    def succeeds_and_exits():
+        ran("succeeds_and_exits")
+        return "done"
+
+    @app.task(on_success=interrupts)
+    async def succeeds_and_interrupts():
+        ran("succeeds_and_interrupts")
+        return "done"
+
+    @app.task(on_failure=interrupts)
+    def fails_and_interrupts():
+        ran("fails_and_interrupts")
+        raise ValueError("no")
+
+    @app.task
+    def forks():
+        forked = os.fork()
+        ran(f"forks {os.getpid()}" if forked else f"forked {os.getpid()}")
+        return os.getpid()
+
+    @app.task
+    async def forks_in_a_coroutine():
+        return forks()
+
+    @app.task
+    def forks_and_exits():
+        forked = os.fork()
+        if not forked:
+            raise SystemExit(7)
+        return os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
+
+    @app.task
+    def pid():
+        time.sleep(0.02)
+        return os.getpid()
+"""
+
+
+@pytest.fixture
+def producer(project):
+    project.write(SOURCE)
+    app = FBTasks("producer", project.url)
+    yield app
+    app.close()
+
+
+def ended(pid):
+    """Whether it is gone, or waits to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("pool", ["processes", "asyncio", "solo"])
+def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer, wait_for, pool):
+    outcomes = {
+        "raises_unshowable": "FAILURE",
+        "chains_unshowable": "FAILURE",
+        "returns_unsendable": "FAILURE",
+        "succeeds_and_exits": "SUCCESS",
+        "succeeds_and_interrupts": "SUCCESS",
+        "fails_and_interrupts": "FAILURE",
+    }
+    worker = project.worker("-c", "1", "-P", pool)
+    results = {name: producer.send_task(f"proj.{name}") for name in outcomes}
+    for result in results.values():
+        wait_for(result.ready)
+    assert {name: result.status for name, result in results.items()} == outcomes
+    assert sorted((project.folder / "ledger").read_text().split()) == sorted(outcomes)
+    worker.terminate()
+    assert worker.wait(20) == 0
+    log = project.logs()
+    assert "The on_success hook of proj.succeeds_and_exits raised; the outcome stands." in log
+    assert "The on_failure hook of proj.fails_and_interrupts raised; the outcome stands." in log
+    assert "crash" not in log
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+@pytest.mark.parametrize("name", ["forks", "forks_in_a_coroutine"])
+def test_a_process_that_a_task_forks_does_not_serve_beside_it(project, producer, wait_for, pool, name):
+    worker = project.worker("-c", "1", "-P", pool)
+    server = producer.send_task(f"proj.{name}").get(timeout=30)
+    lines = wait_for(lambda: len(found := (project.folder / "ledger").read_text().splitlines()) == 2 and found)
+    assert f"forks {server}" in lines
+    (stray,) = [int(line.split()[1]) for line in lines if line.startswith("forked ")]
+    wait_for(lambda: ended(stray), 5)
+    assert {producer.send_task("proj.pid").get(timeout=30) for _ in range(5)} == {server}
+    assert producer.send_task("proj.forks_and_exits").get(timeout=30) == 7
+    worker.terminate()
+    assert worker.wait(20) == 0
