@@ -16,6 +16,7 @@ from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError, Soft
 from fbtasks.config import DatabaseURL
 from fbtasks.store import engine, migrate
 from fbtasks.store.events import Events
+from fbtasks.store.facts import ask
 from fbtasks.store.lockdir import exclusive, folder_of
 from fbtasks.store.pool import Pool
 
@@ -42,14 +43,23 @@ def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
         assert cursor.execute(sql).fetchone()[0] == 0
 
 
-@pytest.mark.parametrize(("version", "ok"), [("3.0", False), (4.0, False), (5.0, True), (6.0, True)])
+@pytest.mark.parametrize(("version", "ok"), [("3.0", False), ("4.0", False), ("5.0", True), ("6.0", True)])
 def test_a_database_older_than_firebird_5_is_refused(monkeypatch, version, ok):
     """Seen with a server of version 3.0.11 as well; here the connection stands in for it."""
     closed = []
-    old = SimpleNamespace(info=SimpleNamespace(engine_version=version), close=lambda: closed.append(1))
+    text = f"LI-V{version}.11.33703 Firebird {version}".encode()
+    unknown = b"\x03\x05\x00\x90\x12\x00\x00\x14"  # what an old one answers to a question that it does not know
+    answer = (
+        b"\x67" + (len(text) + 2).to_bytes(2, "little") + b"\x01" + bytes([len(text)]) + text + 3 * unknown + b"\x01"
+    )
+
+    def get_info(wanted, buffer):
+        buffer[: len(answer)] = answer
+
+    old = SimpleNamespace(_att=SimpleNamespace(get_info=get_info), close=lambda: closed.append(1))
     url = DatabaseURL.parse("firebird://ann:secret@db.example//srv/x.fdb")
     if ok:
-        engine._check_version(old, url)
+        engine._check_version(ask(old), url)
         assert closed == []
         return
     monkeypatch.setattr(engine, "_probe", lambda *_: None)

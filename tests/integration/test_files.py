@@ -132,12 +132,16 @@ def test_what_cannot_be_told_is_no_change(tmp_path):
 
 
 def restore(path):
-    """Puts a backup of the database in its place, as ``gbak -c -rep`` does."""
+    """Puts a restored backup in the place of the database, in a file with the same number.
+
+    ``gbak -c -rep`` deletes the file and makes another one, which often gets its number.
+    """
     with connect_server("") as server:
         server.database.backup(database=path, backup=f"{path}.fbk")
         server.wait()
-        server.database.restore(backup=f"{path}.fbk", database=path, flags=SrvRestoreFlag.REPLACE)
+        server.database.restore(backup=f"{path}.fbk", database=f"{path}.new", flags=SrvRestoreFlag.CREATE)
         server.wait()
+    shutil.copyfile(f"{path}.new", path)
 
 
 def put_back(path):
