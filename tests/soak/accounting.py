@@ -32,6 +32,9 @@ WINDOW = 2.0
 
 _FAILED = re.compile(r" ERROR Task \d+ \(.*\) failed in ")
 """The line of a worker's log that a task's own traceback follows."""
+_BROKEN = re.compile(r"^fbtasks: child process \d+ can run no more tasks and ends: ")
+"""What a child says, with a traceback, that finds its descriptors closed: some tasks close them."""
+_CLOSED = "[Errno 9] Bad file descriptor"
 _MISTAKEN = re.compile(r" ERROR The database is away: (deadlock|lock conflict|update conflict)")
 
 
@@ -502,14 +505,18 @@ def cancelled_runs(books: Ledgers, rows: Rows) -> Iterator[Violation]:
                     yield Violation("a task ran after it had been cancelled", ref, story(books, ref))
 
 
-def invariants(rows: Rows, *, at_rest: bool = True) -> list[Violation]:
-    """What holds in every snapshot of the database."""
+def invariants(rows: Rows, *, at_rest: bool = True, locks: bool = False) -> list[Violation]:
+    """What holds in every snapshot of the database.
+
+    With *locks*, others lock rows meanwhile: a worker that leaves then cannot give a locked task back, and the next
+    maintenance of another one does.
+    """
     live, history = {row.id for row in rows.live}, {row.id for row in rows.history}
     known = live | history
     found = [
         Violation("a running task's worker is not registered", f"{row.ref}, id {row.key}", (row,))
         for row in rows.live
-        if row.state == RUNNING and row.worker_id not in rows.workers
+        if row.state == RUNNING and row.worker_id not in rows.workers and (at_rest or not locks)
     ]
     for what, strays in (
         ("an id is both in QUEUE_TASK and in QUEUE_HISTORY", live & history),
@@ -549,12 +556,17 @@ def mistaken_outages(name: str, text: str) -> Iterator[Violation]:
 
 
 def tracebacks(name: str, log: str) -> list[Violation]:
-    """Each traceback in a log, with the lines around it; without those of tasks that failed, as some are meant to."""
+    """Each traceback in a log, with the lines around it; without those of tasks and children that fail on purpose."""
     lines = log.splitlines()
+
+    def meant(number: int) -> bool:
+        before, after = lines[number - 1] if number else "", lines[number : number + 25]
+        return bool(_FAILED.search(before)) or (bool(_BROKEN.search(before)) and any(_CLOSED in line for line in after))
+
     return [
         Violation(
             "a log holds a traceback", f"{name}, line {number + 1}", tuple(lines[max(0, number - 2) : number + 25])
         )
         for number, line in enumerate(lines)
-        if "Traceback (most recent call last)" in line and not _FAILED.search(lines[number - 1])
+        if "Traceback (most recent call last)" in line and not meant(number)
     ]

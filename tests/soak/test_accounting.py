@@ -322,6 +322,12 @@ def test_invariants(rows, rule):
     assert [v.rule for v in invariants(rows)] == [rule]
 
 
+def test_a_worker_that_leaves_may_leave_a_locked_row_for_a_while():
+    rows = Rows(live=[row(state=2, worker_id=7)])
+    assert invariants(rows, at_rest=False, locks=True) == []
+    assert len(invariants(rows, at_rest=False)) == len(invariants(rows, locks=True)) == 1
+
+
 def test_a_running_task_of_a_registered_worker_is_right():
     assert invariants(Rows(live=[row(state=2, worker_id=7)], workers=frozenset({7})), at_rest=False) == []
 
@@ -351,6 +357,10 @@ def test_tracebacks_are_found_with_what_follows():
     assert tracebacks("w", own + "  Traceback (most recent call last):\n    File ...\n") == []
     ended = "2027-01-01 00:00:00,000 ERROR This process can run no more tasks and ends.\n"
     assert len(tracebacks("w", ended + "  Traceback (most recent call last):\n    File ...\n")) == 1
+    child = "fbtasks: child process 7 can run no more tasks and ends: an error outside of the tasks.\n"
+    trace = "Traceback (most recent call last):\n  File ...\n"
+    assert tracebacks("w", child + trace + "OSError: [Errno 9] Bad file descriptor\n") == []
+    assert len(tracebacks("w", child + trace + "RuntimeError: x\n")) == 1
 
 
 def test_a_violation_is_shown_with_the_ledgers_lines(story):
