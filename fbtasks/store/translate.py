@@ -34,6 +34,8 @@ _REFUSED: Final = re.compile(r"\bQUEUE_REFUSED (.*?)(?: At procedure\b| At funct
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
 # A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
 _LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}
+# Reading from or writing to the connection failed.
+_CUT: Final = {335544726, 335544727}
 # Handles that the library no longer knows: what they stood for went with the connection.
 _HANDLE: Final = {335544324, 335544332, 335544485}
 # A connection that was killed by name, or had been idle for too long.
@@ -129,9 +131,18 @@ def was_cancelled(error: BaseException) -> bool:
 
 def was_ended(error: BaseException | None) -> bool:
     """Whether *error*, or what led to it, says that the database ended this one connection on purpose."""
+    return _has(error, _ENDED)
+
+
+def was_cut(error: BaseException | None) -> bool:
+    """Whether *error*, or what led to it, says that the connection to a server was lost: no disk is full, for one."""
+    return _has(error, _CUT)
+
+
+def _has(error: BaseException | None, codes: set[int]) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if _ENDED.intersection(getattr(error, "gds_codes", None) or ()):
+        if codes.intersection(getattr(error, "gds_codes", None) or ()):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__

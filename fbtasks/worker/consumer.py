@@ -352,7 +352,7 @@ class Consumer:
                 else:
                     stale, taken = db.run(work, point="claim")
         except BaseException as error:
-            self._outcomes.failed(cut=isinstance(error, DatabaseUnavailable))
+            self._outcomes.failed(error)
             self._hungry = True
             if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
                 raise

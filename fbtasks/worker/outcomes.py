@@ -15,6 +15,7 @@ from fbtasks.serialize import shorten
 from fbtasks.store import tasks
 from fbtasks.store.hostlock import HostLock
 from fbtasks.store.session import Session
+from fbtasks.store.translate import was_cut
 from fbtasks.worker.logs import visible
 
 logger = logging.getLogger("fbtasks.worker")
@@ -154,9 +155,9 @@ class Outcomes:
         self._waiting = []
         return self._writing
 
-    def failed(self, *, cut: bool = False) -> None:
-        """What was to be written has to be written again; by itself, if the connection was *cut* again and again."""
-        if cut:
+    def failed(self, error: BaseException | None = None) -> None:
+        """What was to be written has to be written again; by itself, if by *error* the connection was cut once more."""
+        if was_cut(error):
             self._note_cut()
         self._waiting = self._writing + self._waiting
         self._writing = []
@@ -202,8 +203,8 @@ class Outcomes:
         if self._waiting:
             try:
                 self._record(session, worker_id, list(self.begin()))
-            except DatabaseUnavailable:
-                self.failed(cut=True)
+            except DatabaseUnavailable as error:
+                self.failed(error)
                 raise
             finally:
                 self.failed()
@@ -241,7 +242,7 @@ class Outcomes:
         """Keeps apart what the connection was lost with again; a long result is given up at last."""
         self._writing = []
         self._blocked.append(each)
-        each.cuts += 1
+        each.cuts += was_cut(error)
         each.wait()
         outcome = each.finished.outcome
         if isinstance(outcome, Succeeded) and outcome.keep and len(outcome.result) > LONG and each.cuts >= MOST_CUTS:

@@ -9,7 +9,7 @@ from firebird.driver import DatabaseError as DriverError
 
 from fbtasks.config import DatabaseURL
 from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseUnavailable
-from fbtasks.store.translate import translate
+from fbtasks.store.translate import translate, was_cut
 
 
 def refusal(text: str, *codes: int) -> DriverError:
@@ -68,3 +68,14 @@ def test_a_character_set_that_does_not_exist_is_a_wrong_setting() -> None:
     url = DatabaseURL.parse("firebird://h/shop?charset=X")
     assert isinstance(translate(answer, url, connecting=True), ConfigurationError)
     assert not isinstance(translate(answer, url), ConfigurationError)  # of a statement of the application's own
+
+
+def test_a_full_disk_is_no_lost_connection() -> None:
+    url = DatabaseURL.parse("firebird://ann:secret@h:3050//tmp/x.fdb")
+    full = refusal('I/O error during "write" operation -No space left on device', 335544344, 335544737)
+    lost = refusal("Error reading data from the connection.", 335544726)
+    for answer, expected in ((full, False), (lost, True)):
+        error = translate(answer, url)
+        error.__cause__ = answer
+        assert isinstance(error, DatabaseUnavailable)
+        assert was_cut(error) is expected
