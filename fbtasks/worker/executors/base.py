@@ -79,7 +79,7 @@ class Executor(Protocol):
         """What has ended since the last call; the flag tells whether it is recorded already."""
 
     def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:
-        """Ends the executor; whatever runs is stopped at once. What is idle may take a while, until *hurry*.
+        """Ends the executor; whatever runs is stopped at once. Idle processes have a while, unless *hurry* is true.
 
         Gives the end of all that was not collected, as ``collect``; of what was stopped by this, that it is given back.
         """
