@@ -32,9 +32,9 @@ WINDOW = 2.0
 
 _FAILED = re.compile(r" ERROR Task \d+ \(.*\) failed in ")
 """The line of a worker's log that a task's own traceback follows."""
-_BROKEN = re.compile(r"^fbtasks: child process \d+ can run no more tasks and ends: ")
-"""What a child says, with a traceback, that finds its descriptors closed: some tasks close them."""
-_CLOSED = "[Errno 9] Bad file descriptor"
+_BROKEN = re.compile(r"^fbtasks: child process \d+ can run no more tasks and ends: |^Exception ignored in: ")
+_CLOSED = re.compile(r"^OSError: \[Errno (9|88)\]|^ValueError: Invalid file descriptor")
+"""What a child says, with a traceback between, that finds its descriptors closed or reused: some tasks close them."""
 _MISTAKEN = re.compile(r" ERROR The database is away: (deadlock|lock conflict|update conflict)")
 
 
@@ -561,7 +561,7 @@ def tracebacks(name: str, log: str) -> list[Violation]:
 
     def meant(number: int) -> bool:
         before, after = lines[number - 1] if number else "", lines[number : number + 25]
-        return bool(_FAILED.search(before)) or (bool(_BROKEN.search(before)) and any(_CLOSED in line for line in after))
+        return bool(_FAILED.search(before)) or (bool(_BROKEN.search(before)) and any(map(_CLOSED.search, after)))
 
     return [
         Violation(
