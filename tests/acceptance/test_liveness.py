@@ -128,13 +128,6 @@ SOURCE = """
     def cut_off_twice(self, caught):
         cut_off(self, caught)
 
-    def leave(request, value):
-        sys.exit("from a hook")
-
-    @app.task(on_success=leave)
-    def leaves():
-        note("leaves")
-
     @app.task
     def memory():
         global hog
@@ -574,13 +567,3 @@ def test_a_transactional_task_whose_connection_is_killed_each_time_fails(project
     producer.send_task("proj.effect", (2,)).get(timeout=20)
     assert rows(producer, "SELECT N FROM NOTE") == [(2,)]
     assert rows(producer, "SELECT TRY_COUNT, CRASH_COUNT FROM QUEUE_HISTORY ORDER BY ID") == [(1, 0), (2, 0), (1, 0)]
-
-
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
-def test_what_escapes_from_a_place_ends_its_process_and_not_the_place(project, producer, ledger, pool):
-    project.worker("-c", "1", "--pool", pool)
-    leaves = producer.send_task("proj.leaves")
-    with pytest.raises(WorkerLost):
-        leaves.get(timeout=30)
-    assert producer.send_task("proj.add", (1, 2)).get(timeout=20) == 3
-    assert ledger() == ["leaves"] * 3
