@@ -121,19 +121,14 @@ class Runner:
         return Finished(claim, outcome, clock.monotonic() - started)
 
     async def run_async(self, claim: Claim) -> Finished:
-        """The same inside a running event loop; a plain function goes to a thread."""
-        from asyncio import to_thread
-
+        """The same for a coroutine function, inside a running event loop."""
         started = clock.monotonic()
         prepared = self.prepare(claim, None)
         if not isinstance(prepared, Prepared):
             return Finished(claim, prepared, clock.monotonic() - started)
         with running(prepared.request):
             try:
-                if prepared.task.is_async:
-                    value = await self._interrupts.watched(claim.id, self._awaited(prepared.call()))
-                else:
-                    value = await to_thread(self._call_in_thread, prepared)
+                value = await self._interrupts.watched(claim.id, self._awaited(prepared.call()))
             except BaseException as error:  # noqa: BLE001
                 outcome = self.raised(prepared, error)
             else:
@@ -156,10 +151,6 @@ class Runner:
         except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
             return self._fail(claim, self._request(claim, task), error)
         return Prepared(claim, task, self._request(claim, task, args, kwargs, connection))
-
-    def _call_in_thread(self, prepared: Prepared) -> Any:
-        with self._interrupts.window(prepared.claim.id):
-            return self._here(prepared.call)
 
     def _here(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls *function* of the application. A process that it forked and that comes back as well ends here."""

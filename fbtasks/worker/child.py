@@ -16,9 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from functools import partial
 from importlib import import_module
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
@@ -36,6 +38,7 @@ from fbtasks.worker.logs import LogOptions, set_up
 from fbtasks.worker.processes import SCARCE
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 _LOOK: Final = 1.0
 """Seconds between looks whether the way to the worker is still there."""
 _FULL: Final = 3
@@ -296,7 +299,7 @@ class LoopServer(ThreadServer):
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(self._link.places))
+        self._threads = ThreadPoolExecutor(self._link.places, thread_name_prefix="task")
         self._free = list(range(self._link.places))
         self._running: set[asyncio.Task[None]] = set()
         self._over = loop.create_future()
@@ -305,6 +308,7 @@ class LoopServer(ThreadServer):
         await self._over
         while self._running:
             await asyncio.wait(self._running)
+        self._threads.shutdown()
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins tasks as long as there are free places, and has itself called when there is more."""
@@ -339,7 +343,7 @@ class LoopServer(ThreadServer):
     async def _run(self, place: int, assignment: Assignment) -> None:
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
             if assignment.hooks is not None:
-                await asyncio.to_thread(self.call_hooks, place, assignment)
+                await self._in_thread(partial(self.call_hooks, place, assignment))
             else:
                 await self._run_task(place, assignment.claim)
         self._free.append(place)
@@ -347,14 +351,33 @@ class LoopServer(ThreadServer):
             self._take(asyncio.get_running_loop())
 
     async def _run_task(self, place: int, claim: Claim) -> None:
-        if self._is_transactional(claim):
-            done, recorded = await asyncio.to_thread(self.run, claim)
-        else:
+        if self._is_coroutine(claim):
             done, recorded = await self._runner.run_async(claim), False
+        else:
+            done, recorded = await self._in_thread(partial(self.run, claim))
         failure = self._runner.take_failure(done)
         self._link.end(place, done, recorded, waits=failure is not None)
         if failure is not None:
-            await asyncio.to_thread(self.follow, place, failure)
+            await self._in_thread(partial(self.follow, place, failure))
+
+    def _is_coroutine(self, claim: Claim) -> bool:
+        task = self._runner.app.tasks.get(claim.name)
+        return task is not None and task.is_async and not task.options.transactional
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Gives what *work* returns, which raises nothing, in a thread.
+
+        In the place of ``asyncio.to_thread``: where memory is used up, that loses what is returned, and says nothing.
+        """
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            with ending():
+                loop.call_soon_threadsafe(done.set_result, context.run(work))
+
+        self._threads.submit(run)
+        return await done
 
 
 SERVERS: dict[str, Callable[[FBTasks, Link, int], Server]] = {
