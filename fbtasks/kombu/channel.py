@@ -231,7 +231,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         source.subscriptions.append(Subscription(tag, queue, no_ack, callback))
         self._queue_of[tag] = queue
         self._consumers.add(tag)
-        self._transport.consumes()
+        self._transport.look_soon()
         return tag
 
     def basic_cancel(self, consumer_tag: str) -> None:

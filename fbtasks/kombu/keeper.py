@@ -162,4 +162,4 @@ class Keeper:
         self._flush_at = now
         self._listener.pause()
         for transport in self._broker.attached():
-            transport.wake(set())
+            transport.look_soon()  # which finds out what keeps the database from answering

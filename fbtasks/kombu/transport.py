@@ -206,8 +206,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     # Receiving.
 
-    def consumes(self) -> None:
-        """A channel consumes: the database is looked at as soon as may be."""
+    def look_soon(self) -> None:
+        """Has whoever waits look at the database now: a channel consumes, or the connection was lost."""
         self.poll_at = 0.0
         self._waker.wake()
 

@@ -203,3 +203,18 @@ def test_celery_reports_a_replaced_file_and_goes_on_with_the_new_one(url, tmp_pa
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_a_consumer_that_waits_for_an_event_hears_of_a_replaced_file(url, tmp_path):
+    """Also when its next look at the database is far away: the thread that would wake it then has ended."""
+    path = f"{tmp_path}/queue.fdb"
+    with opened(url) as app:
+        app.migrate()
+    shutil.copy(path, f"{path}.copy")
+    with kombu.Connection(url, transport_options={"polling_interval": 300}) as connection:
+        with connection.Consumer(kombu.Queue("waits"), callbacks=[print]):
+            with pytest.raises(TimeoutError):
+                connection.drain_events(timeout=1)
+            os.replace(f"{path}.copy", path)
+            with pytest.raises(DatabaseReplaced):
+                connection.drain_events(timeout=60)
