@@ -211,10 +211,10 @@ def test_a_consumer_that_waits_for_an_event_hears_of_a_replaced_file(url, tmp_pa
     with opened(url) as app:
         app.migrate()
     shutil.copy(path, f"{path}.copy")
-    with kombu.Connection(url, transport_options={"polling_interval": 300}) as connection:
-        with connection.Consumer(kombu.Queue("waits"), callbacks=[print]):
-            with pytest.raises(TimeoutError):
-                connection.drain_events(timeout=1)
-            os.replace(f"{path}.copy", path)
-            with pytest.raises(DatabaseReplaced):
-                connection.drain_events(timeout=60)
+    connection = kombu.Connection(url, transport_options={"polling_interval": 300})
+    with connection, connection.Consumer(kombu.Queue("waits"), callbacks=[print]):
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=1)
+        os.replace(f"{path}.copy", path)
+        with pytest.raises(DatabaseReplaced):
+            connection.drain_events(timeout=60)
