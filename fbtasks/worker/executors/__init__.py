@@ -13,11 +13,11 @@ __all__ = ["ChildOptions", "Executor", "make_executor"]
 
 
 def make_executor(
-    pool: str, app_path: str, app: FBTasks, concurrency: int, level: str, options: ChildOptions | None = None
+    pool: str, app_path: str, app: FBTasks, concurrency: int, log: str, options: ChildOptions | None = None
 ) -> Executor:
     """The executor of that name. Raises :class:`ConfigurationError` for an unknown one."""
     if pool not in POOLS:
         raise ConfigurationError(f"unknown pool {pool!r}. Pools: {', '.join(POOLS)}.")
     if pool == "solo":
         return SoloExecutor(app)
-    return ChildExecutor(pool, app_path, app, concurrency, level, options)
+    return ChildExecutor(pool, app_path, app, concurrency, log, options)

@@ -67,7 +67,7 @@ class ChildExecutor:
     """Spreads claims over child processes, holds them to their limits, and replaces what dies or is used up."""
 
     def __init__(
-        self, mode: str, app_path: str, app: FBTasks, concurrency: int, level: str, options: ChildOptions | None = None
+        self, mode: str, app_path: str, app: FBTasks, concurrency: int, log: str, options: ChildOptions | None = None
     ) -> None:
         self._mode = mode
         self._app_path = app_path
@@ -77,7 +77,7 @@ class ChildExecutor:
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
         self._places = 1 if self._one else concurrency
-        self._level = level
+        self._log = log
         self._options = options or ChildOptions()
         self._worker_id = 0
         self._database: Mark | None = None
@@ -494,7 +494,7 @@ class ChildExecutor:
     def _new_child(self, mode: str, slot: int, places: int) -> Child | None:
         """A child that begins to start; None when the machine has no room for it, which is waited for."""
         try:
-            child = Child(mode, self._app_path, self._worker_id, slot, places, self._level, self._longest)
+            child = Child(mode, self._app_path, self._worker_id, slot, places, self._log, self._longest)
         except CannotStart as error:
             self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
             return None

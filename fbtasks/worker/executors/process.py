@@ -84,7 +84,7 @@ class Child:
     """A new interpreter at the other end of two sockets; never a fork, which would inherit open connections."""
 
     def __init__(
-        self, mode: str, app_path: str, worker_id: int, slot: int, places: int, level: str, longest: int = LONGEST
+        self, mode: str, app_path: str, worker_id: int, slot: int, places: int, log: str, longest: int = LONGEST
     ) -> None:
         """Starts it. It may say *longest* bytes in one message.
 
@@ -100,7 +100,7 @@ class Child:
                 leave_descriptors(self.board.file)
                 self.board.worker_id = worker_id
                 files = (theirs.fileno(), self._taken.fileno(), self.board.file)
-                arguments = (os.getpid(), *files, mode, app_path, slot, places, level)
+                arguments = (os.getpid(), *files, mode, app_path, slot, places, log)
                 self.started = clock.monotonic()
                 self.process = Process("fbtasks.worker.child", arguments, files)
             undo.pop_all()
