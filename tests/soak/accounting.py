@@ -32,9 +32,12 @@ WINDOW = 2.0
 
 _FAILED = re.compile(r" ERROR Task \d+ \(.*\) failed in ")
 """The line of a worker's log that a task's own traceback follows."""
-_BROKEN = re.compile(r"^fbtasks: child process \d+ can run no more tasks and ends: |^Exception ignored in: ")
+_BROKEN = re.compile(r"fbtasks: child process \d+ can run no more tasks and ends: |Exception ignored in: ")
 _CLOSED = re.compile(r"^OSError: \[Errno (9|88)\]|^ValueError: Invalid file descriptor")
-"""What a child says, with a traceback between, that finds its descriptors closed or reused: some tasks close them."""
+"""What a child says, with a traceback between, that finds its descriptors closed or reused: some tasks close them.
+
+Two threads may write at once, and a line of one may then begin in the middle of a line of the other.
+"""
 _MISTAKEN = re.compile(r" ERROR The database is away: (deadlock|lock conflict|update conflict)")
 
 
@@ -560,7 +563,7 @@ def tracebacks(name: str, log: str) -> list[Violation]:
     lines = log.splitlines()
 
     def meant(number: int) -> bool:
-        before, after = lines[number - 1] if number else "", lines[number : number + 25]
+        before, after = lines[number - 1] if number else "", lines[number : number + 40]
         return bool(_FAILED.search(before)) or (bool(_BROKEN.search(before)) and any(map(_CLOSED.search, after)))
 
     return [
