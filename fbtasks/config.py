@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 _URL: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#]*)(.*)\Z", re.DOTALL)
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 _LOGIN_IN_PATH: Final = re.compile(r"/+(?![A-Za-z]:[/\\])[^/@]*:.*@", re.DOTALL)
-_ESCAPES: Final = "inside a user name or a password write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23"
+_ESCAPES: Final = "inside a user name, a password or a path write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23"
 _FORMS: Final = (
     "firebird:///absolute/path/queue.fdb for the embedded engine, or "
     "firebird://user:password@host:3050//path/on/server.fdb (or .../alias) for a server"

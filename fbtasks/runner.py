@@ -296,7 +296,9 @@ class Runner:
             args, kwargs = self.app.serializer.load_call(
                 Payload(claim.content_type, claim.payload or b""), task=claim.name
             )
-        except FBTasksError:
+        except MemoryError:
+            raise
+        except BaseException:  # noqa: BLE001  # an argument's own code, which may exit
             request = self._request(claim, task)
         else:
             request = self._request(claim, task, args, kwargs)

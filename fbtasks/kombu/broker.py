@@ -378,15 +378,18 @@ class Broker:
             return self.rhythm.heartbeat
         self._watch.begin()
         times = {"lease": self.rhythm.lease, "beat": self.rhythm.heartbeat}
-        done, silence, self.sweeps, neighbours, transaction = self.shared.use(
+        registered, renewed, silence, self.sweeps, neighbours, transaction = self.shared.use(
             lambda t: messages.beat(t, consumer_id, share=SHARE, **times)
         )
-        if not done:
+        if not registered:
             self._struck(consumer_id)
             self.register()
             return self.rhythm.heartbeat
         self.shared.saw(transaction)
-        self._watch.beaten(silence)
+        if renewed:
+            self._watch.beaten(silence)
+        else:
+            self._watch.held_up()
         suspects = self._watch.suspects(neighbours)
         rescue(suspects, self._take_back, self._cut, kind="Consumer", again="messages are delivered")
         return self._watch.pause(neighbours)

@@ -338,11 +338,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             except BaseException:
                 source.hot = True
                 raise
-            self._tell(found, queue)
+            self._buffer.extend((claimed, queue) for claimed in found)
             if found.unseen or len(found) >= most:
                 source.hot = True
+            self._tell(found, queue)
             if found:
-                self._buffer.extend((claimed, queue) for claimed in found)
                 return
             if found.unseen:  # the next claim goes on behind what expired
                 self._transport.wake(set())

@@ -37,7 +37,8 @@ class Database:
         self._file: FileIdentity | None = None
         self._mark: Mark | None = None
         self._kept: Callable[[], Mark | None] | None = None
-        self._replaced: DatabaseReplaced | None = None
+        self._replaced = False
+        """Whether a connection has found another database than the one that all are to be to."""
         self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
         self.tell: Callable[[str], None] = logger.info
@@ -92,13 +93,14 @@ class Database:
         Raises :class:`DatabaseReplaced` when another one is there by now, or none.
         """
         for _ in range(_TRIES):
-            before = self._expect(file_of(self.url))
+            known = self._known()  # before the database is asked: it goes on meanwhile
+            before = self._expect(file_of(self.url), known)
             met: list[Facts] = []
             connection = engine.connect(self.url, create=create, met=met.append, **options)
             found = file_of(self.url)
             if not self.url.embedded or (found is not None and found == (before or found)):
                 try:
-                    self._meet(Mark(found, met[0].key, met[0].transaction))
+                    self._meet(Mark(found, met[0].key, met[0].transaction), known)
                 except DatabaseReplaced:
                     connection.close()
                     raise
@@ -106,20 +108,20 @@ class Database:
             connection.close()  # to which of the two it is cannot be told
         raise replaced(self.url, found)
 
-    def _expect(self, found: FileIdentity | None) -> FileIdentity | None:
+    def _expect(self, found: FileIdentity | None, known: Mark | None) -> FileIdentity | None:
         """*found* itself, unless connections are to be to another file."""
-        known = self._known()
         expected = known.file if known is not None else self._file
         if expected is not None and found != expected:
             raise replaced(self.url, found)
         return found
 
-    def _meet(self, found: Mark) -> None:
-        """Notes the database of a new connection. Raises :class:`DatabaseReplaced` when it is to be another one."""
-        known = self._known()
+    def _meet(self, found: Mark, known: Mark | None) -> None:
+        """Notes the database of a new connection. Raises :class:`DatabaseReplaced` when it is not *known*."""
+        if known is None and (first := self._known()) is not None:  # another thread was first, and has gone on since
+            known = first._replace(transaction=0)
         if known is not None and not known.accepts(found):
-            self._replaced = restored(self.url)
-            raise self._replaced
+            self._replaced = True
+            raise restored(self.url)
         self._file = found.file
         if known is None:
             # How far the database has come is counted from what was done in it: of what other connections do,
@@ -155,8 +157,12 @@ class Database:
         """
         if self._file is not None and (found := file_of(self.url, self._file)) != self._file:
             raise replaced(self.url, found)
-        if self._replaced is not None:
-            raise self._replaced
+        self._refuse_replaced()
+
+    def _refuse_replaced(self) -> None:
+        """Raises :class:`DatabaseReplaced` when a connection has met another database."""
+        if self._replaced:
+            raise restored(self.url)
 
     def _follow_file(self) -> None:
         """Gives up the connections to a file that was deleted or replaced, so that the one that is there is opened."""
@@ -178,6 +184,7 @@ class Database:
         engine.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
             self._follow_file()
+        self._refuse_replaced()
         if self._is_ready():
             return
         with engine.opening(), self._lock:
@@ -185,7 +192,7 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
-                self._expect(None)
+                self._expect(None, self._known())
                 raise SchemaError(_no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:

@@ -19,7 +19,7 @@ class Facts(NamedTuple):
     version: float
     """Of the engine that serves it."""
     key: bytes
-    """Stands for its GUID, and for its path as the engine has it."""
+    """Stands for its GUID, which a restored backup has anew."""
     transaction: int
     """The number of the transaction that began last, of all connections."""
 
@@ -30,16 +30,13 @@ def ask(connection: Any) -> Facts:
     from firebird.driver.types import DbInfoCode as Code
 
     buffer = CBuffer(_ROOM)
-    wanted = (Code.FIREBIRD_VERSION, Code.DB_GUID, Code.DB_ID, Code.NEXT_TRANSACTION)
+    wanted = (Code.FIREBIRD_VERSION, Code.DB_GUID, Code.NEXT_TRANSACTION)
     connection._att.get_info(bytes(wanted), buffer.raw)
     found = dict(_items(bytes(buffer.raw.raw)))
     match = _VERSION.search(found.get(Code.FIREBIRD_VERSION, b""))
-    # Of the path and the host, the host is another one when the server got a new name.
-    path = found.get(Code.DB_ID, b"\0\0")
-    identity = found.get(Code.DB_GUID, b"") + path[1 : 2 + path[1]]
     return Facts(
         float(match[1]) if match else float(connection.info.engine_version),
-        hashlib.blake2b(identity, digest_size=KEY_SIZE).digest(),
+        hashlib.blake2b(found.get(Code.DB_GUID, b""), digest_size=KEY_SIZE).digest(),
         int.from_bytes(found.get(Code.NEXT_TRANSACTION, b""), "little"),
     )
 

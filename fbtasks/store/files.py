@@ -37,7 +37,7 @@ class Mark(NamedTuple):
     file: FileIdentity | None
     """None for a database on a server."""
     key: bytes
-    """Stands for the database's GUID, and for its path as the engine has it."""
+    """Stands for the database's GUID. Not for its path: with several aliases that is the one which came first."""
     transaction: int = 0
     """The number of a transaction that has been in it, the highest that is known; 0 when none is."""
 

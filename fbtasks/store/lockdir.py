@@ -333,7 +333,7 @@ class Guard:
             self._write(file, loaded or self._default())
         # Going from exclusive to shared may let another process in between, so what counts is read afterwards.
         fcntl.flock(file, fcntl.LOCK_SH)
-        named = self._read(file)
+        named = self._read(file, loaded)
         if loaded is not None and not _same(named, loaded):
             raise EngineError(
                 f"{self._real} is in use by processes with the lock directory {named}, and this process uses "
@@ -359,7 +359,20 @@ class Guard:
             _check_folder(directory, self._folder)
         return directory
 
-    def _read(self, file: int) -> Path:
+    def _check_named(self, named: Path, loaded: Path | None) -> None:
+        """Raises :class:`EngineError` when the lock directory *named* may be a stranger's.
+
+        It is beside another database when those that have this one open had used that one before. Then root takes no
+        notice of who may use that one, and all others do.
+        """
+        if loaded is not None and named == loaded:
+            return
+        if named.parent == self._folder or os.geteuid() == 0:
+            _check_folder(named, self._real if self._real.exists() else self._folder)
+        else:
+            _check_folder(named, named.parent)
+
+    def _read(self, file: int, loaded: Path | None) -> Path:
         try:
             facts: Any = json.loads(os.pread(file, 65536, 0))
             named = Path(os.path.join(self._folder, facts["directory"]))
@@ -368,7 +381,7 @@ class Guard:
             raise EngineError(
                 f"{self._path} cannot be read. Stop all processes that use the database, then delete that file."
             ) from None
-        _check_folder(named, self._real if self._real.exists() else self._folder)
+        self._check_named(named, loaded)
         try:
             found = named.lstat()
         except PermissionError as error:

@@ -342,17 +342,25 @@ def ask(transaction: Transaction, queue: str) -> int | None:
 
 def beat(
     transaction: Transaction, consumer_id: int, *, lease: float, share: int, beat: float
-) -> tuple[bool, float, bool, tuple[Neighbour, ...], int]:
+) -> tuple[bool, bool, float, bool, tuple[Neighbour, ...], int]:
     """Renews the lease.
 
-    Gives whether the consumer is registered, how many seconds it had been silent, whether it is the oldest, its
-    neighbours (those of its host, and those that will have been silent for the *share*-th part of their lease before
-    the next heartbeat, in *beat* seconds), and the number of the transaction.
+    Gives whether the consumer is registered, whether its lease was renewed (else another transaction holds its row),
+    how many seconds it had been silent, whether it is the oldest, its neighbours (those of its host, and those that
+    will have been silent for the *share*-th part of their lease before the next heartbeat, in *beat* seconds), and the
+    number of the transaction.
     """
     times = int(lease * 1000), share, int(beat * 1000)
     done, silence, first, packed, number = transaction.rows("msg_beat", consumer_id, *times)[0]
     lines = bytes(packed).decode().split("\n")
-    return bool(done), silence / 1000, first == consumer_id, tuple(neighbour(line) for line in lines if line), number
+    return (
+        bool(done),
+        done == 1,
+        silence / 1000,
+        first == consumer_id,
+        tuple(neighbour(line) for line in lines if line),
+        number,
+    )
 
 
 def rescue(

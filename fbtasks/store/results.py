@@ -171,31 +171,30 @@ def call_of(session: Session, task: int) -> tuple[str, bytes | None] | None:
     return None
 
 
-def failures(session: Session, tasks: Iterable[int]) -> list[tuple[Claim, Failed]]:
-    """Those of *tasks* that have failed, as their last claims and what they failed with.
+def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
+    """The last claim of a task that has failed, and what it failed with; None when it has not failed.
 
     The payload is None where it may be in its own table.
     """
-    numbers = ", ".join(str(int(task)) for task in tasks)
-    found = []
-    for row in session.read("failures", more=f" H.ID IN ({numbers})"):
-        task, task_id, name, queue, priority, start, tries, most, crashes, content_type, payload, error, message = row
-        claim = Claim(
-            id=task,
-            claim_id=0,
-            name=name,
-            queue=queue,
-            priority=priority,
-            try_count=tries,
-            crash_count=crashes,
-            max_tries=most,
-            start=10 * clock.to_ms(as_utc(start)),
-            content_type=content_type,
-            payload=payload,
-            task_id=task_id,
-        )
-        found.append((claim, Failed(error or "", message or "")))
-    return found
+    found = session.read("failure", task)
+    if not found:
+        return None
+    task_id, name, queue, priority, start, tries, most, crashes, content_type, payload, error, message = found[0]
+    claim = Claim(
+        id=task,
+        claim_id=0,
+        name=name,
+        queue=queue,
+        priority=priority,
+        try_count=tries,
+        crash_count=crashes,
+        max_tries=most,
+        start=10 * clock.to_ms(as_utc(start)),
+        content_type=content_type,
+        payload=payload,
+        task_id=task_id,
+    )
+    return claim, Failed(error or "", message or "")
 
 
 def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Failed
+from fbtasks.errors import DatabaseError, DatabaseUnavailable
 from fbtasks.runner import failure_hooks
 from fbtasks.store import results, tasks
 from fbtasks.store.session import Session
@@ -50,9 +51,9 @@ class FailureHooks:
 
     def call(self, session: Session) -> None:
         """Hands out as many calls as the executor takes."""
-        if self._failed:
-            self._calls += [each for each in self._read(session) if failure_hooks(self._app, each[0].name)]
-            self._failed.clear()
+        while self._failed:
+            self._read(session, self._failed[-1])
+            self._failed.pop()
         self._calls.extendleft(self._executor.take_hooks_back())
         while self._calls:
             claim, failed = self._calls[0]
@@ -64,9 +65,21 @@ class FailureHooks:
                 return
             self._calls.popleft()
 
-    def _read(self, session: Session) -> list[tuple[Claim, Failed]]:
-        hooks = self._app.on_failure or any(task.options.on_failure for task in self._app.tasks.values())
-        return results.failures(session, self._failed) if hooks else []
+    def _read(self, session: Session, task: int) -> None:
+        """Asks what a task has failed with. Hooks of which the database does not tell are not called."""
+        if not (self._app.on_failure or any(task.options.on_failure for task in self._app.tasks.values())):
+            return
+        try:
+            found = results.failure(session, task)
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError as error:
+            logger.error(
+                "The on_failure hook of task %d is not called: what it failed with cannot be read: %s", task, error
+            )
+            return
+        if found is not None and failure_hooks(self._app, found[0].name):
+            self._calls.append(found)
 
     def drop(self) -> None:
         """The worker ends: says what is not called any more."""

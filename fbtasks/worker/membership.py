@@ -21,6 +21,8 @@ from fbtasks.worker.backoff import SOON
 
 logger = logging.getLogger("fbtasks.worker")
 
+_HELD_UP: Final = 2
+"""Heartbeats in a row that do not renew the lease, until that is said."""
 RESCUE_ATTEMPTS: Final = 10
 """Attempts to bury a neighbour, whose row another transaction may hold; the next heartbeat tries again."""
 
@@ -87,7 +89,9 @@ class Membership:
         self._pidfds: dict[int, int] = {}
         self.companion: Companion | None = None
         self._failed: list[int] = []
-        self._held_up = self._draining = False
+        self._held_up = 0
+        """Heartbeats in a row that did not renew the lease."""
+        self._draining = False
         self._beaten_at = 0.0
         self._watch = Watch(self.rhythm)
         self._watch.begin()
@@ -143,16 +147,16 @@ class Membership:
             self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
 
     def _say_held_up(self, pulse: Pulse) -> None:
-        """Says, once, that the lease is not renewed."""
+        """Says, once, that the lease is not renewed. A first time may be the companion's own renewal."""
         held_up = pulse.alive and not pulse.renewed
-        if held_up and not self._held_up:
+        self._held_up = self._held_up + 1 if held_up else 0
+        if self._held_up == _HELD_UP:
             logger.warning(
                 "Another transaction holds the row of this worker, %d, in QUEUE_WORKER: its lease is not renewed until "
                 "that one ends. After %g s other workers may take it for dead.",
                 self.worker_id,
                 self.rhythm.lease,
             )
-        self._held_up = held_up
 
     def lost(self) -> None:
         """The connection is lost; the next heartbeat comes as soon as there is another one."""

@@ -170,12 +170,16 @@ class Outcomes:
             for item in batch:
                 self._cuts.pop((item.claim.id, item.claim.claim_id), None)
         standing = {item.task: item.stands for item in stale}
-        self.tally.add(item.outcome for item in batch if item.claim.id not in standing)
+
+        def late(item: Finished) -> bool:
+            return standing.get(item.claim.id, item.claim.claim_id) != item.claim.claim_id
+
+        self.tally.add(item.outcome for item in batch if not late(item))
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:
-            self._settle(finished, recorded=finished.claim.id not in standing)
-            if finished.claim.id in standing:
+            self._settle(finished, recorded=not late(finished))
+            if late(finished):
                 _log_stale(finished.claim, standing[finished.claim.id])
             else:
                 _log(finished)
@@ -218,6 +222,7 @@ class Outcomes:
                 del self._cuts[key]
                 self._blocked.append(Blocked(finished, pause=CUT_FIRST))
                 self._blocked[-1].wait()
+                self._settle(finished, recorded=False)
         self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._cuts]
 
     def retry(self, session: Session, worker_id: int, *, at_once: bool = False) -> None:
@@ -268,7 +273,7 @@ class Outcomes:
         *before*: the only one in it was blocked before.
         """
         try:
-            stale = self._write(session, worker_id, part)
+            stale = self._write(session, worker_id, part, ATTEMPTS if before is None else 1)
         except DatabaseUnavailable:
             raise
         except DatabaseError as error:
@@ -289,6 +294,8 @@ class Outcomes:
         each, now = before or Blocked(finished), clock.monotonic()
         self._blocked.append(each)
         each.wait()
+        if before is None:  # what waits to hear of it, such as a child with hooks, does not wait for so long
+            self._settle(finished, recorded=False)
         if now >= each.quiet_until:
             each.quiet_until = now + SAY_BLOCKED
             logger.warning(
@@ -323,9 +330,9 @@ class Outcomes:
         self._settle(finished, recorded=False)
         del self._writing[0]
 
-    def _write(self, session: Session, worker_id: int, batch: list[Finished]) -> list[Stale]:
+    def _write(self, session: Session, worker_id: int, batch: list[Finished], attempts: int = ATTEMPTS) -> list[Stale]:
         with self._turn.held():
-            return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish", attempts=ATTEMPTS)
+            return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish", attempts=attempts)
 
 
 def _unrecorded(said: str) -> Outcome:

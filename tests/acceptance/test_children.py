@@ -133,6 +133,14 @@ def test_what_begins_after_a_stopped_task_is_given_back_and_not_charged(project,
     assert ended[3] == Released()
 
 
+@pytest.mark.parametrize("executor", [-1, 2], indirect=True)
+def test_a_task_is_not_sent_to_a_child_in_which_an_earlier_run_of_it_goes_on(executor, wait_for):
+    assert executor.submit(claim(1, "nap", 60))
+    wait_for(lambda: 1 in begun(executor))
+    assert not executor.submit(claim(1, "nap", 60))
+    assert executor.submit(claim(2, "nap", 0))
+
+
 def test_hooks_that_wait_behind_a_task_are_given_back(executor, wait_for):
     assert executor.submit(claim(1, "nap", 60))
     wait_for(lambda: 1 in begun(executor))

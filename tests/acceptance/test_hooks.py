@@ -283,3 +283,30 @@ def test_a_failure_that_came_too_late_calls_no_hook(project, producer, ledger, w
     wait_for(lambda: "came too late" in project.logs())
     assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3  # in the one place that there is
     assert ledger() == []
+
+
+def test_a_limit_that_comes_too_late_for_a_coroutine_harms_no_neighbour(project, producer):
+    """It is to be cancelled when it has failed already, and waits for its hooks."""
+    project.write(
+        SOURCE
+        + """
+    import asyncio
+
+    @app.task
+    async def waits():
+        await asyncio.sleep(3)
+        return "waited"
+
+    @app.task(on_failure=own, soft_time_limit=0.3)
+    async def late_and_bad(what):
+        time.sleep(1)
+        raise Special(what, "more")
+    """
+    )
+    project.worker("-c", "2", "--pool", "asyncio")
+    neighbour = producer.send_task("proj.waits")
+    bad = producer.send_task("proj.late_and_bad", ("late",))
+    assert neighbour.get(timeout=30) == "waited"
+    assert bad.failed()
+    assert one(producer, "SELECT SUM(CRASH_COUNT) FROM QUEUE_HISTORY") == 0
+    assert "ended with exit code" not in project.logs()

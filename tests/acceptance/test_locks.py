@@ -38,6 +38,16 @@ SOURCE = """
         if until:
             wait_for(until)
         return n
+
+    def tell(request, error):
+        with open("told", "w") as file:
+            file.write(f"{type(error).__name__}: {error}")
+
+    @app.task(on_failure=tell)
+    def bad(until):
+        open("begun", "w").close()
+        wait_for(until)
+        raise ValueError(until)
 """
 HOLD = """
 import sys, time
@@ -91,6 +101,22 @@ def test_a_locked_row_of_a_task_that_runs_holds_up_that_task_alone(project, prod
     assert ran(project) == Counter([1, *range(10, 20)])
     assert project.logs().count(BLOCKED) == 1
     assert "The database is away" not in project.logs()
+
+
+def test_a_failed_task_whose_row_is_locked_gives_its_place_back_and_its_hook_is_called_later(
+    project, producer, wait_for
+):
+    project.worker("-c", "1")
+    blocked = producer.send_task("proj.bad", ("go",))
+    wait_for(lambda: (project.folder / "begun").exists())
+    with held(producer, "QUEUE_TASK", int(blocked.id)) as free:
+        (project.folder / "go").touch()
+        for n in range(2, 5):
+            assert producer.send_task("proj.note", (n,)).get(timeout=10) == n
+        assert not (project.folder / "told").exists()
+        free()
+    wait_for(lambda: (project.folder / "told").exists() and (project.folder / "told").read_text())
+    assert (project.folder / "told").read_text() == "ValueError: go"
 
 
 def test_a_worker_that_drains_waits_for_a_locked_row_and_nothing_runs_again(project, producer, wait_for):

@@ -12,7 +12,7 @@ from fbtasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.maintenance.rescue import release_orphans
-from fbtasks.store import tasks, workers
+from fbtasks.store import messages, tasks, workers
 from fbtasks.store.hostlock import HostLock
 from fbtasks.worker import outcomes
 from fbtasks.worker.hindrances import Hindrances
@@ -159,6 +159,16 @@ def test_a_heartbeat_waits_for_no_row(app, session, worker):
     assert rows(app, "SELECT ID FROM QUEUE_CANCEL") == []
     assert one(app, "SELECT SUM(CONFLICTS) FROM QUEUE_STAT") == 2
     assert not beat(session, worker + 1).alive
+
+
+def test_a_consumers_heartbeat_waits_for_no_row(app, session):
+    consumer = session.run(lambda t: messages.register(t, "here", 1, 1, 30.0))
+    beat = lambda: session.run(lambda t: messages.beat(t, consumer, lease=30.0, share=7, beat=1.0), attempts=1)[:2]
+    with held(app, "QUEUE_MSG_CONSUMER", consumer):
+        assert beat() == (True, False)
+    assert beat() == (True, True)
+    session.run(lambda t: messages.unregister(t, consumer))
+    assert beat() == (False, False)
 
 
 def test_what_a_dead_worker_held_is_taken_back_though_a_request_to_cancel_it_is_held(app, session, claims):

@@ -15,6 +15,7 @@ from firebird.driver.types import SrvRestoreFlag
 import fbtasks.kombu
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError
 from fbtasks.config import DatabaseURL
+from fbtasks.store import engine
 from fbtasks.store.database import Database
 from fbtasks.store.files import FileIdentity, file_of
 from fbtasks.store.migrate import adopt
@@ -247,3 +248,25 @@ def test_a_file_that_is_mounted_alone_is_refused(app, tmp_path):
     app = FBTasks("b", f"firebird://{outside}/q.fdb".replace(" ", "%20"))
     assert names(app) == ["first", "second"]
     app.close()
+
+
+def test_a_heartbeat_while_a_connection_is_opened_does_not_make_it_another_database(app, monkeypatch):
+    """The database told how far it had come before that heartbeat's transaction began."""
+    app.migrate()
+    database, connect = Database(app.settings), engine.connect
+    database.keep()
+    database.make_ready()
+
+    def slowly(*args, **options):
+        connection = connect(*args, **options)
+        database.saw(1_000_000)
+        return connection
+
+    monkeypatch.setattr(engine, "connect", slowly)
+    database.connect().close()
+    database.check()
+    with pytest.raises(DatabaseReplaced):  # what it saw is more than this one has
+        database.connect()
+    with pytest.raises(DatabaseReplaced):  # and nobody works on, in any thread
+        database.make_ready()
+    database.close()

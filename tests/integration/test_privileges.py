@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 from dataclasses import replace
+from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
@@ -13,7 +14,7 @@ from fbtasks.config import DatabaseURL, Settings
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.sql import grants as lines
 from fbtasks.states import State
-from fbtasks.store import engine, grants, messages, results
+from fbtasks.store import engine, grants, messages, results, tasks
 from fbtasks.store.messages import Publication, QueueSpec
 from fbtasks.store.shared import SharedDatabase
 from fbtasks.testing import drain
@@ -211,6 +212,23 @@ def people(app, url, request):
     yield found
     for each in found.values():
         each.shared.close()
+
+
+def test_a_worker_is_told_what_a_task_failed_with_and_reads_no_history(app, people):
+    """For its hooks, when the task was failed by others."""
+    worker = people["worker"]
+    task = app.send_task("t", (1,), task_id="mine")
+    with app.connect() as connection:
+        connection.execute_immediate("UPDATE QUEUE_TASK SET STATE = 3, CLAIM_TIME = DATE '2020-01-01'")
+        connection.commit()
+    assert task.status == "PENDING"
+    (number,) = worker.shared.use(lambda t: tasks.fail_parked(t, timedelta(days=1)))
+    with worker.shared.database.session() as session:
+        claim, failed = results.failure(session, number)
+    assert (claim.name, claim.task_id, claim.queue) == ("t", "mine", "default")
+    assert failed.error_type == "fbtasks.errors.UnknownTaskError"
+    with pytest.raises(Exception, match="no permission for SELECT access to TABLE QUEUE_HISTORY"):
+        worker.ask("SELECT COUNT(*) FROM QUEUE_HISTORY")
 
 
 def test_a_producer_confirms_a_queue_and_changes_none(people):

@@ -39,6 +39,8 @@ _FIRST_TRIES: Final = 3
 """Children that may die while they import the app, before any has been ready, until the app is to blame."""
 _AGAIN: Final = 0.1
 """Seconds before a child that did not read is spoken to again."""
+_APART: Final = 5.0
+"""Seconds until the next process for a suspect, after one that could not import the app."""
 _PAUSE: Final = 1.0
 """Seconds before claims are sent again when one could not be."""
 
@@ -99,6 +101,8 @@ class ChildExecutor:
         self._shortage = Shortage()
         self._spawn_at = 0.0
         self._submit_at = 0.0
+        self._apart_at = 0.0
+        """When a process for a suspect may be started again, after one that could not import the app."""
 
     def start(self) -> None:
         """Starts the children. They become free when they have imported the app."""
@@ -158,6 +162,11 @@ class ChildExecutor:
         run = Run(claim, clock.monotonic(), *self._limits.of(claim))
         if not claim.suspect:
             child = max(self._children, key=self._room)
+            if claim.id in child.running:  # an earlier run of it was stopped, and has not ended
+                others = (each for each in self._children if self._room(each) and claim.id not in each.running)
+                if (other := next(others, None)) is None:
+                    return False
+                child = other
             child.suspect = False
             return self._send(child, run)
         own = self._idle_child() if self._one else self._child_apart()
@@ -170,6 +179,8 @@ class ChildExecutor:
         return next((child for child in self._children if self._room(child) and not child.running), None)
 
     def _child_apart(self) -> Child | None:
+        if clock.monotonic() < self._apart_at:
+            return None
         child = self._new_child("processes", 9_000 + len(self._apart), 1)
         if child is None:
             self._submit_at = self._spawn_at
@@ -237,9 +248,9 @@ class ChildExecutor:
         return self._send(max(self._children, key=self._room), run)
 
     def hooks(self) -> int:
-        """Those that are not stopped."""
+        """Those that are not stopped; not those whose outcome is still to be recorded."""
         runs = [run for child in self._all() for run in child.running.values()]
-        return sum(run.failed is not None and run.outcome is None for run in runs)
+        return sum(run.failed is not None and run.outcome is None and run.place is None for run in runs)
 
     def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
         """Those that were sent to a child and have not begun."""
@@ -361,6 +372,8 @@ class ChildExecutor:
     def _take(self, child: Child, ended: Ended) -> None:
         run = child.running.pop(ended.task, None)
         if run is None or run.failed is not None:
+            if ended.place is not None:
+                child.tell(SKIP, ended.place)
             return
         if ended.place is not None:
             self._let_wait(child, run, ended.outcome, ended.place)
@@ -444,9 +457,11 @@ class ChildExecutor:
             logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()
-        failed = not killed and not child.ready and child in self._children
+        failed, own = not killed and not child.ready, child in self._apart
         self._forget(child)
-        if failed:
+        if failed and own:
+            self._pause_apart(child, how)
+        elif failed:
             self._failed_to_start(child, how)
 
     def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
@@ -482,6 +497,16 @@ class ChildExecutor:
         self._spawn_at = self._failed_at + pause
         what = "replaced" if self._was_ready else "started"
         logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, pause)
+
+    def _pause_apart(self, child: Child, how: str) -> None:
+        """Says why a suspect's own process did not become ready; the next one is started after a while."""
+        message = child.message or f"it ended {how} while it imported the app."
+        logger.error(
+            "The process of its own that a suspect runs in could not be started: %s Trying again in %g s.",
+            message,
+            _APART,
+        )
+        self._apart_at = clock.monotonic() + _APART
 
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._spawn_at:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Finished, Outcome, Released, Succeeded
-from fbtasks.interrupts import AlarmInterrupts
+from fbtasks.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.runner import Failure, Runner, TransactionalRunner
 from fbtasks.store.files import Mark
 from fbtasks.worker.limits import HOOKS, Limits
@@ -123,8 +124,11 @@ class SoloExecutor:
         return True
 
     def _call(self, failure: Failure) -> None:
+        if self._halted:
+            return
         self._alarm.limits = (None, HOOKS)
-        self._runner.call_failure_hooks(failure)
+        with suppress(TaskStopped):  # the worker is to end at once
+            self._runner.call_failure_hooks(failure)
 
     def hooks(self) -> int:
         """None is ever going on between two calls."""
