@@ -164,7 +164,7 @@ def clashing(app, runs, **options):
 def test_a_conflict_at_the_end_is_a_try_and_the_last_one_is_a_failure(app, wait_for):
     runs, heard = [], []
     failed = clashing(app, runs, on_failure=lambda request, error: heard.append(request.retries)).delay()
-    wait_for(lambda: drain(app) or failed.ready())
+    wait_for(lambda: drain(app) or failed.ready(), 120)  # a server waits for the row each time
     with pytest.raises(ConflictError):
         failed.get(timeout=5)
     assert (len(runs), heard, noted(app)) == (4, [3], [0])
