@@ -196,12 +196,9 @@ def test_a_worker_whose_children_all_die_while_they_import_the_app_ends(project,
 
 
 def test_children_leave_the_worker_the_descriptors_that_it_needs_itself(project, producer):
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (80, limits[1]))
-    try:
-        worker = project.worker("-c", "20")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    limit = "from resource import *\nsetrlimit(RLIMIT_NOFILE, (80, getrlimit(RLIMIT_NOFILE)[1]))\n"
+    (project.folder / "sitecustomize.py").write_text(limit)
+    worker = project.worker("-c", "20")
     assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3
     assert project.logs().count("No child process can be started: Too many open files. Raise the limit on open") == 1
     worker.terminate()

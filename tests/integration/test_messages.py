@@ -205,7 +205,7 @@ def test_a_living_consumer_is_left_alone_and_a_dead_one_is_not(store, wait_for):
     store.put("q")
     assert len(store.take(consumer, queue)) == 1
     assert store.unclaim(consumer, store.claims, queue) == 1
-    done, _, _, neighbours, _ = store.beat(consumer, lease=30, share=SHARE, beat=1)
+    done, _, _, _, neighbours, _ = store.beat(consumer, lease=30, share=SHARE, beat=1)
     assert done
     assert alive not in {other.worker_id for other in neighbours}, "of another host, and not silent"
     store.unregister(consumer)
