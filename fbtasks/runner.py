@@ -141,9 +141,7 @@ class Runner:
         if task is None:
             return Parked()
         try:
-            args, kwargs = self.app.serializer.load_call(
-                Payload(claim.content_type, claim.payload or b""), task=claim.name
-            )
+            args, kwargs = self._arguments(claim)
         except FBTasksError as error:
             return _without_traceback(self._fail(claim, self._request(claim, task), error))
         except MemoryError:
@@ -254,6 +252,9 @@ class Runner:
                 self.call_failure_hooks(failure)
         return _failed(error)
 
+    def _arguments(self, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
+        return self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+
     def _request(
         self,
         claim: Claim,
@@ -293,9 +294,7 @@ class Runner:
         """The same of a task that was failed elsewhere; without arguments where these cannot be read."""
         task = self.app.tasks.get(claim.name)
         try:
-            args, kwargs = self.app.serializer.load_call(
-                Payload(claim.content_type, claim.payload or b""), task=claim.name
-            )
+            args, kwargs = self._arguments(claim)
         except MemoryError:
             raise
         except BaseException:  # noqa: BLE001  # an argument's own code, which may exit

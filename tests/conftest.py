@@ -8,10 +8,11 @@ import textwrap
 import threading
 import time
 import uuid
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 from support.signals import as_in_a_terminal
+from support.sql import execute
 
 from fbtasks import FBTasks
 from fbtasks.config import DatabaseURL
@@ -142,6 +143,15 @@ class Project:
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         return done.stdout
+
+    @contextmanager
+    def producer(self, source, *statements):
+        """An app in the test's own process, for the project of *source*, with *statements* run in its database."""
+        self.write(source)
+        with closing(FBTasks("producer", self.url)) as app:
+            for statement in statements:
+                execute(app, statement)
+            yield app
 
     def worker(self, *arguments, fault=None, signals=None):
         log = (self.folder / f"worker{len(self.workers)}.log").open("a+")  # logs() moves the offset that they share

@@ -207,7 +207,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     # Receiving.
 
     def look_soon(self) -> None:
-        """Has whoever waits look at the database now: a channel consumes, or the connection was lost."""
+        """Has the thread or loop that waits look at the database: a channel consumes, or the connection was lost."""
         self.poll_at = 0.0
         self._waker.wake()
 

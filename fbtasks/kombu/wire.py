@@ -114,7 +114,7 @@ def payload(claimed: Claimed, message: bytes, tag: int, consumer_tag: str | None
 
 def title(message: bytes | None) -> str:
     """For a log: the task that a message is of, as ``" (task NAME, id ID)"``, or nothing where it does not say so."""
-    with suppress(Exception):  # whoever wrote it
+    with suppress(Exception):  # of another program, in any form
         headers = json.loads(message[8 : 8 + int(message[:8])])["h"]  # type: ignore[index]  # None is an error as well
         return f" (task {headers['task']!r:.100}, id {headers['id']!r:.100})"
     return ""
@@ -174,7 +174,7 @@ def _start(headers: dict[str, Any]) -> int | None:
 
 
 def span(value: Any) -> int | None:
-    """Milliseconds as somebody gave them, from 0 to :data:`LONGEST`; None: none given.
+    """Milliseconds as the publisher gave them, from 0 to :data:`LONGEST`; None: none given.
 
     Raises :class:`SerializationError` for what is no number.
     """

@@ -33,7 +33,7 @@ except ImportError:  # not on Windows: the statements' own conflict retry has to
 PATIENCE: Final = 1.0
 """Seconds to wait for the lock; a claim with its finish takes some milliseconds."""
 IMPATIENCE: Final = 0.02
-"""The same, while it has not been free since somebody waited in vain."""
+"""The same, while it has not been free since this process last waited in vain."""
 _LOOK: Final = 0.0002
 """Seconds between two attempts to get it. With ten times as many, two processes that take turns are a fifth slower."""
 SAY: Final = 60.0

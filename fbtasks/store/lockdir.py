@@ -362,8 +362,8 @@ class Guard:
     def _check_named(self, named: Path, loaded: Path | None) -> None:
         """Raises :class:`EngineError` when the lock directory *named* may be a stranger's.
 
-        It is beside another database when those that have this one open had used that one before. Then root takes no
-        notice of who may use that one, and all others do.
+        A lock directory beside another database is named when the processes that have this one open had opened that
+        one before. Root accepts only an owner that fits this database; other users accept one that fits the other.
         """
         if loaded is not None and named == loaded:
             return

@@ -1,7 +1,7 @@
 """Giving up on a server that has stopped to answer: a firewall that forgot the connection, a host that vanished.
 
 The client library waits for an answer without end. One thread per process looks now and then at what is being waited
-for, and cuts the connection (on this side alone) on which somebody has waited for longer than :data:`PATIENCE` without
+for, and cuts the connection (on this side alone) on which a thread has waited for longer than :data:`PATIENCE` without
 any progress; the wait then ends with an error. An answer is progress, and so is each piece of a long value: a slow
 link may take as long as it needs.
 

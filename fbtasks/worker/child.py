@@ -365,9 +365,9 @@ class LoopServer(ThreadServer):
         return task is not None and task.is_async and not task.options.transactional
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Gives what *work* returns, which raises nothing, in a thread.
+        """Runs *work*, which raises nothing, in a thread, and returns what it returns.
 
-        In the place of ``asyncio.to_thread``: where memory is used up, that loses what is returned, and says nothing.
+        Used in place of ``asyncio.to_thread``, which loses the returned value without an error when memory is used up.
         """
         loop, context = asyncio.get_running_loop(), copy_context()
         done: asyncio.Future[T] = loop.create_future()

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from fbtasks import FBTasks
 from fbtasks.call import Succeeded
 from fbtasks.worker.channel import Ended, Hearing, say
 
@@ -130,10 +129,8 @@ SOURCE = """
 
 @pytest.fixture
 def producer(project):
-    project.write(SOURCE)
-    app = FBTasks("producer", project.url)
-    yield app
-    app.close()
+    with project.producer(SOURCE) as app:
+        yield app
 
 
 def test_a_log_handler_that_exits_costs_a_line_and_no_run(project, producer):

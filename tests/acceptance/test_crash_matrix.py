@@ -6,9 +6,7 @@ import sys
 from collections import Counter
 
 import pytest
-from support.sql import execute, rows
-
-from fbtasks import FBTasks
+from support.sql import rows
 
 pytestmark = pytest.mark.acceptance
 
@@ -41,11 +39,8 @@ MOMENTS = ["before", "after"]
 
 @pytest.fixture
 def producer(project):
-    project.write(SOURCE)
-    app = FBTasks("producer", project.url)
-    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
-    yield app
-    app.close()
+    with project.producer(SOURCE, "CREATE TABLE EFFECT (N INTEGER)") as app:
+        yield app
 
 
 def ran(project):

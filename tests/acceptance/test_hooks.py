@@ -6,7 +6,7 @@ import signal
 import pytest
 from support.sql import execute, one
 
-from fbtasks import FBTasks, WorkerLost
+from fbtasks import WorkerLost
 
 pytestmark = pytest.mark.acceptance
 
@@ -116,11 +116,8 @@ SOURCE = """
 
 @pytest.fixture
 def producer(project):
-    project.write(SOURCE)
-    app = FBTasks("producer", project.url)
-    execute(app, "CREATE TABLE NOTE (N INTEGER)")
-    yield app
-    app.close()
+    with project.producer(SOURCE, "CREATE TABLE NOTE (N INTEGER)") as app:
+        yield app
 
 
 @pytest.fixture

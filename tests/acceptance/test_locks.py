@@ -5,12 +5,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
 
 import pytest
-from support.sql import execute, one, rows
-
-from fbtasks import FBTasks
+from support.sql import execute, held, one, rows
 
 pytestmark = pytest.mark.acceptance
 
@@ -63,26 +60,13 @@ BLOCKED = "cannot be recorded while another transaction holds"
 
 @pytest.fixture
 def producer(project):
-    project.write(SOURCE)
-    app = FBTasks("producer", project.url)
-    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
-    yield app
-    app.close()
+    with project.producer(SOURCE, "CREATE TABLE EFFECT (N INTEGER)") as app:
+        yield app
 
 
 def ran(project):
     path = project.folder / "ledger"
     return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
-
-
-@contextmanager
-def held(app, table, number):
-    """A row is locked by a transaction of plain SQL; the block gets a function that ends it."""
-    with app.connect() as connection:
-        cursor = connection.cursor()
-        while not cursor.execute(f"SELECT ID FROM {table} WHERE ID = ? WITH LOCK SKIP LOCKED", (number,)).fetchall():
-            connection.rollback()
-        yield connection.rollback
 
 
 @pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])

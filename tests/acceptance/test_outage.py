@@ -47,11 +47,8 @@ LARGE = """
 
 @pytest.fixture
 def producer(project):
-    project.write(SOURCE)
-    app = FBTasks("producer", project.url)
-    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
-    yield app
-    app.close()
+    with project.producer(SOURCE, "CREATE TABLE EFFECT (N INTEGER)") as app:
+        yield app
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from fbtasks import FBTasks
-
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
@@ -83,10 +81,8 @@ SOURCE = """
 
 @pytest.fixture
 def producer(project):
-    project.write(SOURCE)
-    app = FBTasks("producer", project.url)
-    yield app
-    app.close()
+    with project.producer(SOURCE) as app:
+        yield app
 
 
 def ended(pid):

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fbtasks import FBTasks
-
 pytestmark = pytest.mark.acceptance
 
 BASIC = """
@@ -50,10 +48,8 @@ BASIC = """
 
 @pytest.fixture
 def producer(project):
-    project.write(BASIC)
-    app = FBTasks("producer", project.url)
-    yield app
-    app.close()
+    with project.producer(BASIC) as app:
+        yield app
 
 
 def one(app, sql):

@@ -13,7 +13,6 @@ import pytest
 from support.signals import inherited
 from support.sql import rows
 
-from fbtasks import FBTasks
 from fbtasks.threads import LEFT_ALONE
 
 pytestmark = pytest.mark.acceptance
@@ -66,10 +65,8 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERR
 
 @pytest.fixture
 def producer(project):
-    project.write(SOURCE)
-    app = FBTasks("producer", project.url)
-    yield app
-    app.close()
+    with project.producer(SOURCE) as app:
+        yield app
 
 
 def said(text):

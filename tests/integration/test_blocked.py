@@ -1,12 +1,11 @@
 """Outcomes in whose way another transaction is, and statements of a worker that meet rows that another one holds."""
 
 import logging
-from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from support.sql import execute, one, rows
+from support.sql import execute, held, one, rows
 
 from fbtasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
@@ -17,17 +16,6 @@ from fbtasks.store.hostlock import HostLock
 from fbtasks.worker import outcomes
 from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.outcomes import Outcomes
-
-
-@contextmanager
-def held(app, table, *numbers):
-    """Rows are locked by a transaction of plain SQL."""
-    with app.connect() as connection:
-        cursor = connection.cursor()
-        for number in numbers:
-            assert cursor.execute(f"SELECT ID FROM {table} WHERE ID = ? WITH LOCK", (number,)).fetchall()
-        yield
-        connection.rollback()
 
 
 @pytest.fixture

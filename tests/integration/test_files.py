@@ -41,6 +41,14 @@ def replace(app):
     return copy
 
 
+def run_until_it_leaves(consumer, caplog):
+    """It ends by itself, since its database is another one now."""
+    consumer.run(listen=False)
+    consumer.close()
+    assert isinstance(consumer.replaced, DatabaseReplaced)
+    assert "is back" not in caplog.text
+
+
 def names(app):
     with app.connect() as connection, connection.cursor() as cursor:
         return [name for (name,) in cursor.execute("SELECT NAME FROM QUEUE_TASK ORDER BY ID").fetchall()]
@@ -115,11 +123,8 @@ def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
     consumer.open()
     replace()
     consumer._lose(DatabaseUnavailable("the connection was lost."))
-    consumer.run(listen=False)  # ends by itself
-    consumer.close()
-    assert isinstance(consumer.replaced, DatabaseReplaced)
+    run_until_it_leaves(consumer, caplog)
     assert "This worker claims nothing more" in caplog.text
-    assert "is back" not in caplog.text
 
 
 def test_what_cannot_be_told_is_no_change(tmp_path):
@@ -169,11 +174,8 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     with pytest.raises(DatabaseReplaced, match="restored from a backup, moved or replaced by a copy"):
         late.open()
     consumer._next_attempt = 0.0
-    consumer.run(listen=False)  # ends by itself
-    consumer.close()
-    assert isinstance(consumer.replaced, DatabaseReplaced)
+    run_until_it_leaves(consumer, caplog)
     assert "restored from a backup" in caplog.text
-    assert "is back" not in caplog.text
 
 
 def test_a_consumer_of_messages_refuses_a_copy_that_was_not_adopted(app):

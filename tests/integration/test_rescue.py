@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import kombu
 import pytest
-from support.sql import execute, one, rows
+from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
 from fbtasks.call import Finished, Released
@@ -15,15 +15,6 @@ from fbtasks.store import tasks, workers
 
 GONE = 987654321
 """The number of a connection that there is not."""
-
-
-@contextmanager
-def held(app, table, number):
-    """The row is locked by somebody."""
-    with app.connect() as connection:
-        connection.execute_immediate(f"UPDATE {table} SET ID = ID WHERE ID = {number}")
-        yield
-        connection.rollback()
 
 
 def run(app, work):

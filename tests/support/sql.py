@@ -1,5 +1,7 @@
 """Plain SQL on an app's database."""
 
+from contextlib import contextmanager
+
 from fbtasks.errors import ConflictError
 from fbtasks.store.translate import translate
 
@@ -13,6 +15,16 @@ def rows(app, statement, *params):
 def one(app, statement):
     """The first column of the first row."""
     return rows(app, statement)[0][0]
+
+
+@contextmanager
+def held(app, table, *numbers):
+    """Rows are locked by a transaction of plain SQL, as soon as they can be; the block gets a function that ends it."""
+    with app.connect() as connection:
+        cursor = connection.cursor()
+        while not all(cursor.execute(statement, (number,)).fetchall() for number in numbers):
+            connection.rollback()
+        yield connection.rollback  # at the latest that is done when the connection is closed
 
 
 def execute(app, statement, *params):
