@@ -22,6 +22,7 @@ def held(app, table, *numbers):
     """Rows are locked by a transaction of plain SQL, as soon as they can be; the block gets a function that ends it."""
     with app.connect() as connection:
         cursor = connection.cursor()
+        statement = f"SELECT ID FROM {table} WHERE ID = ? WITH LOCK SKIP LOCKED"
         while not all(cursor.execute(statement, (number,)).fetchall() for number in numbers):
             connection.rollback()
         yield connection.rollback  # at the latest that is done when the connection is closed
