@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, overloa
 
 from fbtasks import checks
 from fbtasks.call import MOST_TRIES, Call, Enqueued
-from fbtasks.config import Settings, as_timezone, check_queue_name, resolve_url
+from fbtasks.config import Settings, as_timezone, check_queue_name
 from fbtasks.definition import (
     Hook,
     Task,
@@ -31,15 +31,17 @@ from fbtasks.errors import (
     UnknownQueueError,
     UnknownTaskError,
 )
+from fbtasks.firebird.fork import refuse_fork
+from fbtasks.firebird.session import Transaction
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
-from fbtasks.store import engine, guests, settlement, tasks
+from fbtasks.store import guests, settlement, tasks
 from fbtasks.store.database import Database
-from fbtasks.store.session import TOLD_WAIT, Transaction
-from fbtasks.store.settlement import InDoubt
+from fbtasks.store.settlement import ENQUEUE, InDoubt
+from fbtasks.url import resolve_url
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -249,9 +251,8 @@ class FBTasks:
             return [run_eagerly(self, call) for call in calls]
         ignored = task is not None and task.options.ignore_result
         if using is not None:
-            engine.refuse_fork()
-            transaction = Transaction(None, guests.transaction_of(using, self.database), self.settings.url)
-            found, _ = tasks.enqueue(transaction, calls)
+            refuse_fork()
+            found, _ = tasks.enqueue(guests.transaction(using, self.database), calls)
         else:
             found = self._enqueue_once(calls)
         return [
@@ -277,12 +278,12 @@ class FBTasks:
         """
         self.database.make_ready()
         try:
-            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls), TOLD_WAIT, _ASKED)
+            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls), ENQUEUE, _ASKED)
         except InDoubt as doubt:
             raise _uncertain(calls, doubt) from doubt
 
     def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
-        point = "enqueue" if kind == TOLD_WAIT else ""
+        point = "enqueue" if kind == ENQUEUE else ""
         return self.database.use(lambda session: session.run(work, kind, point))
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word

@@ -200,7 +200,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class HeartbeatReply:
     """What the database answers to a heartbeat."""
 
     alive: bool

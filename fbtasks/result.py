@@ -18,12 +18,12 @@ from fbtasks.errors import (
     TaskNotFound,
     TaskRevoked,
 )
+from fbtasks.firebird.session import Session
 from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.notify.results import event_of
 from fbtasks.serialize import Payload, RemoteError, rebuild_exception
 from fbtasks.states import State, celery_name
 from fbtasks.store import results
-from fbtasks.store.session import Session
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks

@@ -25,16 +25,16 @@ from fbtasks.errors import (
     SerializationError,
     TaskDefinitionError,
 )
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session
+from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
 from fbtasks.serialize import Payload, RemoteError, describe_exception, rebuild_exception
 from fbtasks.store import tasks
-from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import Session
-from fbtasks.store.translate import was_ended
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-    from fbtasks.store.lent import TaskTransaction
+    from fbtasks.firebird.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -381,7 +381,7 @@ class TransactionalRunner:
             return Finished(claim, self._runner.refused(claim, error), clock.monotonic() - started), False
 
     def _run(self, claim: Claim, session: Session, turn: HostLock) -> tuple[Finished, bool]:
-        from fbtasks.store.lent import task_transaction  # brings the driver, which other tasks can do without
+        from fbtasks.firebird.lent import task_transaction  # brings the driver, which other tasks can do without
 
         with task_transaction(session) as transaction:
             try:
@@ -475,7 +475,7 @@ class TransactionalRunner:
     def _ended_alone(self, *errors: BaseException) -> bool:
         """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""
         self.close()
-        if not any(map(was_ended, errors)):
+        if not any(map(connection_was_killed, errors)):
             return False
         try:
             self._open()

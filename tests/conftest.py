@@ -15,10 +15,11 @@ from support.signals import as_in_a_terminal
 from support.sql import execute
 
 from fbtasks import FBTasks
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.firebird import connections
+from fbtasks.firebird.session import Session
+from fbtasks.sql import queries
 from fbtasks.store.migrate import adopt
-from fbtasks.store.session import Session
+from fbtasks.url import DatabaseURL
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
@@ -56,13 +57,15 @@ def url(request, tmp_path, template):
         url = f"firebird://{tmp_path}/queue.fdb"
         if request.node.get_closest_marker("no_database") is None:
             shutil.copyfile(template, tmp_path / "queue.fdb")
-            with closing(Session(engine.connect(DatabaseURL.parse(url)), DatabaseURL.parse(url))) as session:
+            with closing(
+                Session(connections.connect(DatabaseURL.parse(url)), DatabaseURL.parse(url), queries())
+            ) as session:
                 adopt(session)
         yield url
         return
     base, _, query = SERVER.partition("?")
     text = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")
-    engine.connect(DatabaseURL.parse(text), create=True).close()
+    connections.connect(DatabaseURL.parse(text), create=True).close()
     FBTasks("maker", text).migrate()
     yield text
     _drop(DatabaseURL.parse(text))
@@ -72,7 +75,7 @@ def _drop(url):
     """Drops a database on a server, where the connections of killed processes may live for a moment longer."""
     limit = time.monotonic() + 30
     while True:
-        connection = engine.connect(url)
+        connection = connections.connect(url)
         try:
             connection.execute_immediate("DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID <> CURRENT_CONNECTION")
             connection.commit()

@@ -31,7 +31,7 @@ say "Installing fbtasks and its test tools into $VENV"
 "$VENV/bin/python" -m pip install -q --disable-pip-version-check -e '.[dev]'
 
 # What apt-get calls the libraries that are missing; that of ICU as an expression, since its package's name holds a version.
-missing=$("$VENV/bin/python" -m fbtasks.store.libraries | cut -f 1)
+missing=$("$VENV/bin/python" -m fbtasks.firebird.embedded.libraries | cut -f 1)
 # shellcheck disable=SC2086  # several words
 [ -z "$missing" ] || install_packages $missing
 

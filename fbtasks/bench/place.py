@@ -18,12 +18,12 @@ from fbtasks.app import FBTasks
 from fbtasks.bench import processes
 from fbtasks.bench.tasks import OUT_VARIABLE, QUEUE_VARIABLE, make_app
 from fbtasks.bench.worker import OBSERVE_VARIABLE, PARENT_VARIABLE
-from fbtasks.config import URL_VARIABLE, DatabaseURL
 from fbtasks.errors import FBTasksError
+from fbtasks.firebird.session import Session
 from fbtasks.maintenance import hosts
 from fbtasks.store import tasks, workers
 from fbtasks.store.bench import Bench, statements
-from fbtasks.store.session import Session
+from fbtasks.url import URL_VARIABLE, DatabaseURL
 
 PATIENCE = 600.0
 """Seconds after which something that does not happen is given up."""

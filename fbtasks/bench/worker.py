@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks.store.bench import Observer
-from fbtasks.worker.lifeline import follow_parent
+from fbtasks.worker.lifeline import die_with_parent
 
 OBSERVE_VARIABLE: Final = "FBTASKS_BENCH_OBSERVE"
 PARENT_VARIABLE: Final = "FBTASKS_BENCH_PARENT"
@@ -22,7 +22,7 @@ PARENT_VARIABLE: Final = "FBTASKS_BENCH_PARENT"
 
 def main() -> None:
     """Runs the command line of fbtasks."""
-    follow_parent(int(os.environ.pop(PARENT_VARIABLE)))
+    die_with_parent(int(os.environ.pop(PARENT_VARIABLE)))
     file = os.environ.pop(OBSERVE_VARIABLE, None)  # its children are not observed
     observer = None
     if file:

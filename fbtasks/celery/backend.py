@@ -16,12 +16,13 @@ from celery.exceptions import TimeoutError as CeleryTimeout
 
 from fbtasks import clock
 from fbtasks.celery.chords import Chord
-from fbtasks.config import DatabaseURL, Settings
+from fbtasks.config import Settings
 from fbtasks.errors import ConflictError, DatabaseUnavailable
+from fbtasks.firebird.session import INSERT, READ, Transaction
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.store import chords, keyvalues
-from fbtasks.store.session import READ, WAIT, Transaction
 from fbtasks.store.shared import SharedDatabase
+from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
 _POLL: Final = 1.0
@@ -127,7 +128,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     def _store(self) -> Store:
         return store_for(self._address, self._auto_migrate)
 
-    def run(self, work: Callable[[Transaction], T], kind: bytes = WAIT) -> T:
+    def run(self, work: Callable[[Transaction], T], kind: bytes = INSERT) -> T:
         """*work* in a transaction of its own."""
         store = self._store
         found = store.shared.use(work, kind)

@@ -9,9 +9,9 @@ from fbtasks.cli import render
 from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, announce, database_options, json_option
 from fbtasks.errors import ForeignDatabaseError
+from fbtasks.firebird.session import Session
 from fbtasks.store import grants
 from fbtasks.store import migrate as schema
-from fbtasks.store.session import Session
 
 
 @click.command()

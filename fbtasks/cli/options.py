@@ -13,9 +13,9 @@ import click
 from fbtasks.app import FBTasks
 from fbtasks.cli.escapes import say
 from fbtasks.errors import ConfigurationError, TaskNotFound
+from fbtasks.firebird.session import Session
 from fbtasks.importing import import_app
 from fbtasks.store import results, workers
-from fbtasks.store.session import Session
 
 
 def database_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,11 +18,11 @@ from fbtasks.cli import render
 from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, database_options, json_option
 from fbtasks.cli.splitter import Splitter
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import DatabaseUnavailable, FBTasksError
-from fbtasks.store import engine
+from fbtasks.firebird import connections
 from fbtasks.store.adhoc import Answer, Statements
 from fbtasks.threads import Background
+from fbtasks.url import DatabaseURL
 
 _PROMPT: Final = "SQL> "
 _CONTINUED: Final = "CON> "
@@ -56,7 +56,7 @@ _WRITES: Final = "Each statement is committed at once: COMMIT is not needed, and
 def sql(statement: str | None, write: bool, limit: int, as_json: bool, url: str | None, app_path: str | None) -> None:
     """Run SQL statements, at a prompt or from a pipe; read-only unless --write."""
     where = DatabaseArgs(url, app_path).app().settings.url
-    if not engine.database_exists(where):
+    if not connections.database_exists(where):
         raise DatabaseUnavailable(f"there is no database at {where.database}.")
     statements = Statements(where, write=write)
     show = _Show(limit or None, as_json)

@@ -14,10 +14,10 @@ from fbtasks.cli import render
 from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, check_queue, count, database_options, find, json_option, since_time
 from fbtasks.errors import FBTasksError
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.prune import prune as prune_now
 from fbtasks.states import State
 from fbtasks.store import results, tasks
-from fbtasks.store.session import Session, Transaction
 
 RETRY_BATCH: Final = 500
 """Tasks that ``retry --all-failed`` puts back in one transaction."""

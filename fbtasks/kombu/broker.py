@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from fbtasks import clock
-from fbtasks.config import DatabaseURL, Settings
+from fbtasks.config import Settings
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.firebird.session import READ, Transaction
 from fbtasks.kombu.keeper import BEAT, LINGER, Keeper
 from fbtasks.kombu.publisher import Publisher
 from fbtasks.kombu.settlements import Settlements
@@ -29,8 +30,8 @@ from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec, Taken
 from fbtasks.store.migrate import refuse_copy
-from fbtasks.store.session import READ, Transaction
 from fbtasks.store.shared import SharedDatabase
+from fbtasks.url import DatabaseURL
 
 if TYPE_CHECKING:
     from fbtasks.kombu.qos import QoS

@@ -11,8 +11,7 @@ from fbtasks import clock
 from fbtasks.errors import CommitUncertain
 from fbtasks.store import messages, settlement
 from fbtasks.store.messages import Publication
-from fbtasks.store.session import TOLD
-from fbtasks.store.settlement import InDoubt
+from fbtasks.store.settlement import PUBLISH, InDoubt
 from fbtasks.store.shared import SharedDatabase
 
 _REMEMBERED: Final = 300.0
@@ -23,10 +22,10 @@ _MOST: Final = 1000
 class Publisher:
     """Publishes in transactions of their own, from any thread.
 
-    A transaction that is rolled back leaves a mark (see ``TOLD``), so when the answer to a COMMIT is lost, the number
-    of the transaction says what became of it; the others cost nothing more. While the database cannot be asked, the
-    publication stays in doubt: the caller gets an error, and when the same messages are published again, it is asked
-    first.
+    A transaction that is rolled back leaves a mark (see ``PUBLISH``), so when the answer to a COMMIT is lost, the
+    number of the transaction says what became of it; the others cost nothing more. While the database cannot be asked,
+    the publication stays in doubt: the caller gets an error, and when the same messages are published again, it is
+    asked first.
     """
 
     def __init__(self, shared: SharedDatabase) -> None:
@@ -44,7 +43,7 @@ class Publisher:
             if before is not None and settlement.settle(self._shared.use, before.number, before.written):
                 counts: list[int] = before.written
                 return counts
-            return settlement.once(self._shared.use, lambda t: messages.publish(t, items), TOLD)
+            return settlement.once(self._shared.use, lambda t: messages.publish(t, items), PUBLISH)
         except InDoubt as doubt:
             self._remember(_key(items), doubt)
             raise CommitUncertain(

@@ -8,8 +8,8 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.firebird.session import MOST_ATTEMPTS
 from fbtasks.store import messages
-from fbtasks.store.session import MOST_ATTEMPTS
 from fbtasks.store.shared import SharedDatabase
 
 logger = logging.getLogger("fbtasks.kombu")

@@ -15,14 +15,14 @@ from urllib.parse import quote
 from kombu.exceptions import ChannelError
 from kombu.transport import base, virtual
 
-from fbtasks import clock, config
-from fbtasks.config import DatabaseURL
+from fbtasks import clock
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
 from fbtasks.kombu import scheduled
 from fbtasks.kombu.broker import Broker, broker_for
 from fbtasks.kombu.channel import Channel as _Channel
 from fbtasks.kombu.wake import Waker
 from fbtasks.store.messages import BUCKETS, DELIVERY_LIMIT
+from fbtasks.url import DatabaseURL, show_refused
 from fbtasks.version import VERSION
 
 DEFAULT_PORT: Final = 3050
@@ -384,7 +384,7 @@ class Alternate(str):
 
     def __new__(cls, whole: str) -> Alternate:
         """The URL *whole* for ``Connection.info()``, which kombu also makes copies of connections from."""
-        shown = config.show_refused(whole)
+        shown = show_refused(whole)
         with suppress(ConfigurationError):
             shown = str(DatabaseURL.parse(whole))
         made = super().__new__(cls, shown)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from fbtasks.firebird.session import Transaction
 from fbtasks.store import guests
 from fbtasks.store.database import Database
-from fbtasks.store.session import Transaction
 
 _connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
 
@@ -36,7 +36,7 @@ def current(database: Database) -> Transaction | None:
     connection = _connection.get()
     if connection is None:
         return None
-    transaction = guests.transaction_of(connection, database)
-    if not transaction.is_active():
-        transaction.begin()
-    return Transaction(None, transaction, database.url)
+    transaction = guests.transaction(connection, database)
+    if not transaction.driver.is_active():
+        transaction.driver.begin()
+    return transaction

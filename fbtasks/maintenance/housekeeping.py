@@ -12,9 +12,9 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
+from fbtasks.firebird.session import Session
 from fbtasks.maintenance.prune import give_up_parked, prune
 from fbtasks.store import results, tasks
-from fbtasks.store.session import Session
 
 logger = logging.getLogger(__name__)
 

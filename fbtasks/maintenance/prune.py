@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fbtasks.config import Settings
+from fbtasks.firebird.session import Session
 from fbtasks.states import State
 from fbtasks.store import tasks
-from fbtasks.store.session import Session
 
 
 def prune(session: Session, settings: Settings, batches: int = 5) -> int:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterable
 
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.firebird.session import Session
 from fbtasks.maintenance.watch import Suspect
 from fbtasks.store import tasks
-from fbtasks.store.session import Session
 
 logger = logging.getLogger(__name__)
 

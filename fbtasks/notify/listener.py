@@ -16,10 +16,10 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import DatabaseUnavailable
-from fbtasks.store import engine
+from fbtasks.firebird import fork
+from fbtasks.firebird.events import Events
+from fbtasks.firebird.session import Session
 from fbtasks.store.database import Database
-from fbtasks.store.events import Events
-from fbtasks.store.session import Session
 from fbtasks.threads import Background
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Listener:
             if not self._stopping.is_set():
                 logger.info("No events from the database, polling instead: %s", error)
                 if self._session is not None and isinstance(error, DatabaseUnavailable):
-                    engine.lose(self._session.connection)  # a fork need not wait for it
+                    fork.lose(self._session.connection)  # a fork need not wait for it
                 self._lost = True
                 time.sleep(_LAY_OUT)
         finally:
@@ -106,7 +106,7 @@ class Listener:
         if self._thread.is_alive() and not self._lost and self._thread is not threading.current_thread():
             self._thread.join(5 * _WAKE_TO_LOOK)
             if self._thread.is_alive() and self._session is not None:
-                self._session.abort()  # it waits for an answer that does not come
+                self._session.kill()  # it waits for an answer that does not come
                 self._thread.join(5 * _WAKE_TO_LOOK)
 
 

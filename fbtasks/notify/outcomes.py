@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Final
 from fbtasks import clock
 from fbtasks.call import Stored
 from fbtasks.errors import DatabaseUnavailable
+from fbtasks.firebird.fork import refuse_fork
+from fbtasks.firebird.session import Session
 from fbtasks.notify.results import ResultListener, event_of
-from fbtasks.store import engine, results
+from fbtasks.store import results
 from fbtasks.store.database import Database
-from fbtasks.store.session import Session
 from fbtasks.threads import Background
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class OutcomeReader:
             raise copy(awaited.error) from awaited.error  # others wait as well, and each has a traceback of its own
 
     def _add(self, awaited: _Awaited) -> None:
-        engine.refuse_fork()
+        refuse_fork()
         if self._pid != os.getpid():  # a fork in which the parent's thread does not run
             self._begin()
         with self._lock:

@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError
+from fbtasks.firebird import connections, watchdog
+from fbtasks.firebird.discard import discard
+from fbtasks.firebird.session import READ
+from fbtasks.firebird.translate import is_read_only, translate, was_cancelled
 from fbtasks.sql import queries
-from fbtasks.store import engine, watchdog
-from fbtasks.store.lost import bury
-from fbtasks.store.session import READ
-from fbtasks.store.translate import is_read_only, translate, was_cancelled
+from fbtasks.url import DatabaseURL
 
 _WRITE: Final = bytes((3, 9, 15, 22, 6, 21, 4, 10, 0, 0, 0))
 """READ COMMITTED READ CONSISTENCY; waits for other transactions for 10 seconds."""
@@ -88,11 +88,11 @@ class Statements:
             self._manager.close()
             connection.close()
         except Exception:  # noqa: BLE001
-            bury(connection)
+            discard(connection)
 
     def _connected(self) -> Any:
         if self._connection is None:
-            self._connection = engine.connect(self.url)
+            self._connection = connections.connect(self.url)
             self._manager = self._connection.transaction_manager(_WRITE if self._write else READ)
         return self._manager
 
@@ -118,7 +118,7 @@ class Statements:
             told = _told(error, self.url)
             if isinstance(told, DatabaseUnavailable):
                 connection, self._connection = self._connection, None
-                bury(connection)
+                discard(connection)
             raise told from error
 
     def _answer(self, transaction: Any, sql: str, limit: int | None) -> Answer:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fbtasks.call import Call
+from fbtasks.firebird.session import INSERT, READ, SNAPSHOT, Session, Transaction
+from fbtasks.firebird.translate import translate
 from fbtasks.sql import bench_queries
-from fbtasks.store.session import READ, SNAPSHOT, WAIT, Session, Transaction
-from fbtasks.store.translate import translate
 
 CLEAR: Final = 20_000
 """Rows that are taken away in one transaction."""
@@ -56,7 +56,7 @@ class Bench:
 
     def run(self, name: str, *params: object) -> Any:
         """The query in a transaction of its own, tried again on a conflict. Gives its first value, or None."""
-        rows = self.session.run(lambda t: self.rows(t, name, *params), WAIT)
+        rows = self.session.run(lambda t: self.rows(t, name, *params), INSERT)
         return rows[0][0] if rows else None
 
     def insert(
@@ -71,7 +71,7 @@ class Bench:
 
     def claim(self, worker_id: int, most: int) -> Claimed:
         """Claims up to *most*, and commits."""
-        found = self.session.run(lambda t: self.rows(t, "bench_claim", self.queue, worker_id, most), WAIT)
+        found = self.session.run(lambda t: self.rows(t, "bench_claim", self.queue, worker_id, most), INSERT)
         return Claimed(*found[0])
 
     def delete(self, claimed: Claimed) -> int:
@@ -123,7 +123,7 @@ class Bare:
 
     def __init__(self, session: Session) -> None:
         self._connection = session.connection
-        self._connection.begin(WAIT)
+        self._connection.begin(INSERT)
         with self._connection.cursor() as cursor:
             self._statement = cursor.prepare(bench_queries()["bench_bare"])
         self._connection.rollback()
@@ -131,7 +131,7 @@ class Bare:
     def insert(self, call: Call, now: datetime) -> None:
         """Writes the row of *call*, posts its event, and commits."""
         connection = self._connection
-        connection.begin(WAIT)
+        connection.begin(INSERT)
         with connection.cursor() as cursor:
             cursor.execute(
                 self._statement,

@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
-from fbtasks.store import engine, grants, migrate
-from fbtasks.store.facts import Facts
-from fbtasks.store.files import FileIdentity, Mark, change, file_of, replaced, restored
-from fbtasks.store.pool import Pool
-from fbtasks.store.session import Session, identity
+from fbtasks.firebird import connections, fork
+from fbtasks.firebird.facts import Facts
+from fbtasks.firebird.identity import FileIdentity, Mark, change, file_of, replaced, restored
+from fbtasks.firebird.pool import Pool
+from fbtasks.firebird.session import Session, identity
+from fbtasks.sql import queries
+from fbtasks.store import grants, migrate
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -85,7 +87,7 @@ class Database:
         return self._open()
 
     def _open(self) -> Session:
-        return Session(self.connect(), self.url)
+        return Session(self.connect(), self.url, queries())
 
     def connect(self, *, create: bool = False, **options: Any) -> Any:
         """A connection of the driver's, to the database that the others are to. Every connection is opened here.
@@ -96,7 +98,7 @@ class Database:
             known = self._known()  # before the database is asked: it goes on meanwhile
             before = self._expect(file_of(self.url), known)
             met: list[Facts] = []
-            connection = engine.connect(self.url, create=create, met=met.append, **options)
+            connection = connections.connect(self.url, create=create, met=met.append, **options)
             found = file_of(self.url)
             if not self.url.embedded or (found is not None and found == (before or found)):
                 try:
@@ -181,13 +183,13 @@ class Database:
 
         Without *create* only a queue that is there is migrated. Raises :class:`SchemaError` when there is none.
         """
-        engine.refuse_fork()  # before the lock, which another thread may have held when this process was forked
+        fork.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
             self._follow_file()
         self._refuse_replaced()
         if self._is_ready():
             return
-        with engine.opening(), self._lock:
+        with fork.opening(), self._lock:
             if self._is_ready():  # another thread was first
                 return
             create = create and self.settings.migrates
@@ -209,7 +211,7 @@ class Database:
 
     def _found_ready(self) -> None:
         self._ready = True
-        engine.keep(self.url)
+        connections.keep(self.url)
 
     def identity(self) -> tuple[str, str] | None:
         """Which database this is, whatever its name; None for a file that is not there. Nothing is created."""
@@ -246,10 +248,10 @@ class Database:
         return create if found is None else found < migrate.latest_version()
 
     def _missing(self) -> bool:
-        return self.url.embedded and not engine.database_exists(self.url)
+        return self.url.embedded and not connections.database_exists(self.url)
 
     def _create(self) -> Session:
-        return Session(self.connect(create=True, created=self._tell_created), self.url)
+        return Session(self.connect(create=True, created=self._tell_created), self.url, queries())
 
     def _tell_created(self) -> None:
         self._created = True
@@ -265,7 +267,7 @@ class Database:
 
     def _at_exit(self) -> None:
         """Statements before connections, or the driver prints what it cannot free; nothing that a fork inherited."""
-        if not engine.was_forked():
+        if not fork.was_forked():
             self.close()
 
 

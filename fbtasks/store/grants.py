@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from fbtasks.choices import ROLES
 from fbtasks.errors import AuthenticationError, ConfigurationError, ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.firebird.session import Session
 from fbtasks.sql import grants
-from fbtasks.store.session import Session
 
 _REGULAR: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _LONGEST: Final = 63

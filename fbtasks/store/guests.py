@@ -8,10 +8,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from fbtasks.checks import shown
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import DatabaseError, EnqueueError
+from fbtasks.firebird.session import Transaction, identity
+from fbtasks.sql import queries
 from fbtasks.store.database import Database
-from fbtasks.store.session import identity
+from fbtasks.url import DatabaseURL
 
 _WANTED: Final = (
     "Give the connection whose open transaction the call is to be part of: app.connect(), or your own connection of "
@@ -33,6 +34,11 @@ def transaction_of(given: Any, database: Database) -> Any:
     if connection.dsn != database.url.dsn:
         _check_database(connection, database)
     return transaction
+
+
+def transaction(given: Any, database: Database) -> Transaction:
+    """The transaction that *given* stands for, to run queries in. Raises :class:`EnqueueError` like the others."""
+    return Transaction(transaction_of(given, database), database.url, queries())
 
 
 def check(given: Any) -> tuple[Any, Any]:
@@ -79,7 +85,7 @@ def _remedy(given: Any) -> str:
 def _of_sqlalchemy(kind: str) -> str:
     """How to get the driver's connection from an object of SQLAlchemy's."""
     if kind == "Engine":
-        return "engine.connect() gives a connection, and connection.connection.dbapi_connection the driver's"
+        return "connections.connect() gives a connection, and connection.connection.dbapi_connection the driver's"
     if kind in ("Session", "scoped_session"):
         return "session.connection().connection.dbapi_connection"
     if kind == "_ConnectionFairy":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fbtasks.store.session import Transaction
+from fbtasks.firebird.session import Transaction
 
 INLINE: Final = 8_000
 """The longest value, in bytes, that stays in its row."""

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from fbtasks.call import Neighbour
+from fbtasks.firebird.session import Transaction
 from fbtasks.store.codec import CHUNK
-from fbtasks.store.session import Transaction
 from fbtasks.store.workers import neighbour
 
 INLINE: Final = 8_000

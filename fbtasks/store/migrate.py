@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import ConflictError, DatabaseError, DuplicateKey, ForeignDatabaseError, SchemaError
+from fbtasks.firebird.session import INSERT, READ, Session, Transaction
 from fbtasks.sql import migrations, transactions
-from fbtasks.store.session import READ, WAIT, Session, Transaction
+from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0
 """Seconds that a migration waits for what others have in use."""
@@ -75,9 +75,9 @@ def migrate(session: Session) -> list[int]:
         _check_database(session)
         _create_ledger(session)
     applied: list[int] = []
-    lock = Session(session.connection, session.url)
+    lock = Session(session.connection, session.url, session.queries)
     # The lock is held by one transaction of this connection while others of it change the schema.
-    manager = lock.connection.transaction_manager(WAIT)
+    manager = lock.connection.transaction_manager(INSERT)
     try:
         _take_lock(lock, manager)
         done = current_version(session) or 0
@@ -120,10 +120,10 @@ def _change(session: Session, statements: Sequence[str]) -> None:
                 ) from error
 
 
-def _take_lock(lock: Session, manager: object) -> None:
+def _take_lock(lock: Session, manager: Any) -> None:
     """Locks the first row of QUEUE_SCHEMA; it is written here when whoever made the table has not come to it yet."""
-    manager.begin()  # type: ignore[attr-defined]  # the driver has no types
-    while not Transaction(lock, manager, lock.url).rows("schema_lock", more=" "):
+    manager.begin()
+    while not Transaction(manager, lock.url, lock.queries, lock).rows("schema_lock", more=" "):
         with suppress(DuplicateKey, ConflictError):
             lock.run(lambda t: t.execute("schema_applied", 0, "ledger"))
 

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Stored, TaskRow
+from fbtasks.firebird.session import SNAPSHOT, Session, Transaction
 from fbtasks.states import State
 from fbtasks.store.codec import CHUNK
-from fbtasks.store.session import SNAPSHOT, Session, Transaction
 from fbtasks.store.values import as_utc
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """What takes effect once although the answer to its COMMIT was lost: the number of its transaction tells.
 
 The plain path pays nothing for it. The procedure that writes also returns the number of its transaction, and a
-transaction of kind ``TOLD`` is recorded as rolled back when it was.
+transaction of kind ``ENQUEUE`` or ``PUBLISH`` is recorded as rolled back when it was.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 from fbtasks import clock
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
-from fbtasks.store.session import READ, WRITE, Transaction
+from fbtasks.firebird.session import INSERT, NO_AUTO_UNDO, READ, UPDATE, Transaction
 
 T = TypeVar("T")
+ENQUEUE: Final = INSERT + NO_AUTO_UNDO
+"""For calls: waits for another one that has the same id."""
+PUBLISH: Final = UPDATE + NO_AUTO_UNDO
+"""For messages."""
 _LOOK: Final = 0.05
 _LOOK_WHILE_AWAY: Final = 0.5
 _PATIENCE: Final = 2.0
@@ -26,7 +30,7 @@ class Use(Protocol):
     """Runs work in a transaction of the given kind, on a connection that is made when it is missing."""
 
     def __call__(self, work: Callable[[Transaction], T], kind: bytes, /) -> T:
-        """What *work* gives."""
+        """Returns what *work* returns."""
 
 
 class InDoubt(CommitUncertain):
@@ -40,7 +44,7 @@ class InDoubt(CommitUncertain):
 
 
 def once(use: Use, write: Callable[[Transaction], tuple[T, int | None]], kind: bytes, away: float = 0.0) -> T:
-    """What *write* gives, in one transaction that takes effect once. *kind* is one of those that are ``TOLD``.
+    """What *write* gives, in one transaction that takes effect once. *kind* is ``ENQUEUE`` or ``PUBLISH``.
 
     *write* also gives the number of its transaction, or None when it wrote nothing. When the answer to the commit is
     lost the database is asked, for up to *away* seconds while it is not there. Raises :class:`InDoubt` when it does
@@ -73,7 +77,7 @@ def settle(use: Use, number: int, written: Any = None, away: float = 0.0) -> boo
                 return done
             back = back or clock.monotonic()
             if clock.monotonic() - back > _PATIENCE:
-                use(lambda t: cut(t, number), WRITE)
+                use(lambda t: kill_connection(t, number), UPDATE)
         except DatabaseUnavailable as error:
             if clock.monotonic() - begun >= away:
                 raise InDoubt(f"the database cannot be asked: {error}", number, written) from error
@@ -85,7 +89,7 @@ def settle(use: Use, number: int, written: Any = None, away: float = 0.0) -> boo
 
 
 def committed(transaction: Transaction, number: int) -> bool | None:
-    """Whether the transaction of that number, of a kind that is TOLD, took effect. None: it has not ended.
+    """Whether the transaction of that number, of a kind with NO AUTO UNDO, took effect. None: it has not ended.
 
     Holds until the database is swept, which forgets rollbacks.
     """
@@ -96,7 +100,7 @@ def committed(transaction: Transaction, number: int) -> bool | None:
     return change is not None and change > 0
 
 
-def cut(transaction: Transaction, number: int) -> bool:
+def kill_connection(transaction: Transaction, number: int) -> bool:
     """Ends the connection of a transaction: one of this user's, lost on this side, and perhaps not yet on the other.
 
     False when there is none.

@@ -18,10 +18,10 @@ from weakref import WeakSet
 
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseReplaced, DuplicateKey
-from fbtasks.store import zombies
+from fbtasks.firebird.embedded import reaper
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import MOST_ATTEMPTS, READ, UPDATE, Session, Transaction
 from fbtasks.store.database import Database
-from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import MOST_ATTEMPTS, READ, WRITE, Session, Transaction
 
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
@@ -82,7 +82,7 @@ class SharedDatabase:
         if signals is not None:
             signals.worker_process_shutdown.connect(lambda **_: close(), weak=False, dispatch_uid=id(self))
 
-    def use(self, work: Callable[[Transaction], T], kind: bytes = WRITE) -> T:
+    def use(self, work: Callable[[Transaction], T], kind: bytes = UPDATE) -> T:
         """*work* in a transaction of its own, tried again when another one is in its way."""
         with self._inside(), self._watched():
             self._database.make_ready()
@@ -96,10 +96,10 @@ class SharedDatabase:
         """The same, one at a time on this host where the engine is embedded: what claims and deletes side by side."""
         with self._inside(), self._watched(), self._in_turn():
             self._database.make_ready()
-            return self._database.use(lambda session: self._run(session, work, WRITE, attempts))
+            return self._database.use(lambda session: self._run(session, work, UPDATE, attempts))
 
     def _watched(self) -> AbstractContextManager[None]:
-        return zombies.reaped() if self.url.embedded else nullcontext()
+        return reaper.reaped() if self.url.embedded else nullcontext()
 
     def _run(self, session: Session, work: Callable[[Transaction], T], kind: bytes, attempts: int = MOST_ATTEMPTS) -> T:
         try:
@@ -193,7 +193,7 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    zombies.forget()
+    reaper.forget()
     _inherited.extend(_mine)  # their locks and files are the parent's: neither used nor collected
     _mine.clear()
     _all.clear()

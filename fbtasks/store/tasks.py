@@ -8,9 +8,9 @@ from typing import Final
 
 from fbtasks.call import Call, Claim, Claims, Enqueued, Finished, Stale
 from fbtasks.errors import ConflictError, DuplicateKey
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.states import State
 from fbtasks.store import codec
-from fbtasks.store.session import Session, Transaction
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from fbtasks.call import Neighbour, Pulse, WorkerRow
-from fbtasks.store.session import Session, Transaction
+from fbtasks.call import HeartbeatReply, Neighbour, WorkerRow
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store.values import as_utc
 
 
@@ -56,7 +56,7 @@ def heartbeat(
     conflicts: int,
     share: int,
     beat: float,
-) -> Pulse:
+) -> HeartbeatReply:
     """Renews the lease.
 
     Neighbours in the answer: the workers of this host, and those that will have been silent for the *share*-th part of
@@ -66,7 +66,7 @@ def heartbeat(
         "heartbeat", worker_id, int(lease * 1000), draining, conflicts, share, int(beat * 1000)
     )[0]
     neighbours = tuple(neighbour(line) for line in bytes(packed).decode().split("\n") if line)
-    return Pulse(bool(done), done == 1, silence / 1000, version, bool(parked), bool(stops), neighbours, number)
+    return HeartbeatReply(bool(done), done == 1, silence / 1000, version, bool(parked), bool(stops), neighbours, number)
 
 
 def neighbour(line: str) -> Neighbour:

@@ -26,14 +26,14 @@ from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Finished, Succeeded
 from fbtasks.errors import FBTasksError
+from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.importing import import_app
 from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Failure, Runner, TransactionalRunner
-from fbtasks.store import robust
 from fbtasks.threads import Background
-from fbtasks.worker.board import Board
 from fbtasks.worker.channel import HOOK, SKIP, Assignment, Begun, Ended, NotNow, receive_task, say, words
-from fbtasks.worker.lifeline import follow_parent, identities, leave
+from fbtasks.worker.child_status import ChildStatus
+from fbtasks.worker.lifeline import die_with_parent, identities, leave
 from fbtasks.worker.logs import LogOptions, set_up
 from fbtasks.worker.processes import SCARCE
 
@@ -69,12 +69,12 @@ def _is_memory_used_up() -> bool:
 class Link:
     """The three ways that lead to the worker."""
 
-    def __init__(self, pipe: int, tasks: int, board: int, places: int) -> None:
-        for file in (pipe, tasks, board):
+    def __init__(self, pipe: int, tasks: int, status: int, places: int) -> None:
+        for file in (pipe, tasks, status):
             os.set_inheritable(file, False)
         self.pipe = socket.socket(fileno=pipe)
         self.tasks = socket.socket(fileno=tasks)
-        self.board = Board(places, board)
+        self.status = ChildStatus(places, status)
         self.places = places
         self._lock = threading.Lock()
         self._numbers = pipe, tasks
@@ -108,7 +108,7 @@ class Link:
     def begin(self, place: int, assignment: Assignment) -> Claim:
         """Notes that a task begins; and says so, where the worker wants to hear it."""
         number = assignment.number
-        self.board.begin(place, number)
+        self.status.begin(place, number)
         if assignment.announce:
             self.say(Begun(number, clock.monotonic()))
         return assignment.claim
@@ -118,12 +118,12 @@ class Link:
         outcome, elapsed = finished.outcome, finished.elapsed
         self.say(Ended(finished.claim.id, outcome, elapsed, recorded, place if waits else None))
         if not waits:
-            self.board.end(place)
+            self.status.end(place)
 
     def end_hooks(self, place: int, number: int) -> None:
         """Says that hooks have been called."""
         self.say(Ended(number, Succeeded(keep=False), 0.0, True))
-        self.board.end(place)
+        self.status.end(place)
 
 
 class Server:
@@ -166,7 +166,7 @@ class Server:
     def follow(self, place: int, failure: Failure) -> None:
         """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""
         number = self.hear(place)
-        self._link.board.begin(place, number)
+        self._link.status.begin(place, number)
         if number:
             self._call(place, number, failure)
 
@@ -209,7 +209,7 @@ class Server:
             del self._connected[claim.id]
 
     def _who(self) -> int:
-        return self._link.board.worker_id
+        return self._link.status.worker_id
 
     def cancel_statement(self, task: int) -> None:
         """Ends the statement that a transactional task is in, which no exception would interrupt."""
@@ -227,7 +227,7 @@ class ProcessServer(Server):
     """One task at a time, in the main thread, where signals interrupt it."""
 
     def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
-        self.interrupts = SignalInterrupts(link.board.aimed_at)
+        self.interrupts = SignalInterrupts(link.status.aimed_at)
         super().__init__(app, link, slot)
         self._words = words(link.pipe)
         read, write = os.pipe()
@@ -247,7 +247,7 @@ class ProcessServer(Server):
         # A signal's Python handler waits for the main thread, which may be inside the engine: this thread is not.
         while numbers := os.read(read, 64):
             if signal.SIGUSR2 in numbers:
-                self.cancel_statement(self._link.board.aimed_at(STOP))
+                self.cancel_statement(self._link.status.aimed_at(STOP))
 
 
 class ThreadServer(Server):
@@ -402,13 +402,13 @@ def _is_shortage(error: BaseException | None) -> bool:
 def main(arguments: list[str]) -> int:
     """Runs the child."""
     parent, *files, mode, app_path, slot, places, log = arguments
-    follow_parent(int(parent))
-    robust.leave_when_stuck()
-    pipe, tasks, board = map(int, files)
-    link = Link(pipe, tasks, board, int(places))
+    die_with_parent(int(parent))
+    mutex_repair.exit_when_engine_hangs()
+    pipe, tasks, status = map(int, files)
+    link = Link(pipe, tasks, status, int(places))
     try:
         app = import_app(app_path)
-        app.database.keep(lambda: link.board.database)
+        app.database.keep(lambda: link.status.database)
         app.load()
         import_module("fbtasks.formats")  # now, and not when the first task is to run
         set_up(LogOptions.of(log))

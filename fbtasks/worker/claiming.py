@@ -8,8 +8,8 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim
+from fbtasks.firebird.session import Transaction
 from fbtasks.store import tasks
-from fbtasks.store.session import Transaction
 
 LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""

@@ -18,15 +18,15 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Cancelled, Claim, Claims, Finished, Parked, Pulse, Released, Stale
+from fbtasks.call import Cancelled, Claim, Claims, Finished, HeartbeatReply, Parked, Released, Stale
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseReplaced, DatabaseUnavailable, SchemaError
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.maintenance.rescue import release_orphans
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import tasks
-from fbtasks.store.hostlock import HostLock
 from fbtasks.store.migrate import latest_version
-from fbtasks.store.session import Session, Transaction
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.executors.base import Executor
@@ -494,13 +494,13 @@ class Consumer:
 
     def _beat(self) -> None:
         draining = self._draining_since is not None
-        pulse = self.membership.beat(self._db, draining=draining)
-        if pulse is None:
+        reply = self.membership.beat(self._db, draining=draining)
+        if reply is None:
             return
-        self._app.database.saw(pulse.transaction)
-        self._parked.beat(pulse.parked)
-        self._stops = pulse.stops
-        if not pulse.alive:
+        self._app.database.saw(reply.transaction)
+        self._parked.beat(reply.parked)
+        self._stops = reply.stops
+        if not reply.alive:
             logger.warning("This worker was taken for dead and its tasks given to others; it registers again.")
             self._register()
             self._settle()
@@ -508,16 +508,16 @@ class Consumer:
                 self._listener.restart()
         elif self._listener is not None:
             self._listener.check(self.membership.rhythm.heartbeat)
-        self._look_at_schema(pulse)
+        self._look_at_schema(reply)
         self._look_at_database()
         if not draining:
             self.membership.rescue(self._db)
 
-    def _look_at_schema(self, pulse: Pulse) -> None:
-        if pulse.schema_version != latest_version() and self._draining_since is None:
+    def _look_at_schema(self, reply: HeartbeatReply) -> None:
+        if reply.schema_version != latest_version() and self._draining_since is None:
             logger.warning(
                 "The schema has version %d now, and this worker works with %d: it drains and starts afresh.",
-                pulse.schema_version,
+                reply.schema_version,
                 latest_version(),
             )
             self.outdated = True

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Failed
 from fbtasks.errors import DatabaseError, DatabaseUnavailable
+from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
 from fbtasks.store import results, tasks
-from fbtasks.store.session import Session
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.outcomes import Settled
 

@@ -60,7 +60,7 @@ def _say_last(why: str) -> None:
     os.write(_STDERR, last if len(last) <= _AT_ONCE else last[: _AT_ONCE - 4] + b"...\n")
 
 
-def follow_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Leaves the signals that ask to end to the worker, which decides when this process ends; and ends when it does.
 
     *parent* is the worker's process id: it may have ended before this process asked to be told. The worker starts this

@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from fbtasks import clock
-from fbtasks.call import Neighbour, Pulse
+from fbtasks.call import HeartbeatReply, Neighbour
 from fbtasks.errors import ConflictError
+from fbtasks.firebird.session import INSERT, UPDATE, Session, Transaction
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.rescue import rescue
 from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
 from fbtasks.store import workers
-from fbtasks.store.session import WAIT, WRITE, Session, Transaction
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
 
@@ -34,8 +34,8 @@ def heartbeat(
     *,
     draining: bool = False,
     conflicts: int = 0,
-    kind: bytes = WRITE,
-) -> Pulse:
+    kind: bytes = UPDATE,
+) -> HeartbeatReply:
     """Sends one heartbeat, in a transaction of *kind*."""
     return session.run(
         lambda t: workers.heartbeat(
@@ -108,7 +108,7 @@ class Membership:
         if self.companion is not None:
             self.companion.serve(self.worker_id)
 
-    def beat(self, session: Session, *, draining: bool) -> Pulse | None:
+    def beat(self, session: Session, *, draining: bool) -> HeartbeatReply | None:
         """Renews the lease when it is time. None when it is not."""
         now = clock.monotonic()
         if now < self._next_beat:
@@ -116,17 +116,17 @@ class Membership:
         conflicts = session.take_conflicts()
         self._draining = draining
         self._watch.begin()
-        pulse = heartbeat(session, self.worker_id, self.rhythm, draining=draining, conflicts=conflicts)
-        self._neighbours = pulse.neighbours
-        self._note(pulse)
+        reply = heartbeat(session, self.worker_id, self.rhythm, draining=draining, conflicts=conflicts)
+        self._neighbours = reply.neighbours
+        self._note(reply)
         pause = self._watch.pause(self._neighbours)
-        if pulse.alive and not pulse.renewed:
+        if reply.alive and not reply.renewed:
             self._watch.held_up()
             pause = min(pause, SOON)
-        self._say_held_up(pulse)
+        self._say_held_up(reply)
         self._next_beat = now + pause
         self._wait_for_deaths()
-        return pulse
+        return reply
 
     def beat_meanwhile(self, session: Session) -> None:
         """Renews the lease when it is time, in the middle of another transaction, which takes long.
@@ -138,17 +138,17 @@ class Membership:
             return
         self._beaten_at = now
         self._watch.begin()
-        # WAIT is of use for being another kind than that of the transaction around it: a heartbeat waits for no row.
+        # INSERT is of use for being another kind than that of the transaction around it: a heartbeat waits for no row.
         with suppress(ConflictError):
-            self._note(heartbeat(session, self.worker_id, self.rhythm, draining=self._draining, kind=WAIT))
+            self._note(heartbeat(session, self.worker_id, self.rhythm, draining=self._draining, kind=INSERT))
 
-    def _note(self, pulse: Pulse) -> None:
-        if pulse.renewed:
-            self._watch.beaten(pulse.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
+    def _note(self, reply: HeartbeatReply) -> None:
+        if reply.renewed:
+            self._watch.beaten(reply.silence, self.companion.silence() if self.companion is not None else (0.0, 0.0))
 
-    def _say_held_up(self, pulse: Pulse) -> None:
+    def _say_held_up(self, reply: HeartbeatReply) -> None:
         """Says, once, that the lease is not renewed. A first time may be the companion's own renewal."""
-        held_up = pulse.alive and not pulse.renewed
+        held_up = reply.alive and not reply.renewed
         self._held_up = self._held_up + 1 if held_up else 0
         if self._held_up == _HELD_UP:
             logger.warning(

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session
+from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.serialize import shorten
 from fbtasks.store import tasks
-from fbtasks.store.hostlock import HostLock
-from fbtasks.store.session import Session
-from fbtasks.store.translate import was_cut
 from fbtasks.worker.logs import visible
 
 logger = logging.getLogger("fbtasks.worker")
@@ -157,7 +157,7 @@ class Outcomes:
 
     def failed(self, error: BaseException | None = None) -> None:
         """What was to be written has to be written again; by itself, if by *error* the connection was cut once more."""
-        if was_cut(error):
+        if connection_was_lost(error):
             self._note_cut()
         self._waiting = self._writing + self._waiting
         self._writing = []
@@ -247,7 +247,7 @@ class Outcomes:
         """Keeps apart what the connection was lost with again; a long result is given up at last."""
         self._writing = []
         self._blocked.append(each)
-        each.cuts += was_cut(error)
+        each.cuts += connection_was_lost(error)
         each.wait()
         outcome = each.finished.outcome
         if isinstance(outcome, Succeeded) and outcome.keep and len(outcome.result) > LONG and each.cuts >= MOST_CUTS:

@@ -9,13 +9,13 @@ from datetime import timedelta
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.store import robust
+from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.store.migrate import check_identity
 from fbtasks.worker.consumer import Consumer, WorkerOptions
 from fbtasks.worker.executors import ChildOptions, make_executor
 from fbtasks.worker.executors.solo import SoloExecutor
+from fbtasks.worker.heartbeat_process import HeartbeatProcess
 from fbtasks.worker.logs import finish
-from fbtasks.worker.pulse import Pulse
 from fbtasks.worker.signals import Signals
 
 logger = logging.getLogger("fbtasks.worker")
@@ -33,9 +33,9 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     executor = make_executor(options.pool, app_path, app, options.concurrency, log, children)
     consumer = Consumer(app, executor, options)
     signals = Signals(consumer, executor if isinstance(executor, SoloExecutor) else None, options.grace)
-    robust.leave_when_stuck()
+    mutex_repair.exit_when_engine_hangs()
     app.database.keep()
-    pulse = None
+    heartbeats = None
     try:
         signals.hear()
         consumer.start()
@@ -44,11 +44,11 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
         consumer.open()
         if options.pool == "solo":
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
-            pulse = Pulse(app.settings, consumer.membership, app.database.mark)
+            heartbeats = HeartbeatProcess(app.settings, consumer.membership, app.database.mark)
         consumer.run()
     finally:
-        if pulse is not None:
-            pulse.stop()
+        if heartbeats is not None:
+            heartbeats.stop()
         try:
             consumer.stop_executor()
         finally:

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 from support.proxy import Proxy
 
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine, grants, messages
+from fbtasks.firebird import connections
+from fbtasks.store import grants, messages
 from fbtasks.store.messages import Publication
+from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance
 PROJECT = Path(__file__).parents[2] / "examples" / "celery_project"
@@ -194,7 +195,7 @@ def main():
     show(chord([add.si(1), chain(add.si(2), inner)], echo.s()))
     show(chord([add.si(5), chord([add.si(6)], echo.s())], echo.s()))
     show(chord((silent.si(number) for number in range(3)), echo.s()))
-    show(chord([add.si(1), broken.si()], echo.s()), follow_parents=False)
+    show(chord([add.si(1), broken.si()], echo.s()), die_with_parents=False)
     show(chain(add.si(1), group(add.s(1), add.s(2)), echo.s(), group(echo.s(), echo.s())))
     try:
         chain(broken.si(), group(add.s(1), add.s(2))).apply_async().get(timeout=30)
@@ -263,7 +264,7 @@ def test_a_producer_sends_tasks_and_rules_no_worker(celery, app, url, wait_for):
     roles = {role: f"FBT_{secrets.token_hex(6).upper()}" for role in ("producer", "worker")}
     host = parts.netloc.rpartition("@")[2]
     urls = {role: parts._replace(netloc=f"{name}:pw@{host}").geturl() for role, name in roles.items()}
-    with closing(engine.connect(DatabaseURL.parse(url))) as owner:
+    with closing(connections.connect(DatabaseURL.parse(url))) as owner:
         for role, name in roles.items():
             owner.execute_immediate(f"CREATE USER {name} PASSWORD 'pw'")
             owner.commit()

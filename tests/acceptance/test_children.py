@@ -93,7 +93,7 @@ def collected(executor, wait_for, count):
 
 
 def begun(executor):
-    return executor._children[0].board.running() if executor._children else {}
+    return executor._children[0].status.running() if executor._children else {}
 
 
 def test_a_task_that_has_ended_is_not_stopped_in_place_of_the_next(executor, wait_for):

@@ -16,10 +16,10 @@ from kombu.asynchronous.hub import Hub
 from kombu.exceptions import ChannelError
 
 import fbtasks.kombu
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import ConfigurationError, SerializationError
 from fbtasks.store import messages
 from fbtasks.store.messages import Publication
+from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance
 
@@ -382,8 +382,8 @@ def test_a_fork_waits_for_the_first_connection_that_another_thread_makes(url):
         """
         import os, signal, sys, threading, time, traceback
         import kombu, fbtasks.kombu
-        from fbtasks.config import DatabaseURL
-        from fbtasks.store.lockdir import exclusive, folder_of
+        from fbtasks.url import DatabaseURL
+        from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
         def runs(thread, name):
             frame = sys._current_frames().get(thread.ident)
             return any(each.f_code.co_name == name for each, _ in traceback.walk_stack(frame))

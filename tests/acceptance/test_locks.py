@@ -48,8 +48,8 @@ SOURCE = """
 """
 HOLD = """
 import sys, time
-from fbtasks.config import DatabaseURL
-from fbtasks.store.hostlock import HostLock
+from fbtasks.url import DatabaseURL
+from fbtasks.firebird.embedded.hostlock import HostLock
 
 with HostLock(DatabaseURL.parse(sys.argv[1])).held():
     print("held", flush=True)

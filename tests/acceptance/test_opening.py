@@ -13,8 +13,8 @@ import pytest
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.cli import main
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.firebird import connections
+from fbtasks.url import DatabaseURL
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
@@ -78,7 +78,7 @@ def test_a_command_that_looks_creates_nothing(path, refused, monkeypatch, comman
 
 def test_a_command_that_looks_at_another_database_makes_no_tables_in_it(path, refused):
     url = f"firebird://{path}"
-    with engine.connect(DatabaseURL.parse(url), create=True) as connection, connection.cursor() as cursor:
+    with connections.connect(DatabaseURL.parse(url), create=True) as connection, connection.cursor() as cursor:
         for command in LOOKS:
             assert refused(*command, "--url", url) == f"{url} has no queue yet. Run: fbtasks migrate --url URL"
         sql = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
@@ -132,7 +132,7 @@ def test_in_python_a_log_record_says_it(path, caplog, capfd, use):
 
 def test_a_queue_in_a_database_that_is_there_is_told_as_well(path, caplog):
     url = f"firebird://{path}"
-    engine.connect(DatabaseURL.parse(url), create=True).close()
+    connections.connect(DatabaseURL.parse(url), create=True).close()
     app = FBTasks("a", url)
     with caplog.at_level(logging.INFO, "fbtasks"):
         app.send_task("t")
@@ -344,7 +344,7 @@ def test_a_lock_directory_stays_as_long_as_any_process_uses_it(path, tmp_path):
 
 DELETES_SLOWLY = """
 import shutil, sys
-from fbtasks.store import lockdir
+from fbtasks.firebird.embedded import lockdir
 delete = shutil.rmtree
 def slowly(*arguments, **options):
     print("deletes", flush=True)

@@ -15,8 +15,9 @@ from support.proxy import Proxy
 from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
+from fbtasks.firebird import watchdog
 from fbtasks.maintenance.watch import Rhythm
-from fbtasks.store import tasks, watchdog
+from fbtasks.store import tasks
 from fbtasks.worker.consumer import LEASE
 
 pytestmark = pytest.mark.acceptance
@@ -187,7 +188,7 @@ def test_an_enqueue_to_a_server_that_does_not_answer_ends_in_time(monkeypatch, p
     app = FBTasks("frozen", proxy.url)
     app.send_task("proj.note", (1,))
     monkeypatch.setattr(watchdog, "PATIENCE", 1.0)
-    monkeypatch.setattr("fbtasks.store.engine.CONNECT_TIMEOUT", 2)
+    monkeypatch.setattr("fbtasks.firebird.connect.CONNECT_TIMEOUT", 2)
     proxy.freeze(True)
     started = time.monotonic()
     with pytest.raises(DatabaseUnavailable, match="reached"):

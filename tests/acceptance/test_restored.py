@@ -8,7 +8,7 @@ from firebird.driver import connect_server, driver_config
 from firebird.driver.types import ShutdownMethod, ShutdownMode, SrvRestoreFlag
 
 from fbtasks import FBTasks
-from fbtasks.config import DatabaseURL
+from fbtasks.url import DatabaseURL
 
 pytestmark = [
     pytest.mark.acceptance,

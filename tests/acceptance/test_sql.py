@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.firebird import connections
+from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.acceptance
 
@@ -44,7 +44,7 @@ SELECT COUNT(*) FROM THING
 def bare(tmp_path, url):
     """The URL of a database that has no table of the queue; on a server, one that has."""
     if DatabaseURL.parse(url).embedded:
-        engine.connect(DatabaseURL.parse(url), create=True).close()
+        connections.connect(DatabaseURL.parse(url), create=True).close()
     return url
 
 

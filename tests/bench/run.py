@@ -23,7 +23,7 @@ from fbtasks.bench import measures, run
 from fbtasks.bench.figures import Figures
 from fbtasks.bench.place import Place
 from fbtasks.cli import render
-from fbtasks.config import DatabaseURL
+from fbtasks.url import DatabaseURL
 
 QUICK = 0.05
 """The share of a peer's backlog that a quick run measures."""

@@ -9,10 +9,10 @@ from support.sql import execute, held, one, rows
 
 from fbtasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
+from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.maintenance.rescue import release_orphans
 from fbtasks.store import messages, tasks, workers
-from fbtasks.store.hostlock import HostLock
 from fbtasks.worker import outcomes
 from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.outcomes import Outcomes
@@ -139,11 +139,11 @@ def test_a_heartbeat_waits_for_no_row(app, session, worker):
         cursor = connection.cursor()
         for table in ("QUEUE_WORKER", "QUEUE_CANCEL", "QUEUE_STAT"):
             cursor.execute(f"SELECT * FROM {table} WITH LOCK").fetchall()
-        pulse = beat(session, worker, 1)
-        assert (pulse.alive, pulse.renewed) == (True, False)
+        reply = beat(session, worker, 1)
+        assert (reply.alive, reply.renewed) == (True, False)
         connection.rollback()
-    pulse = beat(session, worker, 1)
-    assert (pulse.alive, pulse.renewed) == (True, True)
+    reply = beat(session, worker, 1)
+    assert (reply.alive, reply.renewed) == (True, True)
     assert rows(app, "SELECT ID FROM QUEUE_CANCEL") == []
     assert one(app, "SELECT SUM(CONFLICTS) FROM QUEUE_STAT") == 2
     assert not beat(session, worker + 1).alive

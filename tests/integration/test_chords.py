@@ -7,11 +7,12 @@ from celery.result import AsyncResult, GroupResult
 from celery.utils.functional import regen
 
 from fbtasks.celery.chords import shape_of
-from fbtasks.config import DatabaseURL, Settings
+from fbtasks.config import Settings
+from fbtasks.firebird.session import INSERT
 from fbtasks.store import chords
 from fbtasks.store.chords import Part
-from fbtasks.store.session import WAIT
 from fbtasks.store.shared import SharedDatabase
+from fbtasks.url import DatabaseURL
 
 
 class Store:
@@ -33,7 +34,7 @@ class Store:
         return self.use(chords.end, number)
 
     def use(self, function, *arguments, **options):
-        return self.shared.use(lambda t: function(t, "chord", *arguments, **options), WAIT)
+        return self.shared.use(lambda t: function(t, "chord", *arguments, **options), INSERT)
 
     def prune(self):
         return self.shared.use(lambda t: chords.prune(t, 100))

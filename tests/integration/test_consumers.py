@@ -9,12 +9,12 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import kombu as transport
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.kombu import broker as brokers
 from fbtasks.kombu import keeper
 from fbtasks.store import messages
 from fbtasks.store.database import Database
+from fbtasks.url import DatabaseURL
 
 LINGER = 0.3
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fbtasks import FBTasks, SchemaError
-from fbtasks.config import DatabaseURL
+from fbtasks.firebird import connections
 from fbtasks.sql import queries
-from fbtasks.store import engine
+from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.embedded
 
@@ -59,7 +59,7 @@ def test_two_users_of_one_group_share_a_file():
                     path, packages, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "mypy*")
                 )
         for name in ("fbtasks", "fbtasks_scheme"):
-            shutil.copytree(Path(engine.__file__).parents[2] / name, packages / name, dirs_exist_ok=True)
+            shutil.copytree(Path(connections.__file__).parents[2] / name, packages / name, dirs_exist_ok=True)
         data = folder / "data"
         data.mkdir()
         os.chown(data, -1, group)
@@ -139,7 +139,7 @@ except EngineError as error:
 
 def test_a_foreign_table_is_left_alone(tmp_path):
     url = f"firebird://{tmp_path}/theirs.fdb"
-    with engine.connect(DatabaseURL.parse(url), create=True) as connection:
+    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
         connection.execute_immediate("CREATE TABLE QUEUE_TASK (X INTEGER)")
         connection.commit()
     with pytest.raises(SchemaError, match="QUEUE_TASK"):
@@ -148,7 +148,7 @@ def test_a_foreign_table_is_left_alone(tmp_path):
 
 def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
     url = f"firebird://{tmp_path}/old.fdb"
-    with engine.connect(DatabaseURL.parse(url), create=True) as connection:
+    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
         for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', LOCALTIMESTAMP)"):
             connection.execute_immediate(statement)
             connection.commit()
@@ -160,7 +160,7 @@ def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
 
 def test_small_pages_and_other_tables_will_do(tmp_path):
     url = f"firebird://{tmp_path}/small.fdb"
-    with engine.connect(DatabaseURL.parse(url), create=True, page_size=4096) as connection:
+    with connections.connect(DatabaseURL.parse(url), create=True, page_size=4096) as connection:
         connection.execute_immediate("CREATE TABLE CUSTOMER (ID INTEGER)")
         connection.commit()
         assert connection.info.page_size == 4096

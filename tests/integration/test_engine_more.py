@@ -13,12 +13,13 @@ import pytest
 from support.signals import as_in_a_terminal
 
 from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout, SchemaError, SoftTimeLimitExceeded
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine, migrate
-from fbtasks.store.events import Events
-from fbtasks.store.facts import ask
-from fbtasks.store.lockdir import exclusive, folder_of
-from fbtasks.store.pool import Pool
+from fbtasks.firebird import connections, library
+from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
+from fbtasks.firebird.events import Events
+from fbtasks.firebird.facts import ask
+from fbtasks.firebird.pool import Pool
+from fbtasks.store import migrate
+from fbtasks.url import DatabaseURL
 
 
 @pytest.mark.embedded
@@ -26,7 +27,7 @@ def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
     from firebird.driver import create_database, driver_config
 
     url = DatabaseURL(database=str(tmp_path / "old.fdb"))
-    engine._load(url)
+    library.load(url, lambda: None)
     monkeypatch.setattr(driver_config.db_defaults.db_sql_dialect, "value", 1)
     monkeypatch.setattr(driver_config.db_defaults.sql_dialect, "value", 1)
     create_database(url.database, user="SYSDBA").close()
@@ -38,7 +39,7 @@ def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
         f"{url} has SQL dialect 1; fbtasks needs dialect 3. Use another database for the queue, or change the dialect "
         "with gfix."
     )
-    with engine.connect(url) as connection, connection.cursor() as cursor:
+    with connections.connect(url) as connection, connection.cursor() as cursor:
         sql = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
         assert cursor.execute(sql).fetchone()[0] == 0
 
@@ -59,13 +60,13 @@ def test_a_database_older_than_firebird_5_is_refused(monkeypatch, version, ok):
     old = SimpleNamespace(_att=SimpleNamespace(get_info=get_info), close=lambda: closed.append(1))
     url = DatabaseURL.parse("firebird://ann:secret@db.example//srv/x.fdb")
     if ok:
-        engine._check_version(ask(old), url)
+        connections._check_version(ask(old), url)
         assert closed == []
         return
-    monkeypatch.setattr(engine, "_probe", lambda *_: None)
-    monkeypatch.setattr(engine, "_attach", lambda *_: old)
+    monkeypatch.setattr(connections, "_probe", lambda *_: None)
+    monkeypatch.setattr(connections, "_attach", lambda *_: old)
     with pytest.raises(SchemaError) as caught:
-        engine.connect(url)
+        connections.connect(url)
     assert str(caught.value).startswith(
         f"firebird://ann:***@db.example:3050//srv/x.fdb is served by Firebird {version}; fbtasks needs Firebird 5"
     )
@@ -78,7 +79,7 @@ def test_auto_migrate(url, auto):
     bare = url if url.startswith("firebird:///") else None
     if bare is None:
         pytest.skip("the fixture has migrated the database already")
-    engine.connect(DatabaseURL.parse(url), create=True).close()
+    connections.connect(DatabaseURL.parse(url), create=True).close()
     app = FBTasks("a", url, auto_migrate=auto)
     make = app.task(name="t")(lambda: 1)
     if auto:
@@ -345,7 +346,7 @@ def test_what_the_handler_of_a_signal_raises_in_the_first_connection_reaches_the
 
 @pytest.mark.parametrize("refused", [False, True], ids=["silent", "refused"])
 def test_a_server_that_cannot_be_reached_is_named(monkeypatch, refused):
-    monkeypatch.setattr(engine, "CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 0.2)
     with socket.socket() as listening, socket.socket() as waiting:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
@@ -353,7 +354,7 @@ def test_a_server_that_cannot_be_reached_is_named(monkeypatch, refused):
             listening.listen(0)
             waiting.connect(("127.0.0.1", port))  # no room for another one
         with pytest.raises(DatabaseUnavailable, match=rf"127\.0\.0\.1:{port}.*cannot be reached"):
-            engine.connect(DatabaseURL.parse(f"firebird://ann@127.0.0.1:{port}//srv/x.fdb"))
+            connections.connect(DatabaseURL.parse(f"firebird://ann@127.0.0.1:{port}//srv/x.fdb"))
 
 
 def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):

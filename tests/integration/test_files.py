@@ -14,11 +14,11 @@ from firebird.driver.types import SrvRestoreFlag
 
 import fbtasks.kombu
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.firebird import connections
+from fbtasks.firebird.identity import FileIdentity, file_of
 from fbtasks.store.database import Database
-from fbtasks.store.files import FileIdentity, file_of
 from fbtasks.store.migrate import adopt
+from fbtasks.url import DatabaseURL
 from fbtasks.worker.consumer import Consumer, WorkerOptions
 from fbtasks.worker.executors.solo import SoloExecutor
 
@@ -255,7 +255,7 @@ def test_a_file_that_is_mounted_alone_is_refused(app, tmp_path):
 def test_a_heartbeat_while_a_connection_is_opened_does_not_make_it_another_database(app, monkeypatch):
     """The database told how far it had come before that heartbeat's transaction began."""
     app.migrate()
-    database, connect = Database(app.settings), engine.connect
+    database, connect = Database(app.settings), connections.connect
     database.keep()
     database.make_ready()
 
@@ -264,7 +264,7 @@ def test_a_heartbeat_while_a_connection_is_opened_does_not_make_it_another_datab
         database.saw(1_000_000)
         return connection
 
-    monkeypatch.setattr(engine, "connect", slowly)
+    monkeypatch.setattr(connections, "connect", slowly)
     database.connect().close()
     database.check()
     with pytest.raises(DatabaseReplaced):  # what it saw is more than this one has

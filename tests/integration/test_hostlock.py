@@ -10,16 +10,16 @@ import time
 
 import pytest
 
-from fbtasks.config import DatabaseURL
-from fbtasks.store import hostlock
-from fbtasks.store.hostlock import HostLock
+from fbtasks.firebird.embedded import hostlock
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.embedded
 
 HOLD = """
     import sys, time
-    from fbtasks.config import DatabaseURL
-    from fbtasks.store.hostlock import HostLock
+    from fbtasks.url import DatabaseURL
+    from fbtasks.firebird.embedded.hostlock import HostLock
 
     with HostLock(DatabaseURL.parse(sys.argv[1])).held():
         print("held", flush=True)

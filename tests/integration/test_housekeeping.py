@@ -9,10 +9,10 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, TaskRevoked
+from fbtasks.firebird.session import READ, SNAPSHOT, UPDATE
 from fbtasks.maintenance import housekeeping
 from fbtasks.maintenance.housekeeping import BATCHES, PAUSE, PAUSE_WITH_MORE, Housekeeping
 from fbtasks.store import results, tasks
-from fbtasks.store.session import READ, SNAPSHOT, WRITE
 from fbtasks.testing import drain
 from fbtasks.worker.claiming import Claiming
 
@@ -228,7 +228,7 @@ def test_totals_stand_still_for_readers_while_counters_are_folded(app, wait_for)
             time.sleep(0.001)
         session.close()
 
-    readers = [threading.Thread(target=read, args=(kind,)) for kind in (READ, WRITE, SNAPSHOT)]
+    readers = [threading.Thread(target=read, args=(kind,)) for kind in (READ, UPDATE, SNAPSHOT)]
     folders = [threading.Thread(target=fold) for _ in range(2)]
     for thread in readers:
         thread.start()

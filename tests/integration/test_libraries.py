@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fbtasks.store import libraries
+from fbtasks.firebird.embedded import libraries
 
 pytestmark = [
     pytest.mark.embedded,
@@ -81,7 +81,7 @@ def test_python_and_the_demo_say_the_same(hidden, tmp_path):
 
 
 def test_the_module_prints_a_line_for_each(hidden):
-    done = hidden(FILES, "-m", "fbtasks.store.libraries")
+    done = hidden(FILES, "-m", "fbtasks.firebird.embedded.libraries")
     assert done.stdout.splitlines() == [
         "libtommath1\tlibtommath\tlibtommath.so.1",
         "libtomcrypt1\tlibtomcrypt\tlibtomcrypt.so.1",
@@ -91,6 +91,6 @@ def test_the_module_prints_a_line_for_each(hidden):
 
 
 def test_nothing_is_said_where_all_are_there(hidden):
-    done = hidden([], "-m", "fbtasks.store.libraries")
+    done = hidden([], "-m", "fbtasks.firebird.embedded.libraries")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert libraries.explain() is None

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.embedded, pytest.mark.skipif(sys.platform == "win32", 
 USE = """
 import sys
 from fbtasks import EngineError, FBTasks
-from fbtasks.store.hostlock import HostLock
+from fbtasks.firebird.embedded.hostlock import HostLock
 app = FBTasks("a", sys.argv[1])
 try:
     app.send_task("t")

@@ -6,11 +6,11 @@ from itertools import count
 import pytest
 from support.sql import execute, one
 
+from fbtasks.firebird import watchdog
+from fbtasks.firebird.session import Session
 from fbtasks.notify import listener
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.notify.results import ResultListener
-from fbtasks.store import watchdog
-from fbtasks.store.session import Session
 
 EVENT = "fbtasks:test"
 
@@ -115,7 +115,7 @@ def test_a_connection_is_not_cut_while_it_is_being_closed(app, monkeypatch, wait
     with results.waiter() as waiter:
         wait_for(lambda: post(app) or waiter.wait(0.1))
     session = results._listener._session
-    close, abort = session.connection.close, watchdog.abort
+    close, abort = session.connection.close, watchdog.kill_connection
 
     def slowly():
         closing.set()
@@ -123,7 +123,7 @@ def test_a_connection_is_not_cut_while_it_is_being_closed(app, monkeypatch, wait
         close()
 
     monkeypatch.setattr(session.connection, "close", slowly)
-    monkeypatch.setattr(watchdog, "abort", lambda connection: cut.append(1) or abort(connection))
+    monkeypatch.setattr(watchdog, "kill_connection", lambda connection: cut.append(1) or abort(connection))
     thread = results._listener._thread
     results.close()
     assert closing.is_set()

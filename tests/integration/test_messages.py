@@ -4,12 +4,13 @@ import time
 
 import pytest
 
-from fbtasks.config import DatabaseURL, Settings
+from fbtasks.config import Settings
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.watch import SHARE
 from fbtasks.store import messages
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.store.shared import SharedDatabase
+from fbtasks.url import DatabaseURL
 
 
 class Store:

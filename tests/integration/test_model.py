@@ -22,10 +22,10 @@ from hypothesis.stateful import (
 
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
+from fbtasks.firebird.session import INSERT
 from fbtasks.maintenance.watch import SHARE
 from fbtasks.states import TRANSITIONS, State
 from fbtasks.store import codec, results, tasks, workers
-from fbtasks.store.session import WAIT
 
 LEASE = 3.0
 LARGE = b'[["' + b"x" * 5_000 + b'"],{}]'
@@ -166,7 +166,7 @@ class Store(RuleBasedStateMachine):
         return found
 
     def run(self, work):
-        return self.session.run(work, WAIT)
+        return self.session.run(work, INSERT)
 
     @initialize()
     def empty(self):
@@ -252,16 +252,16 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def heartbeat(self, data):
         worker = self.a_worker(data)
-        pulse = self.run(
+        reply = self.run(
             lambda t: workers.heartbeat(
                 t, worker, lease=LEASE, draining=False, conflicts=0, share=SHARE, beat=LEASE / 14
             )
         )
         self.model.workers[worker] = self.model.now
-        assert pulse.alive
-        assert pulse.parked == any(row.state is State.PARKED for row in self.model.live.values())
-        assert pulse.stops == any(self.model.cancels.get(row.id) for row in self.model.held(worker))
-        assert {n.worker_id for n in pulse.neighbours} == self.model.workers.keys() - {worker}
+        assert reply.alive
+        assert reply.parked == any(row.state is State.PARKED for row in self.model.live.values())
+        assert reply.stops == any(self.model.cancels.get(row.id) for row in self.model.held(worker))
+        assert {n.worker_id for n in reply.neighbours} == self.model.workers.keys() - {worker}
 
     @rule()
     def promote(self):

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from fbtasks import DatabaseUnavailable, FBTasks
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.firebird import connections
+from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.embedded
 
@@ -55,7 +55,7 @@ def test_a_file_that_another_program_has_open_is_refused_with_the_cause(tmp_path
     app.close()
     process, said = other(url.database)
     assert said == "open"
-    for use in (lambda: engine.connect(url), lambda: app.send_task("t"), app.connect):
+    for use in (lambda: connections.connect(url), lambda: app.send_task("t"), app.connect):
         with pytest.raises(DatabaseUnavailable) as caught:
             use()
         assert str(caught.value) == (
@@ -71,7 +71,7 @@ def test_a_file_that_another_program_has_open_is_refused_with_the_cause(tmp_path
 def test_another_program_is_refused_while_fbtasks_has_the_file_open(tmp_path, other):
     """Its own engine says so: the lock on the file, and not a convention, keeps them apart."""
     url = DatabaseURL(database=str(tmp_path / "q.fdb"))
-    connection = engine.connect(url, create=True)
+    connection = connections.connect(url, create=True)
     assert other(url.database)[1].startswith("refused (335544344, 335545107")
     connection.close()
     assert other(url.database)[1] == "open"
@@ -79,7 +79,7 @@ def test_another_program_is_refused_while_fbtasks_has_the_file_open(tmp_path, ot
 
 def test_a_file_without_permission_is_told_as_such(tmp_path):
     url = DatabaseURL(database=str(tmp_path / "q.fdb"))
-    engine.connect(url, create=True).close()
+    connections.connect(url, create=True).close()
     os.chmod(url.database, 0)
     code = f"""
 import ctypes, os, sys
@@ -88,10 +88,10 @@ if "plain" not in sys.argv:  # root may open anything: without these two rights 
         ctypes.CDLL(None).prctl(24, right, 0, 0, 0)
     os.execv(sys.executable, [*sys.orig_argv, "plain"])
 from fbtasks import FBTasksError
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.url import DatabaseURL
+from fbtasks.firebird import connections
 try:
-    engine.connect(DatabaseURL(database={url.database!r}))
+    connections.connect(DatabaseURL(database={url.database!r}))
 except FBTasksError as error:
     print(f"{{type(error).__name__}}: {{error}}")
 """

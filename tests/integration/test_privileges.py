@@ -10,14 +10,16 @@ from urllib.parse import quote
 import pytest
 
 from fbtasks import FBTasks, ResultTimeout
-from fbtasks.config import DatabaseURL, Settings
+from fbtasks.config import Settings
 from fbtasks.errors import AuthenticationError, ConfigurationError
+from fbtasks.firebird import connections
 from fbtasks.sql import grants as lines
 from fbtasks.states import State
-from fbtasks.store import engine, grants, messages, results, tasks
+from fbtasks.store import grants, messages, results, tasks
 from fbtasks.store.messages import Publication, QueueSpec
 from fbtasks.store.shared import SharedDatabase
 from fbtasks.testing import drain
+from fbtasks.url import DatabaseURL
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
@@ -343,7 +345,7 @@ class Users:
 
     def __init__(self, url):
         self.url = DatabaseURL.parse(url)
-        self.admin = engine.connect(self.url)
+        self.admin = connections.connect(self.url)
         self.apps = []
         self.names = []
 

@@ -8,10 +8,10 @@ from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
 from fbtasks.call import Finished, Released
-from fbtasks.config import DatabaseURL
 from fbtasks.kombu.broker import broker_for
 from fbtasks.maintenance.watch import SHARE
 from fbtasks.store import tasks, workers
+from fbtasks.url import DatabaseURL
 
 GONE = 987654321
 """The number of a connection that there is not."""
@@ -53,8 +53,8 @@ def test_a_worker_has_the_grace_of_its_own_lease(app, wait_for, up_for_an_hour):
 
     def neighbours():
         facts = {"draining": False, "conflicts": 0, "share": SHARE, "beat": 0.2}
-        pulse = run(app, lambda t: workers.heartbeat(t, ours, lease=3.0, **facts))
-        return {neighbour.worker_id: neighbour.lease for neighbour in pulse.neighbours}
+        reply = run(app, lambda t: workers.heartbeat(t, ours, lease=3.0, **facts))
+        return {neighbour.worker_id: neighbour.lease for neighbour in reply.neighbours}
 
     execute(app, "UPDATE QUEUE_WORKER SET HOST = 'here' WHERE ID = ?", ours)
     hasty = a_worker(app, lease=3.0)

@@ -8,8 +8,10 @@ from support.sql import one, rows
 
 from fbtasks import DatabaseUnavailable, EnqueueUncertain
 from fbtasks.errors import CommitUncertain
+from fbtasks.firebird.session import READ, Session, Transaction
+from fbtasks.sql import queries
 from fbtasks.store import grants, settlement, tasks
-from fbtasks.store.session import READ, TOLD, TOLD_WAIT, Session, Transaction
+from fbtasks.store.settlement import ENQUEUE, PUBLISH
 from fbtasks.testing import drain
 
 
@@ -132,9 +134,9 @@ def test_a_transaction_that_goes_on_is_cut(app, add, monkeypatch):
     """Its connection is lost on this side, and the other does not know yet."""
     monkeypatch.setattr(settlement, "_PATIENCE", 0.2)
     session = app.database.open()
-    manager = session.connection.transaction_manager(TOLD_WAIT)
+    manager = session.connection.transaction_manager(ENQUEUE)
     manager.begin()
-    _, number = tasks.enqueue(Transaction(session, manager), [add.call((1, 2), {})])
+    _, number = tasks.enqueue(Transaction(manager, session.url, session.queries, session), [add.call((1, 2), {})])
     with app.database.session() as other:
         assert other.run(lambda t: settlement.committed(t, number), READ) is None
     assert settlement.settle(app._use, number) is False
@@ -146,9 +148,9 @@ def test_a_transaction_that_goes_on_is_cut(app, add, monkeypatch):
 def test_one_that_does_not_end_is_left_in_doubt(app, add, monkeypatch):
     monkeypatch.setattr(settlement, "_LONGEST", 0.3)
     session = app.database.open()
-    manager = session.connection.transaction_manager(TOLD)
+    manager = session.connection.transaction_manager(PUBLISH)
     manager.begin()
-    _, number = tasks.enqueue(Transaction(session, manager), [add.call((1, 2), {})])
+    _, number = tasks.enqueue(Transaction(manager, session.url, session.queries, session), [add.call((1, 2), {})])
     with pytest.raises(settlement.InDoubt, match="does not end") as caught:
         settlement.settle(app._use, number)
     assert caught.value.number == number
@@ -169,18 +171,19 @@ def test_a_user_who_may_only_enqueue_is_told_of_its_own_transactions_and_cuts_no
         grants.give(session, "producer", "BOB")
 
     def connect(user):
-        return Session(attach(app.settings.url.database, user=user, charset="UTF8"), app.settings.url)
+        return Session(attach(app.settings.url.database, user=user, charset="UTF8"), app.settings.url, queries())
 
     sessions = lost, other, foreign = connect("BOB"), connect("BOB"), connect("SYSDBA")
     numbers = []
     for session in (lost, foreign):
-        manager = session.connection.transaction_manager(TOLD_WAIT)
+        manager = session.connection.transaction_manager(ENQUEUE)
         manager.begin()
-        numbers.append(tasks.enqueue(Transaction(session, manager), [add.call((1, 2), {})])[1])
+        transaction = Transaction(manager, session.url, session.queries, session)
+        numbers.append(tasks.enqueue(transaction, [add.call((1, 2), {})])[1])
     mine, theirs = numbers
     assert other.run(lambda t: settlement.committed(t, mine), READ) is None
-    assert not other.run(lambda t: settlement.cut(t, theirs))
-    assert other.run(lambda t: settlement.cut(t, mine))
+    assert not other.run(lambda t: settlement.kill_connection(t, theirs))
+    assert other.run(lambda t: settlement.kill_connection(t, mine))
     assert other.run(lambda t: settlement.committed(t, mine), READ) is False
     assert (lost.alive(), foreign.alive()) == (False, True)
     for session in sessions:

@@ -468,7 +468,7 @@ def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(proje
     out = project.python(f"""
         import os, signal, sys, threading, time, traceback
         from fbtasks import FBTasks, ForkError
-        from fbtasks.store.lockdir import exclusive, folder_of
+        from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
         app = FBTasks("a")
         thread = threading.Thread(target=lambda: app.connect().close())
         def waits():
@@ -497,7 +497,7 @@ def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(proje
 def test_a_lock_file_is_free_again_while_a_fork_lives(project):
     out = project.python("""
         import fcntl, os, pathlib
-        from fbtasks.store.lockdir import exclusive, open_lock_file
+        from fbtasks.firebird.embedded.lockdir import exclusive, open_lock_file
         path = pathlib.Path("some.lock")
         reader, writer = os.pipe()
         with exclusive(path):

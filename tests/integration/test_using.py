@@ -10,10 +10,10 @@ from firebird.driver import DistributedTransactionManager
 
 import fbtasks.kombu
 from fbtasks import EnqueueError, FBTasks
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
+from fbtasks.firebird import connections
 from fbtasks.store.guests import _same_name
 from fbtasks.testing import drain, eager
+from fbtasks.url import DatabaseURL
 
 WANTED = (
     "Give the connection whose open transaction the call is to be part of: app.connect(), or your own connection of "
@@ -41,7 +41,7 @@ REFUSED = {
     ),
     "SQLAlchemy's engine": (
         named("Engine", "sqlalchemy.engine.base"),
-        "Engine of SQLAlchemy is not the driver's connection. Give that: engine.connect() gives a connection, and "
+        "Engine of SQLAlchemy is not the driver's connection. Give that: connections.connect() gives a connection, and "
         "connection.connection.dbapi_connection the driver's.",
     ),
     "SQLAlchemy's raw connection": (
@@ -221,4 +221,4 @@ def test_eager_calls_need_no_connection_but_none_is_not_meant(app, add):
         assert add.using(object()).delay(2, 3).get() == 5
         with pytest.raises(EnqueueError, match="None is no connection"):
             add.using(None)
-    assert engine.database_exists(app.settings.url) is not app.settings.url.embedded
+    assert connections.database_exists(app.settings.url) is not app.settings.url.embedded

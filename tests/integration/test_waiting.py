@@ -10,8 +10,8 @@ import pytest
 from support.sql import execute
 
 from fbtasks import DatabaseUnavailable, FBTasks, ResultTimeout, TaskNotFound, TaskRevoked
+from fbtasks.firebird.session import Transaction
 from fbtasks.notify import outcomes
-from fbtasks.store.session import Transaction
 from fbtasks.testing import drain, eager
 
 NAMES = ("fbtasks-results", "fbtasks-events")

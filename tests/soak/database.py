@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from fbtasks import FBTasks
-from fbtasks.config import DatabaseURL
-from fbtasks.store import engine
-from fbtasks.store.hostlock import HostLock
+from fbtasks.firebird import connections
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.url import DatabaseURL
 from soak.accounting import Row, Rows
 
 NAME = "(SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = T.ID)"
@@ -39,7 +39,7 @@ class Database:
             base, _, query = server.partition("?")
             self.url = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")
         self.parsed = DatabaseURL.parse(self.url)
-        engine.connect(self.parsed, create=True).close()
+        connections.connect(self.parsed, create=True).close()
         self._app = FBTasks("soak", self.url)
         self._app.migrate()
         with self._app.connect() as connection:
@@ -153,7 +153,7 @@ class Database:
         self._app.close()
         if drop:
             with suppress(Exception):  # somebody may still be attached: the violations tell who
-                engine.connect(self.parsed).drop_database()
+                connections.connect(self.parsed).drop_database()
 
 
 def _row(values: tuple[Any, ...], large: dict[int, Any]) -> Row:

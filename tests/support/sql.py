@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from fbtasks.errors import ConflictError
-from fbtasks.store.translate import translate
+from fbtasks.firebird.translate import translate
 
 
 def rows(app, statement, *params):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fbtasks.config import DatabaseURL, Settings, check_queue_name, resolve_url
+from fbtasks.config import Settings, check_queue_name
 from fbtasks.errors import ConfigurationError
+from fbtasks.url import DatabaseURL, resolve_url
 
 FILE = DatabaseURL("/data/queue.fdb")
 
@@ -189,6 +190,7 @@ def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form: str, pi
 @given(st.sampled_from(WITHOUT_A_HOST), st.lists(st.sampled_from(PIECES), max_size=4), st.integers(0, 4))
 def test_nor_where_the_host_was_forgotten(form: str, pieces: list[str], at: int) -> None:
     pieces.insert(at, "Zq7")
+    assume(form != "firebird:{}" or not "".join(pieces).startswith("//"))  # what follows is the host then
     message, _ = parsed(form.format("".join(pieces)))
     assert "Zq7" not in message
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import fbtasks
 from fbtasks import RetryPolicy
-from fbtasks.config import DatabaseURL, Settings, resolve_url
+from fbtasks.config import Settings
 from fbtasks.errors import ConfigurationError
 from fbtasks.states import TRANSITIONS, State
+from fbtasks.url import DatabaseURL, resolve_url
 
 
 @given(st.integers(0, 10_000), st.floats(0.001, 1e6), st.floats(0, 1e6), st.booleans())

@@ -7,9 +7,9 @@ import socket
 import pytest
 from firebird.driver import DatabaseError as DriverError
 
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseUnavailable
-from fbtasks.store.translate import translate, was_cut
+from fbtasks.firebird.translate import connection_was_lost, translate
+from fbtasks.url import DatabaseURL
 
 
 def refusal(text: str, *codes: int) -> DriverError:
@@ -78,4 +78,4 @@ def test_a_full_disk_is_no_lost_connection() -> None:
         error = translate(answer, url)
         error.__cause__ = answer
         assert isinstance(error, DatabaseUnavailable)
-        assert was_cut(error) is expected
+        assert connection_was_lost(error) is expected

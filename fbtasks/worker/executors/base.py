@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fbtasks.call import Claim, Failed, Finished, Outcome
-from fbtasks.store.files import Mark
+from fbtasks.firebird.identity import Mark
 
 
 class Executor(Protocol):

@@ -16,8 +16,8 @@ from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
+from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.store.files import Mark
 from fbtasks.worker.channel import HOOK, LONGEST, SKIP, Ended
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import HOOKS, Limits
@@ -112,7 +112,7 @@ class ChildExecutor:
         """As this worker, and in this database, transactional tasks record their outcomes."""
         self._worker_id, self._database = worker_id, database
         for child in self._all():
-            child.board.worker_id, child.board.database = worker_id, database
+            child.status.worker_id, child.status.database = worker_id, database
 
     def free(self) -> int:
         """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""
@@ -400,7 +400,7 @@ class ChildExecutor:
     def _look_at_waiting(self, child: Child, now: float) -> None:
         """Takes back what waits in a child for longer than is worth it."""
         if self._has_waiting(child):
-            begun = child.board.running().values()
+            begun = child.status.running().values()
             patience = max(_PATIENCE, 2 * self._average)
             if len(begun) == child.places and now - max(begun) > patience:
                 child.stuck = True
@@ -434,7 +434,7 @@ class ChildExecutor:
             self._ended.append((Finished(child.prepared.claim, Released()), False))
             child.prepared = None
         how = child.how_it_ended()
-        begun = child.board.running()
+        begun = child.status.running()
         left = [task for task in child.running if task in begun]  # also what was stopped and goes on
         for task, run in child.running.items():
             if run.failed is not None:
@@ -524,7 +524,7 @@ class ChildExecutor:
             self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
             return None
         self._shortage.over()
-        child.board.database = self._database
+        child.status.database = self._database
         return child
 
     # Limits

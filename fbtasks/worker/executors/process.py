@@ -14,7 +14,6 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Outcome
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.worker.board import Board
 from fbtasks.worker.channel import (
     LONGEST,
     Assignment,
@@ -29,6 +28,7 @@ from fbtasks.worker.channel import (
     unread_tasks,
     word,
 )
+from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.processes import Process, leave_descriptors, starting
 
 logger = logging.getLogger(__name__)
@@ -95,11 +95,11 @@ class Child:
             undo.enter_context(self._socket)
             with theirs:
                 self._tasks, self._taken = map(undo.enter_context, task_sockets())
-                self.board = Board(places)
-                undo.callback(self.board.close)
-                leave_descriptors(self.board.file)
-                self.board.worker_id = worker_id
-                files = (theirs.fileno(), self._taken.fileno(), self.board.file)
+                self.status = ChildStatus(places)
+                undo.callback(self.status.close)
+                leave_descriptors(self.status.file)
+                self.status.worker_id = worker_id
+                files = (theirs.fileno(), self._taken.fileno(), self.status.file)
                 arguments = (os.getpid(), *files, mode, app_path, slot, places, log)
                 self.started = clock.monotonic()
                 self.process = Process("fbtasks.worker.child", arguments, files)
@@ -155,7 +155,7 @@ class Child:
     def interrupt(self, run: Run, kind: str) -> None:
         """Has an exception raised inside *run*."""
         if self.one:
-            self.board.aim(kind, run.number)
+            self.status.aim(kind, run.number)
             self.process.signal(_SIGNALS[kind])
         else:
             self._unsaid += word(kind, run.number)
@@ -233,7 +233,7 @@ class Child:
         self.kill(patience)
         self.hang_up()
         self._taken.close()
-        self.board.close()
+        self.status.close()
         self.process.close()
 
     def hang_up(self) -> None:

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Finished, Outcome, Released, Succeeded
+from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.runner import Failure, Runner, TransactionalRunner
-from fbtasks.store.files import Mark
 from fbtasks.worker.limits import HOOKS, Limits
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.config import DatabaseURL
-from fbtasks.store.lockdir import folder_of, open_lock_file
+from fbtasks.firebird.embedded.lockdir import folder_of, open_lock_file
+from fbtasks.url import DatabaseURL
 
 try:
     import fcntl

@@ -1,7 +1,7 @@
 """Heartbeats of a solo worker, from a process beside it: its own thread runs user code, which may take any time.
 
-``python -m fbtasks.worker.pulse PARENT FD BOARD``. The process ends with its worker, and is silent while that is
-stopped.
+``python -m fbtasks.worker.heartbeat_process PARENT FD STATUS``. The process ends with its worker, and sends nothing
+while that is stopped.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseError
+from fbtasks.firebird.identity import Mark
+from fbtasks.firebird.session import Session
 from fbtasks.maintenance import hosts
 from fbtasks.maintenance.watch import Watch
 from fbtasks.store.database import Database
-from fbtasks.store.files import Mark
-from fbtasks.store.session import Session
 from fbtasks.worker.backoff import Backoff
-from fbtasks.worker.board import Board
-from fbtasks.worker.lifeline import follow_parent
+from fbtasks.worker.child_status import ChildStatus
+from fbtasks.worker.lifeline import die_with_parent
 from fbtasks.worker.membership import Membership, heartbeat
 from fbtasks.worker.processes import Process, starting
 
 
-class Pulse:
+class HeartbeatProcess:
     """The process, as its worker has it. Settings and password go to it over a socket."""
 
     def __init__(self, settings: Settings, membership: Membership, database: Mark | None) -> None:
@@ -36,13 +36,13 @@ class Pulse:
             ours, theirs = socket.socketpair()
             undo.enter_context(ours)
             with theirs:
-                self._board = Board(0)
-                undo.callback(self._board.close)
+                self._status = ChildStatus(0)
+                undo.callback(self._status.close)
                 self._silence = (0.0, 0.0)
-                self._board.database = database
+                self._status.database = database
                 self.serve(membership.worker_id)
-                files = (theirs.fileno(), self._board.file)
-                self._process = Process("fbtasks.worker.pulse", (os.getpid(), *files), files)
+                files = (theirs.fileno(), self._status.file)
+                self._process = Process("fbtasks.worker.heartbeat_process", (os.getpid(), *files), files)
             undo.pop_all()
         self._pipe: Connection[object, object] = Connection(ours.detach())
         self._pipe.send((replace(settings, auto_migrate=False), membership.rhythm))
@@ -50,11 +50,11 @@ class Pulse:
 
     def serve(self, worker_id: int) -> None:
         """As this worker it sends heartbeats from now on."""
-        self._board.worker_id = worker_id
+        self._status.worker_id = worker_id
 
     def silence(self) -> tuple[float, float]:
         """Seconds between its heartbeats since the last call, and how many of these were pauses."""
-        before, self._silence = self._silence, self._board.silence
+        before, self._silence = self._silence, self._status.silence
         return self._silence[0] - before[0], self._silence[1] - before[1]
 
     def stop(self) -> None:
@@ -67,15 +67,15 @@ class Pulse:
 def main(arguments: list[str]) -> int:
     """Runs until the socket is closed."""
     worker, *files = map(int, arguments)
-    follow_parent(worker)
+    die_with_parent(worker)
     for file in files:
         os.set_inheritable(file, False)
     pipe: Connection[Any, Any] = Connection(files[0])
-    board = Board(0, files[1])
+    status = ChildStatus(0, files[1])
     settings, rhythm = pipe.recv()
     watch, backoff = Watch(rhythm), Backoff()
     database = Database(settings)
-    database.keep(lambda: board.database)
+    database.keep(lambda: status.database)
     session: Session | None = None
     pause = rhythm.heartbeat
     while not pipe.poll(pause):
@@ -84,10 +84,10 @@ def main(arguments: list[str]) -> int:
         watch.begin()
         try:
             session = session or database.open()
-            pulse = heartbeat(session, board.worker_id, rhythm)
-            if pulse.renewed:
-                watch.beaten(pulse.silence)
-                board.silence = watch.total
+            reply = heartbeat(session, status.worker_id, rhythm)
+            if reply.renewed:
+                watch.beaten(reply.silence)
+                status.silence = watch.total
             pause = rhythm.heartbeat
             backoff.reset()
         except DatabaseError:

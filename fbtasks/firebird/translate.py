@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -19,7 +18,8 @@ from fbtasks.errors import (
     EngineError,
     FBTasksError,
 )
-from fbtasks.store import libraries
+from fbtasks.firebird.embedded import libraries
+from fbtasks.url import DatabaseURL
 
 # Numbers of the engine's messages, from its ibase.h.
 # The last three: between processes on an embedded file a page's lock is refused now and then to what does not wait, and
@@ -129,12 +129,12 @@ def was_cancelled(error: BaseException) -> bool:
     return not _CANCELLED.isdisjoint(getattr(error, "gds_codes", None) or ())
 
 
-def was_ended(error: BaseException | None) -> bool:
+def connection_was_killed(error: BaseException | None) -> bool:
     """Whether *error*, or what led to it, says that the database ended this one connection on purpose."""
     return _has(error, _ENDED)
 
 
-def was_cut(error: BaseException | None) -> bool:
+def connection_was_lost(error: BaseException | None) -> bool:
     """Whether *error*, or what led to it, says that the connection to a server was lost: no disk is full, for one."""
     return _has(error, _CUT)
 

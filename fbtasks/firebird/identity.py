@@ -17,8 +17,8 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import DatabaseReplaced, EngineError
+from fbtasks.url import DatabaseURL
 
 _MOUNTS: Final = "/proc/self/mountinfo"
 _LOST: Final = "Processes that open it under different names have different lock files, and lose each other's commits."

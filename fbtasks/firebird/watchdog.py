@@ -7,7 +7,7 @@ link may take as long as it needs.
 
 The embedded engine cannot be cut off. It waits without end when a process was killed in the middle of a change
 to what all share, and lets a process that is started anew go on; so those that work for the queue alone end then (see
-:func:`fbtasks.store.robust.leave_when_stuck`).
+:func:`fbtasks.firebird.embedded.mutex_repair.exit_when_engine_hangs`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import count
 from typing import Any, Final
 
 from fbtasks import clock
-from fbtasks.store import robust
+from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.threads import Background
 
 PATIENCE: Final = 20.0
@@ -89,7 +89,7 @@ def forget_cancel(connection: Any) -> None:
         connection._att.cancel_operation(kind)
 
 
-def abort(connection: Any) -> None:
+def kill_connection(connection: Any) -> None:
     """Cuts *connection* on this side; waits on it end with an error."""
     from firebird.driver import CancelType
 
@@ -112,10 +112,10 @@ def _look() -> None:
             if now > wait.until:
                 _waits.pop(number, None)
                 if wait.connection is None:
-                    robust.leave(f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds.")
+                    mutex_repair.exit_if_asked(f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds.")
                     continue
                 with suppress(Exception):
-                    abort(wait.connection)
+                    kill_connection(wait.connection)
 
 
 def _forked() -> None:

@@ -16,9 +16,9 @@ import tempfile
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.firebird.facts import KEY_SIZE
+from fbtasks.firebird.identity import FileIdentity, Mark
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.store.facts import KEY_SIZE
-from fbtasks.store.files import FileIdentity, Mark
 
 _TARGET: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
@@ -32,7 +32,7 @@ _MARK_AT: Final = _SILENCE_AT + _SILENCE.size
 _FIRST: Final = _MARK_AT + _MARK.size
 
 
-class Board:
+class ChildStatus:
     """One entry for each place of a child. *file* is that of the other side; None makes a new one."""
 
     def __init__(self, places: int, file: int | None = None) -> None:
@@ -104,6 +104,6 @@ class Board:
 
 def _new_file() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("fbtasks-board")
+        return os.memfd_create("fbtasks-status")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

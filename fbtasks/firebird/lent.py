@@ -16,8 +16,8 @@ from typing import Any, Final
 from firebird.driver.core import Cursor, Statement, TransactionManager
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.store.session import WAIT, Session, Transaction
-from fbtasks.store.translate import translate
+from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.firebird.translate import translate
 
 _ENDS: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(COMMIT\b|ROLLBACK\b(?!\s+(?:WORK\s+)?TO\b))", re.IGNORECASE | re.DOTALL
@@ -95,7 +95,7 @@ class TaskTransaction(Transaction):
     """The transaction that is to hold a task's effects and its outcome."""
 
     def __init__(self, session: Session) -> None:
-        super().__init__(None, session.connection.main_transaction, session.url)
+        super().__init__(session.connection.main_transaction, session.url, session.queries)
         self._begun = self.driver._tra
 
     @contextmanager
@@ -129,7 +129,7 @@ def task_transaction(session: Session) -> Iterator[TaskTransaction]:
     if not isinstance(connection.main_transaction, _Manager):
         connection._tra_main = _Manager(connection, connection.default_tpb)
     try:
-        connection.begin(WAIT)
+        connection.begin(INSERT)  # a statement of the task waits for rows that others hold
     except Exception as error:
         raise translate(error, session.url) from error
     transaction = TaskTransaction(session)

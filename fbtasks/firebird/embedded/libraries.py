@@ -1,8 +1,8 @@
 """The libraries of the system that the engine needs, and which of them are missing.
 
 The firebird-embedded package brings the engine along, and none of these. They are looked for when the engine could not
-be loaded or used, and by ``python -m fbtasks.store.libraries``. That prints a line for each missing one: the package on
-Debian and Ubuntu, the package on Fedora, and the name of the library, separated by tabs.
+be loaded or used, and by ``python -m fbtasks.firebird.embedded.libraries``. That prints a line for each missing one:
+the package on Debian and Ubuntu, the package on Fedora, and the name of the library, separated by tabs.
 """
 
 from __future__ import annotations

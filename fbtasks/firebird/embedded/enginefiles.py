@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks.errors import EngineError
-from fbtasks.store.lockdir import open_regular
+from fbtasks.firebird.embedded.lockdir import open_regular
 
 # An event: counter, pid of its owner; then glibc's pthread_mutex_t: lock, count, holder, users, kind.
 _EVENT: Final = struct.Struct("iiiIiIi")

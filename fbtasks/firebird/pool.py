@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import DatabaseUnavailable, PoolTimeout
-from fbtasks.store import engine
-from fbtasks.store.session import Session
+from fbtasks.firebird.fork import refuse_fork
+from fbtasks.firebird.session import Session
+from fbtasks.url import DatabaseURL
 
 _PING_AFTER: Final = 30.0
 
@@ -45,7 +45,7 @@ class Pool:
 
     def acquire(self) -> Session:
         """A session that works. Raises :class:`PoolTimeout` when none becomes free in time."""
-        engine.refuse_fork()
+        refuse_fork()
         with self._changed:
             if not self._changed.wait_for(lambda: self._lent < self._size, self._timeout):
                 raise PoolTimeout(

@@ -30,7 +30,7 @@ while True:
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from integration.test_robust import events_of, lock
+from integration.test_mutex_repair import events_of, lock
 locked = [lock(path, offset) for path, offset in events_of(int(sys.argv[2]))]
 print(len(locked), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -38,14 +38,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 HOLDER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from integration.test_robust import lock
+from integration.test_mutex_repair import lock
 locked = lock(sys.argv[2], int(sys.argv[3]))
 print("locked", flush=True)
 time.sleep(3600)
 """
 DELIVERING = """
 import sys, threading, time, types
-import fbtasks.store.events as events
+import fbtasks.firebird.events as events
 from fbtasks import FBTasks
 class Slow(threading.Event):
     def set(self):
@@ -60,7 +60,7 @@ time.sleep(3600)
 LISTENER = """
 import sys
 from fbtasks import FBTasks
-from fbtasks.store.events import Events
+from fbtasks.firebird.events import Events
 app = FBTasks("a", sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -175,14 +175,15 @@ SILENT = rb"the engine has not answered for 3 seconds"
 
 @pytest.mark.parametrize(
     ("patience", "why"),
-    [("robust.PATIENCE", HELD), ("watchdog.EMBEDDED_PATIENCE", SILENT), ("robust.PATIENCE", None)],
+    [("mutex_repair.PATIENCE", HELD), ("watchdog.EMBEDDED_PATIENCE", SILENT), ("mutex_repair.PATIENCE", None)],
     ids=["the table is held", "the engine is silent", "another program"],
 )
 def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(tmp_path, patience, why):
     """A thread that never gives the table of locks back: workers end, other programs are not ended by a library."""
     url = f"firebird://{tmp_path}/q.fdb"
-    begin = f"import logging; from fbtasks.store import robust, watchdog; {patience} = 3; logging.basicConfig()\n"
-    script = begin + ("robust.leave_when_stuck()\n" if why else "") + WRITER
+    modules = "from fbtasks.firebird import watchdog; from fbtasks.firebird.embedded import mutex_repair"
+    begin = f"import logging; {modules}; {patience} = 3; logging.basicConfig()\n"
+    script = begin + ("mutex_repair.exit_when_engine_hangs()\n" if why else "") + WRITER
     log, said = tmp_path / "log", tmp_path / "said"
     with contextlib.ExitStack() as stack:
         files = {"stdout": stack.enter_context(log.open("wb")), "stderr": stack.enter_context(said.open("wb"))}

@@ -13,20 +13,20 @@ from contextlib import suppress
 from typing import Any
 
 
-def bury(connection: Any) -> None:
+def discard(connection: Any) -> None:
     """Closes a lost *connection* of the driver with all that belongs to it. Never raises."""
-    _bury_cursor(connection._ic)
+    _discard_cursor(connection._ic)
     managers = [connection._tra_main, connection._tra_qry, *connection._transactions]
     for manager in managers:
         for reference in list(manager._cursors):
             if (cursor := reference()) is not None:
-                _bury_cursor(cursor)
+                _discard_cursor(cursor)
         if manager._tra is not None:
             manager._tra._refcnt = 0
             manager._tra = None
     for reference in list(connection._statements):
         if (statement := reference()) is not None:
-            bury_statement(statement)
+            discard_statement(statement)
     with suppress(Exception):
         connection.close()
     if connection._att is not None:
@@ -34,7 +34,7 @@ def bury(connection: Any) -> None:
         connection._att = None
 
 
-def bury_statement(statement: Any) -> None:
+def discard_statement(statement: Any) -> None:
     """Lets go of a statement; its descriptions, which are of this side alone, are freed."""
     if statement._istmt is not None:
         statement._istmt._refcnt = 0
@@ -43,7 +43,7 @@ def bury_statement(statement: Any) -> None:
         statement.free()
 
 
-def hush() -> None:
+def silence_disposal() -> None:
     """Has the driver say nothing when it collects cursors and statements whose connection was lost in use."""
     from firebird.driver.core import Cursor, Statement
 
@@ -61,10 +61,10 @@ def _quietly(dispose: Callable[[Any], None]) -> Callable[[Any], None]:
     return dispose_quietly
 
 
-def _bury_cursor(cursor: Any) -> None:
+def _discard_cursor(cursor: Any) -> None:
     if cursor._result is not None:
         cursor._result._refcnt = 0
         cursor._result = None
     if cursor._stmt is not None:
-        bury_statement(cursor._stmt)
+        discard_statement(cursor._stmt)
         cursor._stmt = None

@@ -4,7 +4,8 @@ The engine's processes ask each other for page locks through events in shared me
 (``event_t`` in the engine's ``isc_sync``). Three things go wrong there when a process is killed at a bad moment, for
 which it is enough to lose the processor there, and each leaves other processes on the file waiting without end:
 
-* The mutex is not a robust one (see ``pthread_mutexattr_setrobust``). Who dies with it leaves the event's owner deaf.
+* The mutex is not a robust one (see ``pthread_mutexattr_setrobust``). A process that dies with it keeps the event's
+  owner from being woken.
 * A request is noted first and the event posted then. Who dies in between leaves a note that is never read, and that
   keeps all others from posting again.
 * A session that is handing out POST_EVENTs is marked, so that it is not taken away meanwhile. Who dies then leaves the
@@ -19,7 +20,7 @@ One thing cannot be mended from here: a process that is killed in the middle of 
 a list in it that has no end, and who searches that next holds the table's mutex for good; so for the table of events.
 Nothing of the database is lost; but a table is made anew only when all processes have left it. So those that exist for
 nothing else than to work on the queue end when that has been so for :data:`PATIENCE` looks (see
-:func:`leave_when_stuck`).
+:func:`exit_when_engine_hangs`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fbtasks.store.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
-from fbtasks.store.lockdir import exclusive
+from fbtasks.firebird.embedded.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
+from fbtasks.firebird.embedded.lockdir import exclusive
 from fbtasks.threads import Background
 
 _FUTEX: Final = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
@@ -58,13 +59,13 @@ STUCK: Final = 75
 
 logger = logging.getLogger(__name__)
 _started = False
-_leaves = False
+_exits = False
 
 
-def leave_when_stuck() -> None:
+def exit_when_engine_hangs() -> None:
     """Has this process end, with exit code :data:`STUCK`, when it could only wait for the engine without end."""
-    global _leaves
-    _leaves = True
+    global _exits
+    _exits = True
 
 
 def start(folder: Path) -> None:
@@ -78,7 +79,7 @@ def start(folder: Path) -> None:
     possible = sys.platform == "linux" and _FUTEX is not None and platform.libc_ver()[0] == "glibc"
     if possible and os.path.exists("/proc/self/task"):
         _started = True
-        Background(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-robust").start()
+        Background(target=_look_after, args=(str(folder.resolve()),), name="fbtasks-mutex-repair").start()
 
 
 @contextmanager
@@ -98,9 +99,9 @@ def entering(folder: Path) -> Iterator[None]:
         yield
 
 
-def leaves() -> bool:
-    """Whether :func:`leave_when_stuck` was called."""
-    return _leaves
+def exits_when_engine_hangs() -> bool:
+    """Whether :func:`exit_when_engine_hangs` was called."""
+    return _exits
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +126,13 @@ def _look_after(folder: str) -> None:
                 libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(each.file, each.mutex)))
             before = held - before
             _end_deliveries(files, libc)
-            if _leaves:
+            if _exits:
                 held_by = [guard for guard in files.guards() if guard[1] and not _is_dead(guard[1])]
                 guarded = {guard: guarded.get(guard, 0) + 1 for guard in held_by}
                 for (path, holder), looks in guarded.items():
                     if looks >= PATIENCE:
-                        leave(f"thread {holder} has held the engine's {os.path.basename(path)} for {looks} seconds.")
+                        name = os.path.basename(path)
+                        exit_if_asked(f"thread {holder} has held the engine's {name} for {looks} seconds.")
 
 
 def _look(files: EngineFiles, libc: Any) -> Iterator[_Held]:
@@ -220,9 +222,9 @@ def _post(event: int, libc: Any) -> None:
         libc.pthread_mutex_unlock(mutex)
 
 
-def leave(why: str) -> None:
+def exit_if_asked(why: str) -> None:
     """Ends this process if it is one that leaves."""
-    if _leaves:
+    if _exits:
         logger.critical(
             "This process ends: %s A process that was killed while it changed what the engine's processes share leaves "
             "it so. Start it again; if that does not help, end all others that use the database.",

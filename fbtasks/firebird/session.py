@@ -5,39 +5,40 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from fbtasks import faults
-from fbtasks.config import DatabaseURL
 from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable
-from fbtasks.sql import queries
-from fbtasks.store import robust, watchdog
-from fbtasks.store.lost import bury
-from fbtasks.store.packed import PackedCall
-from fbtasks.store.transfer import PIECE, downloads, uploads
-from fbtasks.store.translate import translate
+from fbtasks.firebird import watchdog
+from fbtasks.firebird.discard import discard
+from fbtasks.firebird.embedded import mutex_repair
+from fbtasks.firebird.packed import PackedCall
+from fbtasks.firebird.transfer import PIECE, downloads, uploads
+from fbtasks.firebird.translate import translate
+from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
 
 # isc_tpb_version3, then the parameters by their numbers in the client's ibase.h. The driver's own helper leaves
 # out read_committed beside read_consistency, which a server before 5.0.4 takes for something else.
-WRITE: Final = bytes((3, 9, 15, 22, 7))
-"""READ COMMITTED READ CONSISTENCY, NO WAIT: for what claims, moves and finishes."""
-WAIT: Final = bytes((3, 9, 15, 22, 6))
-"""The same, waiting for other transactions: for an insert whose unique key another one holds."""
-TOLD: Final = bytes((3, 9, 15, 22, 7, 20))
-"""As WRITE, without a log of what to undo. A rollback is then recorded as such (else the engine undoes what was done
-and records a commit), so the number of the transaction tells what became of it. What is rolled back stays in the pages
-until it is collected: for transactions that seldom are."""
-TOLD_WAIT: Final = bytes((3, 9, 15, 22, 6, 20))
-"""As WAIT and TOLD."""
 READ: Final = bytes((3, 8, 15, 17, 7))
 """READ COMMITTED, read only: never recorded, costs no page write and holds back no garbage collection."""
 SNAPSHOT: Final = bytes((3, 2, 8, 7))
 """SNAPSHOT, read only, NO WAIT: for a report that adds up rows which others may add up meanwhile, on any server."""
+UPDATE: Final = bytes((3, 9, 15, 22, 7))
+"""READ COMMITTED READ CONSISTENCY, NO WAIT: for changes of rows that another transaction may hold; try again later."""
+INSERT: Final = bytes((3, 9, 15, 22, 6))
+"""The same, but WAIT: for an insert whose unique key another transaction may hold."""
+NO_AUTO_UNDO: Final = bytes((20,))
+"""Behind one of the last two: a transaction that keeps no log of what to undo.
+
+A rollback is then recorded as such (else the engine undoes what was done and records a commit), so the number of the
+transaction tells what became of it. What is rolled back stays in the pages until it is collected: for transactions that
+seldom are.
+"""
 MOST_ATTEMPTS: Final = 50
 QUICK_ATTEMPTS: Final = 3
 """Conflicts after which the next attempt waits a little, at random."""
@@ -48,12 +49,19 @@ _guests: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 
 
 class Transaction:
-    """Runs named queries in one transaction of the driver's, its own or the caller's."""
+    """Runs named queries in one transaction of the driver's."""
 
-    def __init__(self, session: Session | None, transaction: Any, url: DatabaseURL | None = None) -> None:
-        self._session = session
+    def __init__(
+        self, transaction: Any, url: DatabaseURL, queries: Mapping[str, str], session: Session | None = None
+    ) -> None:
+        """*transaction* is a transaction manager; without *session* it belongs to a connection of the application's.
+
+        *queries* has the SQL of each query by its name.
+        """
         self.driver = transaction
-        self._url = session.url if session else url
+        self._url = url
+        self._queries = queries
+        self._session = session
 
     def rows(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
         """All rows of the query *name* (with *more* SQL behind it)."""
@@ -61,7 +69,7 @@ class Transaction:
             cursor = self.driver.cursor()
             cursor.stream_blob_threshold = PIECE  # longer ones arrive as readers, which end with the cursor
             try:
-                sql = queries()[name] + more if more else self._prepared(cursor, name)
+                sql = self._queries[name] + more if more else self._prepared(cursor, name)
                 cursor.execute(sql, uploads(params, self._moved))
                 watchdog.moved()
                 return downloads(cursor.fetchall(), self._moved) if cursor.description else []
@@ -92,7 +100,7 @@ class Transaction:
         statements = self._statements("prepared")
         statement = statements.get(name)
         if statement is None:
-            statement = statements[name] = cursor.prepare(queries()[name])
+            statement = statements[name] = cursor.prepare(self._queries[name])
         return statement
 
     def _statements(self, kind: str) -> dict[str, Any]:
@@ -151,15 +159,16 @@ def identity(connection: Any) -> tuple[str, str]:
 class Session:
     """One connection of the driver's with the statements prepared on it. Used by one thread at a time."""
 
-    def __init__(self, connection: Any, url: DatabaseURL) -> None:
+    def __init__(self, connection: Any, url: DatabaseURL, queries: Mapping[str, str]) -> None:
         self.connection = connection
         self.url = url
+        self.queries = queries
         self.conflicts = 0
         """Conflicts met and retried since somebody last took the count."""
         self.fresh = True
         """Whether the connection was opened for the use it is in, and has not lain in a pool."""
         self.meanwhile: Callable[[], None] | None = None
-        """Called again and again while something long is transferred; it may use transactions of the kind WAIT."""
+        """Called again and again while something long is transferred; it may use transactions of the kind INSERT."""
         self.statements: dict[str, dict[str, Any]] = {"prepared": {}, "packed": {}}
         """Prepared statements by the names of their queries; they outlive commit and rollback."""
         self._managers: dict[bytes, Any] = {}
@@ -167,7 +176,7 @@ class Session:
         self._ended = False
 
     @contextmanager
-    def transaction(self, kind: bytes = WRITE, point: str = "") -> Iterator[Transaction]:
+    def transaction(self, kind: bytes = UPDATE, point: str = "") -> Iterator[Transaction]:
         """A transaction: committed at the end of the block, rolled back when it raises."""
         manager = self._managers.get(kind)
         if manager is None:
@@ -177,7 +186,7 @@ class Session:
                 manager.begin()
             except Exception as error:
                 raise translate(error, self.url) from error
-            transaction = Transaction(self, manager)
+            transaction = Transaction(manager, self.url, self.queries, self)
             try:
                 yield transaction
             except BaseException:
@@ -196,12 +205,12 @@ class Session:
 
     def watched(self) -> AbstractContextManager[None]:
         """For the block: a server that does not answer for too long is given up, so that no call waits without end."""
-        if self.url.embedded and not robust.leaves():  # nothing could be done about it
+        if self.url.embedded and not mutex_repair.exits_when_engine_hangs():  # nothing could be done about it
             return nullcontext()
         return watchdog.guard(self.connection, embedded=self.url.embedded)
 
     def run(
-        self, work: Callable[[Transaction], T], kind: bytes = WRITE, point: str = "", attempts: int = MOST_ATTEMPTS
+        self, work: Callable[[Transaction], T], kind: bytes = UPDATE, point: str = "", attempts: int = MOST_ATTEMPTS
     ) -> T:
         """*work* in a transaction of its own, tried again (and counted) when another one is in its way."""
         for attempt in range(attempts):
@@ -246,9 +255,9 @@ class Session:
         """Has the database end the statement that runs on this connection; from another thread."""
         self._from_outside(watchdog.cancel)
 
-    def abort(self) -> None:
+    def kill(self) -> None:
         """Cuts the connection on this side, so that whoever waits for its answer in another thread gets an error."""
-        self._from_outside(watchdog.abort)
+        self._from_outside(watchdog.kill_connection)
 
     def _from_outside(self, act: Callable[[Any], None]) -> None:
         """Does something to the connection in another thread; nothing once it is being closed, which frees it."""
@@ -271,7 +280,7 @@ class Session:
                     manager.close()
                 self.connection.close()
         except Exception:  # noqa: BLE001  # lost, now or before
-            bury(self.connection)
+            discard(self.connection)
         for kept in self.statements.values():
             kept.clear()
         self._managers.clear()

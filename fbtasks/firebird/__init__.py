@@ -1,0 +1,1 @@
+"""Makes the driver and the engine safe to use; knows nothing of the queue."""
