@@ -208,3 +208,14 @@ def test_plain_sql_gets_it_as_well(app, note):
         assert cursor.execute(statement).fetchone() == (2, 0)
         assert cursor.execute(statement).fetchone() == (2, 1)
         connection.commit()
+
+
+def test_one_id_is_enqueued_once(app, add):
+    first = add.apply_async((1, 2), task_id="order-ä")
+    second = add.apply_async((5, 5), task_id="order-ä")
+    assert (first.duplicate, second.duplicate) == (False, True)
+    drain(app)
+    assert second.get(timeout=5) == 3
+    assert add.apply_async((1, 2), task_id="order-ä").duplicate
+    first.forget()
+    assert not add.apply_async((1, 2), task_id="order-ä").duplicate

@@ -12,9 +12,9 @@ def rows(app, statement, *params):
         return cursor.execute(statement, params).fetchall()
 
 
-def one(app, statement):
+def one(app, statement, *params):
     """The first column of the first row."""
-    return rows(app, statement)[0][0]
+    return rows(app, statement, *params)[0][0]
 
 
 @contextmanager
@@ -29,15 +29,19 @@ def held(app, table, *numbers):
 
 
 def execute(app, statement, *params):
-    """Runs a statement and commits; again when another transaction was in its way, such as a heartbeat's."""
+    """Runs a statement and commits; again when another transaction was in its way, such as a heartbeat's.
+
+    Returns the rows of a query.
+    """
     with app.connect() as connection, connection.cursor() as cursor:
         while True:
             try:
                 cursor.execute(statement, params)
+                found = cursor.fetchall() if cursor.description else []
                 connection.commit()
             except Exception as error:
                 connection.rollback()
                 if not isinstance(translate(error), ConflictError):
                     raise
             else:
-                return
+                return found

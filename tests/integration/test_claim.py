@@ -1,0 +1,105 @@
+"""What a claim reads: in the order of its index, no more than it takes, whatever waits and whatever has ended."""
+
+import pytest
+
+from fbtasks.call import Finished, Succeeded
+from fbtasks.store import tasks
+
+
+@pytest.mark.parametrize("kind", ["ready", "scheduled"])
+def test_the_claims_plan_follows_the_index(app, add, kind):
+    """In index order: no sort and no natural scan, whatever waits and whatever has ended."""
+    add.delay(1, 1)
+    connection = app.connect()
+    cursor = connection.cursor()
+    due = "IIF(T.STATE = 1, T.START_TIME, NULL)"
+    where, order = {
+        "ready": ("T.STATE = 0 AND T.QUEUE = 'default'", "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID"),
+        "scheduled": (f"{due} BETWEEN TIMESTAMP '0001-01-01' AND LOCALTIMESTAMP", due),
+    }[kind]
+    statement = cursor.prepare(
+        f"SELECT T.ID FROM QUEUE_TASK T WHERE {where} ORDER BY {order} FOR UPDATE WITH LOCK SKIP LOCKED"
+    )
+    plan = statement.plan
+    statement.free()
+    connection.close()
+    assert "ORDER QUEUE_TASK_" in plan
+    assert "SORT" not in plan
+    assert "NATURAL" not in plan
+
+
+def test_a_claim_reads_what_it_takes_and_no_more(app):
+    """With 100,000 tasks scheduled and 100,000 finished: by the index alone, and no row but those it claims."""
+    add = app.task(name="t")(lambda n: n)
+    with app.connect() as connection:
+        connection.execute_immediate("""
+            EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
+                WHILE (I < 100000) DO BEGIN
+                    EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, DATEADD(7 DAY TO LOCALTIMESTAMP), NULL, NULL,
+                        NULL, 'application/json', '[[1],{}]') RETURNING_VALUES ID, D;
+                    I = I + 1;
+                END END""")
+        connection.execute_immediate("""
+            INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME,
+                TRY_COUNT, CRASH_COUNT, CONTENT_TYPE)
+            SELECT ID + 1000000, NAME, QUEUE, 10, 0, RAISE_TIME, START_TIME, RAISE_TIME, 1, 0, CONTENT_TYPE
+            FROM QUEUE_TASK""")
+        connection.commit()
+    add.delay_many([(n,) for n in range(500)])
+    session = app.database.open()
+    with session.connection.cursor() as cursor:
+        sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_TASK'"
+        table = cursor.execute(sql).fetchone()[0]
+    session.connection.rollback()
+
+    def reads():
+        stats = {stat.table_id: stat for stat in session.connection.info.get_table_access_stats()}
+        return (stats[table].sequential or 0, stats[table].indexed or 0) if table in stats else (0, 0)
+
+    before = reads()
+    assert len(session.run(lambda t: tasks.claim(t, 1, "default", 50))) == 50
+    assert session.run(tasks.promote)[0] == 0
+    after = reads()
+    session.close()
+    assert after[0] == before[0]
+    assert after[1] - before[1] <= 150
+
+
+def test_claims_under_an_old_snapshot_go_on_where_the_last_one_ended(app):
+    """What was claimed of a backlog of one moment stays in the index, and is not read again."""
+    app.task(name="t")(lambda: None)
+    with app.connect() as connection:
+        connection.execute_immediate("""
+            EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
+                WHILE (I < 5000) DO BEGIN
+                    EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, NULL, NULL, NULL, NULL, 'application/json',
+                        '[[],{}]') RETURNING_VALUES ID, D;
+                    I = I + 1;
+                END END""")
+        connection.commit()
+    session, watcher = app.database.open(), app.database.open()
+    watcher.connection.begin(bytes((3, 2, 6)))  # isc_tpb_concurrency
+    cursor = watcher.connection.cursor()
+    cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()
+
+    def fetches():
+        sql = """SELECT S.MON$PAGE_FETCHES FROM MON$IO_STATS S JOIN MON$ATTACHMENTS A ON A.MON$STAT_ID = S.MON$STAT_ID
+            WHERE A.MON$ATTACHMENT_ID = CURRENT_CONNECTION"""
+        with session.transaction() as transaction, transaction.driver.cursor() as counting:
+            return counting.execute(sql).fetchone()[0]
+
+    costs, last = [], None
+    for _ in range(100):
+        before = fetches()
+        claims = session.run(lambda t, after=last: tasks.claim(t, 1, "default", 50, after=after))
+        costs.append(fetches() - before)
+        assert len(claims) == 50
+        last = claims[-1]
+        session.run(
+            lambda t, done=claims: tasks.finish(t, 1, 0, [Finished(claim, Succeeded(keep=False)) for claim in done])
+        )
+    cursor.close()
+    watcher.connection.rollback()
+    watcher.close()
+    session.close()
+    assert sum(costs[-10:]) < 1.3 * sum(costs[1:11])
