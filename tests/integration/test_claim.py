@@ -1,9 +1,18 @@
 """What a claim reads: in the order of its index, no more than it takes, whatever waits and whatever has ended."""
 
 import pytest
+from support.sql import execute, table_reads
 
 from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
+
+INSERT = """
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
+        WHILE (I < {count}) DO BEGIN
+            EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, {start}, NULL, NULL, NULL, 'application/json',
+                '[[1],{{}}]') RETURNING_VALUES ID, D;
+            I = I + 1;
+        END END"""
 
 
 @pytest.mark.parametrize("kind", ["ready", "scheduled"])
@@ -31,35 +40,20 @@ def test_the_claims_plan_follows_the_index(app, add, kind):
 def test_a_claim_reads_what_it_takes_and_no_more(app):
     """With 100,000 tasks scheduled and 100,000 finished: by the index alone, and no row but those it claims."""
     add = app.task(name="t")(lambda n: n)
-    with app.connect() as connection:
-        connection.execute_immediate("""
-            EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
-                WHILE (I < 100000) DO BEGIN
-                    EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, DATEADD(7 DAY TO LOCALTIMESTAMP), NULL, NULL,
-                        NULL, 'application/json', '[[1],{}]') RETURNING_VALUES ID, D;
-                    I = I + 1;
-                END END""")
-        connection.execute_immediate("""
-            INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME,
-                TRY_COUNT, CRASH_COUNT, CONTENT_TYPE)
-            SELECT ID + 1000000, NAME, QUEUE, 10, 0, RAISE_TIME, START_TIME, RAISE_TIME, 1, 0, CONTENT_TYPE
-            FROM QUEUE_TASK""")
-        connection.commit()
+    execute(app, INSERT.format(count=100_000, start="DATEADD(7 DAY TO LOCALTIMESTAMP)"))
+    execute(
+        app,
+        """INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME,
+            TRY_COUNT, CRASH_COUNT, CONTENT_TYPE)
+        SELECT ID + 1000000, NAME, QUEUE, 10, 0, RAISE_TIME, START_TIME, RAISE_TIME, 1, 0, CONTENT_TYPE
+        FROM QUEUE_TASK""",
+    )
     add.delay_many([(n,) for n in range(500)])
     session = app.database.open()
-    with session.connection.cursor() as cursor:
-        sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_TASK'"
-        table = cursor.execute(sql).fetchone()[0]
-    session.connection.rollback()
-
-    def reads():
-        stats = {stat.table_id: stat for stat in session.connection.info.get_table_access_stats()}
-        return (stats[table].sequential or 0, stats[table].indexed or 0) if table in stats else (0, 0)
-
-    before = reads()
+    before = table_reads(session, "QUEUE_TASK")
     assert len(session.run(lambda t: tasks.claim(t, 1, "default", 50))) == 50
     assert session.run(tasks.promote)[0] == 0
-    after = reads()
+    after = table_reads(session, "QUEUE_TASK")
     session.close()
     assert after[0] == before[0]
     assert after[1] - before[1] <= 150
@@ -68,15 +62,7 @@ def test_a_claim_reads_what_it_takes_and_no_more(app):
 def test_claims_under_an_old_snapshot_go_on_where_the_last_one_ended(app):
     """What was claimed of a backlog of one moment stays in the index, and is not read again."""
     app.task(name="t")(lambda: None)
-    with app.connect() as connection:
-        connection.execute_immediate("""
-            EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
-                WHILE (I < 5000) DO BEGIN
-                    EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, NULL, NULL, NULL, NULL, 'application/json',
-                        '[[],{}]') RETURNING_VALUES ID, D;
-                    I = I + 1;
-                END END""")
-        connection.commit()
+    execute(app, INSERT.format(count=5000, start="NULL"))
     session, watcher = app.database.open(), app.database.open()
     watcher.connection.begin(bytes((3, 2, 6)))  # isc_tpb_concurrency
     cursor = watcher.connection.cursor()

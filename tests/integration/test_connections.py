@@ -4,7 +4,7 @@ import socket
 import threading
 
 import pytest
-from support.sql import one
+from support.sql import kill_connection, one
 
 from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout
 from fbtasks.firebird import connections
@@ -73,9 +73,7 @@ def test_a_dead_connection_is_replaced(url):
         assert second is opened[1]
         number = second.connection.info.id
     # One that died while it was idle is found out by a ping, which is only worth its time after a while.
-    with app.connect() as other:
-        other.execute_immediate(f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
-        other.commit()
+    kill_connection(app, number)
     pool._idle = [(session, since - 3600) for session, since in pool._idle]
     with pool.session() as third:
         assert third is opened[2]

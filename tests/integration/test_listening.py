@@ -5,7 +5,7 @@ import time
 from itertools import count
 
 import pytest
-from support.sql import execute, one
+from support.sql import execute, kill_connection, one
 
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.events import Events
@@ -29,7 +29,7 @@ def post(app):
 
 
 def kill(app, session):
-    execute(app, f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {session.connection.info.id}")
+    kill_connection(app, session.connection.info.id)
 
 
 def test_two_restarts_at_once_leave_one_listener(app, listening, wait_for):

@@ -30,7 +30,7 @@ def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
         f"{url} has SQL dialect 1; fbtasks needs dialect 3. Use another database for the queue, or change the dialect "
         "with gfix."
     )
-    with connections.connect(url) as connection, connection.cursor() as cursor:
+    with connections.connect(url) as connection, connection.cursor() as cursor:  # the app would refuse it
         sql = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
         assert cursor.execute(sql).fetchone()[0] == 0
 

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from support.programs import python
 from support.signals import as_in_a_terminal
 
 from fbtasks import FBTasks, SoftTimeLimitExceeded
@@ -79,8 +80,7 @@ print("done")
 
 def test_a_signal_that_comes_while_a_program_connects_for_the_first_time_is_its_own(url):
     """The client library's handler, which shuts the engine down, is there for a moment."""
-    script = [sys.executable, "-c", SIGNALLED, url]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    done = python(SIGNALLED, url)
     assert done.stdout == "done\n", done.stderr
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import timedelta
 
 from support.programs import command_line
-from support.sql import execute, rows
+from support.sql import NOW, execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.call import Finished, Released
@@ -13,7 +13,6 @@ from fbtasks.states import TRANSITIONS, State
 from fbtasks.store import tasks
 from fbtasks.testing import drain
 
-NOW = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
 MOVES = [
     "CREATE SEQUENCE MOVE_SEQ",
     "CREATE TABLE MOVE (SEQ BIGINT, TRANS BIGINT, ID BIGINT, STATE SMALLINT)",

@@ -1,9 +1,12 @@
-"""Plain SQL on an app's database."""
+"""Plain SQL on an app's database, past what the app does with it."""
 
 from contextlib import contextmanager
 
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.translate import translate
+
+NOW = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
+"""The database's clock, as its tables have it."""
 
 
 def rows(app, statement, *params):
@@ -45,3 +48,20 @@ def execute(app, statement, *params):
                     raise
             else:
                 return found
+
+
+def kill_connection(app, number):
+    """Ends the connection *number* (of ``CURRENT_CONNECTION`` or ``info.id``), as an administrator may."""
+    execute(app, f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
+
+
+def table_reads(session, table):
+    """How many rows of *table* this session has read so far: in the order of the table, and through an index."""
+    with session.connection.cursor() as cursor:
+        sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = ?"
+        number = cursor.execute(sql, (table,)).fetchone()[0]
+    session.connection.rollback()
+    for stats in session.connection.info.get_table_access_stats():
+        if stats.table_id == number:
+            return stats.sequential or 0, stats.indexed or 0
+    return 0, 0
