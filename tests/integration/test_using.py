@@ -41,7 +41,7 @@ REFUSED = {
     ),
     "SQLAlchemy's engine": (
         named("Engine", "sqlalchemy.engine.base"),
-        "Engine of SQLAlchemy is not the driver's connection. Give that: connections.connect() gives a connection, and "
+        "Engine of SQLAlchemy is not the driver's connection. Give that: engine.connect() gives a connection, and "
         "connection.connection.dbapi_connection the driver's.",
     ),
     "SQLAlchemy's raw connection": (

@@ -80,7 +80,7 @@ class _Turn:
         return True
 
     def give(self) -> None:
-        """Gives the lock to the next."""
+        """Releases the lock."""
         with suppress(OSError, ValueError):  # the file was closed, which gives the lock up as well
             fcntl.lockf(self._file, fcntl.LOCK_UN)
         self._mine.release()
@@ -138,7 +138,7 @@ class HostLock:
             turn.give()
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file when nothing here uses it any more."""
         turn, self._turn = self._turn, None
         if turn is None:
             return
