@@ -19,10 +19,13 @@ class PublishBatch:
 
     def __init__(
         self,
+        channel: object,
         prepare: Callable[[dict[str, Any], str, str], Publication],
         publish: Callable[[list[Publication]], None],
         max_size: int,
     ) -> None:
+        self.channel = channel
+        """The one it was made on, by which kombu tells whether the producer has another one by now."""
         self._prepare = prepare
         self._publish = publish
         self.max_size = max_size

@@ -227,7 +227,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """What ``Producer.batch()`` gathers messages in."""
-        return PublishBatch(self.publication, self.publish_all, max_size)
+        return PublishBatch(self, self.publication, self.publish_all, max_size)
 
     # Consuming.
 

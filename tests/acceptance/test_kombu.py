@@ -390,7 +390,7 @@ def test_a_fork_waits_for_the_first_connection_that_another_thread_makes(url):
         def hold():
             with exclusive(folder_of(DatabaseURL.parse(sys.argv[1]).database) / "create.lock"):
                 held.set()
-                while not runs(threading.main_thread(), "before_fork"):
+                while not runs(threading.main_thread(), "_before_fork"):
                     time.sleep(0.01)
         held = threading.Event()
         connection = kombu.Connection(sys.argv[1])

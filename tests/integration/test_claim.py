@@ -1,7 +1,10 @@
 """What a claim reads: in the order of its index, no more than it takes, whatever waits and whatever has ended."""
 
+import re
+from contextlib import closing
+
 import pytest
-from support.sql import execute, table_reads
+from support.sql import execute, plans, table_reads
 
 from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
@@ -13,28 +16,31 @@ INSERT = """
                 '[[1],{{}}]') RETURNING_VALUES ID, D;
             I = I + 1;
         END END"""
+QUEUED = 'Table "QUEUE_TASK"'
+CLAIM, PROMOTE = (lambda t: tasks.claim(t, 1, "default", 5)), tasks.promote
+RANGES = {
+    "claim": ("QUEUE_CLAIM_V1", CLAIM, "QUEUE_TASK_CLAIM", "lower bound: [2-5]/5, upper bound: [2-5]/5"),
+    "promote": ("QUEUE_PROMOTE_V1", PROMOTE, "QUEUE_TASK_DUE", "lower bound: 1/1"),
+}
+"""Procedure, what calls it, the index that it reads, and by how much of its key the ranges are bounded at the least."""
 
 
-@pytest.mark.parametrize("kind", ["ready", "scheduled"])
-def test_the_claims_plan_follows_the_index(app, add, kind):
-    """In index order: no sort and no natural scan, whatever waits and whatever has ended."""
+@pytest.mark.parametrize(("procedure", "call", "index", "bounds"), RANGES.values(), ids=RANGES)
+def test_a_claim_reads_in_the_order_of_its_index(app, add, procedure, call, index, bounds):
+    """A range of it, for each of the procedure's own cursors and queries: no sort, and no scan of the table."""
     add.delay(1, 1)
-    connection = app.connect()
-    cursor = connection.cursor()
-    due = "IIF(T.STATE = 1, T.START_TIME, NULL)"
-    where, order = {
-        "ready": ("T.STATE = 0 AND T.QUEUE = 'default'", "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID"),
-        "scheduled": (f"{due} BETWEEN TIMESTAMP '0001-01-01' AND LOCALTIMESTAMP", due),
-    }[kind]
-    statement = cursor.prepare(
-        f"SELECT T.ID FROM QUEUE_TASK T WHERE {where} ORDER BY {order} FOR UPDATE WITH LOCK SKIP LOCKED"
-    )
-    plan = statement.plan
-    statement.free()
-    connection.close()
-    assert "ORDER QUEUE_TASK_" in plan
-    assert "SORT" not in plan
-    assert "NATURAL" not in plan
+    in_order = rf'{QUEUED} as "[\w ]+" Access By ID\n +-> Index "{index}" Range Scan \({bounds}'
+
+    def out_of_order():
+        with closing(app.database.open()) as session:
+            session.run(call)
+            found = [plan for plan in plans(session, procedure) if QUEUED in plan]
+        assert any(plan.startswith("Cursor ") for plan in found)
+        return [plan for plan in found if not re.search(in_order, plan) or "Sort" in plan or "Full Scan" in plan]
+
+    assert out_of_order() == []
+    execute(app, f"DROP INDEX {index}")
+    assert out_of_order() != []
 
 
 def test_a_claim_reads_what_it_takes_and_no_more(app):

@@ -1,5 +1,6 @@
 """Plain SQL on an app's database, past what the app does with it."""
 
+import re
 from contextlib import contextmanager
 
 from fbtasks.errors import ConflictError
@@ -65,3 +66,13 @@ def table_reads(session, table):
         if stats.table_id == number:
             return stats.sequential or 0, stats.indexed or 0
     return 0, 0
+
+
+def plans(session, procedure):
+    """The plan of each cursor and each query in *procedure*, as the engine compiled them when the session ran it."""
+    with session.connection.cursor() as cursor:
+        sql = "SELECT MON$EXPLAINED_PLAN FROM MON$COMPILED_STATEMENTS WHERE MON$OBJECT_NAME = ?"
+        found = cursor.execute(sql, (procedure,)).fetchall()
+    session.connection.rollback()
+    assert found, f"{procedure} has not been compiled"
+    return [plan for (text,) in found for plan in re.split(r"\n(?=\S)", text.strip())]
