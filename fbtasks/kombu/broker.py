@@ -24,9 +24,8 @@ from fbtasks.firebird.session import READ, Transaction
 from fbtasks.kombu.keeper import BEAT, LINGER, Keeper
 from fbtasks.kombu.publisher import Publisher
 from fbtasks.kombu.settlements import Settlements
-from fbtasks.maintenance import hosts
-from fbtasks.maintenance.rescue import rescue
-from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
+from fbtasks.liveness.neighbours import Rhythm
+from fbtasks.liveness.registration import Registration
 from fbtasks.store import messages
 from fbtasks.store.messages import Claimed, Publication, QueueFacts, QueueSpec, Taken
 from fbtasks.store.migrate import refuse_copy
@@ -82,8 +81,7 @@ class Broker:
         self._claims = count(1)
         self._consumer_id: int | None = None
         self.rhythm = Rhythm(lease, longest=BEAT)
-        self._delivery_limit = delivery_limit
-        self._watch = Watch(self.rhythm)
+        self._registration = Registration("consumer", self.rhythm, delivery_limit=delivery_limit)
         self._uses: Counter[str] = Counter()
         self._settlements = Settlements(self.shared)
         self._flushing = threading.Lock()
@@ -300,19 +298,14 @@ class Broker:
             return self._consumer_id
         with self._lock:
             if self._consumer_id is None:
-                self._watch.begin()
-                pid = os.getpid()
                 self.shared.use(lambda t: refuse_copy(t, self.url), READ)
-                host, begun = hosts.host_name(), hosts.start_ticks(pid)
-                lease, limit = self.rhythm.lease, self._delivery_limit
-                number = self.shared.use(lambda t: messages.register(t, host, pid, begun, lease, limit))
+                number = self._registration.register(self.shared.use)
                 for queue in list(self._uses):
                     there = self.shared.use(lambda t, q=queue: messages.use(t, number, q, begins=True))  # type: ignore[misc]
                     if there is None:
                         for transport in self.attached():
                             transport.lose(queue)
                 self._consumer_id = number
-                self._watch.registered()
                 if self._keeper is None:
                     self._keeper = Keeper(self)
                     self._keeper.start()
@@ -377,35 +370,20 @@ class Broker:
             if self._uses:
                 self.register()
             return self.rhythm.heartbeat
-        self._watch.begin()
-        times = {"lease": self.rhythm.lease, "beat": self.rhythm.heartbeat}
-        registered, renewed, silence, self.sweeps, neighbours, transaction = self.shared.use(
-            lambda t: messages.beat(t, consumer_id, share=SHARE, **times)
-        )
-        if not registered:
+        reply = self._registration.heartbeat(self.shared.use, consumer_id)
+        self.sweeps = reply.oldest
+        if not reply.alive:
             self._struck(consumer_id)
             self.register()
             return self.rhythm.heartbeat
-        self.shared.saw(transaction)
-        if renewed:
-            self._watch.beaten(silence)
-        else:
-            self._watch.held_up()
-        suspects = self._watch.suspects(neighbours)
-        rescue(suspects, self._take_back, self._cut, kind="Consumer", again="messages are delivered")
-        return self._watch.pause(neighbours)
+        self.shared.saw(reply.transaction)
+        pause = self._registration.pause()
+        self._registration.rescue(self.shared.use_in_turn)
+        return pause
 
     def lost(self) -> None:
         """The connection was lost in the middle of something."""
-        self._watch.lost()
-
-    def _take_back(self, suspect: Suspect) -> tuple[int, str | None]:
-        number, gone, credit = suspect.neighbour.worker_id, suspect.gone, suspect.credit
-        return self.shared.use_in_turn(lambda t: messages.rescue(t, number, gone=gone, share=SHARE, credit=credit))
-
-    def _cut(self, suspect: Suspect) -> bool:
-        number, credit = suspect.neighbour.worker_id, suspect.credit
-        return self.shared.use(lambda t: messages.cut_consumer(t, number, share=SHARE, credit=credit))
+        self._registration.monitor.connection_lost()
 
     sweeps = False
     """Whether this process is the one that sweeps, as the last heartbeat told."""
@@ -477,7 +455,7 @@ class Broker:
             return
         try:
             self._flush(consumer_id)
-            self.shared.use_in_turn(lambda t: messages.unregister(t, consumer_id))
+            self._registration.unregister(self.shared.use_in_turn, consumer_id)
         except DatabaseError as error:
             logger.info("Not struck off at the end: %s", error)
 

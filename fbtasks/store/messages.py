@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from fbtasks.call import Neighbour
 from fbtasks.firebird.session import Transaction
 from fbtasks.store.codec import CHUNK
-from fbtasks.store.workers import neighbour
 
 INLINE: Final = 8_000
 """The longest message, in bytes, that stays in its row."""
@@ -308,26 +306,6 @@ def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None
     return gone
 
 
-def register(
-    transaction: Transaction,
-    host: str,
-    pid: int,
-    pid_start: int,
-    lease: float,
-    delivery_limit: int | None = DELIVERY_LIMIT,
-) -> int:
-    """Announces a process that consumes, with a lease of *lease* seconds. Gives its number.
-
-    What came back more than *delivery_limit* times is not delivered to it (None: any number of times).
-    """
-    return int(transaction.value("msg_register", host[:255], pid, pid_start, int(lease * 1000), delivery_limit))
-
-
-def unregister(transaction: Transaction, consumer_id: int) -> None:
-    """Strikes a consumer off; what it still holds is given back, as delivered."""
-    transaction.execute("msg_unregister", consumer_id)
-
-
 def use(transaction: Transaction, consumer_id: int, queue: str, *, begins: bool) -> int | None:
     """Notes that a process begins or ceases to consume. Gives the queue's number; None: there is none."""
     number: int | None = transaction.value("msg_use", consumer_id, queue, int(begins))
@@ -338,45 +316,6 @@ def ask(transaction: Transaction, queue: str) -> int | None:
     """The number of a queue, which counts as used by this; None: there is none."""
     number: int | None = transaction.value("msg_ask", queue)
     return number
-
-
-def beat(
-    transaction: Transaction, consumer_id: int, *, lease: float, share: int, beat: float
-) -> tuple[bool, bool, float, bool, tuple[Neighbour, ...], int]:
-    """Renews the lease.
-
-    Gives whether the consumer is registered, whether its lease was renewed (else another transaction holds its row),
-    how many seconds it had been silent, whether it is the oldest, its neighbours (those of its host, and those that
-    will have been silent for the *share*-th part of their lease before the next heartbeat, in *beat* seconds), and the
-    number of the transaction.
-    """
-    times = int(lease * 1000), share, int(beat * 1000)
-    done, silence, first, packed, number = transaction.rows("msg_beat", consumer_id, *times)[0]
-    lines = bytes(packed).decode().split("\n")
-    return (
-        bool(done),
-        done == 1,
-        silence / 1000,
-        first == consumer_id,
-        tuple(neighbour(line) for line in lines if line),
-        number,
-    )
-
-
-def rescue(
-    transaction: Transaction, consumer_id: int, *, gone: bool, share: int, credit: float = 0.0
-) -> tuple[int, str | None]:
-    """Gives back what a consumer held when it is dead. Gives how many messages, and why (None: it lives).
-
-    For the rest see :func:`fbtasks.store.workers.rescue`.
-    """
-    released, why = transaction.rows("msg_rescue", consumer_id, int(gone), share, int(credit * 1000))[0]
-    return released, why
-
-
-def cut_consumer(transaction: Transaction, consumer_id: int, *, share: int, credit: float = 0.0) -> bool:
-    """Cuts the connection of a consumer that the database takes for dead, so that its locks go. False when it lives."""
-    return bool(transaction.value("msg_consumer_cut", consumer_id, share, int(credit * 1000)))
 
 
 class Swept(NamedTuple):

@@ -71,11 +71,12 @@ def register_worker(app, name="w@host", queues="default", lease=3600):
     """A row of a worker, as one on another host would leave it. Gives its id."""
     with app.connect() as connection, connection.cursor() as cursor:
         now = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
-        number = cursor.execute("SELECT NEXT VALUE FOR QUEUE_WORKER_SEQ FROM RDB$DATABASE").fetchone()[0]
+        number = cursor.execute("SELECT NEXT VALUE FOR QUEUE_PROCESS_SEQ FROM RDB$DATABASE").fetchone()[0]
         cursor.execute(
-            f"""INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
-                QUEUES, POOL, CONCURRENCY, VERSION)
-            VALUES (?, ?, 'host', 4711, 1, {now}, {now}, DATEADD({lease} SECOND TO {now}), ?, 'threads', 8, '1')""",
+            f"""INSERT INTO QUEUE_PROCESS (ID, KIND, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME,
+                LEASE_UNTIL, QUEUES, POOL, CONCURRENCY, VERSION)
+            VALUES (?, 'worker', ?, 'host', 4711, 1, {now}, {now}, DATEADD({lease} SECOND TO {now}), ?, 'threads',
+                8, '1')""",
             (number, name, queues),
         )
         connection.commit()

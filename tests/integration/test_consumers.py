@@ -12,7 +12,7 @@ from fbtasks import kombu as transport
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.kombu import broker as brokers
 from fbtasks.kombu import keeper
-from fbtasks.store import messages
+from fbtasks.store import messages, processes
 from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
 
@@ -98,8 +98,8 @@ def test_what_is_worked_on_stays_while_a_program_takes_its_time_to_reconnect(app
     drain(connection, lambda: got)
     with outage():
         lose(connection)
-    beaten = one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER")
-    wait_for(lambda: one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER") != beaten)
+    beaten = one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS")
+    wait_for(lambda: one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS") != beaten)
     lingered = threading.Event()
     assert not lingered.wait(4 * LINGER)
     assert states(app) == [2]
@@ -107,7 +107,7 @@ def test_what_is_worked_on_stays_while_a_program_takes_its_time_to_reconnect(app
     wait_for(lambda: states(app) == [])
     del consumer
     gc.collect()
-    wait_for(lambda: rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == [])  # and now it is over
+    wait_for(lambda: rows(app, "SELECT ID FROM QUEUE_PROCESS") == [])  # and now it is over
     connection.release()
 
 
@@ -194,7 +194,9 @@ def test_a_claim_that_takes_effect_after_it_was_given_back_is_given_back_again(a
 def test_a_consumer_that_was_buried_is_told_that_its_queue_is_gone(app, url, wait_for, broker):
     connection, got = kombu.Connection(url), []
     consume(connection, got, queue("ours", auto_delete=True))
-    app.database.use(lambda session: session.run(lambda t: messages.rescue(t, broker.consumer_id, gone=True, share=7)))
+    app.database.use(
+        lambda session: session.run(lambda t: processes.rescue(t, broker.consumer_id, gone=True, awake=1e6))
+    )
     lose(connection)
     consume(connection, got, queue("ours", auto_delete=True))
     publish(connection, "x", key="ours")
@@ -246,7 +248,7 @@ def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, m
     monkeypatch.setattr(keeper.Keeper, "stop", flush_and_stop)
     transport.close_all()
     assert states(app) == []
-    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+    assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
     connection.release()
     broker.close()
 
@@ -262,7 +264,7 @@ def test_a_keeper_whose_heartbeat_is_due_at_the_end_does_not_register_again(app,
     consume(connection, got, queue())
     monkeypatch.setattr(keeper.Keeper, "stop", beat_and_stop)
     transport.close_all()
-    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+    assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
     connection.release()
     broker.close()
 
@@ -278,7 +280,7 @@ def test_settlements_wait_while_there_is_no_consumer(app, url, broker, struck):
     got.pop().ack()
     broker.flush()
     if struck:
-        broker.shared.use(lambda t: messages.rescue(t, number, gone=True, share=7))
+        broker.shared.use(lambda t: processes.rescue(t, number, gone=True, awake=1e6))
         assert broker.register() != number
         broker.flush()
         assert states(app) == [0]

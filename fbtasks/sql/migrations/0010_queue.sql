@@ -12,7 +12,7 @@ CREATE DOMAIN QUEUE_FLAG AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1))^
 CREATE DOMAIN QUEUE_SUSPICION AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1, 2))^
 
 CREATE SEQUENCE QUEUE_TASK_SEQ^
-CREATE SEQUENCE QUEUE_WORKER_SEQ^
+CREATE SEQUENCE QUEUE_PROCESS_SEQ^
 
 -- Which database this is: a restored or copied one has another GUID or path, and runs nothing until it is adopted.
 CREATE TABLE QUEUE_IDENTITY (
@@ -121,23 +121,30 @@ CREATE TABLE QUEUE_RESULT (
     DATA BLOB SUB_TYPE BINARY NOT NULL
 )^
 
-CREATE TABLE QUEUE_WORKER (
+-- The register of the living: the processes that work on tasks, and those that consume messages. Each renews its lease by
+-- heartbeats; of one that is dead the others of its kind take over what it holds.
+CREATE TABLE QUEUE_PROCESS (
     ID BIGINT NOT NULL PRIMARY KEY,
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
+    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('worker', 'consumer')),
     HOST VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
     PID INTEGER NOT NULL,
     PID_START BIGINT NOT NULL,
     ATTACHMENT_ID BIGINT,
-    DRAINING BOOLEAN DEFAULT FALSE NOT NULL,
     START_TIME TIMESTAMP NOT NULL,
     HEARTBEAT_TIME TIMESTAMP NOT NULL,
     LEASE_UNTIL TIMESTAMP NOT NULL,
-    QUEUES VARCHAR(4000) CHARACTER SET ASCII NOT NULL,
-    POOL VARCHAR(31) CHARACTER SET ASCII NOT NULL,
-    CONCURRENCY INTEGER NOT NULL,
-    VERSION VARCHAR(31) CHARACTER SET ASCII NOT NULL,
+    -- 1 when some of the tasks that it held were given back, and the rest was locked by another transaction.
+    PARTLY_RELEASED QUEUE_FLAG,
+    -- Of a worker.
+    NAME VARCHAR(255) CHARACTER SET UTF8,
+    DRAINING BOOLEAN DEFAULT FALSE NOT NULL,
+    QUEUES BLOB SUB_TYPE TEXT CHARACTER SET ASCII,
+    POOL VARCHAR(31) CHARACTER SET ASCII,
+    CONCURRENCY INTEGER,
+    VERSION VARCHAR(31) CHARACTER SET ASCII,
     TASKS BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
-    BEREFT SMALLINT DEFAULT 0 NOT NULL
+    -- Of a consumer: how often a message that it claims may have come back; NULL: any number of times.
+    DELIVERY_LIMIT INTEGER
 )^
 
 -- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of their own).
@@ -352,7 +359,7 @@ END^
 
 -- Moves a live task to the history, where it replaces what is left of an earlier run if somebody put a finished task
 -- back by hand. The caller has checked its claim.
-CREATE OR ALTER PROCEDURE QUEUE_BURY_V1 (
+CREATE OR ALTER PROCEDURE QUEUE_ARCHIVE_V1 (
     ID BIGINT, STATE SMALLINT, ELAPSED_MS BIGINT, TRIES INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8,
     ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8, TRACEBACK VARCHAR(32000) CHARACTER SET OCTETS,
     RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII, RESULT VARCHAR(2000) CHARACTER SET OCTETS)
@@ -367,7 +374,7 @@ BEGIN
         ERROR_TYPE, ERROR_MSG, TRACEBACK, CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
     SELECT T.ID, T.NAMED, T.NAME, T.QUEUE, :STATE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME, T.CLAIM_TIME,
         CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP), :ELAPSED_MS, T.TRY_COUNT + :TRIES, T.MAX_TRIES,
-        T.CRASH_COUNT, (SELECT W.NAME FROM QUEUE_WORKER W WHERE W.ID = T.WORKER_ID), T.ENQUEUED_BY, T.UNIQUE_KEY,
+        T.CRASH_COUNT, (SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = T.WORKER_ID), T.ENQUEUED_BY, T.UNIQUE_KEY,
         T.GROUP_ID, :ERROR_TYPE, :ERROR_MSG, :TRACE, T.CONTENT_TYPE, T.PAYLOAD, :RESULT_TYPE, :RESULT
     FROM QUEUE_TASK T WHERE T.ID = :ID;
     DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
@@ -532,11 +539,11 @@ BEGIN
             IF (EXPIRE_TIME <= NOW_UTC OR ID < 1) THEN
             BEGIN
                 IF (ID < 1) THEN
-                    EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
+                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
                         || ', is not above 0: insert rows by QUEUE_ENQUEUE_V1, or with an ID of QUEUE_TASK_SEQ',
                         NULL, NULL, NULL);
                 ELSE
-                    EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
                 IF (EXPIRED >= 200) THEN
                 BEGIN
@@ -622,7 +629,7 @@ BEGIN
             FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
                 FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
             END
         IF (SEEN >= READS OR EXPIRED >= MOST) THEN
@@ -817,9 +824,9 @@ BEGIN
                 DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
             IF (KIND = 'S') THEN
             BEGIN
-                -- As QUEUE_BURY_V1, which reads the row three times: that would cost half as much again.
+                -- As QUEUE_ARCHIVE_V1, which reads the row three times: that would cost half as much again.
                 IF (WORKER IS NULL) THEN
-                    SELECT W.NAME FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID INTO :WORKER;
+                    SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID INTO :WORKER;
                 INSERT INTO QUEUE_HISTORY (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
                     FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY, UNIQUE_KEY, GROUP_ID,
                     CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
@@ -837,7 +844,7 @@ BEGIN
                 FAILED = FAILED + 1;
             ELSE
                 CANCELLED = CANCELLED + 1;
-            EXECUTE PROCEDURE QUEUE_BURY_V1(ID, IIF(KIND = 'F', 11, 12), ELAPSED, TRIES,
+            EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, IIF(KIND = 'F', 11, 12), ELAPSED, TRIES,
                 CAST(ERROR_TYPE AS VARCHAR(255) CHARACTER SET UTF8), CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8),
                 TRACE, RESULT_TYPE, RESULT);
         END
@@ -860,7 +867,7 @@ BEGIN
             IF (KIND = 'X' AND CRASH_COUNT >= DELAY_MS) THEN
             BEGIN
                 FAILED = FAILED + 1;
-                EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, ELAPSED, 0, 'fbtasks.errors.WorkerLost',
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, ELAPSED, 0, 'fbtasks.errors.WorkerLost',
                     SUBSTRING(CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM 1 FOR 900)
                     || ' (crash ' || CRASH_COUNT || ')', NULL, NULL, NULL);
             END
@@ -908,7 +915,7 @@ BEGIN
     SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID INTO :STATE;
     IF (STATE IN (0, 1, 3)) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+        EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
         DONE = 1;
     END
     ELSE IF (STATE = 2) THEN
@@ -1038,7 +1045,7 @@ BEGIN
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :NAME AS CURSOR C DO
     BEGIN
         UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME WHERE CURRENT OF C;
-        EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, NULL, 0, 'fbtasks.errors.UnknownTaskError',
+        EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.UnknownTaskError',
             'no worker knows a task named ''' || SUBSTRING(NAME FROM 1 FOR 200)
             || ''': start one that imports its module, then retry this task', NULL, NULL, NULL);
         SUSPEND;
