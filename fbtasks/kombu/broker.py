@@ -84,6 +84,7 @@ class Broker:
         self._registration = Registration("consumer", self.rhythm, delivery_limit=delivery_limit)
         self._uses: Counter[str] = Counter()
         self._settlements = Settlements(self.shared)
+        self._marks = messages.LowWaterMarks()
         self._flushing = threading.Lock()
         self._uncertain: list[_Uncertain] = []
         self._qualities: WeakSet[QoS] = WeakSet()
@@ -224,9 +225,10 @@ class Broker:
             claim_id = next(self._claims)
             with self._flushing:
                 records = self._settlements.take(_PIGGYBACK)
+                after = self._marks.get(queue_id)
                 try:
                     found = self.shared.use_in_turn(
-                        lambda t: messages.claim(t, consumer_id, claim_id, queue_id, most, b"".join(records))  # noqa: B023
+                        lambda t: messages.claim(t, consumer_id, claim_id, queue_id, most, b"".join(records), after)  # noqa: B023
                     )
                 except BaseException as error:
                     self._settlements.put_back(records)
@@ -239,6 +241,7 @@ class Broker:
                     self._settlements.write(consumer_id)  # one of them was in the way
                     continue
             if found is not None:
+                self._marks.note(queue_id, found)
                 return found
             self._struck(consumer_id)
 
@@ -262,6 +265,8 @@ class Broker:
 
     def settle(self, record: bytes) -> None:
         """Takes a settlement (see :meth:`Claimed.settle`); it is written within milliseconds, with others."""
+        if record[:1] in (messages.GIVEN_BACK, messages.UNSEEN):
+            self._marks.forget()
         if self._settlements.add(record) and self._keeper is not None:
             self._keeper.flush_soon()
 

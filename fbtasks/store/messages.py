@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from fbtasks import clock
 from fbtasks.firebird.session import Transaction
 from fbtasks.store.codec import CHUNK
 
@@ -27,6 +28,8 @@ BATCH: Final = 200
 """Rows that a purge or a sweep takes in one transaction."""
 READS: Final = 1_000
 """Rows that a sweep reads in one transaction, beside the first of each queue, to find expired messages."""
+LOOK_BACK: Final = 1.0
+"""Seconds after which a claim looks for messages that have come to be before those that were claimed last."""
 DELIVERY_LIMIT: Final = 20
 """How often a message may come back after it was delivered, as in RabbitMQ's quorum queues."""
 _RECORD: Final = 39
@@ -121,6 +124,8 @@ class Taken(list[Claimed]):
     ended: Sequence[Ended] = ()
     unseen = False
     """Whether it ended at as many expired messages as one claim may take away: there may be others behind them."""
+    mark: str | None = None
+    """Where in its queue it ended; None when it took less than it was to take."""
 
 
 def declare_exchange(
@@ -222,11 +227,23 @@ def _pack(item: Publication) -> bytes:
 
 
 def claim(
-    transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int, most: int, settled: bytes
+    transaction: Transaction,
+    consumer_id: int,
+    claim_id: int,
+    queue_id: int,
+    most: int,
+    settled: bytes,
+    after: str | None = None,
 ) -> Taken | None:
-    """Settles *settled*, then claims up to *most* messages. None when the consumer is not registered."""
+    """Settles *settled*, then claims up to *most* messages. None when the consumer is not registered.
+
+    *after* is the mark of a claim of a moment ago: where that ended is looked first, and messages of its priority that
+    were there before it are found only when that is not enough.
+    """
     found = Taken()
-    for stale, packed, unseen in transaction.rows("msg_claim", consumer_id, claim_id, queue_id, most, settled):
+    for stale, packed, unseen, mark in transaction.rows(
+        "msg_claim", consumer_id, claim_id, queue_id, most, settled, after
+    ):
         if stale < 0:
             return None
         for each in _unpack(bytes(packed), claim_id, queue_id):
@@ -234,8 +251,31 @@ def claim(
                 found.ended = [*found.ended, each]
             else:
                 found.append(each)
-        found.unseen = bool(unseen)
+        found.unseen, found.mark = bool(unseen), mark
     return found
+
+
+class LowWaterMarks:
+    """Where the last claim from each queue ended, for :data:`LOOK_BACK` seconds at a time. From any thread."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, tuple[str, float]] = {}
+
+    def get(self, queue_id: int) -> str | None:
+        """Where the next claim goes on; None: at the beginning."""
+        mark, until = self._marks.get(queue_id, (None, 0.0))
+        return mark if clock.monotonic() < until else None
+
+    def note(self, queue_id: int, taken: Taken) -> None:
+        """Notes where a claim that is committed has ended."""
+        now = clock.monotonic()
+        _, until = self._marks.pop(queue_id, ("", 0.0))
+        if taken.mark is not None:
+            self._marks[queue_id] = taken.mark, until if now < until else now + LOOK_BACK
+
+    def forget(self) -> None:
+        """Messages are given back: they are found again at the beginning of their queues."""
+        self._marks.clear()
 
 
 def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed | Ended]:

@@ -690,19 +690,21 @@ BEGIN
     END
 END^
 
--- Settles (see QUEUE_MSG_SETTLE_V1) and then claims up to MOST messages of one queue, the best first. One row for each
+-- Settles (see QUEUE_MSG_SETTLE_V1) and then claims up to MOST messages of one queue, rank by rank. One row for each
 -- 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than
 -- 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing is
 -- claimed, when the consumer is not registered. A message that came back more often than the consumer's DELIVERY_LIMIT is taken
 -- away (see QUEUE_MSG_DEAD_LETTER_V1) and told of with REDELIVERED below 0 and a DEAD_REASON where there is a copy of it. From half
 -- the limit on it is claimed alone, so that what it does to its consumers is not counted against its neighbours.
+-- MARK, in the last row, is where in the queue a claim of MOST messages ended; AFTER_MARK is the mark of the caller's last claim,
+-- from which on its rank is read: see QUEUE_CLAIM_V1, also for why there are two cursors.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_CLAIM_V1 (
-    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
+    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS,
+    AFTER_MARK VARCHAR(50) CHARACTER SET ASCII)
+RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT, MARK VARCHAR(50) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
-    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE FOUND INTEGER = 0;
     DECLARE EXPIRED INTEGER = 0;
     DECLARE REGISTERED SMALLINT;
@@ -710,6 +712,7 @@ AS
     DECLARE ITEM VARCHAR(12000) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
     DECLARE PRIORITY SMALLINT;
+    DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE REDELIVERED SMALLINT;
     DECLARE EXCHANGE VARCHAR(250) CHARACTER SET UTF8;
@@ -717,6 +720,28 @@ AS
     DECLARE DEAD_QUEUE VARCHAR(250) CHARACTER SET UTF8;
     DECLARE DEAD_REASON VARCHAR(20) CHARACTER SET ASCII;
     DECLARE MESSAGE VARCHAR(8000) CHARACTER SET OCTETS;
+    DECLARE LOW_RANK SMALLINT;
+    DECLARE LOW_ID BIGINT;
+    DECLARE RANK SMALLINT;
+    DECLARE NEXT_RANK SMALLINT;
+    DECLARE MOMENT TIMESTAMP;
+    DECLARE AT_MARK SMALLINT;
+    DECLARE ENOUGH SMALLINT = 0;
+    DECLARE AT_MOMENT CURSOR FOR (
+        SELECT M.ID, M.PRIORITY, M.START_TIME, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE,
+            M.DEAD_REASON, M.MESSAGE
+        FROM QUEUE_MSG M
+        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK = :RANK AND M.START_TIME = :MOMENT
+            AND M.ID > :LOW_ID
+        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK, M.START_TIME, M.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE LATER CURSOR FOR (
+        SELECT M.ID, M.PRIORITY, M.START_TIME, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE,
+            M.DEAD_REASON, M.MESSAGE
+        FROM QUEUE_MSG M
+        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK = :RANK AND M.START_TIME >= :MOMENT
+        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK, M.START_TIME, M.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     STALE = 0;
@@ -732,28 +757,55 @@ BEGIN
         EXIT;
     END
     EXECUTE PROCEDURE QUEUE_MSG_PROMOTE_V1(QUEUE_ID, 200);
-    FOR SELECT M.ID, M.PRIORITY, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE, M.DEAD_REASON,
-            M.MESSAGE
-        FROM QUEUE_MSG M
-        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0
-        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK, M.START_TIME, M.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED
-        INTO :ID, :PRIORITY, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY, :DEAD_QUEUE, :DEAD_REASON, :MESSAGE
-        AS CURSOR C
-    DO
+    LOW_RANK = CAST(SUBSTRING(AFTER_MARK FROM 1 FOR 6) AS SMALLINT);
+    LOW_ID = CAST(SUBSTRING(AFTER_MARK FROM 31) AS BIGINT);
+    SELECT FIRST 1 M.PRIORITY_RANK FROM QUEUE_MSG M
+        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 32767)
+        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK INTO :RANK;
+    RANK = COALESCE(RANK, LOW_RANK);
+    WHILE (RANK IS NOT NULL AND ENOUGH = 0) DO
     BEGIN
-        IF (EXPIRE_TIME <= NOW_UTC) THEN
+        AT_MARK = IIF(RANK = LOW_RANK, 1, 0);
+        IF (AT_MARK = 1) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(ID, 'expired');
-            EXPIRED = EXPIRED + 1;
-            IF (EXPIRED >= 200) THEN
-            BEGIN
-                UNSEEN = 1;
-                LEAVE;
-            END
+            MOMENT = CAST(SUBSTRING(AFTER_MARK FROM 7 FOR 24) AS TIMESTAMP);
+            OPEN AT_MOMENT;
         END
         ELSE
         BEGIN
+            MOMENT = TIMESTAMP '0001-01-01';
+            OPEN LATER;
+        END
+        WHILE (ENOUGH = 0) DO
+        BEGIN
+            IF (AT_MARK = 1) THEN
+            BEGIN
+                FETCH AT_MOMENT INTO :ID, :PRIORITY, :START_TIME, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY,
+                    :DEAD_QUEUE, :DEAD_REASON, :MESSAGE;
+                IF (ROW_COUNT = 0) THEN
+                BEGIN
+                    CLOSE AT_MOMENT;
+                    AT_MARK = 0;
+                    MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
+                    OPEN LATER;
+                    CONTINUE;
+                END
+            END
+            ELSE
+            BEGIN
+                FETCH LATER INTO :ID, :PRIORITY, :START_TIME, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY,
+                    :DEAD_QUEUE, :DEAD_REASON, :MESSAGE;
+                IF (ROW_COUNT = 0) THEN
+                    LEAVE;
+            END
+            IF (EXPIRE_TIME <= NOW_UTC) THEN
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(ID, 'expired');
+                EXPIRED = EXPIRED + 1;
+                UNSEEN = IIF(EXPIRED >= 200, 1, 0);
+                ENOUGH = UNSEEN;
+                CONTINUE;
+            END
             IF (REDELIVERED > DELIVERY_LIMIT) THEN
             BEGIN
                 EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(ID, 'delivery_limit');
@@ -766,9 +818,15 @@ BEGIN
                 IF (FOUND > 0 AND REDELIVERED > DELIVERY_LIMIT / 2) THEN
                 BEGIN
                     UNSEEN = 1;
-                    LEAVE;
+                    ENOUGH = 1;
+                    CONTINUE;
                 END
-                UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE CURRENT OF C;
+                IF (AT_MARK = 1) THEN
+                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
+                        WHERE CURRENT OF AT_MOMENT;
+                ELSE
+                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
+                        WHERE CURRENT OF LATER;
                 FOUND = FOUND + 1;
             END
             ITEM = ID || ';' || PRIORITY || ';' || REDELIVERED || ';' || IIF(MESSAGE IS NULL, 1, 0)
@@ -788,7 +846,23 @@ BEGIN
             IF (EXPIRED >= 200 OR REDELIVERED > DELIVERY_LIMIT / 2) THEN
                 UNSEEN = 1;
             IF (FOUND >= MOST OR UNSEEN = 1) THEN
-                LEAVE;
+                ENOUGH = 1;
+        END
+        IF (AT_MARK = 1) THEN
+            CLOSE AT_MOMENT;
+        ELSE
+            CLOSE LATER;
+        IF (FOUND >= MOST) THEN
+            MARK = LPAD(RANK, 6) || CAST(START_TIME AS CHAR(24)) || ID;
+        IF (RANK = LOW_RANK) THEN
+            LOW_RANK = NULL;
+        ELSE IF (ENOUGH = 0) THEN
+        BEGIN
+            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
+            RANK = NULL;
+            SELECT FIRST 1 M.PRIORITY_RANK FROM QUEUE_MSG M
+                WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK >= :NEXT_RANK
+                ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK INTO :RANK;
         END
     END
     SUSPEND;
