@@ -320,6 +320,11 @@ def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:
     return int(transaction.value("msg_settle", consumer_id, records))
 
 
+def gives_back(record: bytes) -> bool:
+    """Whether a record of :meth:`Claimed.settle` gives its message back."""
+    return record[:1] in (GIVEN_BACK, UNSEEN)
+
+
 def chunks(records: Iterable[bytes]) -> Iterator[bytes]:
     """Records of :meth:`Claimed.settle` in strings of a length that the database takes."""
     joined = b"".join(records)
