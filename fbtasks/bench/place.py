@@ -20,8 +20,9 @@ from fbtasks.bench.tasks import OUT_VARIABLE, QUEUE_VARIABLE, make_app
 from fbtasks.bench.worker import OBSERVE_VARIABLE, PARENT_VARIABLE
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import hosts
-from fbtasks.store import tasks, workers
+from fbtasks.liveness import hosts
+from fbtasks.store import processes as register
+from fbtasks.store import tasks
 from fbtasks.store.bench import Bench, statements
 from fbtasks.url import URL_VARIABLE, DatabaseURL
 
@@ -79,15 +80,16 @@ class Place:
     def registered(self) -> Iterator[int]:
         """The id of a registered worker that this process plays, so that nobody takes its claims for orphans."""
         worker_id = self.session.run(
-            lambda t: workers.register(
-                t, name="benchmark", host=hosts.host_name(), pid=os.getpid(), pid_start=hosts.start_ticks(os.getpid()),
-                lease=3600.0, queues=[self.queue], pool="solo", concurrency=1, version="", tasks=[],
+            lambda t: register.register(
+                t, "worker", name="benchmark", host=hosts.host_name(), pid=os.getpid(),
+                pid_start=hosts.start_ticks(os.getpid()), lease=3600.0, queues=[self.queue], pool="solo", concurrency=1,
+                version="",
             )
         )  # fmt: skip
         try:
             yield worker_id
         finally:
-            self.session.run(lambda t: workers.unregister(t, worker_id))
+            self.session.run(lambda t: register.unregister(t, worker_id))
 
     def backlog(self, name: str, count: int, *, numbered: bool = False) -> None:
         """Enqueues *count* calls of the task *name* between two marks, seen by the workers all at once."""

@@ -10,7 +10,7 @@ from fbtasks.cli import render
 from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, count, database_options, json_option
 from fbtasks.cli.types import Seconds
-from fbtasks.store import results, workers
+from fbtasks.store import processes, results
 
 
 @click.command()
@@ -20,8 +20,8 @@ from fbtasks.store import results, workers
 def health(url: str | None, app_path: str | None, as_json: bool, max_age: float) -> None:
     """Check for monitoring: exit code 1 when a queue is not served or waits too long."""
     with DatabaseArgs(url, app_path).session() as session:
-        alive = [worker for worker in workers.listing(session) if worker.lease_left > 0]
-        rows = results.queues(session, workers.serving(alive))
+        alive = [worker for worker in processes.workers(session) if worker.lease_left > 0]
+        rows = results.queues(session, processes.serving(alive))
         now = results.now(session)
     problems = [f"queue {row.queue}: no worker serves it" for row in rows if row.ready and not row.workers]
     problems += [

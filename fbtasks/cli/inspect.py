@@ -25,7 +25,7 @@ from fbtasks.cli.options import (
 )
 from fbtasks.serialize import JSON_TYPE, Payload, show_json
 from fbtasks.states import State
-from fbtasks.store import results, workers
+from fbtasks.store import processes, results
 
 
 @click.group(cls=HabitGroup)
@@ -82,7 +82,7 @@ list_command("parked", State.PARKED, "Tasks whose name no worker knew: start one
 def inspect_queues(url: str | None, app_path: str | None, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     with DatabaseArgs(url, app_path).session() as session:
-        rows = results.queues(session, workers.serving(workers.listing(session)))
+        rows = results.queues(session, processes.serving(processes.workers(session)))
         if queue is not None:
             check_queue(session, queue)
             rows = [row for row in rows if row.queue == queue] or [results.QueueRow(queue=queue)]
@@ -98,7 +98,7 @@ def inspect_queues(url: str | None, app_path: str | None, as_json: bool, queue: 
 def inspect_workers(url: str | None, app_path: str | None, as_json: bool) -> None:
     """The workers that are registered."""
     with DatabaseArgs(url, app_path).session() as session:
-        rows = workers.listing(session)
+        rows = processes.workers(session)
     if as_json:
         render.as_json(rows)
     else:

@@ -15,7 +15,7 @@ from fbtasks.cli.escapes import say
 from fbtasks.errors import ConfigurationError, TaskNotFound
 from fbtasks.firebird.session import Session
 from fbtasks.importing import import_app
-from fbtasks.store import results, workers
+from fbtasks.store import processes, results
 
 
 def database_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +66,7 @@ def announce(app: FBTasks, indent: str = "") -> FBTasks:
 def check_queue(session: Session, queue: str) -> None:
     """Raises :class:`ConfigurationError` unless some task or some worker has *queue*."""
     known = {row.queue for row in results.queues(session)}
-    known |= {name for worker in workers.listing(session) for name in worker.queues}
+    known |= {name for worker in processes.workers(session) for name in worker.queues}
     known |= {row.queue for row in results.stats(session, timedelta(days=30)) if row.queue}
     if queue not in known:
         names = ", ".join(sorted(known)) or "none"

@@ -16,7 +16,7 @@ from fbtasks.cli.options import announce
 from fbtasks.cli.types import Pool, Seconds
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app
-from fbtasks.maintenance.hosts import host_name
+from fbtasks.liveness.hosts import host_name
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
 from fbtasks.worker.executors import ChildOptions

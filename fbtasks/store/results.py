@@ -93,12 +93,6 @@ def state(session: Session, task: int) -> tuple[State, int] | None:
     return (State(rows[0][0]), rows[0][1]) if rows else None
 
 
-def live_state(session: Session, task: int) -> tuple[State, int] | None:
-    """State and ended tries of a task that has not ended. None when the caller's user may not see it."""
-    found = state(session, task)
-    return found if found is not None and found[0].live else None
-
-
 def outcome(session: Session, task: int) -> Stored | None:
     """The outcome of a finished task. None when the caller's user may not see it."""
     rows = session.read("outcome", task)

@@ -121,7 +121,7 @@ def cancel(transaction: Transaction, task: int, *, terminate: bool = False) -> s
 
 
 def release_orphans(transaction: Transaction, most: int = BATCH) -> int:
-    """Gives back rows that say they run and whose worker nobody knows. Gives how many."""
+    """Gives back rows that say they run and whose worker is not registered. Returns how many."""
     return int(transaction.value("orphans", most))
 
 

@@ -4,7 +4,7 @@ The child notes each task as it begins it; that costs a microsecond, and no mess
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
 which it is only while the child starts, and may be anew when it was taken for dead, and which database the worker works
 on, so that it connects to no other. And the process that sends a solo
-worker's heartbeats says here how long that was silent.
+worker's heartbeats says here when it was held up itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
 _ENTRY: Final = struct.Struct("<qd")
 _WORKER: Final = struct.Struct("<q")
 _WORKER_AT: Final = 2 * _TARGET.size
-_SILENCE: Final = struct.Struct("<dd")
-_SILENCE_AT: Final = _WORKER_AT + _WORKER.size
+_STALLED: Final = struct.Struct("<d")
+_STALLED_AT: Final = _WORKER_AT + _WORKER.size
 _MARK: Final = struct.Struct(f"<QQ{KEY_SIZE}sQ")
-_MARK_AT: Final = _SILENCE_AT + _SILENCE.size
+_MARK_AT: Final = _STALLED_AT + _STALLED.size
 _FIRST: Final = _MARK_AT + _MARK.size
 
 
@@ -79,14 +79,13 @@ class ChildStatus:
         _MARK.pack_into(self._memory, _MARK_AT, *(file or (0, 0)), key, transaction)
 
     @property
-    def silence(self) -> tuple[float, float]:
-        """Seconds between all heartbeats so far, and how many of these were pauses."""
-        total, paused = _SILENCE.unpack_from(self._memory, _SILENCE_AT)
-        return total, paused
+    def stalled_until(self) -> float:
+        """The monotonic time at which the last stall of what sends heartbeats ended; 0.0: it had none."""
+        return float(_STALLED.unpack_from(self._memory, _STALLED_AT)[0])
 
-    @silence.setter
-    def silence(self, seconds: tuple[float, float]) -> None:
-        _SILENCE.pack_into(self._memory, _SILENCE_AT, *seconds)
+    @stalled_until.setter
+    def stalled_until(self, moment: float) -> None:
+        _STALLED.pack_into(self._memory, _STALLED_AT, moment)
 
     def aim(self, kind: str, task: int) -> None:
         """Says for which task the next signal of this kind is meant."""

@@ -22,8 +22,7 @@ from fbtasks.call import Cancelled, Claim, Claims, Finished, HeartbeatReply, Par
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.maintenance.housekeeping import Housekeeping
-from fbtasks.maintenance.rescue import release_orphans
+from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import tasks
 from fbtasks.store.migrate import latest_version

@@ -10,7 +10,7 @@ from support.sql import rows
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
-TABLES = ("QUEUE_TASK", "QUEUE_HISTORY", "QUEUE_STAT", "QUEUE_WORKER", "QUEUE_PAYLOAD", "QUEUE_RESULT")
+TABLES = ("QUEUE_TASK", "QUEUE_HISTORY", "QUEUE_STAT", "QUEUE_PROCESS", "QUEUE_PAYLOAD", "QUEUE_RESULT")
 
 
 @pytest.fixture

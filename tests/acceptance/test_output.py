@@ -70,12 +70,13 @@ def shop(app):
 
 def register_worker(app, name="w@host", queues="default", lease=3600):
     """A row of a worker, as one on another host would leave it. Gives its id."""
-    number = one(app, "SELECT NEXT VALUE FOR QUEUE_WORKER_SEQ FROM RDB$DATABASE")
+    number = one(app, "SELECT NEXT VALUE FOR QUEUE_PROCESS_SEQ FROM RDB$DATABASE")
     execute(
         app,
-        f"""INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
-            QUEUES, POOL, CONCURRENCY, VERSION)
-        VALUES (?, ?, 'host', 4711, 1, {NOW}, {NOW}, DATEADD({lease} SECOND TO {NOW}), ?, 'threads', 8, '1')""",
+        f"""INSERT INTO QUEUE_PROCESS (ID, KIND, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME,
+            LEASE_UNTIL, QUEUES, POOL, CONCURRENCY, VERSION)
+        VALUES (?, 'worker', ?, 'host', 4711, 1, {NOW}, {NOW}, DATEADD({lease} SECOND TO {NOW}), ?, 'threads', 8,
+            '1')""",
         number,
         name,
         queues,

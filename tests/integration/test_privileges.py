@@ -25,12 +25,12 @@ from fbtasks.url import DatabaseURL
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
 INNER = {
-    "QUEUE_TAKE_WISH",
-    "QUEUE_INSERT", "QUEUE_NAME_TASK", "QUEUE_BURY", "QUEUE_TAKE_BACK", "QUEUE_VERDICT", "QUEUE_SEVER", "QUEUE_WHOSE",
-    "QUEUE_MSG_UNBIND_ALL", "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_BURY", "QUEUE_MSG_PROMOTE",
-    "QUEUE_MSG_STRIKE", "QUEUE_MSG_EXPIRE",
+    "QUEUE_TAKE_WISH", "QUEUE_COUNT", "QUEUE_RELEASE",
+    "QUEUE_INSERT", "QUEUE_NAME_TASK", "QUEUE_ARCHIVE", "QUEUE_TAKE_BACK", "QUEUE_VERDICT", "QUEUE_WHOSE",
+    "QUEUE_MSG_UNBIND_ALL", "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_DEAD_LETTER", "QUEUE_MSG_PROMOTE",
+    "QUEUE_MSG_RELEASE", "QUEUE_MSG_EXPIRE",
 }  # fmt: skip
-"""Called by other procedures alone: whoever could execute one could forge an enqueuer or bury a task."""
+"""Called by other procedures alone: whoever could execute one could forge an enqueuer or end a task."""
 
 
 def ask(session, sql, *params):
@@ -468,7 +468,7 @@ def test_a_producer_knows_no_other_tasks(app, users):
             foreign.get(timeout=0.1)
     with owner.database.session() as session:
         theirs = results.find_id(session, "theirs")
-        assert results.live_state(session, theirs) == (State.SCHEDULED, 0)
+        assert results.state(session, theirs) == (State.SCHEDULED, 0)
         assert results.outcome(session, number).state is State.SUCCEEDED
         assert results.find(session, theirs).enqueued_by not in (None, users.url.user.upper())
     assert waiting.status == "PENDING"
@@ -507,9 +507,18 @@ def test_a_producer_touches_nothing_else(app, users):
             "SELECT * FROM QUEUE_PURGE_V1('default', 10)",
             "SELECT * FROM QUEUE_PRUNE_V1(10, 0, 10)",
             f"EXECUTE PROCEDURE QUEUE_WHOSE_V1({number})",
-            f"EXECUTE PROCEDURE QUEUE_BURY_V1({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
+            f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
             "EXECUTE PROCEDURE QUEUE_INSERT_V1('x', 'default', 0, NULL, NULL, NULL, NULL, 'application/json', '[]')",
+            "SELECT * FROM QUEUE_REGISTER_V1('worker', 'h', 1, 1, 30000, 'w', 'a', 'solo', 1, '0', '', NULL, NULL)",
+            "SELECT * FROM QUEUE_REGISTER_V1('consumer', 'h', 1, 1, 30000, NULL, '', NULL, NULL, NULL, '', 20, NULL)",
+            "SELECT * FROM QUEUE_HEARTBEAT_V1(1, 30000, 7, 1000, FALSE)",
+            "SELECT * FROM QUEUE_WORKER_NEWS_V1(1, 0)",
+            "SELECT * FROM QUEUE_RESCUE_V1(1, 1, 7, 30000, 3)",
+            "SELECT * FROM QUEUE_KILL_CONNECTION_V1(1, 7, 30000)",
+            "EXECUTE PROCEDURE QUEUE_RELEASE_V1(1, 0, 3, 'why')",
+            "EXECUTE PROCEDURE QUEUE_MSG_RELEASE_V1(1)",
             "EXECUTE PROCEDURE QUEUE_UNREGISTER_V1(1)",
+            "SELECT * FROM QUEUE_PROCESS",
             "SELECT QUEUE_SEES_V1('SYSDBA') FROM RDB$DATABASE",
             "SELECT NEXT VALUE FOR QUEUE_TASK_SEQ FROM RDB$DATABASE",
         ):

@@ -175,9 +175,9 @@ BEGIN
     SUSPEND;
 END^
 
--- Ends the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE is 0 when
+-- Kills the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE is 0 when
 -- the transaction has ended, or is another user's.
-CREATE OR ALTER PROCEDURE QUEUE_CUT_OWN_V1 (TRANSACTION_ID BIGINT)
+CREATE OR ALTER PROCEDURE QUEUE_KILL_OWN_CONNECTION_V1 (TRANSACTION_ID BIGINT)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
 AS

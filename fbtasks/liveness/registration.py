@@ -1,0 +1,104 @@
+"""One process in the register of the living: it registers, beats, and takes over what dead neighbours held."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from fbtasks.call import HeartbeatReply, Neighbour
+from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.firebird.session import Transaction
+from fbtasks.liveness import hosts
+from fbtasks.liveness.neighbours import NeighbourMonitor, Rhythm, Suspect
+from fbtasks.store import processes
+from fbtasks.store.processes import Kind, Rescued
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_AGAIN = {"worker": "tasks run", "consumer": "messages are delivered"}
+
+
+class Run(Protocol):
+    """Runs work in a transaction of its own, again when another one is in its way."""
+
+    def __call__(self, work: Callable[[Transaction], T]) -> T:
+        """Returns what *work* returns."""
+
+
+class Registration:
+    """The entry of this process in the register. Used by one thread at a time."""
+
+    def __init__(self, kind: Kind, rhythm: Rhythm, **facts: Any) -> None:
+        """*facts* are those of :func:`fbtasks.store.processes.register` that belong to this kind."""
+        self.kind: Kind = kind
+        self.rhythm = rhythm
+        self.monitor = NeighbourMonitor(rhythm)
+        self._facts = facts
+        self.neighbours: tuple[Neighbour, ...] = ()
+        """Those that the last heartbeat told of."""
+
+    def register(self, run: Run, former: int | None = None) -> int:
+        """Announces the process. Returns its number. Tasks that a worker still holds as *former* become its own."""
+        self.monitor.begin()
+        pid, facts = os.getpid(), {**self._facts, "former": former}
+        host, begun, lease = hosts.host_name(), hosts.start_ticks(pid), self.rhythm.lease
+        process_id = run(
+            lambda t: processes.register(t, self.kind, host=host, pid=pid, pid_start=begun, lease=lease, **facts)
+        )
+        self.monitor.registered()
+        return process_id
+
+    def heartbeat(self, run: Run, process_id: int, *, draining: bool = False, conflicts: int = 0) -> HeartbeatReply:
+        """Renews the lease."""
+        self.monitor.begin()
+        lease, beat = self.rhythm.lease, self.rhythm.heartbeat
+
+        def beaten(transaction: Transaction) -> HeartbeatReply:
+            if self.kind == "consumer":
+                return processes.heartbeat(transaction, process_id, lease=lease, beat=beat)
+            return processes.worker_heartbeat(
+                transaction, process_id, lease=lease, beat=beat, draining=draining, conflicts=conflicts
+            )
+
+        reply = run(beaten)
+        self.monitor.heard(reply)
+        self.neighbours = reply.neighbours
+        return reply
+
+    def pause(self) -> float:
+        """Seconds from the last heartbeat to the next."""
+        return self.monitor.pause(self.neighbours)
+
+    def rescue(self, run: Run, *, crash_limit: int = 0) -> list[int]:
+        """Takes over what dead neighbours held. Returns the ids of the tasks that were failed by that."""
+        suspects, self.neighbours = self.monitor.suspects(self.neighbours), ()  # the next heartbeat tells who is left
+        rescued = [self._rescue(run, suspect, crash_limit) for suspect in suspects]
+        return [each.failed for each in rescued if each is not None and each.failed is not None]
+
+    def _rescue(self, run: Run, suspect: Suspect, crash_limit: int) -> Rescued | None:
+        neighbour, awake = suspect.neighbour, self.monitor.awake
+        number = neighbour.process_id
+        who = self.kind.capitalize(), number, neighbour.host.partition("/")[0]
+        try:
+            rescued = run(
+                lambda t: processes.rescue(t, number, gone=suspect.gone, awake=awake, crash_limit=crash_limit)
+            )
+        except ConflictError:  # it writes at this moment, or it was stopped while it did
+            if run(lambda t: processes.kill_connection(t, number, awake=awake)):
+                logger.warning("%s %d on %s holds locks and is silent: its connection is killed.", *who)
+            return None
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError as error:  # a row of the register that was written by hand
+            logger.error("%s %d on %s cannot be looked after: %s", *who, error)
+            return None
+        if rescued.why is not None:
+            what = rescued.released, _AGAIN[self.kind]
+            logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, rescued.why, *what)
+        return rescued
+
+    def unregister(self, run: Run, process_id: int) -> None:
+        """Deletes the process from the register."""
+        run(lambda t: processes.unregister(t, process_id))
