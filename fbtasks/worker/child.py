@@ -24,18 +24,19 @@ from typing import Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Finished, Succeeded
+from fbtasks.call import Claim, Succeeded
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.importing import import_app
 from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
-from fbtasks.runner import Failure, Runner, TransactionalRunner
+from fbtasks.runner import Failure, Runner, RunResult
 from fbtasks.threads import Background
 from fbtasks.worker.channel import HOOK, SKIP, Assignment, Begun, Ended, NotNow, receive_task, say, words
 from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.lifeline import die_with_parent, identities, leave
 from fbtasks.worker.logs import LogOptions, set_up
 from fbtasks.worker.processes import SCARCE
+from fbtasks.worker.transactional import TransactionalRunner
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -113,11 +114,11 @@ class Link:
             self.say(Begun(number, clock.monotonic()))
         return assignment.claim
 
-    def end(self, place: int, finished: Finished, recorded: bool, *, waits: bool = False) -> None:
-        """Says what became of a task, and whether this place *waits* to hear if its hooks are to be called."""
-        outcome, elapsed = finished.outcome, finished.elapsed
-        self.say(Ended(finished.claim.id, outcome, elapsed, recorded, place if waits else None))
-        if not waits:
+    def end(self, place: int, result: RunResult) -> None:
+        """Says what became of a task. With hooks to be called this place waits to hear whether they are."""
+        (claim, outcome, elapsed, recorded), failure, _ = result
+        self.say(Ended(claim.id, outcome, elapsed, recorded, None if failure is None else place))
+        if failure is None:
             self.status.end(place)
 
     def end_hooks(self, place: int, number: int) -> None:
@@ -132,7 +133,7 @@ class Server:
     interrupts: NoInterrupts
 
     def __init__(self, app: FBTasks, link: Link, slot: int) -> None:
-        self._runner = Runner(app, interrupts=self.interrupts, defer=True)
+        self._runner = Runner(app, interrupts=self.interrupts)
         self._link = link
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -157,11 +158,10 @@ class Server:
         if assignment.hooks is not None:
             self.call_hooks(place, assignment)
             return
-        done, recorded = self.run(claim)
-        failure = self._runner.take_failure(done)
-        self._link.end(place, done, recorded, waits=failure is not None)
-        if failure is not None:
-            self.follow(place, failure)
+        result = self.run(claim)
+        self._link.end(place, result)
+        if result.failure is not None:
+            self.follow(place, result.failure)
 
     def follow(self, place: int, failure: Failure) -> None:
         """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""
@@ -185,18 +185,18 @@ class Server:
             self._runner.call_failure_hooks(failure, number)
         self._link.end_hooks(place, number)
 
-    def run(self, claim: Claim) -> tuple[Finished, bool]:
-        """Runs one claim in this thread. The flag tells whether its outcome is recorded already."""
+    def run(self, claim: Claim) -> RunResult:
+        """Runs one claim in this thread."""
         with ending():
             if self._is_transactional(claim):
                 return self._run_transactional(claim)
-            return self._runner.run(claim), False
+            return self._runner.run(claim)
 
     def _is_transactional(self, claim: Claim) -> bool:
         task = self._runner.app.tasks.get(claim.name)
         return task is not None and task.options.transactional
 
-    def _run_transactional(self, claim: Claim) -> tuple[Finished, bool]:
+    def _run_transactional(self, claim: Claim) -> RunResult:
         runner: TransactionalRunner | None = getattr(self._local, "runner", None)
         if runner is None:
             with self._lock:
@@ -352,13 +352,12 @@ class LoopServer(ThreadServer):
 
     async def _run_task(self, place: int, claim: Claim) -> None:
         if self._is_coroutine(claim):
-            done, recorded = await self._runner.run_async(claim), False
+            result = await self._runner.run_async(claim)
         else:
-            done, recorded = await self._in_thread(partial(self.run, claim))
-        failure = self._runner.take_failure(done)
-        self._link.end(place, done, recorded, waits=failure is not None)
-        if failure is not None:
-            await self._in_thread(partial(self.follow, place, failure))
+            result = await self._in_thread(partial(self.run, claim))
+        self._link.end(place, result)
+        if result.failure is not None:
+            await self._in_thread(partial(self.follow, place, result.failure))
 
     def _is_coroutine(self, claim: Claim) -> bool:
         task = self._runner.app.tasks.get(claim.name)

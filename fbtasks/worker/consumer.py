@@ -18,10 +18,10 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Cancelled, Claim, Claims, Finished, HeartbeatReply, Parked, Released, Stale
+from fbtasks.call import Cancelled, Claim, Claims, Finished, HeartbeatReply, Parked, Released
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.session import Session
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.maintenance.rescue import release_orphans
 from fbtasks.notify.listener import WatchedListener
@@ -33,8 +33,9 @@ from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.membership import Membership
-from fbtasks.worker.outcomes import ATTEMPTS, GATHER, MOST_BLOCKED, Outcomes, Tally
+from fbtasks.worker.outcomes import GATHER, MOST_BLOCKED, Outcomes, Tally
 from fbtasks.worker.parked import ParkedNames, UnknownNames
+from fbtasks.worker.recording import ATTEMPTS
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -114,7 +115,7 @@ class Consumer:
         """Whether the schema was migrated beneath this worker, so that it drains and is to start afresh."""
         self.replaced: DatabaseReplaced | None = None
         """Why this worker drains and is to leave, when the database was replaced or restored, or its file deleted."""
-        self._stopped: list[tuple[Finished, bool]] | None = None
+        self._stopped: list[Finished] | None = None
         """What the executor had when it was stopped."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -276,15 +277,12 @@ class Consumer:
             self._buffer.extendleft(reversed(returned))
             self._buffered_at = clock.monotonic()
 
-    def _keep(self, ended: Iterable[tuple[Finished, bool]]) -> None:
-        for finished, recorded in ended:
+    def _keep(self, ended: Iterable[Finished]) -> None:
+        for finished in ended:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self._known -= {finished.claim.name}
                 self._unknown.meet(finished.claim.name)
-            if not recorded:
-                self._outcomes.add(finished)
-            elif not isinstance(finished.outcome, Released):  # its claim was stale, which was said where it ran
-                self._outcomes.recorded(finished)
+            self._outcomes.add(finished)
 
     def _gathering(self) -> bool:
         """Whether it is better to wait for more outcomes before they are recorded: executors have enough to do."""
@@ -337,30 +335,19 @@ class Consumer:
             self._hindrances.attempt(CLAIM, lambda: self._claim(room))
 
     def _claim(self, room: int) -> None:
-        db, worker_id, accused = self._db, self.membership.worker_id, self._takes_accused()
-        batch = self._outcomes.begin()
+        worker_id, accused = self.membership.worker_id, self._takes_accused()
         self._hungry = False  # an event that comes while this claim looks has it look again
-
-        def work(transaction: Transaction) -> tuple[list[Stale], Taken]:
-            stale = tasks.finish(transaction, worker_id, 0, batch) if batch else []
-            return stale, self._claiming.claim(transaction, worker_id, room, accused=accused)
-
+        taken = None
         try:
-            with self._turn.held():
-                if batch:
-                    stale, taken = db.run(work, point="exchange finish", attempts=ATTEMPTS)
-                else:
-                    stale, taken = db.run(work, point="claim")
-        except BaseException as error:
-            self._outcomes.failed(error)
-            self._hungry = True
-            if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
-                raise
-            self._record()  # one of them cannot be written
-            return
-        self._claiming.committed(taken)
-        self._outcomes.written(stale)
-        self._claimed(taken, room)
+            taken = self._outcomes.exchange(
+                self._db, worker_id, lambda t: self._claiming.claim(t, worker_id, room, accused=accused)
+            )
+        finally:
+            if taken is None:
+                self._hungry = True
+        if taken is not None:
+            self._claiming.committed(taken)
+            self._claimed(taken, room)
 
     def _claimed(self, taken: Taken, room: int) -> None:
         claims = taken.claims
@@ -670,7 +657,7 @@ class Consumer:
             self._keep(ended)
             self._give_back(self._buffer)
             self._unknown.say(at_once=True)
-            if stopped := sum(not recorded and isinstance(f.outcome, Released) for f, recorded in ended):
+            if stopped := sum(not f.recorded and isinstance(f.outcome, Released) for f in ended):
                 logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
             if self._session is not None:
                 self._record()

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.firebird.session import Session
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.serialize import shorten
-from fbtasks.store import tasks
 from fbtasks.worker.logs import visible
+from fbtasks.worker.recording import ATTEMPTS, Recorder
 
 logger = logging.getLogger("fbtasks.worker")
+T = TypeVar("T")
 
 GATHER: Final = 0.01
 """Seconds that outcomes may wait for others, to be recorded together, while the executor has enough to do."""
@@ -26,8 +27,6 @@ GATHER_MOST: Final = 200
 """Outcomes that are enough for one transaction."""
 PUT_OFF: Final = 3600.0
 """Seconds until a task is tried again of which the database takes no end."""
-ATTEMPTS: Final = 8
-"""Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
 BLOCKED_FIRST: Final = 0.1
 BLOCKED_LAST: Final = 2.0
 """Seconds until a blocked outcome is tried again: twice as many each time, up to the latter."""
@@ -104,7 +103,7 @@ class Outcomes:
     """
 
     def __init__(self, turn: HostLock) -> None:
-        self._turn = turn
+        self._recorder = Recorder(turn)
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []
@@ -131,10 +130,14 @@ class Outcomes:
         return min((each.again_at for each in self._blocked), default=None)
 
     def add(self, finished: Finished) -> None:
-        """Keeps one."""
-        if not self._waiting:
-            self.gathered_at = clock.monotonic() + GATHER
-        self._waiting.append(finished)
+        """Keeps one until it is recorded, or counts and logs it when it is recorded already."""
+        if not finished.recorded:
+            if not self._waiting:
+                self.gathered_at = clock.monotonic() + GATHER
+            self._waiting.append(finished)
+        elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
+            self.tally.add([finished.outcome])
+            _log(finished)
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
         """Keeps one of a claim that did not run to its end."""
@@ -149,20 +152,37 @@ class Outcomes:
         """Whether there are enough of them, or have been for long enough, to be recorded."""
         return len(self._waiting) >= GATHER_MOST or clock.monotonic() >= self.gathered_at
 
-    def begin(self) -> list[Finished]:
-        """What is to be written now; then comes :meth:`written` or :meth:`failed`."""
+    def exchange(self, session: Session, worker_id: int, claim: Callable[[Transaction], T]) -> T | None:
+        """Records what waits and claims, in one transaction. Returns what *claim* returned.
+
+        None when one of the outcomes cannot be recorded so: then all are recorded apart, and nothing is claimed.
+        """
+        batch = self._begin()
+        try:
+            stale, claimed = self._recorder.exchange(session, worker_id, batch, claim)
+        except BaseException as error:
+            self._failed(error)
+            if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
+                raise
+            self.record(session, worker_id)
+            return None
+        self._written(stale)
+        return claimed
+
+    def _begin(self) -> list[Finished]:
+        """What is to be written now; then comes :meth:`_written` or :meth:`_failed`."""
         self._writing = sorted(self._waiting, key=lambda item: (item.claim.queue, item.claim.id))
         self._waiting = []
         return self._writing
 
-    def failed(self, error: BaseException | None = None) -> None:
-        """What was to be written has to be written again; by itself, if by *error* the connection was cut once more."""
+    def _failed(self, error: BaseException | None = None) -> None:
+        """What was to be written has to be written again; alone, if the connection was lost by *error* once more."""
         if connection_was_lost(error):
-            self._note_cut()
+            self._note_loss()
         self._waiting = self._writing + self._waiting
         self._writing = []
 
-    def written(self, stale: list[Stale], most: int | None = None) -> None:
+    def _written(self, stale: list[Stale], most: int | None = None) -> None:
         """Forgets what has been written, which is all or the first *most*, and says so."""
         batch = self._writing[:most]
         del self._writing[: len(batch)]
@@ -184,11 +204,6 @@ class Outcomes:
             else:
                 _log(finished)
 
-    def recorded(self, finished: Finished) -> None:
-        """Counts and says one that is in the database already."""
-        self.tally.add([finished.outcome])
-        _log(finished)
-
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):
             self._settled.append(Settled(finished.claim, finished.outcome, recorded))
@@ -206,14 +221,14 @@ class Outcomes:
         """
         if self._waiting:
             try:
-                self._record(session, worker_id, list(self.begin()))
+                self._record(session, worker_id, list(self._begin()))
             except DatabaseUnavailable as error:
-                self.failed(error)
+                self._failed(error)
                 raise
             finally:
-                self.failed()
+                self._failed()
 
-    def _note_cut(self) -> None:
+    def _note_loss(self) -> None:
         """Counts that the connection was lost, and keeps apart what it was lost with too often."""
         for finished in self._writing:
             key = finished.claim.id, finished.claim.claim_id
@@ -241,7 +256,7 @@ class Outcomes:
                 self._keep_cut(each, error)
                 raise
             finally:
-                self.failed()
+                self._failed()
 
     def _keep_cut(self, each: Blocked, error: DatabaseUnavailable) -> None:
         """Keeps apart what the connection was lost with again; a long result is given up at last."""
@@ -255,7 +270,7 @@ class Outcomes:
                 f"its result of {len(outcome.result):,} bytes could not be recorded: the connection was lost with it. "
                 f"Return less, such as where the data is. ({error})"
             )
-            each.finished = replace(each.finished, outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
+            each.finished = each.finished._replace(outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
 
     def give_up(self) -> None:
         """Says which ones are not recorded when the worker ends."""
@@ -273,7 +288,7 @@ class Outcomes:
         *before*: the only one in it was blocked before.
         """
         try:
-            stale = self._write(session, worker_id, part, ATTEMPTS if before is None else 1)
+            stale = self._recorder.record(session, worker_id, part, ATTEMPTS if before is None else 1)
         except DatabaseUnavailable:
             raise
         except DatabaseError as error:
@@ -286,7 +301,7 @@ class Outcomes:
             else:
                 self._write_somehow(session, worker_id, part[0], error, before)
         else:
-            self.written(stale, len(part))
+            self._written(stale, len(part))
 
     def _block(self, finished: Finished, error: ConflictError, before: Blocked | None) -> None:
         """Keeps the first of what is to be written apart, since another transaction is in its way."""
@@ -312,9 +327,9 @@ class Outcomes:
         """Writes what can be said of the first, which the database does not take as it is."""
         for outcome in (_unrecorded, _put_off):
             said = f"its outcome could not be recorded: {error}"
-            self._writing[0] = replace(finished, outcome=outcome(said))
+            self._writing[0] = finished._replace(outcome=outcome(said))
             try:
-                stale = self._write(session, worker_id, self._writing[:1])
+                stale = self._recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)
             except DatabaseUnavailable:
                 raise
             except ConflictError as conflict:
@@ -323,16 +338,12 @@ class Outcomes:
             except DatabaseError as another:
                 error = another
             else:
-                self.written(stale, 1)
+                self._written(stale, 1)
                 return
         said = f"its outcome could not be recorded: {error}"
         logger.error("Task %d (%s) is left as it is: %s", finished.claim.id, finished.claim.name, _line(said))
         self._settle(finished, recorded=False)
         del self._writing[0]
-
-    def _write(self, session: Session, worker_id: int, batch: list[Finished], attempts: int = ATTEMPTS) -> list[Stale]:
-        with self._turn.held():
-            return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish", attempts=attempts)
 
 
 def _unrecorded(said: str) -> Outcome:

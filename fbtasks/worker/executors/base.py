@@ -75,10 +75,10 @@ class Executor(Protocol):
     def deadline(self) -> float | None:
         """The monotonic time at which ``collect`` has something to do, whatever ends until then."""
 
-    def collect(self) -> list[tuple[Finished, bool]]:
-        """What has ended since the last call; the flag tells whether it is recorded already."""
+    def collect(self) -> list[Finished]:
+        """What has ended since the last call."""
 
-    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:
+    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
         """Ends the executor; whatever runs is stopped at once. Idle processes have a while, unless *hurry* is true.
 
         Gives the end of all that was not collected, as ``collect``; of what was stopped by this, that it is given back.

@@ -52,8 +52,6 @@ _OVERHEAD: Final = 50e-6
 _PATIENCE: Final = 0.01
 """Seconds that a task may wait in a child behind longer ones, before it is taken back for others."""
 
-Recorded = tuple[Finished, bool]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildOptions:
@@ -86,7 +84,7 @@ class ChildExecutor:
         self._children: list[Child] = []
         self._apart: list[Child] = []
         """Children of one suspect each, and those that are to end when what runs in them has ended."""
-        self._ended: list[Recorded] = []
+        self._ended: list[Finished] = []
         self._returned: list[Claim] = []
         self._returned_hooks: list[tuple[Claim, Failed]] = []
         self._numbers = count(-1, -1)
@@ -261,7 +259,7 @@ class ChildExecutor:
         """Stops *task* and gives it *outcome*."""
         for child in self._all():
             if child.prepared is not None and child.prepared.number == task:
-                self._ended.append((Finished(child.prepared.claim, outcome), False))
+                self._ended.append(Finished(child.prepared.claim, outcome))
                 child.prepared = None
             run = child.running.get(task)
             if run is None or run.outcome is not None:
@@ -272,7 +270,7 @@ class ChildExecutor:
                     self._stop(child, run, outcome)
             else:
                 self._returned = [claim for claim in self._returned if claim.id != task]
-                self._ended.append((Finished(run.claim, outcome), False))
+                self._ended.append(Finished(run.claim, outcome))
 
     def filenos(self) -> list[int]:
         """Sockets and deaths of all children."""
@@ -297,7 +295,7 @@ class ChildExecutor:
             times.append(self._submit_at)
         return min(times, default=None)
 
-    def collect(self) -> list[Recorded]:
+    def collect(self) -> list[Finished]:
         """What has ended; for a child that died, a crash of what it ran.
 
         Raises :class:`FBTasksError` when the children cannot import the app and never could.
@@ -320,7 +318,7 @@ class ChildExecutor:
         done, self._ended = self._ended, []
         return done
 
-    def stop(self, hurry: Callable[[], bool]) -> list[Recorded]:
+    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
         """Ends the children: idle ones by closing their sockets, others at once. Gives what became of all claims."""
         idle = []
         for child in self._all():
@@ -335,7 +333,7 @@ class ChildExecutor:
                 pass
         for child in self._all():
             self._end(child, killed=True)
-        done = [*self._ended, *((Finished(claim, Released()), False) for claim in self.take_back())]
+        done = [*self._ended, *(Finished(claim, Released()) for claim in self.take_back())]
         self._ended = []
         return done
 
@@ -379,9 +377,9 @@ class ChildExecutor:
             self._let_wait(child, run, ended.outcome, ended.place)
         if run.outcome is None:
             self._average += 0.1 * (ended.elapsed - self._average)
-            self._ended.append((Finished(run.claim, ended.outcome, ended.elapsed), ended.recorded))
+            self._ended.append(Finished(run.claim, ended.outcome, ended.elapsed, ended.recorded))
         elif child.one:  # stopped, and now out of its transaction
-            self._ended.append((Finished(run.claim, run.outcome, run.elapsed), ended.recorded))
+            self._ended.append(Finished(run.claim, run.outcome, run.elapsed, ended.recorded))
             child.spent = True
 
     def _let_wait(self, child: Child, run: Run, outcome: Outcome, place: int) -> None:
@@ -431,7 +429,7 @@ class ChildExecutor:
         child.kill(0.0 if child.running else patience)
         self._hear(child)
         if child.prepared is not None:
-            self._ended.append((Finished(child.prepared.claim, Released()), False))
+            self._ended.append(Finished(child.prepared.claim, Released()))
             child.prepared = None
         how = child.how_it_ended()
         begun = child.status.running()
@@ -452,7 +450,7 @@ class ChildExecutor:
                 outcome = self._crash(how, len(left) - 1)
             else:  # it had just ended, or was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
-            self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+            self._ended.append(Finished(run.claim, outcome, run.elapsed))
         if child.ready and not killed and not left:
             logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
@@ -557,7 +555,7 @@ class ChildExecutor:
         if not child.one:
             run.outcome = outcome
             if run.failed is None:
-                self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+                self._ended.append(Finished(run.claim, outcome, run.elapsed))
             child.interrupt(run, STOP)
             run.kill_at = now + _UNWIND
         elif run.failed is None and self._limits.is_transactional(run.claim) and child.ready:

@@ -6,14 +6,14 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Finished, Outcome, Released, Succeeded
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import AlarmInterrupts, TaskStopped
-from fbtasks.runner import Failure, Runner, TransactionalRunner
+from fbtasks.runner import Failure, Runner
 from fbtasks.worker.limits import HOOKS, Limits
+from fbtasks.worker.transactional import TransactionalRunner
 
 
 class SoloExecutor:
@@ -22,10 +22,10 @@ class SoloExecutor:
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
         self._limits = Limits(app)
-        self._runner = Runner(app, interrupts=self._alarm, defer=True)
+        self._runner = Runner(app, interrupts=self._alarm)
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
-        self._done: list[tuple[Finished, bool]] = []
+        self._done: list[Finished] = []
         self._halted = False
         self._prepared: Claim | None = None
         """A suspect that was submitted and has not begun."""
@@ -99,14 +99,13 @@ class SoloExecutor:
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
         if self._limits.is_transactional(claim):
-            finished, recorded = self._transactional.run(claim)
+            finished, failure, _ = self._transactional.run(claim)
         else:
-            finished, recorded = self._runner.run(claim), False
+            finished, failure, _ = self._runner.run(claim)
         self.running = None
         if self._halted and not isinstance(finished.outcome, Succeeded):  # whatever it made of being stopped
-            finished = replace(finished, outcome=Released())
-        self._done.append((finished, recorded))
-        failure = self._runner.take_failure(finished)
+            finished, failure = finished._replace(outcome=Released()), None
+        self._done.append(finished)
         if failure is not None:
             self._failures[claim.id, claim.claim_id] = failure
 
@@ -141,7 +140,7 @@ class SoloExecutor:
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Nothing ever runs when this is asked, but a suspect may wait."""
         if self._prepared is not None and self._prepared.id == task:
-            self._done.append((Finished(self._prepared, outcome), False))
+            self._done.append(Finished(self._prepared, outcome))
             self._prepared = None
 
     def deadline(self) -> float | None:
@@ -152,12 +151,12 @@ class SoloExecutor:
         """Nothing to wait for."""
         return []
 
-    def collect(self) -> list[tuple[Finished, bool]]:
+    def collect(self) -> list[Finished]:
         """What ``submit`` ran."""
         done, self._done = self._done, []
         return done
 
-    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:  # noqa: ARG002  # nothing is waited for
+    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:  # noqa: ARG002  # nothing is waited for
         """Closes the transactional connection. Gives what ``submit`` ran and nobody collected."""
         self._transactional.close()
         return self.collect()

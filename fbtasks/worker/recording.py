@@ -1,0 +1,57 @@
+"""The one door through which outcomes reach the database: of many tasks together, or of one with its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from fbtasks.call import Finished, Stale
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import MOST_ATTEMPTS, Session, Transaction
+from fbtasks.store import tasks
+
+T = TypeVar("T")
+ATTEMPTS: Final = 8
+"""Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
+
+
+class Recorder:
+    """Records outcomes, while it holds the host's lock. Used by one thread at a time."""
+
+    def __init__(self, turn: HostLock, slot: int = 0) -> None:
+        """*slot*: where outcomes are counted, so that no two recorders of one worker count in one row."""
+        self._turn = turn
+        self._slot = slot
+
+    def record(self, session: Session, worker_id: int, items: Sequence[Finished], attempts: int) -> list[Stale]:
+        """Records *items* in a transaction. Returns those whose claim was stale."""
+        with self._turn.held():
+            return session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
+
+    def exchange(
+        self, session: Session, worker_id: int, items: Sequence[Finished], claim: Callable[[Transaction], T]
+    ) -> tuple[list[Stale], T]:
+        """Records *items*, if there are any, and claims, in one transaction. Returns also what *claim* returned."""
+
+        def work(transaction: Transaction) -> tuple[list[Stale], T]:
+            return self._finish(transaction, worker_id, items) if items else [], claim(transaction)
+
+        with self._turn.held():
+            if items:
+                return session.run(work, point="exchange finish", attempts=ATTEMPTS)
+            return session.run(work, point="claim", attempts=MOST_ATTEMPTS)
+
+    def record_effect(self, transaction: Transaction, worker_id: int, item: Finished) -> Stale | None:
+        """Records *item* and commits what its task has done in *transaction*, unless the claim is stale."""
+        with self._turn.held():
+            for stale in self._finish(transaction, worker_id, [item]):
+                return stale
+            transaction.commit("effect")
+        return None
+
+    def _finish(self, transaction: Transaction, worker_id: int, items: Sequence[Finished]) -> list[Stale]:
+        return tasks.finish(transaction, worker_id, self._slot, items)
+
+    def close(self) -> None:
+        """Returns the host's lock."""
+        self._turn.close()
