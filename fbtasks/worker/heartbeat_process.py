@@ -22,8 +22,8 @@ from fbtasks.maintenance import hosts
 from fbtasks.maintenance.watch import Watch
 from fbtasks.store.database import Database
 from fbtasks.worker.backoff import Backoff
+from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.lifeline import die_with_parent
 from fbtasks.worker.membership import Membership, heartbeat
 from fbtasks.worker.processes import Process, starting
 

@@ -18,10 +18,10 @@ ATTEMPTS: Final = 8
 class Recorder:
     """Records outcomes, while it holds the host's lock. Used by one thread at a time."""
 
-    def __init__(self, turn: HostLock, slot: int = 0) -> None:
-        """*slot*: where outcomes are counted, so that no two recorders of one worker count in one row."""
+    def __init__(self, turn: HostLock, stat_slot: int = 0) -> None:
+        """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row."""
         self._turn = turn
-        self._slot = slot
+        self._stat_slot = stat_slot
 
     def record(self, session: Session, worker_id: int, items: Sequence[Finished], attempts: int) -> list[Stale]:
         """Records *items* in a transaction. Returns those whose claim was stale."""
@@ -50,7 +50,7 @@ class Recorder:
         return None
 
     def _finish(self, transaction: Transaction, worker_id: int, items: Sequence[Finished]) -> list[Stale]:
-        return tasks.finish(transaction, worker_id, self._slot, items)
+        return tasks.finish(transaction, worker_id, self._stat_slot, items)
 
     def close(self) -> None:
         """Returns the host's lock."""

@@ -41,10 +41,10 @@ HELD_LAST: Final = 0.5
 class TransactionalRunner:
     """Runs transactional tasks on a connection of its own."""
 
-    def __init__(self, runner: Runner, worker_id: Callable[[], int], slot: int) -> None:
+    def __init__(self, runner: Runner, worker_id: Callable[[], int], stat_slot: int) -> None:
         self._runner = runner
         self._worker_id = worker_id
-        self._slot = slot
+        self._stat_slot = stat_slot
         self._session: Session | None = None
         self._recorder: Recorder | None = None
 
@@ -183,7 +183,7 @@ class TransactionalRunner:
     def _open(self) -> tuple[Session, Recorder]:
         if self._session is None or self._recorder is None:
             self._session = self._runner.app.database.open()
-            self._recorder = Recorder(HostLock(self._runner.app.settings.url), self._slot)
+            self._recorder = Recorder(HostLock(self._runner.app.settings.url), self._stat_slot)
         return self._session, self._recorder
 
     def cancel_statement(self) -> None:

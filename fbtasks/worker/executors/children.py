@@ -1,6 +1,6 @@
 """Executors in child processes, so that user code can neither hold up the worker's heartbeat nor take it down.
 
-``processes`` has one child for each place, ``threads`` and ``asyncio`` one child with all places in it. A task under
+``processes`` has one child for each slot, ``threads`` and ``asyncio`` one child with all slots in it. A task under
 suspicion of having killed its process gets a process of its own for that one run.
 """
 
@@ -18,10 +18,11 @@ from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.worker.channel import HOOK, LONGEST, SKIP, Ended
+from fbtasks.worker.executors.channel import LONGEST
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.processes import CannotStart
+from fbtasks.worker.wire import HOOK, SKIP, Ended
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0
@@ -76,7 +77,7 @@ class ChildExecutor:
         self._longest = app.settings.payload_limit + LONGEST
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
-        self._places = 1 if self._one else concurrency
+        self._slots = 1 if self._one else concurrency
         self._log = log
         self._options = options or ChildOptions()
         self._worker_id = 0
@@ -113,18 +114,18 @@ class ChildExecutor:
             child.status.worker_id, child.status.database = worker_id, database
 
     def free(self) -> int:
-        """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""
+        """Claims that can be submitted: for slots without one, and to wait a moment where tasks are short."""
         if clock.monotonic() < self._submit_at:
             return 0
         return max(0, sum(map(self._room, self._children)) - self._alone())
 
     def capacity(self) -> int:
         """Places, and what may wait in the children."""
-        return sum(child.places + self._ahead(child) for child in self._children)
+        return sum(child.slots + self._ahead(child) for child in self._children)
 
     def idle(self) -> int:
         """Places without a claim."""
-        free = sum(max(0, child.places - len(child.running)) for child in self._children if self._room(child))
+        free = sum(max(0, child.slots - len(child.running)) for child in self._children if self._room(child))
         return max(0, free - self._alone())
 
     def _alone(self) -> int:
@@ -132,16 +133,16 @@ class ChildExecutor:
         return 0 if self._one else len([child for child in self._apart if child.one])
 
     def _room(self, child: Child) -> int:
-        if not child.ready or child.spent or child.prepared or (child.stuck and len(child.running) >= child.places):
+        if not child.ready or child.spent or child.prepared or (child.stuck and len(child.running) >= child.slots):
             return 0
         if self._one and child.suspect and child.running:
             return 0
-        room = child.places + self._ahead(child) - len(child.running)
+        room = child.slots + self._ahead(child) - len(child.running)
         most = self._options.max_tasks
         return max(0, room if most is None else min(room, most - child.served))
 
     def _ahead(self, child: Child) -> int:
-        return min(_MOST_AHEAD, int(_AHEAD * child.places / (self._average + _OVERHEAD * child.places)))
+        return min(_MOST_AHEAD, int(_AHEAD * child.slots / (self._average + _OVERHEAD * child.slots)))
 
     def busy(self) -> list[Claim]:
         """The claims in the children, without those that were stopped and whose outcome has been given."""
@@ -226,16 +227,16 @@ class ChildExecutor:
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """Tells the child that has failed the claim, and waits with it."""
         child, run = self._waiting.pop((claim.id, claim.claim_id), (None, None))
-        if child is None or run is None or run.place is None or run.number not in child.running:
+        if child is None or run is None or run.slot is None or run.number not in child.running:
             return False
-        place, run.place = run.place, None
+        slot, run.slot = run.slot, None
         if failed is None:
             del child.running[run.number]
-            child.tell(SKIP, place)
+            child.tell(SKIP, slot)
             return False
         run.failed = failed
         run.begin(clock.monotonic())
-        child.tell(HOOK, place, run.number)
+        child.tell(HOOK, slot, run.number)
         return True
 
     def call_hooks(self, claim: Claim, failed: Failed) -> bool:
@@ -248,7 +249,7 @@ class ChildExecutor:
     def hooks(self) -> int:
         """Those that are not stopped; not those whose outcome is still to be recorded."""
         runs = [run for child in self._all() for run in child.running.values()]
-        return sum(run.failed is not None and run.outcome is None and run.place is None for run in runs)
+        return sum(run.failed is not None and run.outcome is None and run.slot is None for run in runs)
 
     def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
         """Those that were sent to a child and have not begun."""
@@ -370,11 +371,11 @@ class ChildExecutor:
     def _take(self, child: Child, ended: Ended) -> None:
         run = child.running.pop(ended.task, None)
         if run is None or run.failed is not None:
-            if ended.place is not None:
-                child.tell(SKIP, ended.place)
+            if ended.slot is not None:
+                child.tell(SKIP, ended.slot)
             return
-        if ended.place is not None:
-            self._let_wait(child, run, ended.outcome, ended.place)
+        if ended.slot is not None:
+            self._let_wait(child, run, ended.outcome, ended.slot)
         if run.outcome is None:
             self._average += 0.1 * (ended.elapsed - self._average)
             self._ended.append(Finished(run.claim, ended.outcome, ended.elapsed, ended.recorded))
@@ -382,25 +383,25 @@ class ChildExecutor:
             self._ended.append(Finished(run.claim, run.outcome, run.elapsed, ended.recorded))
             child.spent = True
 
-    def _let_wait(self, child: Child, run: Run, outcome: Outcome, place: int) -> None:
+    def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
         """Notes that a child waits with a task that it has failed, unless that does not count any more."""
         if run.outcome is not None or not isinstance(outcome, Failed):
-            child.tell(SKIP, place)
+            child.tell(SKIP, slot)
             return
         now, number = clock.monotonic(), next(self._numbers)
-        hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, place=place)
+        hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, slot=slot)
         child.running[number] = hooks
         self._waiting[run.claim.id, run.claim.claim_id] = child, hooks
 
     def _has_waiting(self, child: Child) -> bool:
-        return child.ready and not child.stuck and len(child.running) > child.places
+        return child.ready and not child.stuck and len(child.running) > child.slots
 
     def _look_at_waiting(self, child: Child, now: float) -> None:
         """Takes back what waits in a child for longer than is worth it."""
         if self._has_waiting(child):
             begun = child.status.running().values()
             patience = max(_PATIENCE, 2 * self._average)
-            if len(begun) == child.places and now - max(begun) > patience:
+            if len(begun) == child.slots and now - max(begun) > patience:
                 child.stuck = True
                 self._take_back(child)
 
@@ -464,7 +465,7 @@ class ChildExecutor:
 
     def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
         """What becomes of hooks whose child has ended: once they have begun, they are not called again."""
-        if not begun and run.place is None:
+        if not begun and run.slot is None:
             self._return([run])
         elif begun and run.outcome is None and killed:
             logger.warning("%s is stopped, and is not called again.", run)
@@ -508,16 +509,16 @@ class ChildExecutor:
 
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._spawn_at:
-            slot = min(set(range(1, self._count + 1)) - {child.slot for child in self._children})
-            child = self._new_child(self._mode, slot, self._places)
+            number = min(set(range(1, self._count + 1)) - {child.number for child in self._children})
+            child = self._new_child(self._mode, number, self._slots)
             if child is None:
                 return
             self._children.append(child)
 
-    def _new_child(self, mode: str, slot: int, places: int) -> Child | None:
+    def _new_child(self, mode: str, number: int, slots: int) -> Child | None:
         """A child that begins to start; None when the machine has no room for it, which is waited for."""
         try:
-            child = Child(mode, self._app_path, self._worker_id, slot, places, self._log, self._longest)
+            child = Child(mode, self._app_path, self._worker_id, number, slots, self._log, self._longest)
         except CannotStart as error:
             self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
             return None
