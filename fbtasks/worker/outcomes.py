@@ -103,7 +103,7 @@ class Outcomes:
     """
 
     def __init__(self, turn: HostLock) -> None:
-        self._recorder = Recorder(turn)
+        self.recorder = Recorder(turn)
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []
@@ -159,7 +159,7 @@ class Outcomes:
         """
         batch = self._begin()
         try:
-            stale, claimed = self._recorder.exchange(session, worker_id, batch, claim)
+            stale, claimed = self.recorder.exchange(session, worker_id, batch, claim)
         except BaseException as error:
             self._failed(error)
             if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
@@ -288,7 +288,7 @@ class Outcomes:
         *before*: the only one in it was blocked before.
         """
         try:
-            stale = self._recorder.record(session, worker_id, part, ATTEMPTS if before is None else 1)
+            stale = self.recorder.record(session, worker_id, part, ATTEMPTS if before is None else 1)
         except DatabaseUnavailable:
             raise
         except DatabaseError as error:
@@ -329,7 +329,7 @@ class Outcomes:
             said = f"its outcome could not be recorded: {error}"
             self._writing[0] = finished._replace(outcome=outcome(said))
             try:
-                stale = self._recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)
+                stale = self.recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)
             except DatabaseUnavailable:
                 raise
             except ConflictError as conflict:

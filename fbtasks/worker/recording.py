@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from fbtasks.call import Finished, Stale
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.firebird.session import MOST_ATTEMPTS, Session, Transaction
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store import tasks
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ ATTEMPTS: Final = 8
 
 
 class Recorder:
-    """Records outcomes, while it holds the host's lock. Used by one thread at a time."""
+    """Records outcomes, and claims together with that, while it holds the host's lock. Used by one thread at a time."""
 
     def __init__(self, turn: HostLock, stat_slot: int = 0) -> None:
         """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row."""
@@ -32,14 +32,17 @@ class Recorder:
         self, session: Session, worker_id: int, items: Sequence[Finished], claim: Callable[[Transaction], T]
     ) -> tuple[list[Stale], T]:
         """Records *items*, if there are any, and claims, in one transaction. Returns also what *claim* returned."""
-
-        def work(transaction: Transaction) -> tuple[list[Stale], T]:
-            return self._finish(transaction, worker_id, items) if items else [], claim(transaction)
-
+        if not items:
+            return [], self.claim(session, claim)
         with self._turn.held():
-            if items:
-                return session.run(work, point="exchange finish", attempts=ATTEMPTS)
-            return session.run(work, point="claim", attempts=MOST_ATTEMPTS)
+            return session.run(
+                lambda t: (self._finish(t, worker_id, items), claim(t)), point="exchange finish", attempts=ATTEMPTS
+            )
+
+    def claim(self, session: Session, claim: Callable[[Transaction], T]) -> T:
+        """Claims alone. Returns what *claim* returned."""
+        with self._turn.held():
+            return session.run(claim, point="claim")
 
     def record_effect(self, transaction: Transaction, worker_id: int, item: Finished) -> Stale | None:
         """Records *item* and commits what its task has done in *transaction*, unless the claim is stale."""
