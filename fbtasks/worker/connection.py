@@ -21,7 +21,8 @@ class Connection:
         self._database = database
         self._membership = membership
         self._backoff = Backoff()
-        self._away_since: float | None = None
+        self.away_since: float | None = None
+        """The monotonic time since which no work has succeeded, when the connection was lost."""
         self.next_attempt = 0.0
         """The monotonic time before which no attempt is made to connect again."""
         self.session: Session | None = None
@@ -35,7 +36,7 @@ class Connection:
 
     def lose(self, error: DatabaseError) -> None:
         """Gives the connection up after *error*; the next attempt comes after a pause that grows."""
-        self._away_since = self._away_since or clock.monotonic()
+        self.away_since = self.away_since or clock.monotonic()
         pause = self._backoff.next(overdue=self._membership.overdue, leisure=self._membership.leisure)
         logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         self.close()
@@ -44,10 +45,9 @@ class Connection:
 
     def works(self) -> None:
         """Notes that work has succeeded. A connection alone shows little: of a disk that fails, one can still read."""
-        if self._away_since is not None:
-            logger.warning("The database is back after %.1f s.", clock.monotonic() - self._away_since)
-            self._away_since = None
-            self._backoff.reset()
+        logger.warning("The database is back after %.1f s.", clock.monotonic() - (self.away_since or 0.0))
+        self.away_since = None
+        self._backoff.reset()
 
     def close(self) -> None:
         """Closes it, if it is open."""

@@ -19,7 +19,6 @@ from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.notify.listener import WatchedListener
-from fbtasks.worker.cancelling import Cancellations
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import Draining
 from fbtasks.worker.executors.base import Executor
@@ -74,7 +73,6 @@ class Consumer:
         self._turn = HostLock(app.settings.url)
         self._outcomes = Outcomes(self._turn)
         self._hooks = FailureHooks(app, executor)
-        self._cancellations = Cancellations(executor)
         self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks)
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
         self._upkeep = Upkeep(app.settings, self._hooks)
@@ -109,7 +107,7 @@ class Consumer:
                 case "parked":
                     self._intake.parked.hint()
                 case "cancel":
-                    self._cancellations.requested = True
+                    self._hand_out.stops_requested = True
         self._waker.wake()
 
     def _events(self) -> list[str]:
@@ -133,28 +131,31 @@ class Consumer:
                     session = self.connection.session or self._reconnect()
                     if session is not None:
                         self._take_turn(session)
-                        self.connection.works()
+                        if self.connection.away_since is not None:
+                            self.connection.works()
                 except SchemaError:
                     raise
                 except DatabaseError as error:
                     self._lose(error)
-                if self.draining:
+                if self.draining.begun:
                     self.draining.say_waiting(self._executor.busy())
                 self._wait()
         finally:
             self._listener.stop()
 
     def _take_turn(self, session: Session) -> None:
-        self._say_ready()
+        if not self._is_ready and self._executor.free() > 0:
+            self._is_ready = True
+            logger.info("Worker %s is ready.", self._options.name)
         self._beat(session)
-        self._cancellations.heed(session, self.membership.worker_id)
-        if self.draining:
+        self._hand_out.stop_cancelled(session)
+        if self.draining.begun:
             self._hand_out.give_back()
             self._outcomes.record(session, self.membership.worker_id)
         else:
             self._hand_out.give_back_stale(session)
         self._outcomes.retry(session, self.membership.worker_id)
-        if not self.draining:
+        if not self.draining.begun:
             self._intake.claim(session)
             self._hand_out.submit(session)
             self._hand_out.begin_suspects(session)
@@ -165,12 +166,6 @@ class Consumer:
         self._hand_out.unknown.say()
         self._hand_out.collect()
 
-    def _say_ready(self) -> None:
-        """Says, once, that the executor can begin."""
-        if not self._is_ready and self._executor.free() > 0:
-            self._is_ready = True
-            logger.info("Worker %s is ready.", self._options.name)
-
     def _call_hooks(self, session: Session) -> None:
         self._hooks.settle(self._outcomes.take_settled())
         self._hooks.look_up(self.membership.take_failed())
@@ -178,13 +173,13 @@ class Consumer:
 
     def _beat(self, session: Session) -> None:
         """Sends a heartbeat when it is time, and heeds what the answer says."""
-        draining = bool(self.draining)
+        draining = self.draining.begun
         reply = self.membership.beat(session, draining=draining)
         if reply is None:
             return
         self._app.database.saw(reply.transaction)
         self._intake.parked.beat(reply.parked)
-        self._cancellations.requested = reply.stops
+        self._hand_out.stops_requested = reply.stops
         if reply.alive:
             self._listener.check(self.membership.rhythm.heartbeat)
         else:
@@ -218,7 +213,7 @@ class Consumer:
 
     def _finished(self) -> bool:
         executor = self._executor
-        if self.draining:
+        if self.draining.begun:
             if self.draining.over:
                 return True
             lost = self.draining.replaced is not None and self.connection.session is None  # nothing can be recorded
@@ -255,14 +250,14 @@ class Consumer:
         until = [executor.deadline(), self.draining.deadline]
         if self.connection.session is None:
             return [*until, self.connection.next_attempt]
-        if self._cancellations.requested:
+        if self._hand_out.stops_requested:
             return [0.0]
         if outcomes:
-            if self.draining or not self._hand_out.gathering:
+            if self.draining.begun or not self._hand_out.gathering:
                 return [0.0]
             until.append(min(outcomes.gathered_at, clock.monotonic() + GATHER / 8))
         until += [self.membership.next_beat, self._hand_out.unknown.next_line, outcomes.again_at]
-        if not self.draining:
+        if not self.draining.begun:
             if executor.prepared():
                 return [0.0]
             until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.next_turn]

@@ -14,13 +14,16 @@ logger = logging.getLogger("fbtasks.worker")
 
 
 class Draining:
-    """True once the worker is to end."""
+    """Whether the worker is to end."""
 
-    def __init__(self, grace: float, begun: Callable[[], None]) -> None:
-        """*grace*: seconds that running tasks have to end in. *begun* is called when it begins."""
+    def __init__(self, grace: float, when_begun: Callable[[], None]) -> None:
+        """*grace*: seconds that running tasks have to end in."""
         self._grace = grace
-        self._begun = begun
-        self._since: float | None = None
+        self._when_begun = when_begun
+        self.begun = False
+        """Whether the worker is to end, and claims nothing more."""
+        self.deadline: float | None = None
+        """The monotonic time at which the grace is over."""
         self._said_waiting = False
         self.at_once = False
         """Whether the worker is to end now, whatever runs."""
@@ -29,25 +32,18 @@ class Draining:
         self.replaced: DatabaseReplaced | None = None
         """Why the worker leaves, when the database was replaced or restored, or its file deleted."""
 
-    def __bool__(self) -> bool:
-        return self._since is not None
-
     def begin(self, *, outdated: bool = False) -> None:
         """Has the worker end when what runs has ended or the grace is over; from any thread."""
         self.outdated = outdated
         self._said_waiting = False
-        self._since = clock.monotonic()
-        self._begun()
-
-    @property
-    def deadline(self) -> float | None:
-        """The monotonic time at which the grace is over."""
-        return None if self._since is None else self._since + self._grace
+        self.deadline = clock.monotonic() + self._grace
+        self.begun = True
+        self._when_begun()
 
     @property
     def over(self) -> bool:
         """Whether what runs is not waited for any longer."""
-        return self.at_once or (self._since is not None and clock.monotonic() > self._since + self._grace)
+        return self.at_once or (self.deadline is not None and clock.monotonic() > self.deadline)
 
     def say_waiting(self, running: Collection[Claim]) -> None:
         """Says, once, that the worker ends when *running* have ended, and how long it waits for that."""
@@ -60,7 +56,7 @@ class Draining:
 
     def look_at_schema(self, version: int) -> None:
         """Begins when the schema, of *version* now, is not the one that this worker works with."""
-        if version != latest_version() and not self:
+        if version != latest_version() and not self.begun:
             logger.warning(
                 "The schema has version %d now, and this worker works with %d: it drains and starts afresh.",
                 version,
@@ -79,5 +75,5 @@ class Draining:
             error,
             self._grace,
         )
-        if not self:
+        if not self.begun:
             self.begin()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Claim, Finished, Parked, Released
+from fbtasks.call import Cancelled, Claim, Finished, Parked, Released
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.store import tasks
@@ -46,6 +46,8 @@ class HandOut:
         self._since = 0.0
         self.known = frozenset(known)
         self.unknown = UnknownNames()
+        self.stops_requested = False
+        """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
 
     def __bool__(self) -> bool:
         return bool(self._claims)
@@ -132,6 +134,13 @@ class HandOut:
                 allowed = False
                 self._outcomes.end(claim, Released())
             self._executor.begin(claim, allowed=allowed)
+
+    def stop_cancelled(self, session: Session) -> None:
+        """Stops what is to be stopped on request."""
+        if self.stops_requested:
+            self.stops_requested = False
+            for (task,) in session.read("stops", self._membership.worker_id):
+                self._executor.interrupt(task, Cancelled("cancelled on request"))
 
     def _is_overdue(self) -> bool:
         """Whether the worker was stopped for a while, so that what it holds may be another worker's by now."""

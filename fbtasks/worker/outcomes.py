@@ -15,6 +15,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.serialize import shorten
+from fbtasks.worker.hindrances import Hindrance
 from fbtasks.worker.logs import visible
 from fbtasks.worker.recording import ATTEMPTS, Recorder
 
@@ -34,16 +35,14 @@ BLOCKED_SHARE: Final = 0.2
 """Seconds that blocked outcomes may take before the worker does something else."""
 MOST_BLOCKED: Final = 200
 """Blocked outcomes with which a worker claims nothing more."""
-CUTS: Final = 2
+LOSSES: Final = 2
 """Times that the connection may be lost while an outcome is written with others; then it is written by itself."""
-MOST_CUTS: Final = 3
+MOST_LOSSES: Final = 3
 """The same for a long result that is written by itself; then its task is failed."""
-CUT_FIRST: Final = 0.5
+LOST_FIRST: Final = 0.5
 """Seconds until it is written by itself, so that all others are written first; twice as many each time."""
 LONG: Final = 65_535
 """Bytes of a result above which the fault may be with its length."""
-SAY_BLOCKED: Final = 60.0
-"""Seconds between two lines of the log about one blocked outcome."""
 LONGEST_LINE: Final = 500
 """Characters that the log has of an error's message; the middle of a longer one is left out."""
 LONGEST_TRACE: Final = 6_000
@@ -77,22 +76,15 @@ class Settled(NamedTuple):
     """False when it was stale, or when the database did not take it."""
 
 
-@dataclass(slots=True)
-class Blocked:
-    """An outcome that is kept apart: another transaction is in its way, or the connection was lost with it."""
+@dataclass(slots=True, kw_only=True)
+class Blocked(Hindrance):
+    """An outcome that is kept by itself: another transaction is in its way, or the connection was lost with it."""
 
     finished: Finished
-    cuts: int = 0
+    losses: int = 0
     """How often the connection was lost while it was written by itself."""
     pause: float = BLOCKED_FIRST
-    again_at: float = 0.0
-    """When to try again, on the monotonic clock."""
-    quiet_until: float = 0.0
-
-    def wait(self) -> None:
-        """Leaves it alone for a while, which is twice as long each time."""
-        self.again_at = clock.monotonic() + self.pause
-        self.pause = min(2 * self.pause, BLOCKED_LAST)
+    last: float = BLOCKED_LAST
 
 
 class Outcomes:
@@ -107,7 +99,7 @@ class Outcomes:
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []
-        self._cuts = Counter[tuple[int, int]]()
+        self._losses = Counter[tuple[int, int]]()
         """How often the connection was lost while a claim's outcome was written with others."""
         self.tally = Tally()
         """All that has been recorded, but what came too late."""
@@ -127,7 +119,7 @@ class Outcomes:
     @property
     def again_at(self) -> float | None:
         """The monotonic time at which blocked ones are to be tried again."""
-        return min((each.again_at for each in self._blocked), default=None)
+        return min((each.until for each in self._blocked), default=None)
 
     def add(self, finished: Finished) -> None:
         """Keeps one until it is recorded, or counts and logs it when it is recorded already."""
@@ -186,9 +178,9 @@ class Outcomes:
         """Forgets what has been written, which is all or the first *most*, and says so."""
         batch = self._writing[:most]
         del self._writing[: len(batch)]
-        if self._cuts:
+        if self._losses:
             for item in batch:
-                self._cuts.pop((item.claim.id, item.claim.claim_id), None)
+                self._losses.pop((item.claim.id, item.claim.claim_id), None)
         standing = {item.task: item.stands for item in stale}
 
         def late(item: Finished) -> bool:
@@ -232,20 +224,20 @@ class Outcomes:
         """Counts that the connection was lost, and keeps apart what it was lost with too often."""
         for finished in self._writing:
             key = finished.claim.id, finished.claim.claim_id
-            self._cuts[key] += 1
-            if self._cuts[key] >= CUTS:
-                del self._cuts[key]
-                self._blocked.append(Blocked(finished, pause=CUT_FIRST))
+            self._losses[key] += 1
+            if self._losses[key] >= LOSSES:
+                del self._losses[key]
+                self._blocked.append(Blocked(finished=finished, pause=LOST_FIRST))
                 self._blocked[-1].wait()
                 self._settle(finished, recorded=False)
-        self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._cuts]
+        self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._losses]
 
     def retry(self, session: Session, worker_id: int, *, at_once: bool = False) -> None:
         """Tries again to write the blocked ones whose time has come, or all *at_once*."""
         if not self._blocked:
             return
         now = clock.monotonic()
-        for each in [each for each in self._blocked if at_once or each.again_at <= now]:
+        for each in [each for each in self._blocked if at_once or each.until <= now]:
             if not at_once and clock.monotonic() > now + BLOCKED_SHARE:
                 return
             self._blocked.remove(each)
@@ -253,24 +245,24 @@ class Outcomes:
             try:
                 self._record(session, worker_id, [each.finished], each)
             except DatabaseUnavailable as error:
-                self._keep_cut(each, error)
+                self._keep_lost(each, error)
                 raise
             finally:
                 self._failed()
 
-    def _keep_cut(self, each: Blocked, error: DatabaseUnavailable) -> None:
+    def _keep_lost(self, each: Blocked, error: DatabaseUnavailable) -> None:
         """Keeps apart what the connection was lost with again; a long result is given up at last."""
         self._writing = []
         self._blocked.append(each)
-        each.cuts += connection_was_lost(error)
+        each.losses += connection_was_lost(error)
         each.wait()
-        outcome = each.finished.outcome
-        if isinstance(outcome, Succeeded) and outcome.keep and len(outcome.result) > LONG and each.cuts >= MOST_CUTS:
-            said = (
-                f"its result of {len(outcome.result):,} bytes could not be recorded: the connection was lost with it. "
-                f"Return less, such as where the data is. ({error})"
-            )
-            each.finished = each.finished._replace(outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
+        match each.finished.outcome:
+            case Succeeded(_, result, True) if len(result) > LONG and each.losses >= MOST_LOSSES:
+                said = (
+                    f"its result of {len(result):,} bytes could not be recorded: the connection was lost with it. "
+                    f"Return less, such as where the data is. ({error})"
+                )
+                each.finished = each.finished._replace(outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
 
     def give_up(self) -> None:
         """Says which ones are not recorded when the worker ends."""
@@ -306,13 +298,12 @@ class Outcomes:
     def _block(self, finished: Finished, error: ConflictError, before: Blocked | None) -> None:
         """Keeps the first of what is to be written apart, since another transaction is in its way."""
         del self._writing[0]
-        each, now = before or Blocked(finished), clock.monotonic()
+        each = before or Blocked(finished=finished)
         self._blocked.append(each)
         each.wait()
         if before is None:  # what waits to hear of it, such as a child with hooks, does not wait for so long
             self._settle(finished, recorded=False)
-        if now >= each.quiet_until:
-            each.quiet_until = now + SAY_BLOCKED
+        if each.is_to_be_said():
             logger.warning(
                 "The outcome of task %d (%s) cannot be recorded while another transaction holds what is to be changed: "
                 "%s. It is kept and tried again; all else goes on.",
@@ -325,9 +316,10 @@ class Outcomes:
         self, session: Session, worker_id: int, finished: Finished, error: DatabaseError, before: Blocked | None
     ) -> None:
         """Writes what can be said of the first, which the database does not take as it is."""
-        for outcome in (_unrecorded, _put_off):
+        for fails in (True, False):
             said = f"its outcome could not be recorded: {error}"
-            self._writing[0] = finished._replace(outcome=outcome(said))
+            outcome = Failed("fbtasks.errors.DatabaseError", said) if fails else Retry(PUT_OFF, said)
+            self._writing[0] = finished._replace(outcome=outcome)
             try:
                 stale = self.recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)
             except DatabaseUnavailable:
@@ -344,14 +336,6 @@ class Outcomes:
         logger.error("Task %d (%s) is left as it is: %s", finished.claim.id, finished.claim.name, _line(said))
         self._settle(finished, recorded=False)
         del self._writing[0]
-
-
-def _unrecorded(said: str) -> Outcome:
-    return Failed("fbtasks.errors.DatabaseError", said)
-
-
-def _put_off(said: str) -> Outcome:
-    return Retry(PUT_OFF, said)
 
 
 def _log_stale(claim: Claim, stands: int) -> None:

@@ -105,7 +105,7 @@ class Child:
         self.ready = False
         self.stuck = False
         """Whether what it runs takes so long that nothing should wait for it; until it says something."""
-        self.spent = False
+        self.used_up = False
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
@@ -114,7 +114,7 @@ class Child:
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
         self._hearing = Hearing(self._socket, longest)
-        self._unsaid = b""
+        self._unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
     def submit(self, run: Run) -> bool:
@@ -146,24 +146,24 @@ class Child:
             self.status.aim(kind, run.number)
             self.process.signal(_SIGNALS[kind])
         else:
-            self._unsaid += pack_word(kind, run.number)
+            self._unsent += pack_word(kind, run.number)
             self.speak()
 
     def tell(self, kind: str, slot: int, number: int = 0) -> None:
         """Says what a slot that waits with a failed task is to do."""
-        self._unsaid += pack_word(kind, slot, number)
+        self._unsent += pack_word(kind, slot, number)
         self.speak()
 
     def speak(self) -> None:
         """Says, without ever waiting, what the child had no room for."""
         with suppress(OSError):
-            while self._unsaid:
-                self._unsaid = self._unsaid[self._socket.send(self._unsaid, socket.MSG_DONTWAIT) :]
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
 
     @property
-    def deaf(self) -> bool:
+    def has_unsent(self) -> bool:
         """Whether there is still something that the child has no room for."""
-        return bool(self._unsaid)
+        return bool(self._unsent)
 
     def read(self) -> tuple[list[Ended], bool]:
         """What has ended since the last time, and whether the child is dead."""
