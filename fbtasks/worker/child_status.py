@@ -97,7 +97,7 @@ class ChildStatus:
         return int(_TARGET.unpack_from(self._memory, _TARGETS[kind])[0])
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._memory.close()
         os.close(self.file)
 

@@ -38,7 +38,7 @@ class Claiming:
         self._marks: dict[str, Mark | None] = {}
 
     def claim(self, transaction: Transaction, worker_id: int, room: int, *, accused: bool) -> Taken:
-        """Up to *room* tasks; each queue gives an equal share of what room is left.
+        """Up to *room* tasks; each queue has an equal share of what room is left.
 
         Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
         :meth:`committed` is told.

@@ -35,7 +35,7 @@ class Connection:
         return session
 
     def lose(self, error: DatabaseError) -> None:
-        """Gives the connection up after *error*; the next attempt comes after a pause that grows."""
+        """Closes the connection after *error*; the next attempt comes after a pause that grows."""
         self.away_since = self.away_since or clock.monotonic()
         pause = self._backoff.next(overdue=self._membership.overdue, leisure=self._membership.leisure)
         logger.error("The database is away: %s Trying again in %.1f s.", error, pause)

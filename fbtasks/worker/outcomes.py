@@ -90,8 +90,8 @@ class Blocked(Hindrance):
 class Outcomes:
     """Kept until the database has them, whatever happens to it meanwhile. Used by one thread.
 
-    What cannot be recorded, since another transaction holds a row that is to be changed, is kept apart, and tried again
-    by itself: all others are recorded meanwhile.
+    What cannot be recorded, since another transaction holds a row that is to be changed, is kept by itself, and tried
+    again alone: all others are recorded meanwhile.
     """
 
     def __init__(self, turn: HostLock) -> None:
@@ -113,7 +113,7 @@ class Outcomes:
 
     @property
     def blocked(self) -> int:
-        """How many are kept apart, since another transaction is in their way."""
+        """How many are kept by themselves, since another transaction is in their way."""
         return len(self._blocked)
 
     @property
@@ -136,7 +136,7 @@ class Outcomes:
         self.add(Finished(claim, outcome))
 
     def claims(self) -> list[Claim]:
-        """Whose they are."""
+        """The claims that they belong to."""
         return [item.claim for item in (*self._writing, *self._waiting, *(each.finished for each in self._blocked))]
 
     @property
@@ -147,7 +147,7 @@ class Outcomes:
     def exchange(self, session: Session, worker_id: int, claim: Callable[[Transaction], T]) -> T | None:
         """Records what waits and claims, in one transaction. Returns what *claim* returned.
 
-        None when one of the outcomes cannot be recorded so: then all are recorded apart, and nothing is claimed.
+        None when one of the outcomes cannot be recorded so: then all are recorded alone, and nothing is claimed.
         """
         batch = self._begin()
         try:
@@ -206,7 +206,7 @@ class Outcomes:
         return settled
 
     def record(self, session: Session, worker_id: int) -> None:
-        """Writes all but the blocked ones; those that another transaction blocks now are kept apart.
+        """Writes all but the blocked ones; those that another transaction blocks now are kept by themselves.
 
         What the database does not take is recorded as a failure that says so. When it does not take that either, the
         task is put off: it waits where it is seen, and nothing else waits for it.
@@ -221,7 +221,7 @@ class Outcomes:
                 self._failed()
 
     def _note_loss(self) -> None:
-        """Counts that the connection was lost, and keeps apart what it was lost with too often."""
+        """Counts that the connection was lost, and keeps by itself what it was lost with too often."""
         for finished in self._writing:
             key = finished.claim.id, finished.claim.claim_id
             self._losses[key] += 1
@@ -251,7 +251,7 @@ class Outcomes:
                 self._failed()
 
     def _keep_lost(self, each: Blocked, error: DatabaseUnavailable) -> None:
-        """Keeps apart what the connection was lost with again; a long result is given up at last."""
+        """Keeps by itself what the connection was lost with again; a long result is given up at last."""
         self._writing = []
         self._blocked.append(each)
         each.losses += connection_was_lost(error)
@@ -296,7 +296,7 @@ class Outcomes:
             self._written(stale, len(part))
 
     def _block(self, finished: Finished, error: ConflictError, before: Blocked | None) -> None:
-        """Keeps the first of what is to be written apart, since another transaction is in its way."""
+        """Keeps the first of what is to be written by itself, since another transaction is in its way."""
         del self._writing[0]
         each = before or Blocked(finished=finished)
         self._blocked.append(each)
@@ -380,8 +380,8 @@ def _log(finished: Finished) -> None:
 def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "") -> None:
     if not logger.isEnabledFor(level):
         return
-    who = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
-    arguments = (claim.id, who, *arguments)
+    name = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
+    arguments = (claim.id, name, *arguments)
     record = logger.makeRecord(logger.name, level, __file__, 0, f"Task %d (%s) {text}", arguments, None)
     record.__dict__ |= {"task_id": claim.task_id or str(claim.id), "task_name": claim.name}
     record.exc_text = shorten(trace.rstrip(), LONGEST_TRACE, "\n  ... (cut here) ...\n") or None

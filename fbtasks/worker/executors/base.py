@@ -58,7 +58,7 @@ class Executor(Protocol):
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """To be told what became of a claim that ended as failed: that this is recorded, or (None) that it is not.
 
-        Tells whether its on_failure hooks are called here by that. Else it is :meth:`call_hooks` that has them called.
+        Returns whether its on_failure hooks are called here by that. Else it is :meth:`call_hooks` that has them called.
         """
 
     def call_hooks(self, claim: Claim, failed: Failed) -> bool:
@@ -89,5 +89,5 @@ class Executor(Protocol):
     def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
         """Ends the executor; whatever runs is stopped at once. Idle processes have a while, unless *hurry* is true.
 
-        Gives the end of all that was not collected, as ``collect``; of what was stopped by this, that it is given back.
+        Returns the end of all that was not collected, as ``collect``; what was stopped by this is given back.
         """

@@ -37,7 +37,7 @@ def task_sockets() -> tuple[socket.socket, socket.socket]:
 def send_task(to: socket.socket, assignment: Assignment) -> None:
     """Writes one task.
 
-    Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when nobody will read it, and any other
+    Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when the child will not read it, and any other
     :class:`OSError` when a longer one finds no room on this machine.
     """
     claim, announce, hooks = assignment
@@ -63,7 +63,7 @@ def _new_file() -> IO[bytes]:
 
 
 def unread_tasks(source: socket.socket) -> Iterator[int]:
-    """Reads back all that the child has not taken. Gives the numbers of these runs."""
+    """Reads back all that the child has not taken. Returns the numbers of these runs."""
     with suppress(BlockingIOError, OSError):
         while (assignment := receive_task(source, wait=False)) is not None:
             yield assignment.number

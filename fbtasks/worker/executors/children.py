@@ -303,7 +303,7 @@ class ChildExecutor(Executor):
         return done
 
     def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
-        """Ends the children: idle ones by closing their sockets, others at once. Gives what became of all claims."""
+        """Ends the children: idle ones by closing their sockets, others at once. Returns what became of all claims."""
         idle = []
         for child in self._all():
             self._hear(child)
@@ -337,7 +337,7 @@ class ChildExecutor(Executor):
         return [*self._children, *self._extra]
 
     def _hear(self, child: Child) -> bool:
-        """Takes in what the child has said since the last time. Tells whether it is dead."""
+        """Takes in what the child has said since the last time. Returns whether it is dead."""
         was_ready = child.ready
         ended, dead = child.read()
         if child.ready and not was_ready:

@@ -217,7 +217,7 @@ class Child:
         self.process.kill(patience)
 
     def close(self, patience: float = 0.0) -> None:
-        """Kills the child and gives everything back."""
+        """Kills the child and frees what belongs to it."""
         self.kill(patience)
         self.hang_up()
         self._taken.close()

@@ -127,6 +127,6 @@ class SoloExecutor(Executor):
         return done
 
     def stop(self, hurry: Callable[[], bool]) -> list[Finished]:  # noqa: ARG002  # nothing is waited for
-        """Closes the transactional connection. Gives what ``submit`` ran and nobody collected."""
+        """Closes the transactional connection. Returns what ``submit`` ran and was not collected."""
         self._transactional.close()
         return self.collect()
