@@ -58,7 +58,7 @@ class Executor(Protocol):
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """To be told what became of a claim that ended as failed: that this is recorded, or (None) that it is not.
 
-        Returns whether its on_failure hooks are called here by that. Else it is :meth:`call_hooks` that has them called.
+        Returns whether its on_failure hooks are called by that. Else it is :meth:`call_hooks` that has them called.
         """
 
     def call_hooks(self, claim: Claim, failed: Failed) -> bool:

@@ -81,7 +81,7 @@ class ChildExecutor(Executor):
         self._numbers = count(-1, -1)
         """For runs of hooks."""
         self._waiting: dict[tuple[int, int], tuple[Child, Run]] = {}
-        """Who waits to be told whether the hooks of a claim that it has failed are to be called."""
+        """The children that wait to be told whether the hooks of a claim that they have failed are to be called."""
         self._average = 1.0
         self._submit_at = 0.0
 
@@ -102,20 +102,20 @@ class ChildExecutor(Executor):
         return max(0, sum(map(self._room, self._children)) - self._alone())
 
     def capacity(self) -> int:
-        """Places, and what may wait in the children."""
+        """Slots, and what may wait in the children."""
         return sum(child.slots + self._ahead(child) for child in self._children)
 
     def idle(self) -> int:
-        """Places without a claim."""
+        """Slots without a claim."""
         free = sum(max(0, child.slots - len(child.running)) for child in self._children if self._room(child))
         return max(0, free - self._alone())
 
     def _alone(self) -> int:
-        """Places that suspects take up, each in a process of its own."""
+        """Slots that suspects take up, each in a process of its own."""
         return 0 if self._one else len([child for child in self._extra if child.one])
 
     def _room(self, child: Child) -> int:
-        if not child.ready or child.used_up or child.prepared or (child.stuck and len(child.running) >= child.slots):
+        if not child.ready or child.is_to_end or child.prepared or (child.stuck and len(child.running) >= child.slots):
             return 0
         if self._one and child.suspect and child.running:
             return 0
@@ -289,7 +289,7 @@ class ChildExecutor(Executor):
             child.speak()
             if self._hear(child):
                 self._end(child)
-            elif child.used_up:
+            elif child.is_to_end:
                 self._end(child, killed=True)
             elif child.ready:
                 self._retire_used_up(child)
@@ -364,7 +364,7 @@ class ChildExecutor(Executor):
             self._ended.append(Finished(run.claim, ended.outcome, ended.elapsed, ended.recorded))
         elif child.one:  # stopped, and now out of its transaction
             self._ended.append(Finished(run.claim, run.outcome, run.elapsed, ended.recorded))
-            child.used_up = True
+            child.is_to_end = True
 
     def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
         """Notes that a child waits with a task that it has failed, unless that does not count any more."""

@@ -105,7 +105,7 @@ class Child:
         self.ready = False
         self.stuck = False
         """Whether what it runs takes so long that nothing should wait for it; until it says something."""
-        self.used_up = False
+        self.is_to_end = False
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
