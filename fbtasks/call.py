@@ -127,13 +127,14 @@ class Crashed:
 Outcome = Succeeded | Failed | Retry | Cancelled | Released | Parked | Crashed
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """An outcome with the claim it belongs to and the time it took, in seconds."""
 
     claim: Claim
     outcome: Outcome
     elapsed: float = 0.0
+    recorded: bool = False
+    """Whether the outcome is in the database already: a transactional task records its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

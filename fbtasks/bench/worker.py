@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks.store.bench import Observer
-from fbtasks.worker.lifeline import die_with_parent
+from fbtasks.worker.child.lifeline import die_with_parent
 
 OBSERVE_VARIABLE: Final = "FBTASKS_BENCH_OBSERVE"
 PARENT_VARIABLE: Final = "FBTASKS_BENCH_PARENT"

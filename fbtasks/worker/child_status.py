@@ -33,11 +33,11 @@ _FIRST: Final = _MARK_AT + _MARK.size
 
 
 class ChildStatus:
-    """One entry for each place of a child. *file* is that of the other side; None makes a new one."""
+    """One entry for each slot of a child. *file* is that of the other side; None makes a new one."""
 
-    def __init__(self, places: int, file: int | None = None) -> None:
+    def __init__(self, slots: int, file: int | None = None) -> None:
         self.file = _new_file() if file is None else file
-        self._size = _FIRST + places * _ENTRY.size
+        self._size = _FIRST + slots * _ENTRY.size
         try:
             if file is None:
                 os.ftruncate(self.file, self._size)
@@ -46,13 +46,13 @@ class ChildStatus:
             os.close(self.file)
             raise
 
-    def begin(self, place: int, task: int) -> None:
+    def begin(self, slot: int, task: int) -> None:
         """Notes that *task* begins now."""
-        _ENTRY.pack_into(self._memory, _FIRST + place * _ENTRY.size, task, clock.monotonic())
+        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, task, clock.monotonic())
 
-    def end(self, place: int) -> None:
-        """Notes that nothing runs at *place*."""
-        _ENTRY.pack_into(self._memory, _FIRST + place * _ENTRY.size, 0, 0.0)
+    def end(self, slot: int) -> None:
+        """Notes that nothing runs at *slot*."""
+        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, 0, 0.0)
 
     def running(self) -> dict[int, float]:
         """What runs, and since when on the monotonic clock, which all processes of a machine share."""
@@ -96,7 +96,7 @@ class ChildStatus:
         return int(_TARGET.unpack_from(self._memory, _TARGETS[kind])[0])
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._memory.close()
         os.close(self.file)
 

@@ -23,8 +23,8 @@ from fbtasks.liveness import hosts
 from fbtasks.liveness.registration import Registration
 from fbtasks.store.database import Database
 from fbtasks.worker.backoff import Backoff
+from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.lifeline import die_with_parent
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.processes import Process, starting
 

@@ -1,9 +1,4 @@
-"""What a worker and its child processes say to each other.
-
-Tasks go over a socket that keeps packets apart, one task in each. The worker keeps the child's end open as well, and
-can so read back what the child has not taken: no answer is needed, whatever the child does. Everything else is a stream
-of messages: outcomes one way, interruptions and what becomes of failed tasks the other.
-"""
+"""The worker's ends of the sockets to a child process: tasks are sent, and what the child says is read and checked."""
 
 from __future__ import annotations
 
@@ -12,81 +7,20 @@ import math
 import os
 import pickle
 import socket
-import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
-from fbtasks.call import Cancelled, Claim, Failed, Outcome, Parked, Released, Retry, Succeeded
+from fbtasks.call import Cancelled, Failed, Parked, Released, Retry, Succeeded
 from fbtasks.serialize import shorten, show
+from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Begun, Ended, Message, NotNow, receive_task
 
-_PACKET: Final = 16_384
-"""Bytes of a task that go in a packet; of a longer one the packet carries the file."""
 _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
-_FILE: Final = array.array("i").itemsize
-_LENGTH: Final = struct.Struct("=Q")
-_WORD: Final = struct.Struct("=4sqq")
 _DONE: Final = Succeeded(keep=False)
 LONGEST: Final = 1 << 20
 """Bytes of a message without a result: the texts and the traceback of a failure, each of them limited."""
-
-
-HOOK: Final = "hook"
-SKIP: Final = "skip"
-"""What the worker says to a place that waits with a failed task: to call its on_failure hooks, or not to."""
-
-
-class HookCall(NamedTuple):
-    """The on_failure hooks of a task that was not failed by the child that is to call them."""
-
-    number: int
-    """What worker and child call this run; below 0, as the ids of tasks are not."""
-    failed: Failed
-
-
-class Assignment(NamedTuple):
-    """A task for a child to run, or to call the on_failure hooks of."""
-
-    claim: Claim
-    announce: bool
-    """Whether the worker wants to hear at once that it has begun: it has time limits."""
-    hooks: HookCall | None = None
-
-    @property
-    def number(self) -> int:
-        """What worker and child call this run."""
-        return self.claim.id if self.hooks is None else self.hooks.number
-
-
-class Ended(NamedTuple):
-    """What a child says of a task that has ended."""
-
-    task: int
-    outcome: Outcome
-    elapsed: float
-    recorded: bool
-    """Whether the outcome is in the database already."""
-    place: int | None = None
-    """Where the child waits to hear whether the on_failure hooks of this task are to be called; None: nowhere."""
-
-
-class Begun(NamedTuple):
-    """What a child says of a task that was to be announced."""
-
-    task: int
-    since: float
-
-
-class NotNow(NamedTuple):
-    """What a child says that cannot become ready, for a reason that may be over in a moment."""
-
-    why: str
-
-
-Message = Ended | Begun | NotNow | str
-"""A string is "ready", or why the child cannot become so."""
 
 
 class Full(Exception):
@@ -103,13 +37,13 @@ def task_sockets() -> tuple[socket.socket, socket.socket]:
 def send_task(to: socket.socket, assignment: Assignment) -> None:
     """Writes one task.
 
-    Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when nobody will read it, and any other
+    Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when the child will not read it, and any other
     :class:`OSError` when a longer one finds no room on this machine.
     """
     claim, announce, hooks = assignment
     data = pickle.dumps((hooks or announce, *claim), pickle.HIGHEST_PROTOCOL)
     try:
-        if len(data) <= _PACKET:
+        if len(data) <= PACKET:
             to.send(data, socket.MSG_DONTWAIT)
         else:
             with _new_file() as file:
@@ -128,48 +62,11 @@ def _new_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
-    """Reads one task; None at the end. Raises :class:`BlockingIOError` when there is none now and *wait* is false."""
-    flags = 0 if wait else socket.MSG_DONTWAIT
-    data, ancillary, _, _ = source.recvmsg(_PACKET, socket.CMSG_SPACE(_FILE), flags)
-    if not data:
-        return None
-    for _, _, content in ancillary:
-        with os.fdopen(int.from_bytes(content[:_FILE], "little"), "rb") as file:
-            data = file.read()
-    announce, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
-    return Assignment(Claim._make(fields), bool(announce), None if isinstance(announce, bool) else announce)
-
-
 def unread_tasks(source: socket.socket) -> Iterator[int]:
-    """Reads back all that the child has not taken. Gives the numbers of these runs."""
+    """Reads back all that the child has not taken. Returns the numbers of these runs."""
     with suppress(BlockingIOError, OSError):
         while (assignment := receive_task(source, wait=False)) is not None:
             yield assignment.number
-
-
-def word(kind: str, first: int, second: int = 0) -> bytes:
-    """What tells a child to interrupt a run (its kind and number), or a place that waits (HOOK, SKIP) what to do."""
-    return _WORD.pack(kind.encode(), first, second)
-
-
-def words(source: socket.socket) -> Iterator[tuple[str, int, int]]:
-    """What the worker says, as it comes, until the end."""
-    with source.makefile("rb") as file:
-        while len(data := file.read(_WORD.size)) == _WORD.size:
-            kind, first, second = _WORD.unpack(data)
-            yield kind.decode(), first, second
-
-
-def say(to: socket.socket, message: object) -> None:
-    """Writes one message."""
-    match message:
-        case Ended(
-            task, Succeeded(content_type, result, keep), elapsed, recorded
-        ):  # the shortest form for what is most
-            message = (task, elapsed, recorded, content_type, result) if keep else (task, elapsed, recorded)
-    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    to.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def _heard(message: Any) -> Message:
@@ -189,14 +86,14 @@ def _heard(message: Any) -> Message:
 
 def _is_sound(said: object) -> bool:
     if type(said) is Ended:
-        task, outcome, elapsed, recorded, place = said
+        task, outcome, elapsed, recorded, slot = said
         return (
             type(task) is int
             and type(elapsed) is float
             and 0.0 <= elapsed < math.inf
             and type(recorded) is bool
             and (outcome is _DONE or _is_outcome(outcome))
-            and (place is None or type(place) is int)
+            and (slot is None or type(slot) is int)
         )
     if type(said) is Begun:
         return type(said.task) is int and type(said.since) is float and math.isfinite(said.since)
@@ -224,7 +121,7 @@ class Hearing:
         self._source = source
         self._longest = longest
         self._buffer = bytearray()
-        self._needed = _LENGTH.size
+        self._needed = LENGTH.size
         """Bytes that the buffer has to have before it is looked into."""
         self.junk = ""
         """Why nothing more can be read."""
@@ -262,11 +159,11 @@ class Hearing:
             return
         with memoryview(buffer) as view:
             while True:
-                self._needed = _LENGTH.size
-                start = at + _LENGTH.size
+                self._needed = LENGTH.size
+                start = at + LENGTH.size
                 if start > size:
                     break
-                length = _LENGTH.unpack_from(buffer, at)[0]
+                length = LENGTH.unpack_from(buffer, at)[0]
                 if length > self._longest:
                     raise ValueError(f"a message of {length:,} bytes")
                 if start + length > size:
