@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-    from fbtasks.definition import Request, Task, current_request, task
+    from fbtasks.definition import Task, task
     from fbtasks.errors import (
         AuthenticationError,
         ConfigurationError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerLost,
     )
+    from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
 
@@ -80,7 +81,8 @@ _HOMES = {
     "app": ("FBTasks",),
     "result": ("AsyncResult",),
     "retry": ("RetryPolicy", "RetryRule"),
-    "definition": ("Request", "Task", "current_request", "task"),
+    "definition": ("Task", "task"),
+    "request": ("Request", "current_request"),
 }
 
 

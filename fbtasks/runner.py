@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Released, Retry, Succeeded
-from fbtasks.definition import Hook, Request, RetryRequested, Task, running
+from fbtasks.definition import Task
 from fbtasks.errors import (
     CommitUncertain,
     ConflictError,
@@ -29,11 +29,12 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
+from fbtasks.request import Hook, Request, RetryRequested, running
 from fbtasks.serialize import Payload, RemoteError, describe_exception, rebuild_exception
 from fbtasks.store import tasks
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.definition import App
     from fbtasks.firebird.lent import TaskTransaction
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Failure:
     error: BaseException
 
 
-def failure_hooks(app: FBTasks, name: str) -> list[Hook]:
+def failure_hooks(app: App, name: str) -> list[Hook]:
     """The on_failure hooks of the task of that name, where the app has it, and of the app, in this order."""
     task = app.tasks.get(name)
     hooks = (None if task is None else task.options.on_failure, app.on_failure)
@@ -84,7 +85,7 @@ class Runner:
 
     def __init__(
         self,
-        app: FBTasks,
+        app: App,
         rng: random.Random | None = None,
         interrupts: Interrupts | None = None,
         *,

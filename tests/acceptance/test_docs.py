@@ -12,7 +12,7 @@ import pytest
 
 from fbtasks.cli import main
 from fbtasks.cli.main import COMMANDS
-from fbtasks.definition import TaskOptions
+from fbtasks.options import TaskOptions
 from fbtasks.states import TRANSITIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
