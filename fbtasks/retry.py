@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fbtasks import checks
 from fbtasks.checks import optional
-from fbtasks.declare import check_fields
+from fbtasks.declare import Given, check_fields, given
 from fbtasks.errors import ConfigurationError
 
 Exceptions = tuple[type[BaseException], ...]
@@ -40,6 +40,9 @@ class RetryRule:
             )
 
 
+Rules = Mapping[type[BaseException], float | RetryRule]
+
+
 def _exceptions(what: str, value: object) -> Exceptions:
     if isinstance(value, type) or not isinstance(value, Iterable):
         raise ConfigurationError(f"{what} {value!r} must be a tuple of exception types: (OSError,).")
@@ -50,7 +53,7 @@ def _exceptions(what: str, value: object) -> Exceptions:
     return kinds
 
 
-def _rules(what: str, value: Any) -> Any:
+def _rules(what: str, value: Any) -> Exceptions | Rules:
     """A copy: the policy does not change when the caller's list or dict does."""
     kinds = _exceptions(what, value)
     if not isinstance(value, Mapping):
@@ -74,8 +77,8 @@ class RetryPolicy:
 
     max_retries: Annotated[int | None, checks.retries] = 3
     """Tries after the first; None: without limit."""
-    autoretry_for: Annotated[Exceptions | Mapping[type[BaseException], float | RetryRule], _rules] = ()
-    dont_autoretry_for: Annotated[Exceptions, _exceptions] = ()
+    autoretry_for: Annotated[Given[Iterable[type[BaseException]] | Rules, Exceptions | Rules], _rules] = given(())
+    dont_autoretry_for: Annotated[Given[Iterable[type[BaseException]], Exceptions], _exceptions] = given(())
     retry_backoff: Annotated[bool | float, _backoff] = False
     """Seconds before the first retry, doubled with each further one.
 

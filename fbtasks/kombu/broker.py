@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from fbtasks import clock
 from fbtasks.config import Settings
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, DatabaseError, StatementRefused
 from fbtasks.firebird.session import READ, Transaction
 from fbtasks.kombu.keeper import BEAT, LINGER, Keeper
 from fbtasks.kombu.publisher import Publisher
@@ -232,7 +232,7 @@ class Broker:
                     )
                 except BaseException as error:
                     self._settlements.put_back(records)
-                    known = isinstance(error, DatabaseError) and not isinstance(error, DatabaseUnavailable)
+                    known = isinstance(error, ConflictError | StatementRefused)
                     if not known:
                         with self._lock:
                             self._uncertain.append(_Uncertain(consumer_id, claim_id, queue_id))

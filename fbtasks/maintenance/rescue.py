@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance.watch import Suspect
 from fbtasks.store import tasks
@@ -35,9 +35,7 @@ def rescue(
             if cut(suspect):
                 logger.warning("%s %d on %s holds locks and is silent: its connection is cut.", *who)
             continue
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError as error:  # a row of the register that somebody wrote by hand
+        except StatementRefused as error:  # a row of the register that somebody wrote by hand
             logger.error("%s %d on %s cannot be looked after: %s", *who, error)
             continue
         if why is not None:

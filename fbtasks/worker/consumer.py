@@ -19,7 +19,14 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Cancelled, Claim, Claims, Finished, HeartbeatReply, Parked, Released, Stale
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseReplaced, DatabaseUnavailable, SchemaError
+from fbtasks.errors import (
+    ConflictError,
+    DatabaseError,
+    DatabaseReplaced,
+    DatabaseUnavailable,
+    SchemaError,
+    StatementRefused,
+)
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.housekeeping import Housekeeping
@@ -354,7 +361,7 @@ class Consumer:
         except BaseException as error:
             self._outcomes.failed(error)
             self._hungry = True
-            if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
+            if not batch or not isinstance(error, ConflictError | StatementRefused):
                 raise
             self._record()  # one of them cannot be written
             return

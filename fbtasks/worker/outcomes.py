@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_lost
@@ -274,9 +274,7 @@ class Outcomes:
         """
         try:
             stale = self._write(session, worker_id, part, ATTEMPTS if before is None else 1)
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError as error:
+        except (ConflictError, StatementRefused) as error:
             half = len(part) // 2
             if half:
                 self._record(session, worker_id, part[:half])
@@ -307,7 +305,7 @@ class Outcomes:
             )
 
     def _write_somehow(
-        self, session: Session, worker_id: int, finished: Finished, error: DatabaseError, before: Blocked | None
+        self, session: Session, worker_id: int, finished: Finished, error: StatementRefused, before: Blocked | None
     ) -> None:
         """Writes what can be said of the first, which the database does not take as it is."""
         for outcome in (_unrecorded, _put_off):
@@ -315,12 +313,10 @@ class Outcomes:
             self._writing[0] = replace(finished, outcome=outcome(said))
             try:
                 stale = self._write(session, worker_id, self._writing[:1])
-            except DatabaseUnavailable:
-                raise
             except ConflictError as conflict:
                 self._block(finished, conflict, before)
                 return
-            except DatabaseError as another:
+            except StatementRefused as another:
                 error = another
             else:
                 self.written(stale, 1)
