@@ -21,7 +21,8 @@ from fbtasks.errors import (
 from fbtasks.firebird.session import Session
 from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.notify.results import event_of
-from fbtasks.serialize import Payload, RemoteError, rebuild_exception
+from fbtasks.remote_error import RemoteError, rebuild_exception
+from fbtasks.serialize import Payload
 from fbtasks.states import State, celery_name
 from fbtasks.store import results
 

@@ -29,8 +29,9 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
+from fbtasks.remote_error import RemoteError, describe_exception, rebuild_exception
 from fbtasks.request import Hook, Request, RetryRequested, running
-from fbtasks.serialize import Payload, RemoteError, describe_exception, rebuild_exception
+from fbtasks.serialize import Payload
 from fbtasks.store import tasks
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import IO, Any, Final, NamedTuple
 
 from fbtasks.call import Cancelled, Claim, Failed, Outcome, Parked, Released, Retry, Succeeded
-from fbtasks.serialize import shorten, show
+from fbtasks.showing import shorten, show
 
 _PACKET: Final = 16_384
 """Bytes of a task that go in a packet; of a longer one the packet carries the file."""

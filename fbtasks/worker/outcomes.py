@@ -14,7 +14,7 @@ from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_lost
-from fbtasks.serialize import shorten
+from fbtasks.showing import shorten
 from fbtasks.store import tasks
 from fbtasks.worker.logs import visible
 
