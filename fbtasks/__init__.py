@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-    from fbtasks.definition import Request, Task, current_request, task
+    from fbtasks.definition import Task, task
     from fbtasks.errors import (
         AuthenticationError,
         ConfigurationError,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         SchemaError,
         SerializationError,
         SoftTimeLimitExceeded,
+        StatementRefused,
         TaskDefinitionError,
         TaskFailure,
         TaskNotFound,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerLost,
     )
+    from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
 
@@ -63,6 +65,7 @@ __all__ = [
     "SchemaError",
     "SerializationError",
     "SoftTimeLimitExceeded",
+    "StatementRefused",
     "Task",
     "TaskDefinitionError",
     "TaskFailure",
@@ -80,7 +83,8 @@ _HOMES = {
     "app": ("FBTasks",),
     "result": ("AsyncResult",),
     "retry": ("RetryPolicy", "RetryRule"),
-    "definition": ("Request", "Task", "current_request", "task"),
+    "definition": ("Task", "task"),
+    "request": ("Request", "current_request"),
 }
 
 

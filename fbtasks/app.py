@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from fbtasks import checks
-from fbtasks.call import MOST_TRIES, Call, Enqueued
-from fbtasks.config import Settings, as_timezone, check_queue_name
-from fbtasks.definition import (
-    Hook,
-    Task,
-    as_arguments,
-    check_name,
-    check_priority,
-    expiry_of,
-    make_options,
-    start_of,
-    unbound_tasks,
-    unknown_options,
-)
+from fbtasks.call import Call, Enqueued
+from fbtasks.config import Settings
+from fbtasks.declare import chosen, shows, takes
+from fbtasks.definition import Task, decorator_method, make_options, unbound_tasks
 from fbtasks.errors import (
     ConfigurationError,
-    EnqueueError,
     EnqueueUncertain,
     TaskDefinitionError,
     UnknownQueueError,
@@ -33,21 +20,22 @@ from fbtasks.errors import (
 )
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
+from fbtasks.function import as_arguments, same_code
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
+from fbtasks.options import CallOptions, TaskOptions, task_name, unknown, unknown_of_call
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.store import guests, settlement, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.settlement import ENQUEUE, InDoubt
-from fbtasks.url import resolve_url
+from fbtasks.times import expiry_of, start_of
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 _ASKED: Final = 10.0
 """Seconds for which a database that is away is asked what became of an enqueue."""
+_PLAIN: Final = TaskOptions()
 
 
 class FBTasks:
@@ -58,68 +46,21 @@ class FBTasks:
     docs/reference/options.md. Nothing is opened before the first use.
     """
 
-    def __init__(
-        self,
-        name: str,
-        url: str | None = None,
-        *,
-        include: Iterable[str] = (),
-        default_queue: str = "default",
-        queues: Iterable[str] | None = None,
-        serializer: str = "json",
-        accept_content: Iterable[str] | None = None,
-        signing_key: bytes | str | Sequence[bytes | str] | None = None,
-        payload_limit: int = 64 * 1024 * 1024,
-        result_expires: timedelta = timedelta(days=1),
-        failed_expires: timedelta = timedelta(days=30),
-        unknown_task_timeout: timedelta = timedelta(days=1),
-        timezone: tzinfo | str | None = None,
-        auto_migrate: bool | None = None,
-        crash_limit: int = 3,
-        pool_size: int = 5,
-        pool_timeout: float = 10.0,
-        always_eager: bool = False,
-        on_success: Hook | None = None,
-        on_failure: Hook | None = None,
-        **unknown: Never,
-    ) -> None:
-        if unknown:
-            raise ConfigurationError(unknown_options("option of FBTasks", unknown, "APP_OPTIONS", FBTasks.__init__))
-        for what, hook in (("on_success", on_success), ("on_failure", on_failure)):
-            checks.hook(what, hook)
-        checks.flag("always_eager", always_eager)
-        checks.text("serializer", serializer)
-        if accept_content is None:
-            accept_content = ["json", serializer]
-        self.name = _check_app_name(name)
-        self.settings = Settings(
-            url=resolve_url(url),
-            default_queue=default_queue,
-            queues=None if queues is None else frozenset(checks.names("queues", queues, "queue names")),
-            serializer=serializer,
-            accept_content=frozenset(checks.names("accept_content", accept_content, "serializers")),
-            signing_keys=_signing_keys(signing_key),
-            payload_limit=payload_limit,
-            result_expires=result_expires,
-            failed_expires=failed_expires,
-            unknown_task_timeout=unknown_task_timeout,
-            timezone=as_timezone(timezone),
-            auto_migrate=auto_migrate,
-            crash_limit=crash_limit,
-            pool_size=pool_size,
-            pool_timeout=pool_timeout,
-        )
+    @takes(Settings, unknown("option of FBTasks", "APP_OPTIONS", Settings, ConfigurationError))
+    def __init__(self, settings: Settings) -> None:
+        self.name = settings.name
+        self.settings = settings
+        accepted = settings.accept_content
         self.serializer = Serializer(
-            default=serializer,
-            accept=self.settings.accept_content,
-            signing_keys=self.settings.signing_keys,
-            limit=payload_limit,
+            default=settings.serializer,
+            accept={"json", settings.serializer} if accepted is None else accepted,
+            signing_keys=settings.signing_key or (),
+            limit=settings.payload_limit,
         )
-        self.database = Database(self.settings)
-        self.always_eager = always_eager
-        self.on_success = on_success
-        self.on_failure = on_failure
-        self._include = checks.names("include", include, "names of modules")
+        self.database = Database(settings)
+        self.always_eager = settings.always_eager
+        self.on_success = settings.on_success
+        self.on_failure = settings.on_failure
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
@@ -136,10 +77,7 @@ class FBTasks:
     def __repr__(self) -> str:
         return f"<FBTasks {self.name!r} at {self.settings.url}>"
 
-    @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    @decorator_method(TaskOptions)
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Defines a task: ``@app.task`` or ``@app.task(queue="mail", max_retries=5)``.
 
@@ -159,7 +97,7 @@ class FBTasks:
         other = self._tasks.get(task.name)
         if other is task:
             return task
-        if other is not None and not _same_code(other, task):
+        if other is not None and not same_code(other.function, task.function):
             raise TaskDefinitionError(
                 f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
                 f"{task.function.__module__}. Give one of them another name=."
@@ -182,21 +120,26 @@ class FBTasks:
             return
         self._included = True  # now: an included module may ask for the tasks while it is imported
         try:
-            for module in self._include:
+            for module in self.settings.include:
                 import_named(module, f"include of the app {self.name!r}")
         except BaseException:
             self._included = False
             raise
         for task in unbound_tasks():
             home = task.function.__module__
-            if any(home == module or home.startswith(f"{module}.") for module in self._include):
+            if any(home == module or home.startswith(f"{module}.") for module in self.settings.include):
                 self.register(task)
 
+    @shows(CallOptions)
     def send_task(
-        self, name: str, args: Sequence[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+        self,
+        name: str,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> AsyncResult[Any]:
         """Enqueues a task by its name, which this process need not know."""
-        task = self.tasks.get(check_name(name))
+        task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
         return self.enqueue(self.make_call(name, *as_arguments(args, kwargs), **options), None)
@@ -206,35 +149,31 @@ class FBTasks:
         name: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        *,
-        countdown: float | None = None,
-        eta: datetime | None = None,
-        priority: int = 0,
-        queue: str | None = None,
-        expires: float | timedelta | datetime | None = None,
-        max_retries: int | None = None,
-        task_id: str | None = None,
-        serializer: str | None = None,
-        **unknown: Never,
+        task: TaskOptions = _PLAIN,
+        **options: Unpack[CallOptions],
     ) -> Call:
-        """A call as the record that is enqueued. Raises when it cannot be one; nothing is written here."""
-        if unknown:
-            raise EnqueueError(unknown_options("option of a call", unknown, "CALL_OPTIONS", Task.apply_async))
-        check_name(name)
+        """A call as the record that is enqueued; the options that it does not give are those of its *task*.
+
+        Raises when it cannot be one; nothing is written here.
+        """
+        given = chosen(CallOptions, options, unknown_of_call) if options else {}
+        timezone = self.settings.timezone
+        start = start_of(given.get("countdown"), given.get("eta"), timezone) if given else None
+        expires = given.get("expires", task.expires)
+        serializer = given.get("serializer")
         if serializer is not None:
             self.serializer.check(serializer)
-        start = start_of(countdown, eta, self)
-        payload = self.serializer.dump_call(args, kwargs, task=name, serializer=serializer)
+        payload = self.serializer.dump_call(args, kwargs, task=name, serializer=serializer or task.serializer)
         return Call(
             name=name,
-            queue=self.check_queue(queue) or self.settings.default_queue,
+            queue=self.check_queue(given.get("queue")) or task.queue or self.settings.default_queue,
             content_type=payload.content_type,
             payload=payload.data,
-            priority=check_priority(priority),
+            priority=given.get("priority", task.priority),
             start=start,
-            expires=expiry_of(expires, start, self),
-            max_tries=None if max_retries is None else _max_tries(max_retries),
-            task_id=None if task_id is None else check_task_id(task_id),
+            expires=None if expires is None else expiry_of(expires, start, timezone),
+            max_tries=given.get("max_retries"),
+            task_id=given.get("task_id"),
         )
 
     def enqueue(self, call: Call, task: Task[..., Any] | None) -> AsyncResult[Any]:
@@ -300,7 +239,7 @@ class FBTasks:
         return self.database.connect(**options)
 
     def migrate(self) -> list[int]:
-        """Brings the database's schema up to date. Gives the versions applied now."""
+        """Brings the database's schema up to date. Returns the versions applied now."""
         return self.database.migrate()
 
     @contextmanager
@@ -329,38 +268,12 @@ class FBTasks:
         return sorted({self.settings.default_queue, *declared, *(self.settings.queues or ())})
 
     def check_queue(self, queue: str | None) -> str | None:
-        """*queue* itself, when the app may use it. Raises :class:`UnknownQueueError` or :class:`ConfigurationError`."""
-        if queue is None:
-            return None
-        check_queue_name(queue)
-        if self.settings.queues is not None and queue not in self.settings.queues:
-            known = ", ".join(sorted(self.settings.queues))
+        """Returns *queue*. Raises :class:`UnknownQueueError` when it is none of those that the app declares."""
+        declared = self.settings.queues
+        if declared is not None and queue is not None and queue not in declared:
+            known = ", ".join(sorted(declared))
             raise UnknownQueueError(f"the app {self.name!r} declares no queue {queue!r}. Declared: {known}.")
         return queue
-
-
-def _signing_keys(given: bytes | str | Sequence[bytes | str] | None) -> tuple[bytes, ...]:
-    """The keys as bytes. What is none stays as it is, for the serializer to refuse."""
-    if given is None:
-        return ()
-    keys = (given,) if isinstance(given, str | bytes) or not isinstance(given, list | tuple) else given or (b"",)
-    return tuple(key.encode() if isinstance(key, str) else key for key in keys)
-
-
-def _check_app_name(name: str) -> str:
-    if isinstance(name, str) and "://" in name:  # not shown: it may hold a password
-        raise ConfigurationError("the first argument of FBTasks is the app's name, and the url comes second.")
-    if not isinstance(name, str) or not name.isprintable() or not name.strip():
-        raise ConfigurationError(f"the app's name {checks.shown(name)} must be text: FBTasks('shop', url).")
-    return name
-
-
-def _same_code(one: Task[..., Any], other: Task[..., Any]) -> bool:
-    """Whether both come from one line: a module that was run as a script and is imported again."""
-    first, second = (getattr(inspect.unwrap(task.function), "__code__", None) for task in (one, other))
-    if first is None or second is None:  # a function written in C
-        return one.function is other.function
-    return (first.co_filename, first.co_firstlineno) == (second.co_filename, second.co_firstlineno)
 
 
 def _uncertain(calls: Sequence[Call], doubt: InDoubt) -> EnqueueUncertain:
@@ -372,19 +285,3 @@ def _uncertain(calls: Sequence[Call], doubt: InDoubt) -> EnqueueUncertain:
         f"{doubt} Look for it with app.AsyncResult({task_id!r}), or enqueue it again under the same task_id.",
         task_id=task_id,
     )
-
-
-def _max_tries(max_retries: int) -> int:
-    checks.retries("max_retries", max_retries, EnqueueError)
-    return 0 if max_retries >= MOST_TRIES else max_retries + 1
-
-
-def check_task_id(task_id: str) -> str:
-    """*task_id* itself. Raises :class:`EnqueueError` unless it has 1 to 255 printable characters, not only digits."""
-    if not isinstance(task_id, str) or not 0 < len(task_id) <= 255 or not task_id.isprintable():
-        raise EnqueueError(f"task_id {checks.shown(task_id)} must be a string of 1 to 255 printable characters.")
-    if task_id.isascii() and task_id.isdigit():
-        raise EnqueueError(
-            f"task_id {task_id!r} is a number, and numbers are given by the database. Prefix it: 'order-{task_id}'."
-        )
-    return task_id

@@ -1,15 +1,23 @@
-"""Checks of the values that a caller gives: a value that cannot be used is refused with its name and what is wanted."""
+"""Checks of the values that a caller gives.
+
+Each is called with the name that the caller knows the value by, and with the value. It returns the value as it is kept,
+or refuses it with a message that says what is wanted.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from typing import Any, Final
 
 from fbtasks.clock import LONGEST
 from fbtasks.errors import ConfigurationError, FBTasksError
 
 Refusal = type[FBTasksError]
+Check = Callable[[str, Any], Any]
+_QUEUE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 
 
 def shown(value: object) -> str:
@@ -17,48 +25,73 @@ def shown(value: object) -> str:
     return f"{value!r:.80}"
 
 
-def flag(what: str, value: object) -> None:
-    """Refuses what is neither True nor False."""
+def optional(check: Check) -> Check:
+    """*check*, with None let through."""
+    return lambda what, value: None if value is None else check(what, value)
+
+
+def flag(what: str, value: object) -> bool:
+    """True or False."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{what} {shown(value)} must be True or False.")
+    return value
 
 
-def number(what: str, value: object, least: int, most: int, unit: str = "") -> None:
-    """Refuses what is no whole number from *least* to *most*."""
+def number(what: str, value: object, least: int, most: int, unit: str = "") -> int:
+    """A whole number from *least* to *most*."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         unit = unit and f" of {unit}"
         raise ConfigurationError(f"{what} {shown(value)} must be a whole number{unit} from {least} to {most}.")
+    return value
 
 
-def retries(what: str, value: object, error: Refusal = ConfigurationError) -> None:
-    """Refuses what is neither None nor a number of retries."""
+def priority(what: str, value: object) -> int:
+    """The priority of a task."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -9999 <= value <= 9999:
+        raise ConfigurationError(f"{what} {shown(value)} must be a whole number from -9999 to 9999; higher runs first.")
+    return value
+
+
+def queue_name(what: str, value: object) -> str:  # noqa: ARG001  # the message says what it is
+    """The name of a queue: 1 to 63 ASCII letters, digits and ``_ . : -``."""
+    if not isinstance(value, str) or not _QUEUE.fullmatch(value):
+        raise ConfigurationError(
+            f"{shown(value)} is not a queue name: use 1 to 63 letters, digits and '_', '.', ':', '-' (ASCII), "
+            "beginning with a letter, a digit or '_'."
+        )
+    return value
+
+
+def retries(what: str, value: object, error: Refusal = ConfigurationError) -> int | None:
+    """A number of retries, or None."""
     if value is None:
-        return
+        return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise error(f"{what} {shown(value)} must be a whole number from 0, or None.")
+    return value
 
 
 def seconds(
-    what: str, value: object, *, zero: bool = True, bounded: bool = True, flag: bool = False, also: str = ""
-) -> None:
-    """Refuses what is no number of seconds from 0 (or above it, without *zero*), at most a hundred years.
+    what: str, value: Any, *, zero: bool = True, bounded: bool = True, flag: bool = False, also: str = ""
+) -> float:
+    """A number of seconds from 0 (or above it, without *zero*), at most a hundred years.
 
     One that only limits another need not be *bounded*: it is finite. With *flag*, True and False will do as well.
     """
     most = LONGEST.total_seconds() if bounded else sys.float_info.max
     is_number = isinstance(value, int | float) and (flag or not isinstance(value, bool))
-    if is_number and 0 <= value <= most and (zero or value):  # type: ignore[operator]  # nan is not within
-        return
+    if is_number and 0 <= value <= most and (zero or value):  # nan is not within
+        return value  # type: ignore[no-any-return]  # a number, as the line above says
     least = "from 0" if zero else "above 0"
     top = ", at most a hundred years" if bounded else ""
     also = ", or True or False" if flag else also
     raise ConfigurationError(f"{what} {shown(value)} must be a number of seconds {least}{top}{also}.")
 
 
-def duration(what: str, value: object) -> None:
-    """Refuses what is no timedelta above nothing, up to a hundred years."""
+def duration(what: str, value: object) -> timedelta:
+    """A timedelta above nothing, up to a hundred years."""
     if isinstance(value, timedelta) and timedelta(0) < value <= LONGEST:
-        return
+        return value
     if value is None:
         remedy = f"to keep it for as long as can be, give timedelta(days={LONGEST.days})"
     elif isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LONGEST.total_seconds():
@@ -71,7 +104,7 @@ def duration(what: str, value: object) -> None:
 
 
 def names(what: str, value: object, example: str) -> tuple[str, ...]:
-    """*value* as a tuple of texts. Refuses a single text, which would be taken for its letters, and what is no text."""
+    """Texts. A single text, which would be taken for its letters, is refused."""
     if isinstance(value, str):
         raise ConfigurationError(f"{what} {shown(value)} must be a list of {example}: {what}=[{value!r}].")
     if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
@@ -83,18 +116,20 @@ def names(what: str, value: object, example: str) -> tuple[str, ...]:
     return found
 
 
-def hook(what: str, value: object) -> None:
-    """Refuses what is neither None nor a function."""
+def hook(what: str, value: object) -> object:
+    """A function, or None."""
     if value is not None and not callable(value):
         raise ConfigurationError(
             f"{what} {shown(value)} must be a function of the request and the result or exception."
         )
+    return value
 
 
-def text(what: str, value: object) -> None:
-    """Refuses what is no text with something in it."""
+def text(what: str, value: object) -> str:
+    """A text with something in it."""
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{what} {shown(value)} must be text, and not empty.")
+    return value
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -1,25 +1,53 @@
 """The settings of an app, in one frozen and validated object."""
 
-from __future__ import annotations
-
-import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta, tzinfo
-from typing import Final
+from functools import partial
+from typing import Annotated, Any, Final
 
 from fbtasks import checks
+from fbtasks.checks import optional
+from fbtasks.declare import Given, check_fields, given
 from fbtasks.errors import ConfigurationError
-from fbtasks.url import DatabaseURL
+from fbtasks.request import Hook
+from fbtasks.url import DatabaseURL, resolve_url
 
 LARGEST: Final = 2**31 - 1
 """The most bytes that a payload may be allowed to have."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 
 
-def as_timezone(value: tzinfo | str | None) -> tzinfo | None:
-    """*value*, or the time zone of that name, such as ``Europe/Berlin``. Raises :class:`ConfigurationError`."""
-    if not isinstance(value, str):
+def _name(what: str, value: object) -> str:
+    if isinstance(value, str) and "://" in value:  # not shown: it may hold a password
+        raise ConfigurationError("the first argument of FBTasks is the app's name, and the url comes second.")
+    if not isinstance(value, str) or not value.isprintable() or not value.strip():
+        raise ConfigurationError(f"the app's {what} {checks.shown(value)} must be text: FBTasks('shop', url).")
+    return value
+
+
+def _url(_what: str, value: Any) -> DatabaseURL:
+    return value if isinstance(value, DatabaseURL) else resolve_url(value)
+
+
+def _queues(what: str, value: object) -> frozenset[str]:
+    return frozenset(checks.queue_name(what, name) for name in checks.names(what, value, "queue names"))
+
+
+def _serializers(what: str, value: object) -> frozenset[str]:
+    return frozenset(checks.names(what, value, "serializers"))
+
+
+def _keys(_what: str, value: Any) -> tuple[bytes, ...]:
+    """The keys as bytes. What is no key stays as it is, for the serializer to refuse."""
+    keys = (value,) if not isinstance(value, list | tuple) else value or (b"",)
+    return tuple(key.encode() if isinstance(key, str) else key for key in keys)
+
+
+def _timezone(what: str, value: object) -> tzinfo:
+    if isinstance(value, tzinfo):
         return value
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be a tzinfo, or None.")
     import zoneinfo  # for those who name a zone
 
     try:
@@ -29,70 +57,62 @@ def as_timezone(value: tzinfo | str | None) -> tzinfo | None:
         remedy = checks.did_you_mean(value, known) or " Give a name such as 'Europe/Berlin'."
         if not known:
             remedy = " There are no time zones on this machine: pip install tzdata"
-        raise ConfigurationError(f"there is no timezone {checks.shown(value)}.{remedy}") from None
+        raise ConfigurationError(f"there is no {what} {checks.shown(value)}.{remedy}") from None
 
 
-def check_queue_name(name: str) -> str:
-    """*name* itself, when a queue may be called so.
-
-    Raises :class:`ConfigurationError` otherwise: a name has 1 to 63 ASCII letters, digits and ``_ . : -``.
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"{checks.shown(name)} is not a queue name: use 1 to 63 letters, digits and '_', '.', ':', '-' (ASCII), "
-            "beginning with a letter, a digit or '_'."
-        )
-    return name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Settings:
-    """The validated settings of an app. Raises :class:`ConfigurationError` for a value that cannot be used."""
+    """The validated settings of an app. Raises :class:`ConfigurationError` for a value that cannot be used.
 
-    url: DatabaseURL
-    default_queue: str = "default"
-    queues: frozenset[str] | None = None
+    In another process they have no hooks, which may be functions that cannot be sent there.
+    """
+
+    name: Annotated[str, _name] = "fbtasks"
+    url: Annotated[Given[DatabaseURL | str | None, DatabaseURL], _url] = given(None)
+    _: KW_ONLY
+    include: Annotated[Given[Iterable[str], tuple[str, ...]], partial(checks.names, example="names of modules")] = (
+        given(())
+    )
+    default_queue: Annotated[str, checks.queue_name] = "default"
+    queues: Annotated[Given[Iterable[str] | None, frozenset[str] | None], optional(_queues)] = given(None)
     """The queues that exist, or None when any name will do."""
-    serializer: str = "json"
-    accept_content: frozenset[str] = frozenset({"json"})
-    signing_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    serializer: Annotated[str, checks.text] = "json"
+    accept_content: Annotated[Given[Iterable[str] | None, frozenset[str] | None], optional(_serializers)] = given(None)
+    """The serializers that may be read, or None for json and :attr:`serializer`."""
+    signing_key: Annotated[
+        Given[bytes | str | Sequence[bytes | str] | None, tuple[bytes, ...] | None], optional(_keys)
+    ] = given(None, repr=False)
     """The first signs; signatures of all are accepted."""
-    payload_limit: int = 64 * 1024 * 1024
+    payload_limit: Annotated[int, partial(checks.number, least=1, most=LARGEST, unit="bytes")] = 64 * 1024 * 1024
     """Bytes that the arguments or the result of a task may take when serialised."""
-    result_expires: timedelta = timedelta(days=1)
-    failed_expires: timedelta = timedelta(days=30)
-    unknown_task_timeout: timedelta = timedelta(days=1)
+    result_expires: Annotated[timedelta, checks.duration] = timedelta(days=1)
+    failed_expires: Annotated[timedelta, checks.duration] = timedelta(days=30)
+    unknown_task_timeout: Annotated[timedelta, checks.duration] = timedelta(days=1)
     """How long a task of a name that no worker knows stays parked before it fails."""
-    timezone: tzinfo | None = None
+    timezone: Annotated[Given[tzinfo | str | None, tzinfo | None], optional(_timezone)] = given(None)
     """What a naive eta or expires is in; None: the local time of the machine."""
-    auto_migrate: bool | None = None
+    auto_migrate: Annotated[bool | None, optional(checks.flag)] = None
     """Whether the schema is brought up to date on first use; None: only for the embedded engine."""
-    crash_limit: int = 3
+    crash_limit: Annotated[int, partial(checks.number, least=1, most=1_000_000)] = 3
     """Crashes after which a task is failed: its process died, and it alone can have done it."""
-    pool_size: int = 5
+    pool_size: Annotated[int, partial(checks.number, least=1, most=10_000)] = 5
     """Connections that the app keeps at most."""
-    pool_timeout: float = 10.0
+    pool_timeout: Annotated[float, partial(checks.seconds, zero=False)] = 10.0
     """Seconds to wait for one of them."""
+    always_eager: Annotated[bool, checks.flag] = False
+    on_success: Annotated[Hook | None, checks.hook] = None
+    on_failure: Annotated[Hook | None, checks.hook] = None
 
     def __post_init__(self) -> None:
-        check_queue_name(self.default_queue)
-        for name in self.queues or ():
-            check_queue_name(name)
+        check_fields(self)
         if self.queues is not None and self.default_queue not in self.queues:
             raise ConfigurationError(
                 f"default_queue {self.default_queue!r} is not among the declared queues "
                 f"({', '.join(sorted(self.queues))}): add it, or set default_queue to one of them."
             )
-        checks.number("payload_limit", self.payload_limit, 1, LARGEST, "bytes")
-        checks.number("crash_limit", self.crash_limit, 1, 1_000_000)
-        checks.number("pool_size", self.pool_size, 1, 10_000)
-        checks.seconds("pool_timeout", self.pool_timeout, zero=False)
-        for what in ("result_expires", "failed_expires", "unknown_task_timeout"):
-            checks.duration(what, getattr(self, what))
-        if self.timezone is not None and not isinstance(self.timezone, tzinfo):
-            raise ConfigurationError(f"timezone {checks.shown(self.timezone)} must be a tzinfo, or None.")
-        if self.auto_migrate is not None:
-            checks.flag("auto_migrate", self.auto_migrate)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "on_success": None, "on_failure": None}
 
     @property
     def migrates(self) -> bool:

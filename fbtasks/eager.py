@@ -13,13 +13,13 @@ from fbtasks.runner import Runner
 from fbtasks.states import State
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.definition import App
 
 
 class EagerResult(AsyncResult[Any]):
     """The result of a call that has been run already. All that it answers it has in memory."""
 
-    def __init__(self, id: str, app: FBTasks, outcome: Stored) -> None:
+    def __init__(self, id: str, app: App, outcome: Stored) -> None:
         super().__init__(id, app)
         self._outcome: Stored | None = outcome
 
@@ -49,7 +49,7 @@ class EagerResult(AsyncResult[Any]):
         return None if self._outcome is None else (self._outcome.state, self._outcome.try_count)
 
 
-def run_eagerly(app: FBTasks, call: Call) -> EagerResult:
+def run_eagerly(app: App, call: Call) -> EagerResult:
     """Runs *call* here and now. Retries follow at once, without their delays."""
     runner = Runner(app, eager=True)
     app.find_task(call.name)

@@ -48,7 +48,7 @@ class PayloadTooLarge(EnqueueError):
 
 
 class DatabaseError(FBTasksError):
-    """The database refused a statement."""
+    """Something is wrong with the database or with what was asked of it."""
 
 
 class DatabaseUnavailable(DatabaseError):
@@ -59,7 +59,14 @@ class DatabaseReplaced(DatabaseUnavailable):
     """The database was deleted, or replaced by another one or by a copy, while this process worked on it."""
 
 
-class AuthenticationError(DatabaseError):
+class StatementRefused(DatabaseError):
+    """The database does not take a statement, and would not take it the next time.
+
+    A constraint or a trigger objects to it, a privilege is missing, a value is too long, or the statement is wrong.
+    """
+
+
+class AuthenticationError(StatementRefused):
     """The server does not accept the user or the password, or grants it too little."""
 
 
@@ -67,7 +74,7 @@ class ConflictError(DatabaseError):
     """Another transaction has the record; the statement can be tried again."""
 
 
-class DuplicateKey(DatabaseError):
+class DuplicateKey(StatementRefused):
     """A unique key already exists."""
 
 

@@ -21,12 +21,13 @@ from fbtasks.errors import (
 from fbtasks.firebird.session import Session
 from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.notify.results import event_of
-from fbtasks.serialize import Payload, RemoteError, rebuild_exception
+from fbtasks.remote_error import RemoteError, rebuild_exception
+from fbtasks.serialize import Payload
 from fbtasks.states import State, celery_name
 from fbtasks.store import results
 
 if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+    from fbtasks.application import Application
 
 R = TypeVar("R", covariant=True)
 
@@ -42,7 +43,7 @@ class AsyncResult(Generic[R]):
     def __init__(
         self,
         id: str | int,
-        app: FBTasks | None = None,
+        app: Application | None = None,
         *,
         duplicate: bool = False,
         ignored: bool = False,
@@ -235,7 +236,7 @@ def _check_id(id: object) -> str:
     )
 
 
-def _check_app(app: FBTasks | None, id: str) -> FBTasks:
+def _check_app(app: Application | None, id: str) -> Application:
     if app is None:
         raise ConfigurationError(f"AsyncResult({id!r:.80}) needs its app: AsyncResult({id!r:.80}, app=app).")
     if not hasattr(app, "send_task"):

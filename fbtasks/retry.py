@@ -1,18 +1,20 @@
 """When a task is tried again: decisions from values, with the random numbers passed in."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
 
 from fbtasks import checks
+from fbtasks.checks import optional
+from fbtasks.declare import Given, check_fields, given
 from fbtasks.errors import ConfigurationError
 
 Exceptions = tuple[type[BaseException], ...]
 V = TypeVar("V")
+_backoff = partial(checks.seconds, flag=True, bounded=False)
 CONFLICT_BACKOFF: Final = 0.1
 """Seconds before the first retry after a conflict, doubled with each further one, where a policy does not say."""
 
@@ -24,22 +26,42 @@ class RetryRule:
     Raises :class:`ConfigurationError` for a value that cannot be used.
     """
 
-    max_retries: int | None = None
-    delay: float | None = None
+    max_retries: Annotated[int | None, checks.retries] = None
+    delay: Annotated[float | None, optional(checks.seconds)] = None
     """Always so many seconds."""
-    backoff: bool | float | None = None
+    backoff: Annotated[bool | float | None, optional(_backoff)] = None
     """As ``retry_backoff`` of the policy."""
 
     def __post_init__(self) -> None:
-        checks.retries("RetryRule.max_retries", self.max_retries)
-        if self.delay is not None:
-            checks.seconds("RetryRule.delay", self.delay)
-        if self.backoff is not None:
-            checks.seconds("RetryRule.backoff", self.backoff, flag=True, bounded=False)
+        check_fields(self, "RetryRule.")
         if self.delay is not None and self.backoff:
             raise ConfigurationError(
                 f"RetryRule has delay {self.delay!r} and backoff {self.backoff!r}: give one of them."
             )
+
+
+Rules = Mapping[type[BaseException], float | RetryRule]
+
+
+def _exceptions(what: str, value: object) -> Exceptions:
+    if isinstance(value, type) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"{what} {value!r} must be a tuple of exception types: (OSError,).")
+    kinds = tuple(value)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise ConfigurationError(f"{what} holds {kind!r}, which is not an exception type.")
+    return kinds
+
+
+def _rules(what: str, value: Any) -> Exceptions | Rules:
+    """A copy: the policy does not change when the caller's list or dict does."""
+    kinds = _exceptions(what, value)
+    if not isinstance(value, Mapping):
+        return kinds
+    for kind, rule in value.items():
+        if not isinstance(rule, RetryRule):
+            checks.seconds(f"{what}[{kind.__name__}]", rule, also=" or a RetryRule")
+    return dict(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,38 +75,24 @@ class RetryPolicy:
     Raises :class:`ConfigurationError` for a value that cannot be used.
     """
 
-    max_retries: int | None = 3
+    max_retries: Annotated[int | None, checks.retries] = 3
     """Tries after the first; None: without limit."""
-    autoretry_for: Exceptions | Mapping[type[BaseException], float | RetryRule] = ()
-    dont_autoretry_for: Exceptions = ()
-    retry_backoff: bool | float = False
+    autoretry_for: Annotated[Given[Iterable[type[BaseException]] | Rules, Exceptions | Rules], _rules] = given(())
+    dont_autoretry_for: Annotated[Given[Iterable[type[BaseException]], Exceptions], _exceptions] = given(())
+    retry_backoff: Annotated[bool | float, _backoff] = False
     """Seconds before the first retry, doubled with each further one.
 
     True: 1 second. False or 0: no back-off, but always ``default_retry_delay``.
     """
-    retry_backoff_max: float = 600
+    retry_backoff_max: Annotated[float, partial(checks.seconds, bounded=False)] = 600
     """The most that the back-off grows to."""
-    retry_jitter: bool = True
+    retry_jitter: Annotated[bool, checks.flag] = True
     """Whether a back-off is drawn evenly between 0 and what it has grown to."""
-    default_retry_delay: float = 180
+    default_retry_delay: Annotated[float, checks.seconds] = 180
     """The delay, always the same and without jitter, where there is no back-off."""
 
     def __post_init__(self) -> None:
-        checks.retries("max_retries", self.max_retries)
-        checks.seconds("retry_backoff", self.retry_backoff, flag=True, bounded=False)
-        checks.seconds("retry_backoff_max", self.retry_backoff_max, bounded=False)
-        checks.seconds("default_retry_delay", self.default_retry_delay)
-        checks.flag("retry_jitter", self.retry_jitter)
-        given = self.autoretry_for
-        kinds = _exceptions("autoretry_for", given)
-        if isinstance(given, Mapping):
-            for kind, rule in given.items():
-                if not isinstance(rule, RetryRule):
-                    checks.seconds(f"autoretry_for[{kind.__name__}]", rule, also=" or a RetryRule")
-        # Copies: the policy does not change when the caller's list or dict does.
-        object.__setattr__(self, "autoretry_for", dict(given) if isinstance(given, Mapping) else kinds)
-        never = _exceptions("dont_autoretry_for", self.dont_autoretry_for)
-        object.__setattr__(self, "dont_autoretry_for", never)
+        check_fields(self)
 
     def delay(self, retries: int, exc: BaseException | None, rng: random.Random) -> float:
         """Seconds to wait before the retry that follows *retries* earlier ones.
@@ -158,13 +166,3 @@ def _doubled(base: float, times: int) -> float:
         return math.ldexp(base, times)
     except OverflowError:
         return math.inf
-
-
-def _exceptions(option: str, value: object) -> Exceptions:
-    if isinstance(value, type) or not isinstance(value, Iterable):
-        raise ConfigurationError(f"{option} {value!r} must be a tuple of exception types: (OSError,).")
-    kinds = tuple(value)
-    for kind in kinds:
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise ConfigurationError(f"{option} holds {kind!r}, which is not an exception type.")
-    return kinds

@@ -9,17 +9,16 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded
-from fbtasks.definition import Hook, Request, RetryRequested, Task, running
+from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
-from fbtasks.serialize import Payload, RemoteError, describe_exception, rebuild_exception
-
-if TYPE_CHECKING:
-    from fbtasks.app import FBTasks
+from fbtasks.remote_error import RemoteError, describe_exception, rebuild_exception
+from fbtasks.request import Hook, Request, RetryRequested, running
+from fbtasks.serialize import Payload
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -61,7 +60,7 @@ class Prepared(NamedTuple):
         return RunResult(Finished(self.claim, outcome, clock.monotonic() - self.started), failure)
 
 
-def failure_hooks(app: FBTasks, name: str) -> list[Hook]:
+def failure_hooks(app: App, name: str) -> list[Hook]:
     """The on_failure hooks of the task of that name, where the app has it, and of the app, in this order."""
     task = app.tasks.get(name)
     hooks = (None if task is None else task.options.on_failure, app.on_failure)
@@ -76,7 +75,7 @@ class Runner:
 
     def __init__(
         self,
-        app: FBTasks,
+        app: App,
         rng: random.Random | None = None,
         interrupts: Interrupts | None = None,
         *,

@@ -1,4 +1,4 @@
-"""Values and exceptions to bytes, and back.
+"""Values to bytes, and back.
 
 JSON is the default, written and read through kombu's serialisation registry; a call is the array
 ``[args, kwargs]``, which a plain SQL producer can write as well. What comes back from JSON:
@@ -21,19 +21,15 @@ or enabled in kombu, whose registry belongs to the host program.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import hmac
 import json
 import math
-import os
-import sys
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from types import GeneratorType, TracebackType
+from types import GeneratorType
 from typing import Any, Final
 from uuid import UUID
 
@@ -44,8 +40,8 @@ from fbtasks.errors import (
     FBTasksError,
     PayloadTooLarge,
     SerializationError,
-    TaskFailure,
 )
+from fbtasks.showing import brief, name_of, sendable, show_value
 
 JSON_TYPE: Final = "application/json"
 PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"
@@ -57,11 +53,6 @@ _SIGNATURE_SIZE: Final = 32
 _TYPE_MARK: Final = {"__type__", "__value__"}
 _MARKED: Final = (bytes, date, Decimal, UUID)
 _OR_PICKLE: Final = "or use serializer='cloudpickle' with a signing_key."
-_CUT: Final = " ... "
-_MACHINERY: Final = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(file)), folder)
-    for file, folder in ((__file__, ""), (os.__file__, "asyncio" + os.sep), (os.__file__, "concurrent" + os.sep))
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +168,7 @@ class Serializer:
             data = self._encode(values if len(values) > 1 else values[0], content_type, what)
         except Exception as error:
             named = _what(task, places)
-            raise SerializationError(f"{named} cannot be serialised with {name!r}: {_brief(error)}.") from error
+            raise SerializationError(f"{named} cannot be serialised with {name!r}: {brief(error)}.") from error
         if len(data) > self._limit:
             raise PayloadTooLarge(
                 f"{_what(task, places)}: {len(data):,} bytes when serialised; payload_limit is {self._limit:,}. "
@@ -212,7 +203,7 @@ class Serializer:
             raise
         except Exception as error:
             raise SerializationError(
-                f"the payload cannot be read as {payload.content_type}: {_brief(error)}."
+                f"the payload cannot be read as {payload.content_type}: {brief(error)}."
             ) from error
 
     def _disallowed(self, content_type: str) -> str:
@@ -344,191 +335,16 @@ def _check_object(value: object) -> None:
     try:
         formats.dump_strict_json(value)  # kombu may know the type, or the type itself its JSON
     except Exception as error:
-        kind = _name_of(type(value)).removeprefix("builtins.")
+        kind = name_of(type(value)).removeprefix("builtins.")
         article = "an" if kind[0] in "aeiouAEIOU" else "a"
         if isinstance(value, GeneratorType):
             raise _Refused("is a generator, which cannot be stored. Pass list(...) of it.") from error
         raise _Refused(f"is {article} {kind}, which JSON does not have. Pass simple values, {_OR_PICKLE}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteError:
-    """An exception as it travels from the worker to whoever asks for the result."""
-
-    type_name: str
-    """Module and qualified name of its class, such as ``builtins.ValueError``."""
-    message: str
-    args_payload: bytes | None
-    """What its class is to be called with, in JSON; None when JSON cannot hold it."""
-    traceback: str
-
-    def to_bytes(self) -> bytes:
-        """The error in JSON."""
-        args = None if self.args_payload is None else self.args_payload.decode("utf-8", "surrogateescape")
-        record = {"type": self.type_name, "message": self.message, "args": args, "traceback": self.traceback}
-        return json.dumps(record).encode("ascii")
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> RemoteError:
-        """The error that :meth:`to_bytes` wrote. Raises :class:`SerializationError` for anything else."""
-        try:
-            record = json.loads(data)
-            name, message, args, trace = (record[key] for key in ("type", "message", "args", "traceback"))
-            texts = [name, message, trace] if args is None else [name, message, trace, args]
-            if not all(isinstance(text, str) for text in texts):
-                raise TypeError("a field is not a string")
-            args_payload = None if args is None else args.encode("utf-8", "surrogateescape")
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise SerializationError(f"not the description of an exception: {_brief(error)}.") from error
-        return cls(name, message, args_payload, trace)
-
-
-def describe_exception(error: BaseException, *, limit: int = 30_000) -> RemoteError:
-    """*error* as it travels, its message and its traceback cut in the middle to *limit* characters each.
-
-    The traceback begins where the task's own code does. Survives exceptions that cannot be shown.
-    """
-    message = show(error)
-    try:
-        lines = traceback.format_exception(type(error), error, _from_the_task(error))
-        trace = _sendable("".join(lines))
-    except BaseException:  # noqa: BLE001  # somebody's exception, or what is chained to it, cannot be shown
-        trace = f"{_name_of(type(error))}: {message}\n(its traceback cannot be shown)\n"
-    args = _args_payload(error)
-    return RemoteError(
-        type_name=_name_of(type(error)),
-        message=shorten(message, limit, _CUT),
-        args_payload=args if args is None or len(args) <= limit else None,
-        traceback=shorten(trace, limit, "\n  ... (cut here) ...\n"),
-    )
-
-
-def rebuild_exception(remote: RemoteError) -> Exception:
-    """The exception that *remote* describes, or a :class:`TaskFailure` that tells of it.
-
-    Nothing is imported for it: the class must be loaded already, be an ordinary exception (SystemExit and
-    KeyboardInterrupt are not), and give the same arguments and message again. The remote traceback is in its
-    notes. Attributes other than the arguments are lost.
-    """
-    error = _construct(remote)
-    if error is None:
-        error = TaskFailure(f"{remote.type_name.removeprefix('builtins.')}: {remote.message}")
-    if remote.traceback:
-        with contextlib.suppress(Exception):
-            BaseException.add_note(error, f"Remote traceback:\n{remote.traceback}")
-    return error
-
-
-def show(error: BaseException) -> str:
-    """The message of *error*, whatever its class does when asked for it."""
-    try:
-        return _sendable(str(error))
-    except BaseException:  # noqa: BLE001  # it may raise SystemExit
-        return "(its message cannot be shown)"
-
-
-def _brief(error: BaseException) -> str:
-    """The message of *error* without a full stop, where it goes into another message."""
-    return shorten(show(error), 300, _CUT).rstrip(".")
-
-
-def show_value(value: object) -> str:
-    """A short representation of *value*, whatever its class does when asked for it."""
-    try:
-        return shorten(_sendable(repr(value)), 80, _CUT)
-    except Exception:  # noqa: BLE001
-        return "(it cannot be shown)"
-
-
 def show_json(payload: Payload) -> str:
     """A payload for people: JSON as it is, anything else by its size. Never unpickles."""
     if payload.content_type == JSON_TYPE:
         with contextlib.suppress(ValueError, RecursionError):
-            return _sendable(json.dumps(json.loads(payload.data), ensure_ascii=False))
+            return sendable(json.dumps(json.loads(payload.data), ensure_ascii=False))
     return f"({len(payload.data):,} bytes of {payload.content_type})"
-
-
-def _sendable(text: str) -> str:
-    """*text* without lone surrogates."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def shorten(text: str, limit: int, mark: str) -> str:
-    """*text* with *mark* instead of its middle where it has more than *limit* characters."""
-    if len(text) <= limit:
-        return text
-    room = max(0, limit - len(mark))
-    head = room // 2
-    return (text[:head] + mark + text[len(text) - (room - head) :])[: max(0, limit)]
-
-
-def _name_of(kind: type) -> str:
-    return _sendable(f"{kind.__module__}.{kind.__qualname__}")
-
-
-def _from_the_task(error: BaseException) -> TracebackType | None:
-    """The traceback without the leading frames of the worker and of the executors that it uses."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
-        trace = trace.tb_next
-    return trace or error.__traceback__
-
-
-def _args_payload(error: BaseException) -> bytes | None:
-    """What the class of *error* is to be called with, as pickle would call it, in JSON."""
-    from fbtasks import formats
-
-    try:
-        reduced = error.__reduce__()  # OSError has its file name only here, not in args
-        args = list(reduced[1] if reduced[0] is type(error) and isinstance(reduced[1], tuple) else error.args)
-        check_json(args, "the exception")
-        return formats.dump_json(args)
-    except BaseException:  # noqa: BLE001  # then it travels without
-        return None
-
-
-def _construct(remote: RemoteError) -> Exception | None:
-    kind = _find_type(remote.type_name)
-    payload = remote.args_payload or _own_arguments(remote)
-    if kind is None or not payload:
-        return None
-    from fbtasks import formats
-
-    try:
-        args = formats.load_json(payload)
-        if not isinstance(args, list):
-            return None
-        made = kind(*args)
-    except BaseException:  # noqa: BLE001  # a constructor that wants other arguments, or exits
-        return None
-    # Both sides as JSON: what went through it once, such as a tuple, is equal only after that.
-    wanted = _args_payload(Exception(*args))
-    same = wanted is not None and type(made) is kind and _args_payload(made) == wanted
-    return made if same and _agrees(show(made), remote.message) else None
-
-
-def _own_arguments(remote: RemoteError) -> bytes | None:
-    """What an error of fbtasks is called with that no task has raised, such as WorkerLost: its message."""
-    return json.dumps([remote.message]).encode("ascii") if remote.type_name.startswith("fbtasks.errors.") else None
-
-
-def _agrees(message: str, kept: str) -> bool:
-    """Whether *kept* is *message*, or what is left of it after a cut in the middle."""
-    head, cut, tail = kept.partition(_CUT)
-    return message == kept or (bool(cut) and message.startswith(head) and message.endswith(tail))
-
-
-def _find_type(name: str) -> type[Exception] | None:
-    """The exception class of that name among what is loaded: looks into classes only, and imports nothing."""
-    parts = name.split(".")
-    for split in range(len(parts) - 1, -1, -1):
-        module = sys.modules.get(".".join(parts[:split])) if split else builtins
-        if module is None:
-            continue
-        found: Any = module
-        for part in parts[split:]:
-            found = getattr(found, "__dict__", {}).get(part)
-            if not isinstance(found, type):
-                return None
-        return found if issubclass(found, Exception) else None
-    return None

@@ -13,8 +13,8 @@ from fbtasks.cli import render
 from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, announce, database_options, find, json_option
 from fbtasks.cli.types import Seconds
-from fbtasks.definition import check_name
 from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout, UnknownTaskError
+from fbtasks.options import task_name
 from fbtasks.states import State
 from fbtasks.store import results
 
@@ -47,12 +47,11 @@ def call(
     """Enqueue a task by its name and print its id."""
     args = _json_argument(args_text, list, "--args")
     kwargs = _json_argument(kwargs_text, dict, "--kwargs")
-    given = {"queue": queue, "priority": priority, "countdown": countdown, "task_id": task_id}
     app = announce(DatabaseArgs(url, app_path).app())
     if app_path is not None and not unknown:
         _check_known(app, name)
     try:
-        sent = app.send_task(name, args, kwargs, **{k: v for k, v in given.items() if v is not None})
+        sent = app.send_task(name, args, kwargs, queue=queue, priority=priority, countdown=countdown, task_id=task_id)
         number = _number(app, sent.id) if as_json else None
     finally:
         app.close()
@@ -73,7 +72,7 @@ def _number(app: FBTasks, task_id: str) -> int | None:
 def _check_known(app: FBTasks, name: str) -> None:
     """Raises :class:`ConfigurationError` unless *app* has a task of that name."""
     try:
-        app.find_task(check_name(name))
+        app.find_task(task_name("name", name))
     except UnknownTaskError as error:
         raise ConfigurationError(f"{error} With --unknown it is enqueued for the worker of another app.") from error
 

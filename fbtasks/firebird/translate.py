@@ -12,11 +12,11 @@ from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
     ConflictError,
-    DatabaseError,
     DatabaseUnavailable,
     DuplicateKey,
     EngineError,
     FBTasksError,
+    StatementRefused,
 )
 from fbtasks.firebird.embedded import libraries
 from fbtasks.url import DatabaseURL
@@ -102,7 +102,7 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         return DatabaseUnavailable(f"{where} cannot be opened ({text}). Check the path and its permissions.")
     if codes & _CONFLICT:
         return ConflictError(text)
-    return DatabaseError(f"{where}: {text}")
+    return StatementRefused(f"{where}: {text}")
 
 
 def _advice(error: OSError, url: DatabaseURL | None) -> str:

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.kombu.settlements import Settlements
 from fbtasks.store import messages
 from fbtasks.store.messages import Taken
@@ -58,7 +58,7 @@ class Claims:
                     self._settlements.marks.note(queue_id, taken)
                 return taken
             except BaseException as error:
-                if not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
+                if not isinstance(error, ConflictError | StatementRefused):
                     self.note_lost(Uncertain(consumer_id, claim_id, queue_id))
                     raise
                 if not records:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
 from fbtasks.kombu.wake import Alarm
 from fbtasks.store import messages
@@ -90,9 +90,7 @@ class Settlements:
                 try:
                     for chunk in messages.chunks(records):
                         self._settle(consumer_id, chunk)
-                except DatabaseUnavailable:
-                    raise
-                except DatabaseError:  # because of one of them
+                except (ConflictError, StatementRefused):  # because of one of them
                     self._write_each(consumer_id, records)
                 records = []
                 self._write_each(consumer_id, held_up)
@@ -108,9 +106,7 @@ class Settlements:
             except ConflictError:
                 self._held_up.append(record)
                 self._again_at = clock.monotonic() + _AGAIN
-            except DatabaseUnavailable:
-                raise
-            except DatabaseError as error:
+            except StatementRefused as error:
                 logger.error("A message stays with consumer %d, for its settlement is refused: %s", consumer_id, error)
 
     def _settle(self, consumer_id: int, records: bytes, attempts: int = MOST_ATTEMPTS) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from fbtasks.call import HeartbeatReply, Neighbour
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Transaction
 from fbtasks.liveness import hosts
 from fbtasks.liveness.neighbours import NeighbourMonitor, Rhythm, Suspect
@@ -89,9 +89,7 @@ class Registration:
             if run(lambda t: processes.kill_connection(t, number, awake=awake)):
                 logger.warning("%s %d on %s holds locks and is silent: its connection is killed.", *who)
             return None
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError as error:  # a row of the register that was written by hand
+        except StatementRefused as error:  # a row of the register that was written by hand
             logger.error("%s %d on %s cannot be looked after: %s", *who, error)
             return None
         if rescued.why is not None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError
+from fbtasks.errors import DatabaseError, DatabaseUnavailable, FBTasksError, StatementRefused
 from fbtasks.firebird import connections, watchdog
 from fbtasks.firebird.discard import discard
 from fbtasks.firebird.session import READ
@@ -203,5 +203,5 @@ def _told(error: Exception, url: DatabaseURL) -> FBTasksError:
             f"a text cannot be converted ({error}): name the character set of the data in the URL, as ?charset=WIN1252."
         )
     told = translate(error, url)
-    text = str(error) if type(told) is DatabaseError else str(told)
+    text = str(error) if type(told) is StatementRefused else str(told)
     return type(told)(" ".join(text.split()))

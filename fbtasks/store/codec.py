@@ -27,7 +27,7 @@ from fbtasks.call import (
     Succeeded,
     When,
 )
-from fbtasks.errors import DatabaseError, EnqueueError
+from fbtasks.errors import EnqueueError, StatementRefused
 
 CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
@@ -124,13 +124,13 @@ def large_result(outcome: object) -> bytes | None:
 def pack_finished(item: Finished) -> bytes:
     """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately.
 
-    Raises :class:`DatabaseError` for an outcome with values that no record can hold.
+    Raises :class:`StatementRefused` for an outcome with values that no record can hold.
     """
     try:
         return _pack_finished(item)
     except Exception as error:
         name = type(item.outcome).__name__
-        raise DatabaseError(f"{name} holds what cannot be written: {type(error).__name__}: {error}") from error
+        raise StatementRefused(f"{name} holds what cannot be written: {type(error).__name__}: {error}") from error
 
 
 def _pack_finished(item: Finished) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from fbtasks.choices import ROLES
-from fbtasks.errors import AuthenticationError, ConfigurationError, ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.sql import grants
 
@@ -148,9 +148,7 @@ def _quoted(name: str) -> str:
 def _change(session: Session, statement: str) -> None:
     try:
         session.run(lambda t: t.script(statement))
-    except (ConflictError, DatabaseUnavailable):
-        raise
-    except DatabaseError as error:
+    except StatementRefused as error:
         reason = " ".join(str(error.__cause__ or error).split())
         raise AuthenticationError(
             f"{session.url}: the user may not do: {statement} ({reason}). Run the command as the owner of the database "

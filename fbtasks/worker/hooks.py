@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Failed
-from fbtasks.errors import DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
 from fbtasks.store import results
@@ -70,9 +70,7 @@ class FailureHooks:
             return
         try:
             found = results.failure(session, task)
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError as error:
+        except (ConflictError, StatementRefused) as error:
             logger.error(
                 "The on_failure hook of task %d is not called: what it failed with cannot be read: %s", task, error
             )

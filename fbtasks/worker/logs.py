@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.definition import current_request
 from fbtasks.errors import ConfigurationError
 from fbtasks.interrupts import TaskStopped
+from fbtasks.request import current_request
 from fbtasks.worker.outlet import Outlet, Stream
 
 FORMATS: Final = ("text", "json")

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
-from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
+from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
-from fbtasks.serialize import shorten
+from fbtasks.showing import shorten
 from fbtasks.worker.hindrances import Hindrance
 from fbtasks.worker.logs import visible
 from fbtasks.worker.recording import ATTEMPTS, Recorder
@@ -154,7 +154,7 @@ class Outcomes:
             stale, claimed = self.recorder.exchange(session, worker_id, batch, claim)
         except BaseException as error:
             self._failed(error)
-            if not batch or not isinstance(error, DatabaseError) or isinstance(error, DatabaseUnavailable):
+            if not batch or not isinstance(error, ConflictError | StatementRefused):
                 raise
             self.record(session, worker_id)
             return None
@@ -281,9 +281,7 @@ class Outcomes:
         """
         try:
             stale = self.recorder.record(session, worker_id, part, ATTEMPTS if before is None else 1)
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError as error:
+        except (ConflictError, StatementRefused) as error:
             half = len(part) // 2
             if half:
                 self._record(session, worker_id, part[:half])
@@ -313,7 +311,7 @@ class Outcomes:
             )
 
     def _write_somehow(
-        self, session: Session, worker_id: int, finished: Finished, error: DatabaseError, before: Blocked | None
+        self, session: Session, worker_id: int, finished: Finished, error: StatementRefused, before: Blocked | None
     ) -> None:
         """Writes what can be said of the first, which the database does not take as it is."""
         for fails in (True, False):
@@ -322,12 +320,10 @@ class Outcomes:
             self._writing[0] = finished._replace(outcome=outcome)
             try:
                 stale = self.recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)
-            except DatabaseUnavailable:
-                raise
             except ConflictError as conflict:
                 self._block(finished, conflict, before)
                 return
-            except DatabaseError as another:
+            except StatementRefused as another:
                 error = another
             else:
                 self._written(stale, 1)

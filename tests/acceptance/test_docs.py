@@ -1,6 +1,5 @@
 """The documents: the tutorial's commands run, and what exists is described."""
 
-import dataclasses
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ import pytest
 
 from fbtasks.cli import main
 from fbtasks.cli.main import COMMANDS
-from fbtasks.definition import TaskOptions
 from fbtasks.states import TRANSITIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,11 +49,6 @@ def test_every_command_is_described():
         assert f"| `{name}` |" in text
         if isinstance(command, click.Group):
             assert all(f"`{inner}" in text for inner in command.commands)
-
-
-def test_every_option_is_described():
-    text = (DOCS / "reference" / "options.md").read_text()
-    assert all(f"`{field.name}`" in text for field in dataclasses.fields(TaskOptions))
 
 
 def test_the_states_are_those_of_the_code():

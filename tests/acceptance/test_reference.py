@@ -1,9 +1,9 @@
 """The pages against what they describe: names, options of commands and of calls, columns; and their examples."""
 
-import inspect
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -13,6 +13,9 @@ from support.sql import rows
 import fbtasks
 from fbtasks import FBTasks, Task
 from fbtasks.cli import main
+from fbtasks.config import Settings
+from fbtasks.declare import options_of
+from fbtasks.options import CallOptions, TaskOptions
 from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]
@@ -57,14 +60,37 @@ def test_every_field_of_a_request_is_described():
     assert all(f"`{name}`" in text for name in fbtasks.Request.__dataclass_fields__)
 
 
+SAID_OTHERWISE = {
+    "a number", "at once", "json and serializer", "module and function", "the app's", "the app's default", "the task's"
+}  # fmt: skip
+"""What the page says for a default of None, where it is not None that then counts."""
+
+
+def as_said(default):
+    """A default as the page writes it."""
+    match default:
+        case timedelta():
+            return f"{default.days} day{'s' if default.days > 1 else ''}"
+        case str():
+            return f'"{default}"'
+        case _:
+            return {64 * 1024 * 1024: "64 MiB", 10.0: "10"}.get(default, str(default))
+
+
 @pytest.mark.parametrize(
-    ("function", "heading"), [(FBTasks.__init__, "FBTasks(name"), (Task.apply_async, "apply_async")]
+    ("declared", "heading"), [(Settings, "FBTasks(name"), (TaskOptions, "@app.task"), (CallOptions, "apply_async")]
 )
-def test_every_parameter_is_described(function, heading):
+def test_every_option_is_described_with_its_default(declared, heading):
     text = next(text for title, text in sections("options.md").items() if title.startswith(heading))
-    names = set(inspect.signature(function).parameters) - {"self", "name", "url", "unknown"}
-    table = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
-    assert table == names
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", text, re.MULTILINE)
+    table = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+    options = dict(options_of(declared))
+    if declared is Settings:
+        del options["name"], options["url"]  # in the heading
+    assert table.keys() - {"args", "kwargs"} == options.keys()
+    for name, option in options.items():
+        said = table[name]
+        assert said == as_said(option.default) or (option.default is None and said in SAID_OTHERWISE), name
 
 
 def test_every_option_of_every_command_is_described_and_exists():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.sql import execute, rows
 
 from fbtasks import ConfigurationError, DatabaseError, EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
-from fbtasks.definition import RetryRequested
+from fbtasks.request import RetryRequested
 from fbtasks.states import State
 from fbtasks.store import results, tasks
 from fbtasks.testing import drain

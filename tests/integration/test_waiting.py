@@ -319,7 +319,7 @@ def test_an_error_that_is_no_outage_is_told_to_all(app, add):
     found = asyncio.run(main())
     assert len({id(error) for error in found}) == 3
     assert len({str(error) for error in found}) == 1
-    assert {type(error).__name__ for error in found} == {"DatabaseError"}
+    assert {type(error).__name__ for error in found} == {"StatementRefused"}
 
 
 def test_a_wait_is_for_its_own_tasks_events_alone(app, add, asked):

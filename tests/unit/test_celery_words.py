@@ -23,7 +23,7 @@ from fbtasks import (
     celery_words,
 )
 from fbtasks.cli import main
-from fbtasks.definition import TaskOptions
+from fbtasks.options import TaskOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "from-celery.md"
 app = FBTasks("a", "firebird:///nosuch/queue.fdb")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fbtasks.config import Settings, check_queue_name
+from fbtasks.checks import queue_name
+from fbtasks.config import Settings
 from fbtasks.errors import ConfigurationError
 from fbtasks.url import DatabaseURL, resolve_url
 
@@ -217,7 +218,7 @@ def test_the_password_is_in_no_representation() -> None:
     url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
     assert url.password == "SECRET"
     assert "SECRET" not in repr(url) + str(url)
-    settings = Settings(url=url, signing_keys=(b"KEYKEY",))
+    settings = Settings(url=url, signing_key=(b"KEYKEY",))
     assert "SECRET" not in repr(settings)
     assert "KEYKEY" not in repr(settings)
 
@@ -237,13 +238,13 @@ def test_the_url_is_the_one_given_then_the_environments_then_a_file_here(
 
 @pytest.mark.parametrize("name", ["default", "a", "9", "_x", "mail.high:eu-1", "q" * 63])
 def test_a_queue_name(name: str) -> None:
-    assert check_queue_name(name) == name
+    assert queue_name("queue", name) == name
 
 
 @pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "é", "q" * 64, "a\n", "a\0", None, 5, b"x"])
 def test_what_is_no_queue_name(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not a queue name"):
-        check_queue_name(name)
+        queue_name("queue", name)
 
 
 @pytest.mark.parametrize(

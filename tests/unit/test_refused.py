@@ -24,7 +24,7 @@ from fbtasks import (
     task,
 )
 from fbtasks.call import MOST_TRIES, Call, Claim, Crashed, Finished, Released
-from fbtasks.errors import DatabaseError
+from fbtasks.errors import StatementRefused
 from fbtasks.store import codec
 
 URL = "firebird:///nosuch/queue.fdb"
@@ -453,7 +453,7 @@ def test_no_field_of_a_packed_call_reaches_into_the_next(changes: dict[str, Any]
     ids=["id", "claim_id", "elapsed", "elapsed crash"],
 )
 def test_no_field_of_a_packed_outcome_reaches_into_the_next(item: Finished) -> None:
-    assert "too large for its field" in refusal(DatabaseError, codec.pack_finished, item)
+    assert "too large for its field" in refusal(StatementRefused, codec.pack_finished, item)
 
 
 def test_what_a_payload_cannot_hold_is_still_told_with_its_place() -> None:

@@ -37,15 +37,13 @@ from fbtasks.errors import (
     TaskFailure,
     UnknownQueueError,
 )
+from fbtasks.remote_error import RemoteError, describe_exception, rebuild_exception
 from fbtasks.serialize import (
     JSON_TYPE,
     MAX_DEPTH,
     PICKLE_TYPE,
     Payload,
-    RemoteError,
     Serializer,
-    describe_exception,
-    rebuild_exception,
     show_json,
 )
 
@@ -625,7 +623,7 @@ def raised(error: BaseException) -> BaseException:
 
 
 def round_trip(error: BaseException) -> Exception:
-    return rebuild_exception(RemoteError.from_bytes(describe_exception(raised(error)).to_bytes()))
+    return rebuild_exception(describe_exception(raised(error)))
 
 
 @pytest.mark.parametrize(
@@ -805,21 +803,6 @@ def test_an_error_of_the_machinery_keeps_its_traceback() -> None:
 
 
 texts = st.text(st.characters())
-
-
-@given(texts, texts, st.none() | st.binary(), texts)
-def test_a_remote_error_comes_back_from_bytes(name: str, message: str, args: bytes | None, trace: str) -> None:
-    error = RemoteError(name, message, args, trace)
-    assert RemoteError.from_bytes(error.to_bytes()) == error
-
-
-@given(st.binary() | shapes.map(lambda shape: json.dumps(shape).encode()))
-@example(b'{"type": "x", "message": "x", "args": 0, "traceback": "x"}')
-@example(b'{"type": "x", "message": "x", "args": "\\ud800", "traceback": "x"}')
-@example(b"[" * 200_000)
-def test_other_bytes_are_no_remote_error(data: bytes) -> None:
-    with pytest.raises(SerializationError, match="not the description of an exception"):
-        RemoteError.from_bytes(data)
 
 
 @given(texts, st.none() | st.binary() | shapes.map(lambda shape: json.dumps(shape).encode()), texts)

@@ -7,7 +7,15 @@ import socket
 import pytest
 from firebird.driver import DatabaseError as DriverError
 
-from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseUnavailable
+from fbtasks.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConflictError,
+    DatabaseError,
+    DatabaseUnavailable,
+    DuplicateKey,
+    StatementRefused,
+)
 from fbtasks.firebird.translate import connection_was_lost, translate
 from fbtasks.url import DatabaseURL
 
@@ -79,3 +87,21 @@ def test_a_full_disk_is_no_lost_connection() -> None:
         error.__cause__ = answer
         assert isinstance(error, DatabaseUnavailable)
         assert connection_was_lost(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (335544517, StatementRefused),  # an exception that a trigger raises
+        (335544347, StatementRefused),  # a column that must not be null
+        (335544321, StatementRefused),  # a value that is too long
+        (335544352, AuthenticationError),  # no permission
+        (335544665, DuplicateKey),
+        (335544336, ConflictError),  # deadlock
+        (335544721, DatabaseUnavailable),
+    ],
+)
+def test_refused_for_good_is_one_class(code: int, kind: type[DatabaseError]) -> None:
+    error = translate(refusal("a text", code))
+    assert type(error) is kind
+    assert isinstance(error, StatementRefused) is (kind not in (ConflictError, DatabaseUnavailable))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import IO, Any, Final
 
 from fbtasks.call import Cancelled, Failed, Parked, Released, Retry, Succeeded
-from fbtasks.serialize import shorten, show
+from fbtasks.showing import shorten, show
 from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Begun, Ended, Message, NotNow, receive_task
 
 _ROOM: Final = 1 << 21

@@ -1,0 +1,135 @@
+"""Options, each written once: a line of a class body says its name, its type, its check and its default.
+
+    priority: Annotated[int, checks.priority] = 0
+
+The class is a dataclass, or a :class:`TypedDict` where every option may be left out. From it follow the check of what a
+caller gives, the signatures that are shown, the names in messages, and what type checkers and editors know.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, field, fields, is_dataclass
+from functools import cache, update_wrapper
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+from fbtasks.checks import Check
+from fbtasks.errors import FBTasksError
+
+A = TypeVar("A")
+F = TypeVar("F", bound=Callable[..., Any])
+G = TypeVar("G", contravariant=True)
+K = TypeVar("K", covariant=True)
+V = TypeVar("V")
+O = ParamSpec("O")  # noqa: E741  # options
+Refuse = Callable[[Iterable[str]], FBTasksError]
+"""Makes the error for options that there are not."""
+
+
+class Given(Generic[G, K]):
+    """The type of an option of a dataclass that is given as a *G* and kept as a *K*. Its default is :func:`given`'s.
+
+    For type checkers alone, which take a class with these two methods for what they call a descriptor-typed field.
+    """
+
+    def __get__(self, record: object, owner: type) -> K:
+        """Returns what is kept."""
+        raise NotImplementedError
+
+    def __set__(self, record: object, value: G) -> None:
+        """Takes what is given."""
+        raise NotImplementedError
+
+
+def given(default: object, *, repr: bool = True) -> Any:
+    """The default of an option whose type is :class:`Given`."""
+    return field(default=default, repr=repr)
+
+
+class Option(NamedTuple):
+    """An option as its line declares it."""
+
+    type: Any
+    check: Check | None
+    default: Any
+    kind: Any
+
+
+@cache
+def options_of(declared: Any) -> Mapping[str, Option]:
+    """The options that *declared*, a dataclass or a TypedDict, declares, by their names."""
+    if is_dataclass(declared):
+        return {each.name: _option(each.type, each.default, bool(each.kw_only)) for each in fields(declared)}
+    return {name: _option(annotation, None, True) for name, annotation in declared.__annotations__.items()}
+
+
+def _option(annotation: Any, default: Any, kw_only: bool) -> Option:
+    check = next(iter(getattr(annotation, "__metadata__", ())), None)
+    kind = annotation if check is None else annotation.__origin__
+    if getattr(kind, "__origin__", None) is Given:
+        kind = kind.__args__[0]
+    position = inspect.Parameter.KEYWORD_ONLY if kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return Option(kind, check, inspect.Parameter.empty if default is MISSING else default, position)
+
+
+def refuse_unknown(declared: Any, names: Iterable[str], refuse: Refuse) -> None:
+    """Raises what *refuse* makes of those of *names* that *declared* has not."""
+    unknown = set(names) - options_of(declared).keys()
+    if unknown:
+        raise refuse(unknown)
+
+
+def check_fields(record: Any, prefix: str = "") -> None:
+    """Checks all options of a frozen dataclass that is being made, and keeps what their checks return."""
+    declared: Any = type(record)
+    for name, option in options_of(declared).items():
+        if option.check is not None:
+            object.__setattr__(record, name, option.check(prefix + name, getattr(record, name)))
+
+
+def chosen(declared: Any, options: Mapping[str, Any], refuse: Refuse) -> dict[str, Any]:
+    """Returns those of *options* that are not None, checked. *declared* is a TypedDict, where None says nothing."""
+    known, found = options_of(declared), {}
+    for name, value in options.items():
+        if name not in known:
+            raise refuse(options.keys() - known.keys())
+        if value is not None:
+            check = known[name].check
+            found[name] = value if check is None else check(name, value)
+    return found
+
+
+def shows(declared: Any) -> Callable[[F], F]:
+    """Has a function that takes ``**options`` show those that are declared, in help() for example."""
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        kept = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        function.__signature__ = own.replace(parameters=[*kept, *_parameters(declared)])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def takes(
+    declared: Callable[O, V], refuse: Refuse
+) -> Callable[[Callable[[A, V], None]], Callable[Concatenate[A, O], None]]:
+    """Makes an ``__init__`` that takes a record into one that takes what the record is made of."""
+
+    def decorate(init: Callable[[A, V], None]) -> Callable[Concatenate[A, O], None]:
+        def taking(self: A, /, *values: O.args, **options: O.kwargs) -> None:
+            refuse_unknown(declared, options, refuse)
+            init(self, declared(*values, **options))
+
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        taking.__signature__ = inspect.Signature([own, *_parameters(declared)])  # type: ignore[attr-defined]
+        update_wrapper(taking, init)
+        return taking
+
+    return decorate
+
+
+def _parameters(declared: Any) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(name, option.kind, default=option.default, annotation=option.type)
+        for name, option in options_of(declared).items()
+    ]

@@ -1,0 +1,122 @@
+"""What function can be a task, and with which arguments it can be called."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fbtasks import checks
+from fbtasks.errors import EnqueueError, TaskDefinitionError
+
+
+def check_function(function: Any, *, bind: bool = False) -> None:
+    """Raises :class:`TaskDefinitionError` unless *function* can be a task."""
+    what = checks.shown(function)
+    if isinstance(function, str):
+        raise TaskDefinitionError(f"{what} is not a function; the name of a task is an option: @app.task(name={what}).")
+    if not callable(function):
+        raise TaskDefinitionError(f"{what} is not a function.")
+    if isinstance(function, type) or not hasattr(function, "__qualname__") or not hasattr(function, "__module__"):
+        raise TaskDefinitionError(f"{what} is not a function: define one that calls it, and make that the task.")
+    name = function.__qualname__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TaskDefinitionError(
+            f"{name!r} is a generator function, and a task returns one value: return a list, or make each item a call."
+        )
+    if bind and not _takes_the_task(function):
+        raise TaskDefinitionError(f"bind=True gives {name!r} the task as its first argument, and it takes none.")
+
+
+def _takes_the_task(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind_partial(None)
+    except TypeError:
+        return False
+    except ValueError:  # a function written in C that does not tell its parameters
+        pass
+    return True
+
+
+def home_module(function: Callable[..., Any]) -> str:
+    """The module of *function* as a worker would import it; a script is known there by its file's name."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    return Path(getattr(main, "__file__", None) or "__main__").stem
+
+
+def same_code(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether both come from one line: a module that was run as a script and is imported again."""
+    first, second = (getattr(inspect.unwrap(function), "__code__", None) for function in (one, other))
+    if first is None or second is None:  # a function written in C
+        return one is other
+    return (first.co_filename, first.co_firstlineno) == (second.co_filename, second.co_firstlineno)
+
+
+class Parameters:
+    """The parameters of a task's function; *first* are the arguments that it gets before those of a call."""
+
+    def __init__(self, function: Callable[..., Any], first: tuple[Any, ...]) -> None:
+        self._first = first
+        self._signature: inspect.Signature | None = None
+        self._least, self._most = 0, 0.0
+        """How few and how many positional arguments alone are a call of the function."""
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError:  # a function written in C that does not tell its parameters
+            return
+        for parameter in self._signature.parameters.values():
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                self._least += parameter.default is parameter.empty
+                self._most += 1
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                self._most = math.inf
+            elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+                self._least, self._most = 1, 0  # never by position alone
+                return
+
+    def check(self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raises :class:`EnqueueError` unless the function of *task* can be called with these arguments."""
+        given = len(args) + len(self._first)
+        if self._signature is None or (not kwargs and self._least <= given <= self._most):
+            return
+        try:
+            self._signature.bind(*self._first, *args, **kwargs)
+        except TypeError as error:
+            raise EnqueueError(f"{task!r} cannot be called like that: {error}.") from None
+
+
+def as_arguments(
+    args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Both, with nothing in the place of None. Raises :class:`EnqueueError` for what no function can be called with."""
+    if args is None:
+        args = ()
+    elif not isinstance(args, tuple):
+        check_args("args", args)
+    if kwargs is None:
+        kwargs = {}
+    elif type(kwargs) is not dict and not isinstance(kwargs, Mapping):  # an abstract class takes longer to ask
+        raise EnqueueError(f"kwargs {checks.shown(kwargs)} must be a dict of the arguments by their names.")
+    for name in kwargs:
+        if not isinstance(name, str):
+            raise EnqueueError(f"kwargs has the key {checks.shown(name)}: the names of arguments are text.")
+    return args, kwargs
+
+
+def check_args(what: str, args: object) -> None:
+    """Raises :class:`EnqueueError` unless *args* is a list, a tuple or the like."""
+    if isinstance(args, list | tuple):
+        return
+    if isinstance(args, Mapping):
+        raise EnqueueError(f"{what} {checks.shown(args)} must be a list or a tuple; arguments by name are kwargs.")
+    if isinstance(args, str | bytes | bytearray | memoryview) or not isinstance(args, Sequence):
+        value = checks.shown(args)
+        raise EnqueueError(f"{what} {value} must be a list or a tuple of the arguments: ({value},).")

@@ -1,0 +1,119 @@
+"""The options of tasks, of calls and of ``self.retry()``. docs/reference/options.md describes them one by one."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Annotated, TypedDict
+
+from fbtasks import checks, times
+from fbtasks.call import MOST_TRIES
+from fbtasks.checks import optional
+from fbtasks.declare import Refuse, options_of
+from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
+from fbtasks.request import Hook
+from fbtasks.retry import RetryPolicy
+
+
+def task_name(what: str, value: object) -> str:
+    """The name of a task. Raises :class:`TaskDefinitionError` for what cannot be one."""
+    if not isinstance(value, str):
+        own = getattr(value, "name", None)
+        hint = f": {own!r}" if isinstance(own, str) else ""
+        raise TaskDefinitionError(f"the task {what} {checks.shown(value)} must be text{hint}.")
+    if len(value) > 255 or not value.isprintable() or not value.strip():
+        raise TaskDefinitionError(f"the task {what} {checks.shown(value)} must have 1 to 255 printable characters.")
+    return value
+
+
+def _task_id(what: str, value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 255 or not value.isprintable():
+        raise EnqueueError(f"{what} {checks.shown(value)} must be a string of 1 to 255 printable characters.")
+    if value.isascii() and value.isdigit():
+        raise EnqueueError(
+            f"{what} {value!r} is a number, and numbers are given by the database. Prefix it: 'order-{value}'."
+        )
+    return value
+
+
+def _expires(what: str, value: object) -> float | timedelta:
+    if isinstance(value, timedelta):
+        return checks.duration(what, value)
+    return checks.seconds(what, value, zero=False, also=", or a timedelta")
+
+
+def _max_tries(what: str, max_retries: int) -> int:
+    checks.retries(what, max_retries, EnqueueError)
+    return 0 if max_retries >= MOST_TRIES else max_retries + 1
+
+
+def _exception(what: str, value: object) -> BaseException:
+    if not isinstance(value, BaseException):
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be an exception: retry(exc=error).")
+    return value
+
+
+_limit = optional(partial(checks.seconds, zero=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions(RetryPolicy):
+    """The options of ``@app.task``, those for retries among them."""
+
+    name: Annotated[str | None, optional(task_name)] = None
+    queue: Annotated[str | None, optional(checks.queue_name)] = None
+    priority: Annotated[int, checks.priority] = 0
+    bind: Annotated[bool, checks.flag] = False
+    ignore_result: Annotated[bool, checks.flag] = False
+    transactional: Annotated[bool, checks.flag] = False
+    expires: Annotated[float | timedelta | None, optional(_expires)] = None
+    serializer: Annotated[str | None, optional(checks.text)] = None
+    soft_time_limit: Annotated[float | None, _limit] = None
+    time_limit: Annotated[float | None, _limit] = None
+    on_success: Annotated[Hook | None, checks.hook] = None
+    on_failure: Annotated[Hook | None, checks.hook] = None
+
+    def __post_init__(self) -> None:
+        RetryPolicy.__post_init__(self)
+        soft, hard = self.soft_time_limit, self.time_limit
+        if soft is not None and hard is not None and soft >= hard:
+            raise ConfigurationError(
+                f"soft_time_limit {soft!r} must be less than time_limit {hard!r}, which ends the task before."
+            )
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of one call. Those left out, or None, are as the task says."""
+
+    countdown: Annotated[float | None, times.countdown]
+    eta: datetime | None
+    priority: Annotated[int | None, checks.priority]
+    queue: Annotated[str | None, checks.queue_name]
+    expires: float | timedelta | datetime | None
+    max_retries: Annotated[int | None, _max_tries]
+    task_id: Annotated[str | None, _task_id]
+    serializer: Annotated[str | None, checks.text]
+
+
+class RetryOptions(TypedDict, total=False):
+    """The arguments of ``self.retry()``."""
+
+    exc: Annotated[BaseException | None, _exception]
+    countdown: Annotated[float | None, checks.seconds]
+    max_retries: Annotated[int | None, checks.retries]
+
+
+def unknown(what: str, words: str, declared: type, kind: type[FBTasksError]) -> Refuse:
+    """Returns what makes the error for options that *declared* has not; *words* names the table of Celery's."""
+
+    def refuse(names: Iterable[str]) -> FBTasksError:
+        from fbtasks import celery_words  # for mistakes alone
+
+        return kind(celery_words.unknown_options(what, names, getattr(celery_words, words), options_of(declared)))
+
+    return refuse
+
+
+unknown_of_task = unknown("task option", "TASK_OPTIONS", TaskOptions, TaskDefinitionError)
+unknown_of_call = unknown("option of a call", "CALL_OPTIONS", CallOptions, EnqueueError)
+unknown_of_retry = unknown("argument of retry()", "RETRY_OPTIONS", RetryOptions, ConfigurationError)

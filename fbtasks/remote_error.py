@@ -1,0 +1,138 @@
+"""Exceptions as they travel from the worker to the caller that waits for the result."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+from fbtasks.errors import TaskFailure
+from fbtasks.serialize import check_json
+from fbtasks.showing import CUT, name_of, sendable, shorten, show
+
+_MACHINERY: Final = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(file)), folder)
+    for file, folder in ((__file__, ""), (os.__file__, "asyncio" + os.sep), (os.__file__, "concurrent" + os.sep))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteError:
+    """An exception as it travels from the worker to the caller that asks for the result."""
+
+    type_name: str
+    """Module and qualified name of its class, such as ``builtins.ValueError``."""
+    message: str
+    args_payload: bytes | None
+    """What its class is to be called with, in JSON; None when JSON cannot hold it."""
+    traceback: str
+
+
+def describe_exception(error: BaseException, *, limit: int = 30_000) -> RemoteError:
+    """*error* as it travels, its message and its traceback cut in the middle to *limit* characters each.
+
+    The traceback begins where the task's own code does. Survives exceptions that cannot be shown.
+    """
+    message = show(error)
+    try:
+        lines = traceback.format_exception(type(error), error, _from_the_task(error))
+        trace = sendable("".join(lines))
+    except BaseException:  # noqa: BLE001  # it, or what is chained to it, cannot be shown
+        trace = f"{name_of(type(error))}: {message}\n(its traceback cannot be shown)\n"
+    args = _args_payload(error)
+    return RemoteError(
+        type_name=name_of(type(error)),
+        message=shorten(message, limit, CUT),
+        args_payload=args if args is None or len(args) <= limit else None,
+        traceback=shorten(trace, limit, "\n  ... (cut here) ...\n"),
+    )
+
+
+def rebuild_exception(remote: RemoteError) -> Exception:
+    """The exception that *remote* describes, or a :class:`TaskFailure` that tells of it.
+
+    Nothing is imported for it: the class must be loaded already, be an ordinary exception (SystemExit and
+    KeyboardInterrupt are not), and give the same arguments and message again. The remote traceback is in its
+    notes. Attributes other than the arguments are lost.
+    """
+    error = _construct(remote)
+    if error is None:
+        error = TaskFailure(f"{remote.type_name.removeprefix('builtins.')}: {remote.message}")
+    if remote.traceback:
+        with contextlib.suppress(Exception):
+            BaseException.add_note(error, f"Remote traceback:\n{remote.traceback}")
+    return error
+
+
+def _from_the_task(error: BaseException) -> TracebackType | None:
+    """The traceback without the leading frames of the worker and of the executors that it uses."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+        trace = trace.tb_next
+    return trace or error.__traceback__
+
+
+def _args_payload(error: BaseException) -> bytes | None:
+    """What the class of *error* is to be called with, as pickle would call it, in JSON."""
+    from fbtasks import formats
+
+    try:
+        reduced = error.__reduce__()  # OSError has its file name only here, not in args
+        args = list(reduced[1] if reduced[0] is type(error) and isinstance(reduced[1], tuple) else error.args)
+        check_json(args, "the exception")
+        return formats.dump_json(args)
+    except BaseException:  # noqa: BLE001  # then it travels without
+        return None
+
+
+def _construct(remote: RemoteError) -> Exception | None:
+    kind = _find_type(remote.type_name)
+    payload = remote.args_payload or _own_arguments(remote)
+    if kind is None or not payload:
+        return None
+    from fbtasks import formats
+
+    try:
+        args = formats.load_json(payload)
+        if not isinstance(args, list):
+            return None
+        made = kind(*args)
+    except BaseException:  # noqa: BLE001  # a constructor that wants other arguments, or exits
+        return None
+    # Both sides as JSON: what went through it once, such as a tuple, is equal only after that.
+    wanted = _args_payload(Exception(*args))
+    same = wanted is not None and type(made) is kind and _args_payload(made) == wanted
+    return made if same and _agrees(show(made), remote.message) else None
+
+
+def _own_arguments(remote: RemoteError) -> bytes | None:
+    """What an error of fbtasks is called with that no task has raised, such as WorkerLost: its message."""
+    return json.dumps([remote.message]).encode("ascii") if remote.type_name.startswith("fbtasks.errors.") else None
+
+
+def _agrees(message: str, kept: str) -> bool:
+    """Whether *kept* is *message*, or what is left of it after a cut in the middle."""
+    head, cut, tail = kept.partition(CUT)
+    return message == kept or (bool(cut) and message.startswith(head) and message.endswith(tail))
+
+
+def _find_type(name: str) -> type[Exception] | None:
+    """The exception class of that name among what is loaded: looks into classes only, and imports nothing."""
+    parts = name.split(".")
+    for split in range(len(parts) - 1, -1, -1):
+        module = sys.modules.get(".".join(parts[:split])) if split else builtins
+        if module is None:
+            continue
+        found: Any = module
+        for part in parts[split:]:
+            found = getattr(found, "__dict__", {}).get(part)
+            if not isinstance(found, type):
+                return None
+        return found if issubclass(found, Exception) else None
+    return None

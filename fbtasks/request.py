@@ -1,0 +1,73 @@
+"""The call that is being run, as its task sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from fbtasks.errors import FBTasksError
+
+Hook = Callable[["Request", Any], None]
+"""Called with the request and the result (``on_success``) or the exception (``on_failure``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The call that is being run."""
+
+    id: str
+    task: str
+    queue: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    retries: int = 0
+    """Tries that ended before this one."""
+    max_retries: int | None = None
+    """None: without limit."""
+    eta: datetime | None = None
+    expires: datetime | None = None
+    connection: Any = None
+    """For a transactional task: the connection whose transaction also records the outcome."""
+    eager: bool = False
+    """Whether the call is run where it was made, without a worker and a database."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
+            from fbtasks.celery_words import REQUEST_ATTRIBUTES, no_attribute
+
+            raise AttributeError(no_attribute("a request", name, REQUEST_ATTRIBUTES), name=name, obj=self)
+
+
+class RetryRequested(FBTasksError):
+    """The task asked to be tried again. Let it pass: it is how ``self.retry()`` leaves the function."""
+
+    def __init__(self, exc: BaseException | None, countdown: float | None, max_retries: int | None) -> None:
+        super().__init__(f"retry requested: {exc!r}" if exc else "retry requested")
+        self.exc = exc
+        self.countdown = countdown
+        self.max_retries = max_retries
+
+
+_current: ContextVar[Request | None] = ContextVar("fbtasks_request", default=None)
+
+
+def current_request() -> Request | None:
+    """The request of the task that runs in this context, or None outside of one."""
+    return _current.get()
+
+
+@contextmanager
+def running(request: Request) -> Iterator[None]:
+    """Makes *request* the current one for the block."""
+    token = _current.set(request)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,48 @@
+"""Values and errors as texts for people, whatever their classes do when they are asked for one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CUT: Final = " ... "
+"""What stands for the middle of a text that was too long."""
+
+
+def show(error: BaseException) -> str:
+    """The message of *error*, whatever its class does when asked for it."""
+    try:
+        return sendable(str(error))
+    except BaseException:  # noqa: BLE001  # it may raise SystemExit
+        return "(its message cannot be shown)"
+
+
+def brief(error: BaseException) -> str:
+    """The message of *error* without a full stop, where it goes into another message."""
+    return shorten(show(error), 300, CUT).rstrip(".")
+
+
+def show_value(value: object) -> str:
+    """A short representation of *value*, whatever its class does when asked for it."""
+    try:
+        return shorten(sendable(repr(value)), 80, CUT)
+    except Exception:  # noqa: BLE001
+        return "(it cannot be shown)"
+
+
+def sendable(text: str) -> str:
+    """*text* without lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shorten(text: str, limit: int, mark: str) -> str:
+    """*text* with *mark* instead of its middle where it has more than *limit* characters."""
+    if len(text) <= limit:
+        return text
+    room = max(0, limit - len(mark))
+    head = room // 2
+    return (text[:head] + mark + text[len(text) - (room - head) :])[: max(0, limit)]
+
+
+def name_of(kind: type) -> str:
+    """The module and the qualified name of a class."""
+    return sendable(f"{kind.__module__}.{kind.__qualname__}")

@@ -1,0 +1,83 @@
+"""Options are declared once: signatures, checks and defaults follow."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fbtasks import FBTasks, RetryPolicy, Task, task
+from fbtasks.config import Settings
+from fbtasks.declare import options_of
+from fbtasks.definition import BoundTask
+from fbtasks.options import CallOptions, RetryOptions, TaskOptions
+
+app = FBTasks("a", "firebird:///nosuch/queue.fdb")
+
+
+@app.task(name="add", queue="mail", priority=3)
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"),
+    [
+        (FBTasks, Settings),
+        (FBTasks.task, TaskOptions),
+        (task, TaskOptions),
+        (TaskOptions, TaskOptions),
+        (RetryPolicy, RetryPolicy),
+        (Task.apply_async, CallOptions),
+        (Task.delay_many, CallOptions),
+        (BoundTask.apply_async, CallOptions),
+        (BoundTask.delay_many, CallOptions),
+        (FBTasks.send_task, CallOptions),
+        (add.apply_async, CallOptions),
+        (Task.retry, RetryOptions),
+    ],
+)
+def test_a_signature_has_the_declared_options_and_their_defaults(function: Callable[..., Any], declared: type) -> None:
+    shown = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    options = options_of(declared)
+    assert shown == {name: o.default for name, o in options.items() if o.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert len(shown) >= len(options) - 2  # the name and the url of an app
+
+
+def test_retry_options_are_those_of_a_policy() -> None:
+    assert options_of(RetryPolicy).items() <= options_of(TaskOptions).items()
+    assert add.policy is add.options
+
+
+def test_none_is_as_if_it_was_left_out() -> None:
+    for known in (add.call, lambda args, kwargs, **options: app.make_call("other", args, kwargs, **options)):
+        plain = known((1, 2), {})
+        assert known((1, 2), {}, **dict.fromkeys(options_of(CallOptions))) == plain
+    assert (plain.queue, plain.priority) == ("default", 0)
+    assert add.call((1, 2), {})[1:2] + add.call((1, 2), {})[4:5] == ("mail", 3)
+    assert add.call((1, 2), {}, priority=0).priority == 0
+
+
+def test_settings_can_be_made_anew_from_what_they_keep() -> None:
+    for options in (
+        {},
+        {"queues": ["default"], "include": ["a"], "accept_content": ["json"], "timezone": "Europe/Berlin"},
+        {"signing_key": ["one", b"two"], "serializer": "cloudpickle"},
+    ):
+        settings = Settings("a", "firebird:///x/y.fdb", **options)
+        assert replace(settings, pool_size=7) == Settings("a", "firebird:///x/y.fdb", pool_size=7, **options)
+    assert settings.signing_key == (b"one", b"two")
+
+
+def test_settings_go_to_another_process_without_their_hooks() -> None:
+    settings = FBTasks("a", "firebird:///x/y.fdb", on_failure=lambda request, error: None, pool_size=7).settings
+    there = pickle.loads(pickle.dumps(settings))
+    assert there == replace(settings, on_failure=None)
