@@ -15,7 +15,8 @@ import pytest
 from rich.cells import cell_len
 
 from fbtasks.cli import main
-from fbtasks.cli.escapes import visible, visible_json
+from fbtasks.cli.escapes import visible
+from fbtasks.cli.json_output import visible_json
 from fbtasks.sql import queries
 from fbtasks.testing import drain
 
