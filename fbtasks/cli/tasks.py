@@ -12,8 +12,8 @@ from fbtasks.errors import FBTasksError
 from fbtasks.services import tasks
 
 
-def _report(changes: tasks.TaskChanges, what: str, as_json: bool) -> None:
-    """Prints what was changed. Raises an error that names the tasks that were refused."""
+def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = "") -> None:
+    """Prints what was changed. Raises an error that names the tasks that were refused, with the reason and *hint*."""
     if as_json:
         print_json({"count": changes.count, "tasks": changes.tasks})
     else:
@@ -23,7 +23,7 @@ def _report(changes: tasks.TaskChanges, what: str, as_json: bool) -> None:
             say(f"{count(changes.count, 'task')} {what}.")
     left = ", ".join(f"{change.given} ({change.state or 'gone'})" for change in changes.refused)
     if left:
-        raise FBTasksError(f"nothing was changed for {left}: {changes.condition}.")
+        raise FBTasksError(f"nothing was changed for {left}: {changes.condition}{hint}.")
 
 
 def _report_count(total: int, text: str, as_json: bool) -> None:
@@ -66,7 +66,7 @@ def retry(
 def discard(database: DatabaseArgs, task_ids: tuple[str, ...], as_json: bool) -> None:
     """Delete finished tasks for good."""
     with database.opened() as app:
-        _report(tasks.discard(app.database, task_ids), "discarded", as_json)
+        _report(tasks.discard(app.database, task_ids), "discarded", as_json, hint="; see: fbtasks cancel")
 
 
 @click.command()

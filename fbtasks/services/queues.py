@@ -16,7 +16,6 @@ __all__ = [
     "QueueRow",
     "StatRow",
     "Statistics",
-    "check_queue",
     "count_waiting",
     "get_statistics",
     "list_queues",

@@ -229,7 +229,7 @@ def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:
 
     Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
     """
-    condition = "only tasks that have ended are discarded; see: fbtasks cancel"
+    condition = "only tasks that have ended are discarded"
     return _change(database, task_ids, lambda t, task: tasks.forget(t, task) and "discarded", condition)
 
 
