@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -35,13 +35,8 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) 
     widths = _widths(columns, cells, screen.width)
     shown = Table(box=None, pad_edge=False, header_style="bold", show_header=any(title for title, _ in columns))
     for (title, kind), width in zip(columns, widths, strict=True):
-        shown.add_column(
-            title,
-            justify="right" if kind == "number" else "left",
-            no_wrap=kind != "text",
-            width=width,
-            overflow="fold",
-        )
+        justify: Literal["left", "right"] = "right" if kind == "number" else "left"
+        shown.add_column(title, justify=justify, no_wrap=kind != "text", width=width, overflow="fold")
     for row in cells:
         shown.add_row(*(Text(_cut(text, kind, w)) for text, (_, kind), w in zip(row, columns, widths, strict=True)))
     # What is never cut may need more than there is: then the lines are longer than the terminal is wide.

@@ -10,17 +10,8 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session
 from fbtasks.store import results, tasks, workers
 from fbtasks.store.database import Database
-from fbtasks.store.results import QueueRow, StatRow
-
-__all__ = [
-    "QueueRow",
-    "StatRow",
-    "Statistics",
-    "count_waiting",
-    "get_statistics",
-    "list_queues",
-    "purge",
-]
+from fbtasks.store.results import QueueRow as QueueRow
+from fbtasks.store.results import StatRow as StatRow
 
 _KNOWN_FOR: Final = timedelta(days=30)
 """How long a queue is known in which there is no task any more."""

@@ -17,27 +17,7 @@ from fbtasks.services.queues import check_queue
 from fbtasks.states import State
 from fbtasks.store import results, tasks
 from fbtasks.store.database import Database
-from fbtasks.store.results import Filter
-
-__all__ = [
-    "Filter",
-    "TaskChange",
-    "TaskChanges",
-    "TaskDetail",
-    "TaskPage",
-    "TaskStatus",
-    "cancel",
-    "discard",
-    "find_number",
-    "get_task",
-    "get_task_status",
-    "json_value",
-    "list_tasks",
-    "number_of",
-    "prune",
-    "retry",
-    "retry_failed",
-]
+from fbtasks.store.results import Filter as Filter
 
 RETRY_BATCH: Final = 500
 """Tasks that :func:`retry_failed` puts back in one transaction."""
@@ -83,7 +63,7 @@ class TaskChange:
     """The id as the caller wrote it."""
     id: int
     outcome: str
-    """"retried", "discarded" or "cancelled"; "requested" for a running task whose worker was asked to stop it; or
+    """One of "retried", "discarded", "cancelled", "requested" (a running task, whose worker was asked to stop it) and
     "unchanged"."""
     state: str | None
     """The name of the task's state afterwards. None when the task is no longer there."""

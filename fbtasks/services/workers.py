@@ -9,8 +9,6 @@ from fbtasks.firebird.session import Session
 from fbtasks.store import results, workers
 from fbtasks.store.database import Database
 
-__all__ = ["Health", "WorkerRow", "get_health", "list_workers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Health:
