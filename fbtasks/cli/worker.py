@@ -126,7 +126,7 @@ def _introduce(app: FBTasks, options: WorkerOptions) -> None:
 
 
 def _checked(name: str) -> str:
-    """*name* itself. Raises :class:`ConfigurationError` unless a worker may be called so."""
+    """Returns *name*. Raises :class:`ConfigurationError` unless a worker may be called so."""
     if "@" in name:
         raise ConfigurationError(f"-n {name!r}: leave out the '@' and what follows; the host is added.")
     if len(name) > 100 or not name.isprintable() or not name.strip():

@@ -25,13 +25,14 @@ _LONGEST_NAME: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which tasks a list holds. Times are UTC, both inclusive; ``limit`` is the most rows."""
+    """Which tasks a list holds. Times are UTC, both inclusive; ``limit`` is the most rows, after ``offset`` others."""
 
     queue: str | None = None
     name: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     limit: int = 50
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,7 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
             clauses.append(clause)
             values.append(value)
     order = "T.STATE, T.START_TIME, T.ID" if state.live else "T.STATE DESC, T.FINISH_TIME DESC"
-    more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {int(wanted.limit)}"
+    more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {wanted.offset + 1} TO {wanted.offset + wanted.limit}"
     rows = session.read("live" if state.live else "finished", *values, more=more)
     return [_task(row) for row in rows]
 
