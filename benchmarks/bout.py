@@ -61,7 +61,11 @@ class Bout:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        try:
+            self.stop()
+        except NotMeasured:
+            if error is None:
+                raise
         if self._ours:
             self._bench.database.clear()
 
@@ -169,7 +173,10 @@ class Bout:
     def start_at_rest(self) -> None:
         """Starts the worker, observed, and waits until it has connected and has come to rest."""
         self.start_worker()
-        wait_for(lambda: self._running() and self.statements() > 0, "the first statement of a worker", pause=0.02)
+        wait_for(
+            lambda: self._running() and _size(self._observed) and self.statements(),
+            "the first statement of a worker", pause=0.02,
+        )  # fmt: skip
         self.rest(60.0)
 
 

@@ -37,7 +37,8 @@ class Drain:
         count, singles = bench.scale.share_of(self.system.backlog), bench.scale.singles
         with Bout(bench, self.system) as bout:
             seconds = bout.produce("backlog", singles, count)
-            yield Sample("enqueue", "enqueue, one at a time", singles / seconds, "tasks/s")
+            if not self.system.kept:
+                yield Sample("enqueue", "enqueue, one at a time", singles / seconds, "tasks/s")
             bout.start_worker()
             stamps = bout.stamps(count)
             yield Sample("drain", "drain", drain_rate(stamps), "tasks/s")

@@ -138,11 +138,13 @@ def large_tables(bench: Bench) -> Samples:
     """What a claim costs while a backlog drains: with little else in the tables, with much, and under a snapshot."""
     database, scale = bench.database, bench.scale
     small = _claim_cost(bench, snapshot=False)
-    database.fill_history("noop", scale.history)
-    database.insert("noop", scale.scheduled, after=7 * 86_400)
-    full = _claim_cost(bench, snapshot=False)
-    held = _claim_cost(bench, snapshot=True)
-    database.clear()
+    try:
+        database.fill_history("noop", scale.history)
+        database.insert("noop", scale.scheduled, after=7 * 86_400)
+        full = _claim_cost(bench, snapshot=False)
+        held = _claim_cost(bench, snapshot=True)
+    finally:
+        database.clear()
     beside = f"{scale.history:,} finished and {scale.scheduled:,} scheduled"
     yield Sample("claim/small", "claim, in small tables", 1e6 * small, "us a task")
     yield Sample("claim/full", f"claim, beside {beside}", 1e6 * full, "us a task")

@@ -110,13 +110,15 @@ def _verdicts(verdicts: Iterable[tuple[Target, Verdict]], figures: dict[str, Fig
 
 def _ratios(result: Result) -> Iterator[tuple[str, ...]]:
     for ours, theirs in result.pairs:
+        versions = result.versions.get(theirs.key, "")
         for what in COMPARED:
             figure = result.figures.get(f"{theirs.key}/{what}/ratio")
             if figure is not None:
                 yield (
                     ours.label, theirs.label, what, amount(figure.value), spread(figure), each_round(figure),
-                    result.versions.get(theirs.key, ""),
+                    versions,
                 )  # fmt: skip
+                versions = ""  # once is enough
 
 
 def spread(figure: Figure) -> str:
