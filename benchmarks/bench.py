@@ -19,25 +19,25 @@ class Scale:
     share: float = 1.0
     """Of the backlog of each drain."""
     singles: int = 200
-    stamps: int = 200
+    stamps: int = 150
     """Tasks of a latency."""
     ceiling: int = 6_000
     bare: int = 200
     open: int = 2_000
     bulk: int = 10_000
-    idle: float = 15.0
+    idle: float = 12.0
     """Seconds for which a worker is watched that has nothing to do."""
-    rest: float = 12.0
+    rest: float = 10.0
     """Seconds before that: its polls grow rarer while events are known to arrive."""
-    fleet: int = 12_000
+    fleet: int = 8_000
     """No-op tasks for several workers."""
     pauses: int = 800
     """Tasks of 5 ms for them."""
-    claims: int = 10_000
+    claims: int = 8_000
     """Tasks that are claimed beside large tables."""
-    history: int = 100_000
-    scheduled: int = 50_000
-    messages: int = 200
+    history: int = 50_000
+    scheduled: int = 20_000
+    messages: int = 150
 
     def share_of(self, backlog: int) -> int:
         """The tasks of a drain."""

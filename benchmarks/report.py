@@ -64,7 +64,8 @@ def page(result: Result) -> str:
         parts += ["![Drains side by side](results.svg)"] if result.versions else []
     measured = [(target, verdict) for target, verdict in result.verdicts if verdict is not Verdict.MISSING]
     if measured:
-        parts += ["## Targets", _verdicts(measured, result.figures)]
+        link = "[What stands in the way](../how-to/benchmark.md#what-stands-in-the-way) of those that are not reached."
+        parts += ["## Targets", _verdicts(measured, result.figures), link]
     compared = list(_ratios(result))
     if compared:
         head = ("fbtasks", "beside it", "ratio of", "median", "least - most", "each round", "versions")

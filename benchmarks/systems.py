@@ -17,7 +17,7 @@ class System:
     worker: tuple[str, ...]
     """Its command line; the program is one of its virtual environment."""
     backlog: int
-    """Tasks that it drains in about four seconds."""
+    """Tasks that it drains in two to four seconds."""
     broker: type[Server] | None = None
     """The server it needs; None for fbtasks, whose tasks are in the database that is measured."""
     scheme: str = ""
@@ -32,7 +32,7 @@ def fbtasks(pool: str, concurrency: int, *, kept: bool = False) -> System:
     name = ("kept_" if kept else "") + ("noop_async" if pool == "asyncio" else "noop")
     return System(
         key=f"fbtasks/{pool}/{concurrency}" + ("/kept" if kept else ""), module="fbtasks_app", task=name, kept=kept,
-        label=f"fbtasks, {pool} {concurrency}" + (", results kept" if kept else ""), backlog=16_000,
+        label=f"fbtasks, {pool} {concurrency}" + (", results kept" if kept else ""), backlog=12_000,
         worker=("python", "-m", "fbtasks", "worker", "-A", "benchmarks.apps.fbtasks_app", "--pool", pool,
                 "-c", str(concurrency), "-l", "WARNING"),
     )  # fmt: skip
@@ -50,7 +50,7 @@ def _celery(key: str, title: str, broker: type[Server], package: str, pool: str,
 
 def celery_redis(pool: str, number: int) -> System:
     """Celery on Redis."""
-    return _celery("celery-redis", "Celery + Redis", Redis, "redis", pool, number, 1_600)
+    return _celery("celery-redis", "Celery + Redis", Redis, "redis", pool, number, 1_200)
 
 
 def pgqueuer(batch: int, backlog: int) -> System:
@@ -62,16 +62,16 @@ def pgqueuer(batch: int, backlog: int) -> System:
     )  # fmt: skip
 
 
-CELERY_SQLITE = _celery("celery-sqlite", "Celery + SQLAlchemy on SQLite", File, "SQLAlchemy", "prefork", 2, 500,
+CELERY_SQLITE = _celery("celery-sqlite", "Celery + SQLAlchemy on SQLite", File, "SQLAlchemy", "prefork", 2, 300,
                          scheme="sqla+sqlite:///")  # fmt: skip
 HUEY = System(
     key="huey-sqlite/threads/10", label="Huey + SQLite, threads 10", packages=("huey",), broker=File,
-    module="huey_app", backlog=7_000,
+    module="huey_app", backlog=6_000,
     worker=("huey_consumer", "benchmarks.apps.huey_app.huey", "-w", "10", "-k", "thread", "-q", "-n"),
 )  # fmt: skip
 PROCRASTINATE = System(
     key="procrastinate/asyncio/10", label="Procrastinate + PostgreSQL, asyncio 10",
-    packages=("procrastinate", "psycopg"), broker=Postgres, module="procrastinate_app", backlog=1_600,
+    packages=("procrastinate", "psycopg"), broker=Postgres, module="procrastinate_app", backlog=1_200,
     worker=("procrastinate", "--app=benchmarks.apps.procrastinate_app.app", "--log-level", "warning", "worker",
             "-c", "10"),
 )  # fmt: skip
