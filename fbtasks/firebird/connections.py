@@ -115,7 +115,7 @@ def _attach(url: DatabaseURL, charset: str | None) -> Any:
 def _enter(connection: Any, url: DatabaseURL) -> None:
     """Has this process's engine enter the table of events now: there is a right moment for it."""
     with mutex_repair.entering(library.lock_directory(url)):
-        connection._att.que_events(no_callback(), b"\x01")  # for no events; given back as soon as nobody refers to it
+        connection._att.que_events(no_callback(), b"\x01")  # for no events; given back when nothing refers to it
 
 
 def _probe(host: str, port: int) -> None:

@@ -1,9 +1,9 @@
 """Letting go of a connection that is lost.
 
 The driver frees each statement, result and transaction by asking the server, and keeps what it could not free, to try
-again when it is collected as garbage: by then the client library's side of it is gone, which prints errors that nobody
-can act on and may end the process. So what belongs to a lost connection is taken from the driver, and never freed by
-it: a few hundred bytes for each lost connection.
+again when it is collected as garbage: by then the client library's side of it is gone, which prints errors that no
+user can act on and may end the process. So what belongs to a lost connection is taken from the driver, and never freed
+by it: a few hundred bytes for each lost connection.
 """
 
 from __future__ import annotations

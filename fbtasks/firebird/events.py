@@ -62,7 +62,7 @@ class Events:
         )
         # Given back first: afterwards the client library would take the new one for it, and withdraw that.
         self._request = None
-        # A server that waits for somebody else's event port lets all others wait meanwhile.
+        # A server that waits for another client's event port lets all others wait meanwhile.
         with self._session.watched(), translated(self._session.url):
             self._request = self._session.connection._att.que_events(self._callback, request)
 
@@ -71,7 +71,7 @@ class Events:
         if self._request is not None:
             with suppress(Exception), self._session.watched():
                 self._request.cancel()
-            # Who cancels a request has given it back, which the driver would do again; and if the connection is lost,
+            # A cancelled request has been given back, which the driver would do again; and if the connection is lost,
             # it is for the library to forget.
             self._request._refcnt = 0
             self._request = None

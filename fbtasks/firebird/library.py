@@ -147,5 +147,5 @@ def _cache_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"fbtasks-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise EngineError(f"{folder} belongs to somebody else; set XDG_CACHE_HOME to a folder of yours.")
+        raise EngineError(f"{folder} belongs to another user; set XDG_CACHE_HOME to a folder of yours.")
     return folder

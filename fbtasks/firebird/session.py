@@ -164,7 +164,7 @@ class Session:
         self.url = url
         self.queries = queries
         self.conflicts = 0
-        """Conflicts met and retried since somebody last took the count."""
+        """Conflicts met and retried since the last :meth:`take_conflicts`."""
         self.fresh = True
         """Whether the connection was opened for the use it is in, and has not lain in a pool."""
         self.meanwhile: Callable[[], None] | None = None
@@ -256,7 +256,7 @@ class Session:
         self._from_outside(watchdog.cancel)
 
     def kill(self) -> None:
-        """Cuts the connection on this side, so that whoever waits for its answer in another thread gets an error."""
+        """Kills the connection on this side: a thread that waits for its answer gets an error."""
         self._from_outside(watchdog.kill_connection)
 
     def _from_outside(self, act: Callable[[Any], None]) -> None:

@@ -41,7 +41,7 @@ class _Symbol(ctypes.Structure):
 
 @contextmanager
 def preserved_signals() -> Iterator[None]:
-    """Gives SIGINT and SIGTERM back to the program when the block has let the client library take them.
+    """Returns SIGINT and SIGTERM to the program when the block has let the client library take them.
 
     Only the library's own handlers are replaced: one that the program sets meanwhile in another thread stays. The first
     time, both signals wait in this thread until then, and in all that the library starts.

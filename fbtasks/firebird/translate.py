@@ -60,8 +60,8 @@ _DRIVERS: Final = {"firebird", "builtins", "ctypes", "decimal", "struct"}
 def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: bool = False) -> FBTasksError:
     """The error of fbtasks that *error* stands for; its message names the database, never the password.
 
-    Raises *error* itself when it is somebody else's: the handler of a signal may raise anything at any moment. An
-    :class:`OSError` is the system's while *connecting*, if it has a number, and else somebody else's.
+    Raises *error* itself when it is not the driver's: the handler of a signal may raise anything at any moment. An
+    :class:`OSError` is the system's while *connecting*, if it has a number.
     """
     if not _is_drivers(error, connecting):
         raise error

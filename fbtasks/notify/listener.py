@@ -1,7 +1,7 @@
 """Events of the database as wakes.
 
 Events are hints: over TCP they use a second port that a firewall may block in silence, and when the server is killed
-nothing says so. Whoever waits polls as well, and can see by an event to himself whether they still arrive.
+nothing says so. A process that waits polls as well, and can see by an event to itself whether they still arrive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUIET: Final = 10.0
 """Seconds that a database must have been back for before events are asked for again: a connection that is cut just then
 is what the client library bears least."""
 _SILENCE: Final = 5.0
-"""Seconds without an event after which somebody who waits has the connection asked whether it still lives."""
+"""Seconds without an event after which a waiting thread has the connection asked whether it still lives."""
 _SILENT_BEATS: Final = 3
 _RESTART_AFTER: Final = 60.0
 """Seconds between two attempts to hear events where none arrive."""
@@ -42,7 +42,7 @@ _RESTART_AFTER: Final = 60.0
 class Listener:
     """Calls *wake* with the names that were posted, from a thread of its own, which also connects.
 
-    A connection that is killed alone is silent. Whoever hears no event of his own to notice it says by *waited_for*
+    A connection that is killed alone is silent. A process that sends no event to itself says by *waited_for*
     whether silence matters now.
     """
 
@@ -75,7 +75,7 @@ class Listener:
             if not self._stopping.is_set():
                 logger.info("No events from the database, polling instead: %s", error)
                 if self._session is not None and isinstance(error, DatabaseUnavailable):
-                    fork.lose(self._session.connection)  # a fork need not wait for it
+                    fork.note_lost(self._session.connection)  # a fork need not wait for it
                 self._lost = True
                 time.sleep(_LAY_OUT)
         finally:

@@ -96,7 +96,7 @@ class Wait:
 
 
 def look(waits: Collection[Wait], session: Session) -> None:
-    """Tells each of *waits* what became of its task: one statement for all, and one for ids that callers gave."""
+    """Tells each of *waits* what became of its task: one statement for all, and one for ids that callers chose."""
     nameless = [wait for wait in waits if wait.number is None]
     if nameless:
         found = results.numbers(session, {wait.id for wait in nameless})

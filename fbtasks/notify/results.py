@@ -1,4 +1,4 @@
-"""Waking those who wait for results in this process: one listener for all of them."""
+"""Wakes the threads that wait for results in this process: one listener for all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Waiter:
             self._changed.notify()
 
     def wait(self, seconds: float) -> set[str]:
-        """Waits for a wake or for *seconds*. Gives the events that came since the last time."""
+        """Waits for a wake or for *seconds*. Returns the events that came since the last time."""
         self._look()
         with self._changed:
             self._changed.wait_for(lambda: self._woken, max(0.0, seconds))

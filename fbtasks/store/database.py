@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 class Database:
     """Lends sessions from a small pool, and opens private ones for those that keep theirs.
 
-    Sessions are of a queue that is there. Who enqueues or works calls :meth:`make_ready` first, which may create it.
+    Sessions are of a queue that is there. A process that enqueues or works calls :meth:`make_ready` first, which may
+    create it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -226,7 +227,7 @@ class Database:
         return found == self._identity or found == self.identity()
 
     def migrate(self) -> list[int]:
-        """Brings the schema up to date, whatever the settings say. Gives the versions applied."""
+        """Brings the schema up to date, whatever the settings say. Returns the versions applied."""
         self._follow_file()
         session = self._create() if self._missing() else self._open()
         try:

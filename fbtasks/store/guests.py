@@ -85,7 +85,7 @@ def _remedy(given: Any) -> str:
 def _of_sqlalchemy(kind: str) -> str:
     """How to get the driver's connection from an object of SQLAlchemy's."""
     if kind == "Engine":
-        return "connections.connect() gives a connection, and connection.connection.dbapi_connection the driver's"
+        return "engine.connect() gives a connection, and connection.connection.dbapi_connection the driver's"
     if kind in ("Session", "scoped_session"):
         return "session.connection().connection.dbapi_connection"
     if kind == "_ConnectionFairy":

@@ -66,7 +66,7 @@ def _refuse_development_version(session: Session, found: int | None) -> None:
 
 
 def migrate(session: Session) -> list[int]:
-    """Brings the schema up to date. Gives the versions that this call applied.
+    """Brings the schema up to date. Returns the versions that this call applied.
 
     Safe when many processes start at once: the first row of QUEUE_SCHEMA is the lock that lets one work while
     the others wait. Raises :class:`SchemaError` when the database cannot hold the queue.
@@ -121,7 +121,7 @@ def _change(session: Session, statements: Sequence[str]) -> None:
 
 
 def _take_lock(lock: Session, manager: Any) -> None:
-    """Locks the first row of QUEUE_SCHEMA; it is written here when whoever made the table has not come to it yet."""
+    """Locks the first row of QUEUE_SCHEMA; it is written here if its maker has not come to it yet."""
     manager.begin()
     while not Transaction(manager, lock.url, lock.queries, lock).rows("schema_lock", more=" "):
         with suppress(DuplicateKey, ConflictError):
@@ -164,7 +164,7 @@ def adopt(session: Session) -> None:
 
 
 def check_identity(session: Session) -> None:
-    """Raises :class:`ForeignDatabaseError` when the database is a restored or moved copy that nobody adopted."""
+    """Raises :class:`ForeignDatabaseError` when the database is a restored or moved copy that was not adopted."""
     with session.transaction(READ) as transaction:
         refuse_copy(transaction, session.url)
 

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.sql import rows
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
@@ -33,8 +34,7 @@ def contents(app):
     done.apply_async(countdown=3600)
 
     def read():
-        with app.connect() as connection, connection.cursor() as cursor:
-            return {table: sorted(map(repr, cursor.execute(f"SELECT * FROM {table}").fetchall())) for table in TABLES}
+        return {table: sorted(map(repr, rows(app, f"SELECT * FROM {table}"))) for table in TABLES}
 
     return read
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.proxy import Proxy
+from support.sql import rows
 
 from fbtasks.firebird import connections
 from fbtasks.store import grants, messages
@@ -70,11 +71,6 @@ def celery(app, tmp_path, url):
     celery = Celery(folder, url)
     yield celery
     celery.close()
-
-
-def rows(app, statement):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(statement).fetchall()
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
@@ -195,7 +191,7 @@ def main():
     show(chord([add.si(1), chain(add.si(2), inner)], echo.s()))
     show(chord([add.si(5), chord([add.si(6)], echo.s())], echo.s()))
     show(chord((silent.si(number) for number in range(3)), echo.s()))
-    show(chord([add.si(1), broken.si()], echo.s()), die_with_parents=False)
+    show(chord([add.si(1), broken.si()], echo.s()), follow_parents=False)
     show(chain(add.si(1), group(add.s(1), add.s(2)), echo.s(), group(echo.s(), echo.s())))
     try:
         chain(broken.si(), group(add.s(1), add.s(2))).apply_async().get(timeout=30)

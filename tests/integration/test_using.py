@@ -9,7 +9,7 @@ import pytest
 from firebird.driver import DistributedTransactionManager
 
 import fbtasks.kombu
-from fbtasks import EnqueueError, FBTasks
+from fbtasks import EnqueueError, FBTasks, ResultTimeout
 from fbtasks.firebird import connections
 from fbtasks.store.guests import _same_name
 from fbtasks.testing import drain, eager
@@ -41,7 +41,7 @@ REFUSED = {
     ),
     "SQLAlchemy's engine": (
         named("Engine", "sqlalchemy.engine.base"),
-        "Engine of SQLAlchemy is not the driver's connection. Give that: connections.connect() gives a connection, and "
+        "Engine of SQLAlchemy is not the driver's connection. Give that: engine.connect() gives a connection, and "
         "connection.connection.dbapi_connection the driver's.",
     ),
     "SQLAlchemy's raw connection": (
@@ -57,11 +57,6 @@ REFUSED = {
         f"a connection of fdb is not one of firebird-driver. {WANTED}.",
     ),
 }
-
-
-@pytest.fixture
-def add(app):
-    return app.task(name="add")(lambda a, b: a + b)
 
 
 @pytest.fixture
@@ -91,7 +86,7 @@ def test_what_is_no_connection_is_refused(app, add, what):
     given, message = REFUSED[what]
     with refused(message):
         add.using(given).delay(1, 2)
-    with refused(message), fbtasks.kombu.within(given):
+    with refused(message), fbtasks.kombu.in_transaction(given):
         pass
     if app.settings.url.embedded:
         assert not os.path.exists(app.settings.url.database), "nothing was opened for it"
@@ -126,7 +121,7 @@ def test_a_closed_connection_is_refused_whenever_it_was_closed(app, add):
         lambda: bound.delay(1, 2),
         lambda: bound.delay_many([(1, 2)]),
         lambda: add.using(connection),
-        lambda: fbtasks.kombu.within(connection).__enter__(),
+        lambda: fbtasks.kombu.in_transaction(connection).__enter__(),
     ):
         with refused(message):
             enqueue()
@@ -162,7 +157,10 @@ def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url):
                 add.using(connection)
         with kombu.Connection(url) as broker:
             kombu.Queue("q", kombu.Exchange(""), routing_key="q")(broker.default_channel).declare()
-            with fbtasks.kombu.within(connection), pytest.raises(EnqueueError, match="the connection is one to"):
+            with (
+                fbtasks.kombu.in_transaction(connection),
+                pytest.raises(EnqueueError, match="the connection is one to"),
+            ):
                 broker.Producer().publish("x", exchange="", routing_key="q")
         fbtasks.kombu.close_all()
         assert count(connection) == 0
@@ -222,3 +220,18 @@ def test_eager_calls_need_no_connection_but_none_is_not_meant(app, add):
         with pytest.raises(EnqueueError, match="None is no connection"):
             add.using(None)
     assert connections.database_exists(app.settings.url) is not app.settings.url.embedded
+
+
+def test_using_the_callers_transaction(app, add):
+    connection = app.connect()
+    gone = add.using(connection).delay(1, 1)
+    connection.rollback()
+    kept = add.using(connection).delay(1, 2)
+    drain(app)
+    assert kept.status == "PENDING"
+    connection.commit()
+    connection.close()
+    drain(app)
+    assert kept.get(timeout=5) == 3
+    with pytest.raises(ResultTimeout):
+        gone.get(timeout=0.1)

@@ -1,6 +1,6 @@
 """What the processes on an embedded database share through files: where it is, and how it is laid out.
 
-The layouts are those of Firebird 5 on Linux with glibc (``isc_s_proto.h``, ``event.h``); whoever reads here reads what
+The layouts are those of Firebird 5 on Linux with glibc (``isc_s_proto.h``, ``event.h``); a reader here reads what
 others change meanwhile, so each place is checked to be inside its file, and each list to end.
 """
 
@@ -26,7 +26,7 @@ EVENT_CONDITION_AT: Final = EVENT_MUTEX_AT + 40
 PLAIN: Final = 128
 """The kind of a plain mutex between processes."""
 ROBUST: Final = PLAIN | 16
-"""The kind of one that tells the next who takes it that its holder died (``pthread_mutexattr_setrobust``)."""
+"""The kind of mutex that tells the next taker that its holder died (``pthread_mutexattr_setrobust``)."""
 # Every file begins with a header, and that with the robust mutex that guards the file.
 GUARD_AT: Final = 16
 _GUARD: Final = struct.Struct("iIiIi")

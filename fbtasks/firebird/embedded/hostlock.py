@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.lockdir import folder_of, open_lock_file
 from fbtasks.url import DatabaseURL
 
@@ -80,7 +80,7 @@ class _Turn:
         return True
 
     def give(self) -> None:
-        """Gives the lock to the next."""
+        """Releases the lock."""
         with suppress(OSError, ValueError):  # the file was closed, which gives the lock up as well
             fcntl.lockf(self._file, fcntl.LOCK_UN)
         self._mine.release()
@@ -138,7 +138,7 @@ class HostLock:
             turn.give()
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file when nothing here uses it any more."""
         turn, self._turn = self._turn, None
         if turn is None:
             return
@@ -158,5 +158,4 @@ def _forked() -> None:
     _turns.clear()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)
+fork.register(in_child=_forked)

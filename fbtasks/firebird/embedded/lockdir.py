@@ -1,4 +1,4 @@
-"""The lock directory of an embedded database, on which all who open the file must agree.
+"""The lock directory of an embedded database, on which all processes that open the file must agree.
 
 Two processes with different lock directories lose each other's commits without an error. So the directory follows
 from the database's real path, and a guard file beside the database names it: each process that has the database open
@@ -33,6 +33,7 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.errors import EngineError
+from fbtasks.firebird import fork
 
 try:
     import fcntl
@@ -126,7 +127,7 @@ def _check_folder(folder: Path, like: Path) -> None:
     try:
         facts = folder.lstat()
         others = [like.stat(), like.parent.stat()]
-    except OSError:  # it has just been deleted, or may not be looked at: whoever uses it is told
+    except OSError:  # it has just been deleted, or may not be looked at: its next user is told
         return
     if not stat.S_ISDIR(facts.st_mode):
         raise EngineError(f"{folder} is {_kind(facts.st_mode)}, and has to be a folder: it is not used. Delete it.")
@@ -134,7 +135,7 @@ def _check_folder(folder: Path, like: Path) -> None:
     if facts.st_uid not in owners and facts.st_gid not in {other.st_gid for other in others}:
         raise EngineError(
             f"{folder} belongs to uid {facts.st_uid}, who has nothing to do with {like}: it is not used. Delete it "
-            "while nobody uses a database there, or give it to the database's owner."
+            "while no process uses a database there, or give it to the database's owner."
         )
 
 
@@ -252,7 +253,7 @@ def _may(path: Path, mode: int) -> bool:
 
 
 def warn_root(database: str) -> None:
-    """Logs a warning when root opens somebody else's database: what it creates may shut the owner out."""
+    """Logs a warning when root opens another user's database: what it creates may shut the owner out."""
     if not _HAS_OWNERS or os.geteuid() != 0:
         return
     with suppress(OSError):
@@ -281,7 +282,7 @@ class Guard:
     """This process's share in the guard of one database; kept as long as the process has it open."""
 
     directory: Path
-    """The lock directory that all who have the database open use."""
+    """The lock directory that all processes with the database open use."""
 
     def __init__(self, database: str, loaded: Path | None) -> None:
         """Joins the guard of *database*. *loaded* is the lock directory that this process has already fixed.
@@ -329,7 +330,7 @@ class Guard:
         if loaded is not None and not (loaded.is_dir() and (loaded not in _held or _is_at(_held[loaded], loaded))):
             raise EngineError(f"{loaded}, the lock directory of this process, was deleted. Restart the process.")
         if _try_exclusive(file):
-            # Nobody has the database open, so whatever the guard said before binds nobody.
+            # No process has the database open, so what the guard said before binds none.
             self._write(file, loaded or self._default())
         # Going from exclusive to shared may let another process in between, so what counts is read afterwards.
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -477,4 +478,4 @@ if fcntl is not None:
     # Registered before the driver's own exit function when this module is imported first, so it comes after that.
     atexit.register(_clear)
     # The processes on both sides of a fork share their locks, and neither can tell whether the other uses the folder.
-    os.register_at_fork(before=_made.clear)
+    fork.register(in_parent=_made.clear, in_child=_made.clear)

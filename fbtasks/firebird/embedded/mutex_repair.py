@@ -6,20 +6,20 @@ which it is enough to lose the processor there, and each leaves other processes 
 
 * The mutex is not a robust one (see ``pthread_mutexattr_setrobust``). A process that dies with it keeps the event's
   owner from being woken.
-* A request is noted first and the event posted then. Who dies in between leaves a note that is never read, and that
-  keeps all others from posting again.
-* A session that is handing out POST_EVENTs is marked, so that it is not taken away meanwhile. Who dies then leaves the
-  mark; and whoever clears up after the dead, which the next process on the file does with its first event, waits for
-  the mark to go (``EventManager::delete_process``).
+* A request is noted first and the event posted then. A process that dies in between leaves a note that is never read,
+  and that keeps all others from posting again.
+* A session that is handing out POST_EVENTs is marked, so that it is not taken away meanwhile. A process that dies then
+  leaves the mark; and the next process on the file, which clears up after the dead with its first event, waits for the
+  mark to go (``EventManager::delete_process``).
 
 So each process that uses the engine does three things, once a second: of its own events it unlocks a mutex whose holder
 is dead, as a robust mutex would, since the counter that it protects is whole at every moment; it posts its own events,
 whose owner then looks for notes, and finds none nearly always; and it takes the marks off the sessions of the dead.
 
 One thing cannot be mended from here: a process that is killed in the middle of a change to the table of locks may leave
-a list in it that has no end, and who searches that next holds the table's mutex for good; so for the table of events.
-Nothing of the database is lost; but a table is made anew only when all processes have left it. So those that exist for
-nothing else than to work on the queue end when that has been so for :data:`PATIENCE` looks (see
+a list in it that has no end, and a process that searches that next holds the table's mutex for good; so for the table
+of events. Nothing of the database is lost; but a table is made anew only when all processes have left it. So those that
+exist for nothing else than to work on the queue end when that has been so for :data:`PATIENCE` looks (see
 :func:`exit_when_engine_hangs`).
 """
 
@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
 from fbtasks.firebird.embedded.lockdir import exclusive
 from fbtasks.threads import Background
@@ -48,7 +49,7 @@ _WAIT_BITSET: Final = 9
 _EVERY: Final = 1.0
 """Seconds between looks; a mutex is freed when two in a row have seen the same dead holder."""
 _WORDS_AT: Final = (EVENT_CONDITION_AT + 40, EVENT_CONDITION_AT + 44)
-"""What those who wait for an event's condition sleep on."""
+"""What threads that wait for an event's condition sleep on."""
 _CONTENDED: Final = 2
 _ENTERING: Final = 10.0
 """Seconds after which a process goes in although another is there, which takes a millisecond: it was stopped."""
@@ -136,7 +137,7 @@ def _look_after(folder: str) -> None:
 
 
 def _look(files: EngineFiles, libc: Any) -> Iterator[_Held]:
-    """Posts the events that threads of this process wait for; gives the mutexes that dead ones hold."""
+    """Posts the events that threads of this process wait for; yields the mutexes that dead ones hold."""
     mapped = files.mapped()
     for operation, address in [wait for thread in os.listdir("/proc/self/task") if (wait := _sleeps(thread))]:
         place = next(((start + address - where[0], path) for where, start, path in mapped if address in where), None)
@@ -196,7 +197,7 @@ def _is_own(files: EngineFiles, path: str, at: int) -> bool:
 
 
 def _dead_holder(files: EngineFiles, path: str, at: int) -> int:
-    """The thread that holds the mutex of the event there and is dead; 0 when nobody does, or when it lives."""
+    """The thread that holds the mutex of the event there and is dead; 0 when none does, or when it lives."""
     fields = files.event(path, at)
     if fields is None:
         return 0
@@ -240,5 +241,4 @@ def _forked() -> None:
     _started = False
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)
+fork.register(in_child=_forked)
