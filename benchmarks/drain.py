@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.bench import Bench
-from benchmarks.bout import Bout
 from benchmarks.database import NotMeasured
 from benchmarks.figures import Sample, drain_rate, percentile
 from benchmarks.systems import System
+from benchmarks.trial import Trial
 
 RATE = 100
 """Tasks a second for the latency."""
@@ -35,29 +35,29 @@ class Drain:
     def measure(self, bench: Bench) -> Iterator[Sample]:
         """Its backlog is enqueued, then its worker started: the first half of the tasks warms it up."""
         count, singles = bench.scale.share_of(self.system.backlog), bench.scale.singles
-        with Bout(bench, self.system) as bout:
-            seconds = bout.produce("backlog", singles, count)
+        with Trial(bench, self.system) as trial:
+            seconds = trial.produce("backlog", singles, count)
             if not self.system.kept:
                 yield Sample("enqueue", "enqueue, one at a time", singles / seconds, "tasks/s")
-            bout.start_worker()
-            stamps = bout.stamps(count)
+            trial.start_worker()
+            stamps = trial.stamps(count)
             yield Sample("drain", "drain", drain_rate(stamps), "tasks/s")
             if self.system.broker is None:
-                end = bout.wait_settled()
+                end = trial.wait_settled()
                 yield Sample("settled", "drain until all outcomes are written", drain_rate(stamps, end), "tasks/s")
-            ran = len(bout.stamps(count))
+            ran = len(trial.stamps(count))
             if ran != count:
                 raise NotMeasured(f"{ran} tasks ran, and {count} were enqueued")
             if not self.system.kept:
-                yield Sample("memory", "memory after the drain", bout.memory() / 2**20, "MiB")
+                yield Sample("memory", "memory after the drain", trial.memory() / 2**20, "MiB")
             if self.latency:
-                bout.rest()
-                yield from _latency(bout, bench.scale.stamps)
+                trial.rest()
+                yield from _latency(trial, bench.scale.stamps)
 
 
-def _latency(bout: Bout, count: int) -> Iterator[Sample]:
+def _latency(trial: Trial, count: int) -> Iterator[Sample]:
     """From the call that enqueues to the start of the task, at a rate that leaves the worker idle between."""
-    bout.produce("stamps", count, RATE)
-    times = [1000 * (ran - sent) for sent, ran in bout.pairs(count + 1)[1:]]
+    trial.produce("stamps", count, RATE)
+    times = [1000 * (ran - sent) for sent, ran in trial.pairs(count + 1)[1:]]
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         yield Sample(f"latency {name}", f"latency at {RATE} tasks/s, {name}", percentile(times, share), "ms")

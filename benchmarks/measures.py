@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from statistics import median
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.bout import Bout
 from benchmarks.ceiling import BATCH, timed
 from benchmarks.figures import Sample
 from benchmarks.systems import fbtasks
+from benchmarks.trial import Trial
 
 Samples = Iterator[Sample]
 
@@ -31,12 +32,14 @@ def _single(bench: Bench) -> Samples:
     database, noop = bench.database, bench.database.app.tasks["noop"]
     now = database.now()
     noop.delay()
-    ours = theirs = 0.0
+    ours: list[float] = []
+    theirs: list[float] = []
     for _ in range(0, bench.scale.bare, 10):
-        theirs += sum(timed(lambda: database.insert_bare("noop", now)) for _ in range(10))
-        ours += sum(timed(noop.delay) for _ in range(10))
-    yield Sample("enqueue/single", "enqueue, durable, one at a time", bench.scale.bare / ours, "tasks/s")
-    yield Sample("enqueue/single/ratio", "enqueue, one at a time / bare INSERT + COMMIT", theirs / ours, "")
+        theirs += [timed(lambda: database.insert_bare("noop", now)) for _ in range(10)]
+        ours += [timed(noop.delay) for _ in range(10)]
+    yield Sample("enqueue/single", "enqueue, durable, one at a time", len(ours) / sum(ours), "tasks/s")
+    yield Sample("enqueue/single/ratio", "enqueue, one at a time / bare INSERT + COMMIT (medians)",
+                 median(theirs) / median(ours), "")  # fmt: skip
 
 
 def _open(bench: Bench) -> Samples:
@@ -64,42 +67,42 @@ def _bulk(bench: Bench) -> Samples:
 
 def idle(bench: Bench) -> Samples:
     """What a worker costs that has nothing to do."""
-    with Bout(bench, fbtasks("threads", 2), observed=True) as bout:
-        _warm_up(bench, [bout])
+    with Trial(bench, fbtasks("threads", 2), observed=True) as trial:
+        _warm_up(bench, [trial])
         time.sleep(bench.scale.rest)
-        begun, asked, cpu, memory = time.monotonic(), bout.statements(), bout.cpu_seconds(), bout.memory()
+        begun, asked, cpu, memory = time.monotonic(), trial.statements(), trial.cpu_seconds(), trial.memory()
         time.sleep(bench.scale.idle)
         seconds = time.monotonic() - begun
-        yield Sample("idle/cpu", "idle worker and children: processor", 100 * (bout.cpu_seconds() - cpu) / seconds,
+        yield Sample("idle/cpu", "idle worker and children: processor", 100 * (trial.cpu_seconds() - cpu) / seconds,
                      "% of one core")  # fmt: skip
         yield Sample(
-            "idle/statements", "idle worker: statements", 60 * (bout.statements() - asked) / seconds, "a minute"
+            "idle/statements", "idle worker: statements", 60 * (trial.statements() - asked) / seconds, "a minute"
         )
         yield Sample("idle/growth", f"idle worker and children: growth in {seconds:.0f} s",
-                     (bout.memory() - memory) / 1024, "KiB")  # fmt: skip
+                     (trial.memory() - memory) / 1024, "KiB")  # fmt: skip
 
 
-def _warm_up(bench: Bench, fleet: list[Bout]) -> None:
+def _warm_up(bench: Bench, fleet: list[Trial]) -> None:
     """Starts workers, lets them run some tasks, and waits until they are at rest."""
-    for bout in fleet:
-        bout.start_at_rest()
+    for trial in fleet:
+        trial.start_at_rest()
     bench.database.insert("noop", 40)
-    for bout in fleet:
-        bout.wait_settled()
-        bout.rest()
+    for trial in fleet:
+        trial.wait_settled()
+        trial.rest()
 
 
 def start(bench: Bench) -> Samples:
-    """From the start of the process to the first line of a task that waits; and the help."""
+    """From the start of the process to the start of a task that waits; and the help."""
     command = [sys.executable, "-m", "fbtasks", "--help"]
     seconds = timed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
     yield Sample("start/help", "start of fbtasks --help", seconds, "s")
     bench.database.app.tasks["noop"].delay()
-    with Bout(bench, fbtasks("threads", 2)) as bout:
+    with Trial(bench, fbtasks("threads", 2)) as trial:
         begun = time.monotonic()
-        bout.start_worker()
-        yield Sample("start/worker", "start of a worker to its first task", bout.stamps(1)[0] - begun, "s")
-        bout.wait_settled()
+        trial.start_worker()
+        yield Sample("start/worker", "start of a worker to its first task", trial.stamps(1)[0] - begun, "s")
+        trial.wait_settled()
 
 
 def several_workers(bench: Bench) -> Samples:
@@ -113,10 +116,10 @@ def several_workers(bench: Bench) -> Samples:
             label = f"{number} worker{'s' if number > 1 else ''} on {count:,} {what}"
             conflicts = bench.database.conflicts()
             with ExitStack() as stack:
-                fleet = [stack.enter_context(Bout(bench, fbtasks("threads", 2), observed=True)) for _ in range(number)]
+                fleet = [stack.enter_context(Trial(bench, fbtasks("threads", 2), observed=True)) for _ in range(number)]
                 _warm_up(bench, fleet)
                 rates[number], missed = _numbered(bench, fleet, task, count)
-                asked = sum(bout.statements() for bout in fleet)
+                asked = sum(trial.statements() for trial in fleet)
                 conflicts = bench.database.conflicts() - conflicts
             yield Sample(f"workers/{number}/{key}", label, rates[number], "tasks/s")
         yield Sample(f"workers/4/{key}/ratio", f"4 workers / 1, {what}", rates[4] / rates[1], "")
@@ -124,11 +127,11 @@ def several_workers(bench: Bench) -> Samples:
         yield Sample(f"workers/4/{key}/twice", f"{label}: run twice or never", missed, "tasks")
 
 
-def _numbered(bench: Bench, fleet: list[Bout], task: str, count: int) -> tuple[float, int]:
+def _numbered(bench: Bench, fleet: list[Trial], task: str, count: int) -> tuple[float, int]:
     """Tasks a second from the first to the last, and how many of them did not run once."""
     bench.database.insert(task, count, numbered=True)
     fleet[0].wait_settled()
-    pairs = [pair for bout in fleet for pair in bout.pairs(0)]
+    pairs = [pair for trial in fleet for pair in trial.pairs(0)]
     times = [ran for _, ran in pairs]
     ran = {number for number, _ in pairs}
     return count / (max(times) - min(times)), count - len(ran) + len(pairs) - len(ran)
@@ -160,13 +163,13 @@ def _claim_cost(bench: Bench, *, snapshot: bool) -> float:
     with ExitStack() as stack:
         if snapshot:
             stack.enter_context(bench.database.snapshot())
-        bout = Bout(bench, fbtasks("threads", 10), observed=True)
-        stack.callback(bout.stop)
-        bout.start_worker()
-        bout.stamps(count)
-        bout.wait_settled()
-        bout.stop()
-        return bout.query_seconds("claim") / count
+        trial = Trial(bench, fbtasks("threads", 10), observed=True)
+        stack.callback(trial.stop)
+        trial.start_worker()
+        trial.stamps(count)
+        trial.wait_settled()
+        trial.stop()
+        return trial.query_seconds("claim") / count
 
 
 MEASURES: Final[dict[str, Callable[[Bench], Samples]]] = {

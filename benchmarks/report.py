@@ -13,7 +13,7 @@ from benchmarks.figures import ROUNDS_TO_DECIDE, Figure, Target, Verdict
 
 SLOW = "!"
 """Behind a reading whose calibration was off."""
-COMPARED = ("drain", "settled", "latency p50", "enqueue", "publish to ack")
+SHOWN = ("drain", "settled", "latency p50", "enqueue", "publish to ack")
 """What the table of ratios has."""
 
 
@@ -112,7 +112,7 @@ def _verdicts(verdicts: Iterable[tuple[Target, Verdict]], figures: dict[str, Fig
 def _ratios(result: Result) -> Iterator[tuple[str, ...]]:
     for ours, theirs in result.pairs:
         versions = result.versions.get(theirs.key, "")
-        for what in COMPARED:
+        for what in SHOWN:
             figure = result.figures.get(f"{theirs.key}/{what}/ratio")
             if figure is not None:
                 yield (

@@ -82,12 +82,15 @@ class Run:
 
     def rounds(self) -> None:
         """Measures everything once in every round."""
+        begun = time.monotonic()
         for number in range(1, self._chosen.rounds + 1):
             self._record.round = number
             for group in self._chosen.groups:
                 self._group(group)
             for key, measure in self._chosen.measures.items():
                 self._try(key, key, measure(self._bench))
+            left = (time.monotonic() - begun) / number * (self._chosen.rounds - number) / 60
+            self._progress(f"round {number} of {self._chosen.rounds} is done, about {left:.0f} minutes are left")
 
     def _group(self, group: plan.Group) -> None:
         """Measures the members one after the other, and the ratios of ours to each of the others."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.bench import Bench
-from benchmarks.bout import ROOT
 from benchmarks.database import NotMeasured
 from benchmarks.figures import Sample
 from benchmarks.servers import File, Redis, Server
+from benchmarks.trial import ROOT
 
 
 @dataclass(frozen=True, kw_only=True)

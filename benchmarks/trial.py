@@ -27,7 +27,7 @@ _LAST: Final = 1500
 """Characters of a log that an error shows."""
 
 
-class Bout:
+class Trial:
     """One system with an empty queue; its worker is ended with the block, and its tasks are deleted."""
 
     def __init__(self, bench: Bench, system: System, *, observed: bool = False) -> None:
