@@ -19,7 +19,6 @@ COMMANDS: Final = {
     "migrate": ("database", "Create or update the tables of the queue."),
     "adopt": ("database", "Let workers run the tasks of a restored or moved database."),
     "grant": ("database", "Let users of a server enqueue, work or operate, and no more than that."),
-    "bench": ("bench", "Measure fbtasks in a database, under a queue name of its own."),
 }
 """The commands of ``fbtasks``."""
 

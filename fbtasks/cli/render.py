@@ -165,36 +165,3 @@ def stats(found: Statistics) -> None:
         "CONFLICTS": sum(r.conflicts for r in rows),
     }
     table([("", "word"), ("", "number")], facts.items())
-
-
-def benchmark(found: dict[str, Any]) -> None:
-    """The figures of a run of the benchmark, and what they say of the targets."""
-    for name, value in found["machine"].items():
-        say(f"{name:16} {value}")
-    say("")
-    table(
-        [("FIGURE", "text"), ("VALUE", "number"), ("UNIT", "word")],
-        [(figure["label"], amount(figure["value"]), figure["unit"]) for figure in found["figures"]],
-    )
-    say("")
-    table(
-        [("TARGET", "text"), ("WANTED", "text"), ("FOUND", "number"), ("", "text"), ("REACHED", "word")],
-        [
-            (target["what"], target["wanted"], amount(target["found"]), target["unit"], verdict(target["reached"]))
-            for target in found["targets"]
-        ],
-    )
-    for note in found["notes"]:
-        say(note)
-
-
-def amount(value: float | None) -> str:
-    """A figure with as many digits as mean something."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def verdict(reached: bool | None) -> str:
-    """Whether a target was reached."""
-    return {True: "yes", False: "NO", None: "not measured"}[reached]

@@ -237,7 +237,7 @@ def test_every_command_offers_json(shop, fb):
         ("result",): (["none"], {"state": "succeeded", "result": None, "error_type": None}),
         ("retry",): (["order-1", "gone"], {"count": 2}),
     }
-    without = {("worker",), ("bench",), ("sql",)}  # a log, and those that print tables of their own
+    without = {("worker",), ("sql",)}  # a log, and one that prints tables of its own
     for path, command in json_commands():
         if path in without:
             continue

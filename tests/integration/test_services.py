@@ -35,8 +35,8 @@ def add_worker(app, queues="default", lease=60.0):
     with app.database.session() as session:
         return session.run(
             lambda t: processes.register(
-                t, "worker", name="w@host", host="host", pid=4711, pid_start=1, lease=lease, queues=[queues], pool="threads",
-                concurrency=8, version="1", tasks=[],
+                t, "worker", name="w@host", host="host", pid=4711, pid_start=1, lease=lease, queues=[queues],
+                pool="threads", concurrency=8, version="1", tasks=[],
             )
         )  # fmt: skip
 
