@@ -7,6 +7,8 @@ import socket
 import sys
 
 import pytest
+from support.programs import command_line
+from support.sql import execute, one
 
 from fbtasks import (
     AuthenticationError,
@@ -16,7 +18,6 @@ from fbtasks import (
     SerializationError,
     UnknownQueueError,
 )
-from fbtasks.cli import main
 
 pytestmark = pytest.mark.acceptance
 
@@ -45,8 +46,7 @@ def waiting(project):
     assert result.status == "PENDING"
     assert "succeeded" in project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
     assert result.get(timeout=10) == 5
-    with app.connect() as connection, connection.cursor() as cursor:
-        assert cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()[0] == 0
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
     app.close()
 
 
@@ -61,8 +61,7 @@ def refused(project, monkeypatch, capsys):
         for name in ("proj", *MODULES):
             sys.modules.pop(name, None)
         capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main(list(arguments), prog_name="fbtasks")
+        left = command_line(*arguments)
         printed, error = capsys.readouterr()
         assert printed == ""
         assert "Traceback" not in error
@@ -71,7 +70,7 @@ def refused(project, monkeypatch, capsys):
             lines = lines[-1:]
         assert len(lines) == 1, error
         assert lines[0].startswith("Error: ")
-        return left.value.code, lines[0].removeprefix("Error: ")
+        return left, lines[0].removeprefix("Error: ")
 
     yield run
     for name in ("proj", *MODULES):
@@ -359,12 +358,9 @@ def test_payloads_and_results_that_cannot_be_read(project):
     """)
     app = FBTasks("a", project.url)
     broken = [app.send_task("proj.add", (1, 1)) for _ in range(3)]
-    with app.connect() as connection, connection.cursor() as cursor:
-        for result, change in zip(
-            broken, ["PAYLOAD = x'ff00'", "CONTENT_TYPE = 'text/x'", "PAYLOAD = '[[1]'"], strict=True
-        ):
-            cursor.execute(f"UPDATE QUEUE_TASK SET {change} WHERE ID = ?", (int(result.id),))
-        connection.commit()
+    changes = ["PAYLOAD = x'ff00'", "CONTENT_TYPE = 'text/x'", "PAYLOAD = '[[1]'"]
+    for result, change in zip(broken, changes, strict=True):
+        execute(app, f"UPDATE QUEUE_TASK SET {change} WHERE ID = ?", int(result.id))
     odd = app.send_task("proj.odd")
     good = app.send_task("proj.add", (2, 2))
     late = app.send_task("proj.add", (3, 3), queue="other")
@@ -383,11 +379,7 @@ def test_payloads_and_results_that_cannot_be_read(project):
     with pytest.raises(SerializationError, match=r"task 'proj\.odd': result\['x'\]\[0\] is an object"):
         odd.get(timeout=10)
     # What was wrong is put right, and the task put back.
-    with app.connect() as connection:
-        connection.execute_immediate(
-            "UPDATE QUEUE_HISTORY SET PAYLOAD = '[[1, 1], {}]', CONTENT_TYPE = 'application/json'"
-        )
-        connection.commit()
+    execute(app, "UPDATE QUEUE_HISTORY SET PAYLOAD = '[[1, 1], {}]', CONTENT_TYPE = 'application/json'")
     project.run("retry", *(result.id for result in broken))
     project.run("worker", "-A", "proj", "-c", "1", "--burst")
     assert [result.get(timeout=10) for result in broken] == [2, 2, 2]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.sql import rows
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
@@ -30,8 +31,7 @@ def contents(app):
     done.apply_async(countdown=3600)
 
     def read():
-        with app.connect() as connection, connection.cursor() as cursor:
-            return {table: sorted(map(repr, cursor.execute(f"SELECT * FROM {table}").fetchall())) for table in TABLES}
+        return {table: sorted(map(repr, rows(app, f"SELECT * FROM {table}"))) for table in TABLES}
 
     return read
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.proxy import Proxy
+from support.sql import rows
 
 from fbtasks.firebird import connections
 from fbtasks.store import grants, messages
@@ -70,11 +71,6 @@ def celery(app, tmp_path, url):
     celery = Celery(folder, url)
     yield celery
     celery.close()
-
-
-def rows(app, statement):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(statement).fetchall()
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])

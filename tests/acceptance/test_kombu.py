@@ -14,6 +14,7 @@ import kombu
 import pytest
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import ChannelError
+from support.sql import one, rows
 
 import fbtasks.kombu
 from fbtasks.errors import ConfigurationError, SerializationError
@@ -54,8 +55,7 @@ def drain(connection, until, seconds=20.0):
 
 
 def count(app, table="QUEUE_MSG"):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+    return one(app, f"SELECT COUNT(*) FROM {table}")
 
 
 def test_two_consumers_on_one_connection_and_their_prefetch(connection):
@@ -144,8 +144,7 @@ def test_a_message_that_is_requeued_too_often_is_kept_from_consumers(app, url, c
     assert sorted(got) == ["again"] * 3 + ["next"]
     assert "(task 't', id '7') came back 3 times" in caplog.text
     assert "STATE 3" in caplog.text
-    with app.connect() as own, own.cursor() as cursor:
-        assert cursor.execute("SELECT STATE FROM QUEUE_MSG").fetchall() == [(3,)]
+    assert rows(app, "SELECT STATE FROM QUEUE_MSG") == [(3,)]
     with pytest.raises(ConfigurationError, match="delivery_limit is 'many'"):
         kombu.Connection(url, transport_options={"delivery_limit": "many"}).connect()
 
@@ -190,8 +189,8 @@ def test_what_was_written_by_hand_does_not_end_the_consumer(connection, app, cap
 def test_what_is_to_last_for_ever_does(connection, app):
     dead = queue("dead", message_ttl=1e13, expires=1e13)
     origin = queue("origin", queue_arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
-    for one in (dead, origin, dead):  # declared twice, it is the same
-        one(connection.default_channel).declare()
+    for each in (dead, origin, dead):  # declared twice, it is the same
+        each(connection.default_channel).declare()
     publish(connection, "origin", "x", expiration=1e13)
     origin(connection.default_channel).get().reject()
     drained = []

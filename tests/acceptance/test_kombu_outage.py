@@ -33,8 +33,7 @@ def proxy(app, url):
 
 
 def states(app):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return [tuple(row) for row in cursor.execute("SELECT STATE, REDELIVERED FROM QUEUE_MSG ORDER BY ID").fetchall()]
+    return [tuple(row) for row in rows(app, "SELECT STATE, REDELIVERED FROM QUEUE_MSG ORDER BY ID")]
 
 
 def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wait_for):

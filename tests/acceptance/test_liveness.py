@@ -405,17 +405,13 @@ def test_the_hard_limit_leads_to_another_try_where_the_policy_says_so(project, p
 
 @pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
 def test_the_hard_limit_frees_the_rows_of_an_open_transaction(project, producer, ledger, wait_for, pool):
-    with producer.connect() as connection:
-        connection.execute_immediate("INSERT INTO NOTE VALUES (0)")
-        connection.commit()
+    execute(producer, "INSERT INTO NOTE VALUES (0)")
     result = producer.send_task("proj.stuck_in_a_statement")
     project.worker("-c", "1", "--pool", pool)
     wait_for(lambda: ledger() == ["updated"])
     wait_for(result.ready)
     ended = time.monotonic()
-    with producer.connect() as connection:
-        connection.execute_immediate("UPDATE NOTE SET N = 5")  # waits for the rows
-        connection.commit()
+    execute(producer, "UPDATE NOTE SET N = 5")  # waits for the rows
     assert time.monotonic() - ended < 1.5  # the promise is one second; the rest is for a busy machine
     assert one(producer, "SELECT N FROM NOTE") == 5
     with pytest.raises(TimeLimitExceeded):
@@ -507,16 +503,12 @@ def test_a_worker_that_drains_for_a_migrated_schema_obeys_a_signal(project, prod
 def test_workers_notice_a_migrated_schema_and_start_afresh(project, producer, wait_for):
     worker = project.worker("-c", "1", "--lease", "3")
     assert producer.send_task("proj.add", (1, 1)).get(timeout=20) == 2
-    with producer.connect() as connection:
-        connection.execute_immediate("INSERT INTO QUEUE_SCHEMA VALUES (99, 'later', CURRENT_TIMESTAMP)")
-        connection.commit()
+    execute(producer, "INSERT INTO QUEUE_SCHEMA VALUES (99, 'later', CURRENT_TIMESTAMP)")
     assert worker.wait(20) == 1  # the new one is of the same release, which does not know version 99
     assert "starts afresh" in project.logs()
     assert "Upgrade fbtasks here" in project.logs()
     assert one(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == 0
-    with producer.connect() as connection:
-        connection.execute_immediate("DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
-        connection.commit()
+    execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
 
 
 POOLS = ["processes", "threads", "asyncio", "solo"]
@@ -524,13 +516,12 @@ POOLS = ["processes", "threads", "asyncio", "solo"]
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_commit_that_the_database_refuses_is_the_failure_of_its_task(project, producer, ledger, pool):
-    with producer.connect() as connection:
-        connection.execute_immediate("CREATE EXCEPTION EX_RULE 'a rule of this database'")
-        connection.execute_immediate(
-            "CREATE TRIGGER RULE ON TRANSACTION COMMIT AS BEGIN"
-            " IF (EXISTS(SELECT 1 FROM NOTE WHERE N < 0)) THEN EXCEPTION EX_RULE; END"
-        )
-        connection.commit()
+    execute(producer, "CREATE EXCEPTION EX_RULE 'a rule of this database'")
+    execute(
+        producer,
+        "CREATE TRIGGER RULE ON TRANSACTION COMMIT AS BEGIN"
+        " IF (EXISTS(SELECT 1 FROM NOTE WHERE N < 0)) THEN EXCEPTION EX_RULE; END",
+    )
     project.worker("-c", "1", "--pool", pool)
     refused = producer.send_task("proj.effect", (-1,))
     with pytest.raises(DatabaseError, match="a rule of this database"):

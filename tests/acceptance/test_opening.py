@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.programs import command_line, python
 
 from fbtasks import FBTasks, SchemaError
-from fbtasks.cli import main
 from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 
@@ -42,10 +42,9 @@ def refused(capsys):
 
     def run(*arguments):
         capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main(list(arguments), prog_name="fbtasks")
+        left = command_line(*arguments)
         printed, error = capsys.readouterr()
-        assert (left.value.code, printed, error.count("\n")) == (1, "", 1)
+        assert (left, printed, error.count("\n")) == (1, "", 1)
         return error.removeprefix("Error: ").removesuffix("\n")
 
     return run
@@ -172,9 +171,7 @@ def shared():
 
 def denied(database):
     """What a user is told who enqueues into *database* without being allowed to."""
-    done = subprocess.run(
-        [sys.executable, "-c", ANOTHER, f"firebird://{database}"], capture_output=True, text=True, timeout=60
-    )
+    done = python(ANOTHER, f"firebird://{database}")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     return done.stderr.removesuffix("\n")
 
@@ -226,12 +223,6 @@ def test_inside_the_folder_of_fbtasks_the_lock_file_is_named(shared, name):
 
 
 # What is left behind.
-
-
-def python(code, *arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=60, **options
-    )
 
 
 def test_a_process_that_uses_a_server_leaves_nothing_in_the_temporary_directory(tmp_path):

@@ -13,6 +13,8 @@ from pathlib import Path
 import click
 import pytest
 from rich.cells import cell_len
+from support.programs import command_line
+from support.sql import NOW, execute, one
 
 from fbtasks.cli import main
 from fbtasks.cli.escapes import visible, visible_json
@@ -32,10 +34,9 @@ def fb(url, capsys, monkeypatch):
 
     def run(*arguments, code=0):
         capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main(list(arguments), prog_name="fbtasks")
+        left = command_line(*arguments)
         found = capsys.readouterr()
-        assert (left.value.code or 0) == code, found.err
+        assert left == code, found.err
         assert "Traceback" not in found.err
         return found
 
@@ -69,27 +70,26 @@ def shop(app):
 
 def register_worker(app, name="w@host", queues="default", lease=3600):
     """A row of a worker, as one on another host would leave it. Gives its id."""
-    with app.connect() as connection, connection.cursor() as cursor:
-        now = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
-        number = cursor.execute("SELECT NEXT VALUE FOR QUEUE_WORKER_SEQ FROM RDB$DATABASE").fetchone()[0]
-        cursor.execute(
-            f"""INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
-                QUEUES, POOL, CONCURRENCY, VERSION)
-            VALUES (?, ?, 'host', 4711, 1, {now}, {now}, DATEADD({lease} SECOND TO {now}), ?, 'threads', 8, '1')""",
-            (number, name, queues),
-        )
-        connection.commit()
+    number = one(app, "SELECT NEXT VALUE FOR QUEUE_WORKER_SEQ FROM RDB$DATABASE")
+    execute(
+        app,
+        f"""INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
+            QUEUES, POOL, CONCURRENCY, VERSION)
+        VALUES (?, ?, 'host', 4711, 1, {NOW}, {NOW}, DATEADD({lease} SECOND TO {NOW}), ?, 'threads', 8, '1')""",
+        number,
+        name,
+        queues,
+    )
     return number
 
 
 def start_running(app, worker, minutes):
     """Has a worker run the ready tasks for so long already."""
-    with app.connect() as connection:
-        connection.execute_immediate(
-            f"""UPDATE QUEUE_TASK SET STATE = 2, CLAIM_ID = 1, WORKER_ID = {worker}, CLAIM_TIME =
-                DATEADD(-{minutes} MINUTE TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) WHERE STATE = 0"""
-        )
-        connection.commit()
+    execute(
+        app,
+        f"""UPDATE QUEUE_TASK SET STATE = 2, CLAIM_ID = 1, WORKER_ID = {worker},
+            CLAIM_TIME = DATEADD(-{minutes} MINUTE TO {NOW}) WHERE STATE = 0""",
+    )
 
 
 def test_a_list_has_a_line_for_each_task_and_the_error_is_whole_in_inspect_task(shop, fb):
@@ -279,10 +279,8 @@ def test_the_shapes_of_json_are_those_of_the_page(shop, fb):
 
 
 def test_nothing_that_is_printed_is_obeyed_by_a_terminal(shop, fb):
-    with shop.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("UPDATE QUEUE_TASK SET NAME = ?, ERROR_MSG = ?", ("shop." + NASTY, NASTY))
-        cursor.execute("UPDATE QUEUE_HISTORY SET ERROR_MSG = ? WHERE STATE = 12", (NASTY,))
-        connection.commit()
+    execute(shop, "UPDATE QUEUE_TASK SET NAME = ?, ERROR_MSG = ?", "shop." + NASTY, NASTY)
+    execute(shop, "UPDATE QUEUE_HISTORY SET ERROR_MSG = ? WHERE STATE = 12", NASTY)
     register_worker(shop, name="w" + NASTY)
     printed = []
     for command in [
@@ -341,12 +339,11 @@ def test_what_waits_is_as_old_as_it_could_have_run_whatever_its_eta(app, fb):
     register_worker(app, queues="default,retried")
     assert fb("health").out == "healthy: 1 worker\n"
     assert "2020-01-01" in fb("inspect", "task", "1").out  # what the caller said is kept
-    with app.connect() as connection:  # one that was enqueued long ago and became due an hour ago, as after a retry
-        connection.execute_immediate(
-            "UPDATE QUEUE_TASK SET RAISE_TIME = TIMESTAMP '2021-01-01', START_TIME = DATEADD(-1 HOUR TO "
-            "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) WHERE QUEUE = 'retried'"
-        )
-        connection.commit()
+    execute(  # one that was enqueued long ago and became due an hour ago, as after a retry
+        app,
+        f"UPDATE QUEUE_TASK SET RAISE_TIME = TIMESTAMP '2021-01-01', START_TIME = DATEADD(-1 HOUR TO {NOW})"
+        " WHERE QUEUE = 'retried'",
+    )
     rows = {row["queue"]: row for row in json.loads(fb("inspect", "queues", "--json").out)}
     now = datetime.now(UTC)
     ages = {queue: now - datetime.fromisoformat(row["waiting_since"]) for queue, row in rows.items()}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.sql import rows
 
 import fbtasks
 from fbtasks import FBTasks, Task
@@ -103,14 +104,13 @@ def test_defaults_on_the_page_are_those_of_the_program():
 def test_every_column_of_every_table_is_described(app):
     described = sections("schema.md")
     app.migrate()
-    with app.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT TRIM(RDB$RELATION_NAME), TRIM(RDB$FIELD_NAME) FROM RDB$RELATION_FIELDS "
-            "WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
-        )
-        real = set(cursor.fetchall())
-        cursor.execute("SELECT TRIM(RDB$PROCEDURE_NAME) FROM RDB$PROCEDURES WHERE RDB$SYSTEM_FLAG = 0")
-        procedures = {row[0] for row in cursor.fetchall()}
+    columns = (
+        "SELECT TRIM(RDB$RELATION_NAME), TRIM(RDB$FIELD_NAME) FROM RDB$RELATION_FIELDS "
+        "WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
+    )
+    real = set(rows(app, columns))
+    names = rows(app, "SELECT TRIM(RDB$PROCEDURE_NAME) FROM RDB$PROCEDURES WHERE RDB$SYSTEM_FLAG = 0")
+    procedures = {name for (name,) in names}
     shown = {
         (table, column)
         for table, text in described.items()

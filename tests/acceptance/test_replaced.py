@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import kombu
 import pytest
+from support import sql
 
 import fbtasks.kombu
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks
@@ -66,8 +67,8 @@ def send(url, *names):
 
 
 def rows(url, statement):
-    with opened(url) as app, app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(statement).fetchall()
+    with opened(url) as app:
+        return sql.rows(app, statement)
 
 
 def delete(path, _worker):

@@ -6,6 +6,7 @@ from contextlib import closing, suppress
 import pytest
 from firebird.driver import connect_server, driver_config
 from firebird.driver.types import ShutdownMethod, ShutdownMode, SrvRestoreFlag
+from support.sql import execute
 
 from fbtasks import FBTasks
 from fbtasks.url import DatabaseURL
@@ -48,9 +49,8 @@ def test_a_waiting_worker_does_not_run_the_tasks_of_a_restored_backup(project, w
             app.send_task("proj.note", queue="other")
     wait_for(lambda: "Worker" in project.logs())
     restore(DatabaseURL.parse(project.url))
-    with closing(FBTasks("a", project.url)) as app, app.connect() as connection:
-        connection.execute_immediate("UPDATE QUEUE_TASK SET QUEUE = 'default'")  # what waits there has run elsewhere
-        connection.commit()
+    with closing(FBTasks("a", project.url)) as app:
+        execute(app, "UPDATE QUEUE_TASK SET QUEUE = 'default'")  # what waits there has run elsewhere
     assert worker.wait(60) == 66
     assert "was restored from a backup" in project.logs().rstrip().splitlines()[-1]
     refused = project.run("worker", "-A", "proj", "--burst", check=False)

@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from support.sql import rows
 
 from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
@@ -183,11 +184,6 @@ def terminal(project):
     yield start
     for each in opened:
         each.close()
-
-
-def rows(app, statement):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(statement).fetchall()
 
 
 def state(process):

@@ -5,9 +5,10 @@ import re
 
 import pytest
 from rich.cells import cell_len
+from support.programs import command_line
+from support.sql import NOW, execute
 
 from fbtasks import FBTasks
-from fbtasks.cli import main
 from fbtasks.testing import drain
 
 NAME = "shop.orders.invoices.monthly.send_reminder_to_the_customer_x"  # 60 characters
@@ -25,10 +26,9 @@ def fb(url, capsys, monkeypatch):
 
     def run(*arguments, code=0):
         capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main(list(arguments), prog_name="fbtasks")
+        left = command_line(*arguments)
         printed, error = capsys.readouterr()
-        assert (left.value.code or 0) == code, error
+        assert left == code, error
         return printed
 
     return run
@@ -44,10 +44,8 @@ def busy(url):
         raise ValueError(ERROR)
 
     good = app.task(name="good" + NAME[4:], queue=QUEUE)(lambda: 1)
-    with app.connect() as connection:  # as after years
-        app.migrate()
-        connection.execute_immediate("ALTER SEQUENCE QUEUE_TASK_SEQ RESTART WITH 1234567890123")
-        connection.commit()
+    app.migrate()
+    execute(app, "ALTER SEQUENCE QUEUE_TASK_SEQ RESTART WITH 1234567890123")  # as after years
     app.failed = [fail.delay("ä" * 200), fail.delay(), good.delay()]
     app.send_task("unknown" + NAME[7:], queue=QUEUE)
     drain(app)
@@ -63,16 +61,14 @@ LISTS = ["failed", "ready", "scheduled", "parked", "succeeded", "cancelled"]
 
 
 def test_tables_fit_80_columns_and_cut_no_id(busy, fb):
-    with busy.connect() as connection:  # a worker as no host names it
-        connection.execute_immediate(f"""
-            INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL, QUEUES,
-                POOL, CONCURRENCY, VERSION, DRAINING)
-            VALUES (123456789, '{"w" * 120}', 'host', 4194304, 1, LOCALTIMESTAMP, LOCALTIMESTAMP, LOCALTIMESTAMP,
-                '{QUEUE},default', 'processes', 1000, '1', TRUE)""")
-        connection.execute_immediate(
-            "UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = 123456789, CLAIM_TIME = START_TIME WHERE STATE = 0"
-        )
-        connection.commit()
+    execute(  # a worker as no host names it
+        busy,
+        f"""INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL, QUEUES,
+            POOL, CONCURRENCY, VERSION, DRAINING)
+        VALUES (123456789, '{"w" * 120}', 'host', 4194304, 1, LOCALTIMESTAMP, LOCALTIMESTAMP, LOCALTIMESTAMP,
+            '{QUEUE},default', 'processes', 1000, '1', TRUE)""",
+    )
+    execute(busy, "UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = 123456789, CLAIM_TIME = START_TIME WHERE STATE = 0")
     for what in [
         ["active"],
         ["queues"],
@@ -124,18 +120,17 @@ def test_retry_all_failed_goes_in_batches(url, fb):
     app = FBTasks("many", url)
     app.migrate()
     app.task(name="other")(lambda: 1).delay()
-    with app.connect() as connection:
-        connection.execute_immediate("""
-            EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
-                WHILE (I < 1203) DO BEGIN
-                    INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
-                        FINISH_TIME, TRY_COUNT, CRASH_COUNT, CONTENT_TYPE, PAYLOAD)
-                    VALUES (1000000 + :I, IIF(:I < 3, 'old', 'new'), 'default', 11, 0, '2020-01-01', '2020-01-01',
-                        IIF(:I < 3, TIMESTAMP '2020-01-01', CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)),
-                        1, 0, 'application/json', '[[],{}]');
-                    I = I + 1;
-                END END""")
-        connection.commit()
+    execute(
+        app,
+        f"""EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
+            WHILE (I < 1203) DO BEGIN
+                INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+                    FINISH_TIME, TRY_COUNT, CRASH_COUNT, CONTENT_TYPE, PAYLOAD)
+                VALUES (1000000 + :I, IIF(:I < 3, 'old', 'new'), 'default', 11, 0, '2020-01-01', '2020-01-01',
+                    IIF(:I < 3, TIMESTAMP '2020-01-01', {NOW}), 1, 0, 'application/json', '[[],{{}}]');
+                I = I + 1;
+            END END""",
+    )
     assert fb("retry", "--all-failed", "--since", "2099-01-01") == "0 tasks put back.\n"
     assert fb("retry", "--all-failed", "--since", "1d") == "1200 tasks put back.\n"
     assert fb("retry", "--all-failed", "--name", "old") == "3 tasks put back.\n"

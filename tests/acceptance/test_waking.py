@@ -5,6 +5,7 @@ import statistics
 import time
 
 import pytest
+from support.sql import rows
 
 from fbtasks import FBTasks
 
@@ -25,8 +26,7 @@ def served(project, wait_for):
 
 
 def lateness(app, name):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return sorted(int(row[0]) for row in cursor.execute(LATENESS, (name,)))
+    return sorted(int(late) for (late,) in rows(app, LATENESS, name))
 
 
 def test_an_idle_worker_is_woken_by_the_event(served, record_property):

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.sql import execute, one
 
 pytestmark = pytest.mark.acceptance
 
@@ -52,16 +53,9 @@ def producer(project):
         yield app
 
 
-def one(app, sql):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return cursor.execute(sql).fetchone()[0]
-
-
 @pytest.mark.parametrize("pool", ["processes", "threads", "asyncio", "solo"])
 def test_every_pool_runs_every_kind_of_task(project, producer, pool):
-    with producer.connect() as connection:
-        connection.execute_immediate("CREATE TABLE NOTE (N INTEGER)")
-        connection.commit()
+    execute(producer, "CREATE TABLE NOTE (N INTEGER)")
     found = [producer.send_task("proj.add", (i, i)) for i in range(10)]
     coroutine = producer.send_task("proj.later", ("x",))
     bad = producer.send_task("proj.bad")
@@ -79,9 +73,7 @@ def test_every_pool_runs_every_kind_of_task(project, producer, pool):
 
 
 def test_sixteen_executors_run_each_of_2000_tasks_once(project, producer, wait_for):
-    with producer.connect() as connection:
-        connection.execute_immediate("CREATE TABLE NOTE (N INTEGER)")
-        connection.commit()
+    execute(producer, "CREATE TABLE NOTE (N INTEGER)")
     project.write(
         """
         @app.task(bind=True, ignore_result=True)

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from support.sql import kill_connection, one, rows
 
 from fbtasks import DatabaseError
 from fbtasks.store.adhoc import Answer, Statements
@@ -69,12 +70,9 @@ def test_no_transaction_is_open_between_statements(app, statements):
     with pytest.raises(DatabaseError, match="violation of PRIMARY"):
         prompt.run("INSERT INTO QUEUE_TASK_ID (TASK_HASH, TASK_ID, ID) VALUES (x'00', 'x', 1)")
     prompt.run("SELECT RDB$FIELD_NAME FROM RDB$FIELDS", 3)  # the rest is left unread
-    with app.connect() as connection, connection.cursor() as cursor:
-        assert cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK_ID").fetchone()[0] == 1
-        cursor.execute(f"SELECT MON$STATE FROM MON$TRANSACTIONS WHERE MON$ATTACHMENT_ID = {found}")
-        assert cursor.fetchall() == []
-        cursor.execute(f"SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {found}")
-        assert cursor.fetchone()[0] == 1
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK_ID") == 1
+    assert rows(app, "SELECT MON$STATE FROM MON$TRANSACTIONS WHERE MON$ATTACHMENT_ID = ?", found) == []
+    assert one(app, "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = ?", found) == 1
 
 
 @pytest.mark.parametrize(
@@ -126,9 +124,7 @@ def test_a_statement_is_cancelled_and_the_next_one_runs(statements, wait_for):
 def test_a_lost_connection_is_opened_anew_with_the_next_statement(app, statements):
     prompt = statements(write=False)
     (number,) = prompt.run("SELECT CURRENT_CONNECTION FROM RDB$DATABASE").rows[0]
-    with app.connect() as connection:
-        connection.execute_immediate(f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
-        connection.commit()
+    kill_connection(app, number)
     with pytest.raises(DatabaseError, match="cannot be reached"):
         prompt.run("SELECT 1 FROM RDB$DATABASE")
     assert prompt.run("SELECT CURRENT_CONNECTION FROM RDB$DATABASE").rows[0][0] != number

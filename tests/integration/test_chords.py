@@ -5,6 +5,7 @@ import threading
 import pytest
 from celery.result import AsyncResult, GroupResult
 from celery.utils.functional import regen
+from support.sql import one
 
 from fbtasks.celery.chords import shape_of
 from fbtasks.config import Settings
@@ -137,9 +138,8 @@ def test_expired_chords_are_deleted(store, app):
     store.begin()
     store.ended("a", expires=-1.0)
     assert store.prune() == 1
-    with app.connect() as connection, connection.cursor() as cursor:
-        for table in ("QUEUE_CELERY_CHORD", "QUEUE_CELERY_CHORD_PART"):
-            assert cursor.execute(f"SELECT COUNT(*) FROM {table}").fetchone() == (0,)
+    for table in ("QUEUE_CELERY_CHORD", "QUEUE_CELERY_CHORD_PART"):
+        assert one(app, f"SELECT COUNT(*) FROM {table}") == 0
 
 
 def test_a_header_from_a_generator_is_not_run_ahead_of():

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from firebird.driver import DatabaseError
-from support.sql import one, rows
+from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, TaskRevoked
 from fbtasks.store import tasks
@@ -203,8 +203,17 @@ def test_one_that_lost_its_id_is_put_back_under_its_number(app, note, ran):
 
 def test_plain_sql_gets_it_as_well(app, note):
     note.apply_async((0,), task_id="order-7").revoke()
-    with app.connect() as connection, connection.cursor() as cursor:
-        statement = "SELECT ID, DUPLICATE FROM QUEUE_ENQUEUE_V1('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
-        assert cursor.execute(statement).fetchone() == (2, 0)
-        assert cursor.execute(statement).fetchone() == (2, 1)
-        connection.commit()
+    statement = "SELECT ID, DUPLICATE FROM QUEUE_ENQUEUE_V1('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
+    assert execute(app, statement) == [(2, 0)]
+    assert execute(app, statement) == [(2, 1)]
+
+
+def test_one_id_is_enqueued_once(app, add):
+    first = add.apply_async((1, 2), task_id="order-ä")
+    second = add.apply_async((5, 5), task_id="order-ä")
+    assert (first.duplicate, second.duplicate) == (False, True)
+    drain(app)
+    assert second.get(timeout=5) == 3
+    assert add.apply_async((1, 2), task_id="order-ä").duplicate
+    first.forget()
+    assert not add.apply_async((1, 2), task_id="order-ä").duplicate

@@ -11,6 +11,7 @@ import kombu
 import pytest
 from firebird.driver import connect_server
 from firebird.driver.types import SrvRestoreFlag
+from support.sql import rows
 
 import fbtasks.kombu
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError
@@ -50,8 +51,7 @@ def run_until_it_leaves(consumer, caplog):
 
 
 def names(app):
-    with app.connect() as connection, connection.cursor() as cursor:
-        return [name for (name,) in cursor.execute("SELECT NAME FROM QUEUE_TASK ORDER BY ID").fetchall()]
+    return [name for (name,) in rows(app, "SELECT NAME FROM QUEUE_TASK ORDER BY ID")]
 
 
 def test_a_program_that_only_enqueues_follows_to_the_new_file(app, replace, caplog):

@@ -2,10 +2,10 @@
 
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
+from support.programs import python
 
 pytestmark = [pytest.mark.embedded, pytest.mark.skipif(sys.platform == "win32", reason="has no lock folder")]
 USE = """
@@ -25,8 +25,7 @@ except EngineError as error:
 @pytest.fixture
 def use(tmp_path, template):
     def use():
-        command = [sys.executable, "-c", USE, f"firebird://{tmp_path}/data/q.fdb"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = python(USE, f"firebird://{tmp_path}/data/q.fdb")
         assert done.stderr == ""
         return done.stdout
 

@@ -1,12 +1,14 @@
 """Listeners: called from several threads, and begun anew."""
 
 import threading
+import time
 from itertools import count
 
 import pytest
-from support.sql import execute, one
+from support.sql import execute, kill_connection, one
 
 from fbtasks.firebird import watchdog
+from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import Session
 from fbtasks.notify import listener
 from fbtasks.notify.listener import WatchedListener
@@ -27,7 +29,7 @@ def post(app):
 
 
 def kill(app, session):
-    execute(app, f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {session.connection.info.id}")
+    kill_connection(app, session.connection.info.id)
 
 
 def test_two_restarts_at_once_leave_one_listener(app, listening, wait_for):
@@ -182,3 +184,21 @@ def test_a_child_that_is_forked_while_a_lost_connection_is_left_alone_may_connec
     """)
     assert printed == "True 0\n"
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1
+
+
+def test_who_waits_for_events_rests_until_one_is_posted(app):
+    """On a server, a request that is given back answers with nothing, or takes the next one with it."""
+    app.migrate()
+    session = app.database.open()
+    events = Events(session, ["fbtasks:queue:nobody", "fbtasks:cancel"])
+    waits, until = 0, time.monotonic() + 1
+    while time.monotonic() < until:
+        assert events.wait(0.1) in ([], ["fbtasks:cancel", "fbtasks:queue:nobody"])  # the first answer has the counts
+        waits += 1
+    assert waits <= 13
+    with app.database.session() as poster:
+        for _ in range(5):
+            poster.run(lambda t: t.script("EXECUTE BLOCK AS BEGIN POST_EVENT 'fbtasks:cancel'; END"))
+            assert events.wait(10) == ["fbtasks:cancel"]
+    events.close()
+    session.close()

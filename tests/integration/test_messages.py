@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from support.sql import table_reads
 
 from fbtasks.config import Settings
 from fbtasks.maintenance import hosts
@@ -313,18 +314,9 @@ def expire(store, condition):
 def reads(store, work):
     """Rows of QUEUE_MSG that *work* reads: one after the other, and by an index."""
     with store.shared.database.session() as session:
-        with session.connection.cursor() as cursor:
-            sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_MSG'"
-            table = cursor.execute(sql).fetchone()[0]
-        session.connection.rollback()
-
-        def count():
-            stats = {stat.table_id: stat for stat in session.connection.info.get_table_access_stats()}
-            return (stats[table].sequential or 0, stats[table].indexed or 0) if table in stats else (0, 0)
-
-        before = count()
+        before = table_reads(session, "QUEUE_MSG")
         done = session.run(work)
-        after = count()
+        after = table_reads(session, "QUEUE_MSG")
     return done, after[0] - before[0], after[1] - before[1]
 
 

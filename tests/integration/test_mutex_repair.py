@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.programs import python
 
 pytestmark = [
     pytest.mark.embedded,
@@ -226,7 +227,6 @@ def lines(log):
 
 def kill_one_that_holds_mutexes_of(pid):
     """How many it held."""
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parents[1]), str(pid)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = python(KILLED, Path(__file__).parents[1], pid)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return int(done.stdout)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support.programs import python
 
 from fbtasks import DatabaseUnavailable, FBTasks
 from fbtasks.firebird import connections
@@ -95,7 +96,24 @@ try:
 except FBTasksError as error:
     print(f"{{type(error).__name__}}: {{error}}")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = python(code)
     assert done.stderr == ""
     assert done.stdout.startswith("EngineError: ")
     assert f"cannot use {url.database}: Permission denied" in done.stdout
+
+
+def test_a_foreign_client_library_is_detected(tmp_path):
+    code = f"""
+import sys
+from firebird.driver.fbapi import load_api
+from firebird.embedded.provider import FirebirdProvider
+load_api(FirebirdProvider())
+from fbtasks import EngineError, FBTasks
+try:
+    FBTasks("a", "firebird://{tmp_path}/q.fdb").task(name="t")(lambda: 1).delay()
+except EngineError as error:
+    sys.exit(f"refused: {{error}}")
+"""
+    done = python(code)
+    assert done.returncode == 1
+    assert "another Firebird client library" in done.stderr

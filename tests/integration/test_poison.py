@@ -251,13 +251,12 @@ def test_a_finished_row_that_is_copied_back_runs_again_and_ends_as_a_failure(app
 
 
 def test_a_task_of_which_the_database_takes_no_end_is_put_off(app, add, caplog):
-    with app.connect() as connection:
-        connection.execute_immediate("CREATE EXCEPTION EX_RULE 'a rule of this database'")
-        connection.execute_immediate(
-            "CREATE TRIGGER RULE FOR QUEUE_HISTORY BEFORE INSERT AS BEGIN"
-            " IF (NEW.NAME = 'bad') THEN EXCEPTION EX_RULE; END"
-        )
-        connection.commit()
+    execute(app, "CREATE EXCEPTION EX_RULE 'a rule of this database'")
+    execute(
+        app,
+        "CREATE TRIGGER RULE FOR QUEUE_HISTORY BEFORE INSERT AS BEGIN"
+        " IF (NEW.NAME = 'bad') THEN EXCEPTION EX_RULE; END",
+    )
     runs = []
     bad = app.task(name="bad")(lambda: runs.append(1)).delay()
     good_ones_still_run(app, add)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
+from support.sql import execute
 
 from fbtasks import FBTasks, ResultTimeout
 from fbtasks.config import Settings
@@ -220,9 +221,7 @@ def test_a_worker_is_told_what_a_task_failed_with_and_reads_no_history(app, peop
     """For its hooks, when the task was failed by others."""
     worker = people["worker"]
     task = app.send_task("t", (1,), task_id="mine")
-    with app.connect() as connection:
-        connection.execute_immediate("UPDATE QUEUE_TASK SET STATE = 3, CLAIM_TIME = DATE '2020-01-01'")
-        connection.commit()
+    execute(app, "UPDATE QUEUE_TASK SET STATE = 3, CLAIM_TIME = DATE '2020-01-01'")
     assert task.status == "PENDING"
     (number,) = worker.shared.use(lambda t: tasks.fail_parked(t, timedelta(days=1)))
     with worker.shared.database.session() as session:

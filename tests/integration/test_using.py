@@ -9,7 +9,7 @@ import pytest
 from firebird.driver import DistributedTransactionManager
 
 import fbtasks.kombu
-from fbtasks import EnqueueError, FBTasks
+from fbtasks import EnqueueError, FBTasks, ResultTimeout
 from fbtasks.firebird import connections
 from fbtasks.store.guests import _same_name
 from fbtasks.testing import drain, eager
@@ -57,11 +57,6 @@ REFUSED = {
         f"a connection of fdb is not one of firebird-driver. {WANTED}.",
     ),
 }
-
-
-@pytest.fixture
-def add(app):
-    return app.task(name="add")(lambda a, b: a + b)
 
 
 @pytest.fixture
@@ -225,3 +220,18 @@ def test_eager_calls_need_no_connection_but_none_is_not_meant(app, add):
         with pytest.raises(EnqueueError, match="None is no connection"):
             add.using(None)
     assert connections.database_exists(app.settings.url) is not app.settings.url.embedded
+
+
+def test_using_the_callers_transaction(app, add):
+    connection = app.connect()
+    gone = add.using(connection).delay(1, 1)
+    connection.rollback()
+    kept = add.using(connection).delay(1, 2)
+    drain(app)
+    assert kept.status == "PENDING"
+    connection.commit()
+    connection.close()
+    drain(app)
+    assert kept.get(timeout=5) == 3
+    with pytest.raises(ResultTimeout):
+        gone.get(timeout=0.1)

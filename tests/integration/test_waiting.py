@@ -9,17 +9,12 @@ from contextlib import suppress
 import pytest
 from support.sql import execute
 
-from fbtasks import DatabaseUnavailable, FBTasks, ResultTimeout, TaskNotFound, TaskRevoked
+from fbtasks import DatabaseUnavailable, ResultTimeout, TaskNotFound, TaskRevoked
 from fbtasks.firebird.session import Transaction
 from fbtasks.notify import outcomes
-from fbtasks.testing import drain, eager
+from fbtasks.testing import drain
 
 NAMES = ("fbtasks-results", "fbtasks-events")
-
-
-@pytest.fixture
-def add(app):
-    return app.task(name="add")(lambda a, b: a + b)
 
 
 @pytest.fixture
@@ -430,9 +425,37 @@ def test_asyncio_run_ends_cleanly(project, how):
     assert printed == ("interrupted\n" if how == "interrupt" else "") + "0\n"
 
 
-def test_eager_results_are_awaited_too(tmp_path):
-    app = FBTasks("eager", f"firebird://{tmp_path}/none.fdb")
-    double = app.task(name="double")(lambda x: 2 * x)
-    with eager(app):
-        assert asyncio.run(double.delay(4).aget(timeout=0)) == 8
-    assert list(tmp_path.iterdir()) == []
+def test_await(app, add):
+    result = add.delay(1, 1)
+    drain(app)
+
+    async def main():
+        return await result
+
+    assert asyncio.run(main()) == 2
+
+
+def test_await_among_other_coroutines(app, wait_for):
+    add = app.task(name="add")(lambda a, b: a + b)
+    bad = app.task(name="bad", max_retries=0)(lambda: 1 / 0)
+    sums = [add.delay(n, n) for n in range(20)]
+    failure = bad.delay()
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0.001)
+
+    async def program():
+        ticking = asyncio.create_task(tick())
+        draining = asyncio.create_task(asyncio.to_thread(drain, app))
+        found = await asyncio.gather(*sums)
+        with pytest.raises(ZeroDivisionError):
+            await failure
+        await draining
+        ticking.cancel()
+        return found
+
+    assert asyncio.run(program()) == [2 * n for n in range(20)]
+    assert len(ticks) > 5  # the loop went on while results were waited for

@@ -7,9 +7,11 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+from support.sql import execute, one
 
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
@@ -42,11 +44,7 @@ class Database:
         connections.connect(self.parsed, create=True).close()
         self._app = FBTasks("soak", self.url)
         self._app.migrate()
-        with self._app.connect() as connection:
-            connection.execute_immediate(
-                "CREATE TABLE SOAK_EFFECT (TASK VARCHAR(63) NOT NULL, RUN VARCHAR(63) NOT NULL)"
-            )
-            connection.commit()
+        execute(self._app, "CREATE TABLE SOAK_EFFECT (TASK VARCHAR(63) NOT NULL, RUN VARCHAR(63) NOT NULL)")
         self._connection: Any = None
 
     def through(self, port: int) -> str:
@@ -104,8 +102,7 @@ class Database:
 
     def waiting(self) -> int:
         """How many tasks wait."""
-        with closing(self._app.connect()) as connection, connection.cursor() as cursor:
-            return int(cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 0").fetchone()[0])
+        return int(one(self._app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 0"))
 
     def back_up(self, path: str) -> None:
         """Writes a backup of the database to *path*, which is one of the server's host."""

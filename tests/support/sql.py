@@ -1,9 +1,13 @@
-"""Plain SQL on an app's database."""
+"""Plain SQL on an app's database, past what the app does with it."""
 
+import re
 from contextlib import contextmanager
 
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.translate import translate
+
+NOW = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
+"""The database's clock, as its tables have it."""
 
 
 def rows(app, statement, *params):
@@ -12,9 +16,9 @@ def rows(app, statement, *params):
         return cursor.execute(statement, params).fetchall()
 
 
-def one(app, statement):
+def one(app, statement, *params):
     """The first column of the first row."""
-    return rows(app, statement)[0][0]
+    return rows(app, statement, *params)[0][0]
 
 
 @contextmanager
@@ -29,15 +33,46 @@ def held(app, table, *numbers):
 
 
 def execute(app, statement, *params):
-    """Runs a statement and commits; again when another transaction was in its way, such as a heartbeat's."""
+    """Runs a statement and commits; again when another transaction was in its way, such as a heartbeat's.
+
+    Returns the rows of a query.
+    """
     with app.connect() as connection, connection.cursor() as cursor:
         while True:
             try:
                 cursor.execute(statement, params)
+                found = cursor.fetchall() if cursor.description else []
                 connection.commit()
             except Exception as error:
                 connection.rollback()
                 if not isinstance(translate(error), ConflictError):
                     raise
             else:
-                return
+                return found
+
+
+def kill_connection(app, number):
+    """Ends the connection *number* (of ``CURRENT_CONNECTION`` or ``info.id``), as an administrator may."""
+    execute(app, f"DELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {number}")
+
+
+def table_reads(session, table):
+    """How many rows of *table* this session has read so far: in the order of the table, and through an index."""
+    with session.connection.cursor() as cursor:
+        sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = ?"
+        number = cursor.execute(sql, (table,)).fetchone()[0]
+    session.connection.rollback()
+    for stats in session.connection.info.get_table_access_stats():
+        if stats.table_id == number:
+            return stats.sequential or 0, stats.indexed or 0
+    return 0, 0
+
+
+def plans(session, procedure):
+    """The plan of each cursor and each query in *procedure*, as the engine compiled them when the session ran it."""
+    with session.connection.cursor() as cursor:
+        sql = "SELECT MON$EXPLAINED_PLAN FROM MON$COMPILED_STATEMENTS WHERE MON$OBJECT_NAME = ?"
+        found = cursor.execute(sql, (procedure,)).fetchall()
+    session.connection.rollback()
+    assert found, f"{procedure} has not been compiled"
+    return [plan for (text,) in found for plan in re.split(r"\n(?=\S)", text.strip())]

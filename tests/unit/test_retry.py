@@ -194,6 +194,7 @@ def test_the_policy_keeps_its_own_copy() -> None:
         ("autoretry_for", None),
         ("autoretry_for", (OSError(),)),
         ("autoretry_for", (int,)),
+        ("autoretry_for", ("OSError",)),
         ("autoretry_for", "OSError"),
         ("autoretry_for", {OSError: -1}),
         ("autoretry_for", {OSError: True}),

@@ -1,4 +1,4 @@
-"""The engine room on the real engine: who may open a database, and who is refused with a clear error."""
+"""Several processes on one embedded file: they share its lock folder, or are refused."""
 
 import os
 import shutil
@@ -8,27 +8,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.programs import python
+from support.sql import one
 
-from fbtasks import FBTasks, SchemaError
+from fbtasks import FBTasks
 from fbtasks.firebird import connections
-from fbtasks.sql import queries
-from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.embedded
-
-
-def python(code, env=None, **options):
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **options,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 ENQUEUE = """
 import sys
 from fbtasks import FBTasks, FBTasksError
@@ -92,8 +78,7 @@ def test_two_users_of_one_group_share_a_file():
         assert str(data) in stranger.stderr
         assert "chgrp" in stranger.stderr
         app = FBTasks("a", env["FBTASKS_URL"])
-        with app.connect() as connection, connection.cursor() as cursor:
-            assert cursor.execute("SELECT COUNT(*) FROM QUEUE_HISTORY").fetchone()[0] == 60
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 60
         app.close()
 
 
@@ -113,57 +98,36 @@ try:
 except EngineError as error:
     sys.exit(f"refused: {{error}}")
 """
-    returncode, _, errors = python(code)
+    done = python(code)
     held.close()
-    assert returncode == 1
-    assert "refused" in errors
-    assert "lose each other's commits" in errors
+    assert done.returncode == 1
+    assert "refused" in done.stderr
+    assert "lose each other's commits" in done.stderr
 
 
-def test_a_foreign_client_library_is_detected(tmp_path):
-    code = f"""
-import sys
-from firebird.driver.fbapi import load_api
-from firebird.embedded.provider import FirebirdProvider
-load_api(FirebirdProvider())
-from fbtasks import EngineError, FBTasks
-try:
-    FBTasks("a", "firebird://{tmp_path}/q.fdb").task(name="t")(lambda: 1).delay()
-except EngineError as error:
-    sys.exit(f"refused: {{error}}")
-"""
-    returncode, _, errors = python(code)
-    assert returncode == 1
-    assert "another Firebird client library" in errors
+def test_two_processes_with_different_temporary_folders_lose_nothing(project, tmp_path):
+    code = "from fbtasks import FBTasks\nt = FBTasks('a').task(name='t')(lambda: 1)\nfor _ in range(60): t.delay()"
+    running = []
+    for number in range(2):
+        folder = tmp_path / f"tmp{number}"
+        folder.mkdir()
+        env = {**project.env, "TMPDIR": str(folder)}
+        running.append(subprocess.Popen([sys.executable, "-c", code], env=env))
+    assert [process.wait(60) for process in running] == [0, 0]
+    app = FBTasks("a", project.url)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 120
+    app.close()
 
 
-def test_a_foreign_table_is_left_alone(tmp_path):
-    url = f"firebird://{tmp_path}/theirs.fdb"
-    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
-        connection.execute_immediate("CREATE TABLE QUEUE_TASK (X INTEGER)")
-        connection.commit()
-    with pytest.raises(SchemaError, match="QUEUE_TASK"):
-        FBTasks("a", url).task(name="t")(lambda: 1).delay()
-
-
-def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
-    url = f"firebird://{tmp_path}/old.fdb"
-    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
-        for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', LOCALTIMESTAMP)"):
-            connection.execute_immediate(statement)
-            connection.commit()
-    app = FBTasks("a", url)
-    for attempt in (app.migrate, app.task(name="t")(lambda: 1).delay):
-        with pytest.raises(SchemaError, match=r"version 5, of a development version.*a new database"):
-            attempt()
-
-
-def test_small_pages_and_other_tables_will_do(tmp_path):
-    url = f"firebird://{tmp_path}/small.fdb"
-    with connections.connect(DatabaseURL.parse(url), create=True, page_size=4096) as connection:
-        connection.execute_immediate("CREATE TABLE CUSTOMER (ID INTEGER)")
-        connection.commit()
-        assert connection.info.page_size == 4096
-    app = FBTasks("a", url)
-    assert app.task(name="t")(lambda: 1).delay().status == "PENDING"
+@pytest.mark.no_database
+def test_twenty_processes_start_at_once_on_no_database(project):
+    code = "from fbtasks import FBTasks\nFBTasks('a').task(name='t')(lambda: 1).delay()"
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], env=project.env, stderr=subprocess.PIPE, text=True)
+        for _ in range(20)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in running]
+    assert errors == [""] * 20
+    app = FBTasks("a", project.url)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 20
     app.close()

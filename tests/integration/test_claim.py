@@ -1,0 +1,97 @@
+"""What a claim reads: in the order of its index, no more than it takes, whatever waits and whatever has ended."""
+
+import re
+from contextlib import closing
+
+import pytest
+from support.sql import execute, plans, table_reads
+
+from fbtasks.call import Finished, Succeeded
+from fbtasks.store import tasks
+
+INSERT = """
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
+        WHILE (I < {count}) DO BEGIN
+            EXECUTE PROCEDURE QUEUE_INSERT_V1('t', 'default', 0, {start}, NULL, NULL, NULL, 'application/json',
+                '[[1],{{}}]') RETURNING_VALUES ID, D;
+            I = I + 1;
+        END END"""
+QUEUED = 'Table "QUEUE_TASK"'
+CLAIM, PROMOTE = (lambda t: tasks.claim(t, 1, "default", 5)), tasks.promote
+RANGES = {
+    "claim": ("QUEUE_CLAIM_V1", CLAIM, "QUEUE_TASK_CLAIM", "lower bound: [2-5]/5, upper bound: [2-5]/5"),
+    "promote": ("QUEUE_PROMOTE_V1", PROMOTE, "QUEUE_TASK_DUE", "lower bound: 1/1"),
+}
+"""Procedure, what calls it, the index that it reads, and by how much of its key the ranges are bounded at the least."""
+
+
+@pytest.mark.parametrize(("procedure", "call", "index", "bounds"), RANGES.values(), ids=RANGES)
+def test_a_claim_reads_in_the_order_of_its_index(app, add, procedure, call, index, bounds):
+    """A range of it, for each of the procedure's own cursors and queries: no sort, and no scan of the table."""
+    add.delay(1, 1)
+    in_order = rf'{QUEUED} as "[\w ]+" Access By ID\n +-> Index "{index}" Range Scan \({bounds}'
+
+    def out_of_order():
+        with closing(app.database.open()) as session:
+            session.run(call)
+            found = [plan for plan in plans(session, procedure) if QUEUED in plan]
+        assert any(plan.startswith("Cursor ") for plan in found)
+        return [plan for plan in found if not re.search(in_order, plan) or "Sort" in plan or "Full Scan" in plan]
+
+    assert out_of_order() == []
+    execute(app, f"DROP INDEX {index}")
+    assert out_of_order() != []
+
+
+def test_a_claim_reads_what_it_takes_and_no_more(app):
+    """With 100,000 tasks scheduled and 100,000 finished: by the index alone, and no row but those it claims."""
+    add = app.task(name="t")(lambda n: n)
+    execute(app, INSERT.format(count=100_000, start="DATEADD(7 DAY TO LOCALTIMESTAMP)"))
+    execute(
+        app,
+        """INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME,
+            TRY_COUNT, CRASH_COUNT, CONTENT_TYPE)
+        SELECT ID + 1000000, NAME, QUEUE, 10, 0, RAISE_TIME, START_TIME, RAISE_TIME, 1, 0, CONTENT_TYPE
+        FROM QUEUE_TASK""",
+    )
+    add.delay_many([(n,) for n in range(500)])
+    session = app.database.open()
+    before = table_reads(session, "QUEUE_TASK")
+    assert len(session.run(lambda t: tasks.claim(t, 1, "default", 50))) == 50
+    assert session.run(tasks.promote)[0] == 0
+    after = table_reads(session, "QUEUE_TASK")
+    session.close()
+    assert after[0] == before[0]
+    assert after[1] - before[1] <= 150
+
+
+def test_claims_under_an_old_snapshot_go_on_where_the_last_one_ended(app):
+    """What was claimed of a backlog of one moment stays in the index, and is not read again."""
+    app.task(name="t")(lambda: None)
+    execute(app, INSERT.format(count=5000, start="NULL"))
+    session, watcher = app.database.open(), app.database.open()
+    watcher.connection.begin(bytes((3, 2, 6)))  # isc_tpb_concurrency
+    cursor = watcher.connection.cursor()
+    cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()
+
+    def fetches():
+        sql = """SELECT S.MON$PAGE_FETCHES FROM MON$IO_STATS S JOIN MON$ATTACHMENTS A ON A.MON$STAT_ID = S.MON$STAT_ID
+            WHERE A.MON$ATTACHMENT_ID = CURRENT_CONNECTION"""
+        with session.transaction() as transaction, transaction.driver.cursor() as counting:
+            return counting.execute(sql).fetchone()[0]
+
+    costs, last = [], None
+    for _ in range(100):
+        before = fetches()
+        claims = session.run(lambda t, after=last: tasks.claim(t, 1, "default", 50, after=after))
+        costs.append(fetches() - before)
+        assert len(claims) == 50
+        last = claims[-1]
+        session.run(
+            lambda t, done=claims: tasks.finish(t, 1, 0, [Finished(claim, Succeeded(keep=False)) for claim in done])
+        )
+    cursor.close()
+    watcher.connection.rollback()
+    watcher.close()
+    session.close()
+    assert sum(costs[-10:]) < 1.3 * sum(costs[1:11])

@@ -1,0 +1,130 @@
+"""Connections: how many are opened, which are replaced, how they are closed, and a server that cannot be reached."""
+
+import socket
+import threading
+
+import pytest
+from support.sql import kill_connection, one
+
+from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout
+from fbtasks.firebird import connections
+from fbtasks.firebird.pool import Pool
+from fbtasks.url import DatabaseURL
+
+
+def attachments(app):
+    return one(
+        app,
+        "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$SYSTEM_FLAG = 0 AND MON$ATTACHMENT_ID <> CURRENT_CONNECTION",
+    )
+
+
+def test_the_pool_opens_as_many_connections_as_it_may_and_no_more(url):
+    app = FBTasks("a", url, pool_size=2, pool_timeout=0.1)
+    app.database.make_ready()
+    before = attachments(app)
+    most, errors = [], []
+
+    def use():
+        try:
+            for _ in range(20):
+                with app.database.session() as session:
+                    session.read("now")
+        except PoolTimeout:
+            pass  # all were lent for longer than one may wait here
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        most.append(attachments(app) - before)
+    assert errors == []
+    assert 1 <= max(most) <= 2
+    with app.database.session(), app.database.session(), pytest.raises(PoolTimeout) as caught:
+        app.task(name="t")(lambda: 1).delay()
+    assert str(caught.value) == (
+        f"none of the 2 connections to {app.settings.url} became free in 0.1 seconds. Raise pool_size, or use fewer "
+        "threads."
+    )
+    app.close()
+    assert attachments(app) == before
+
+
+def test_a_dead_connection_is_replaced(url):
+    app = FBTasks("a", url)
+    app.migrate()
+    opened = []
+
+    def connect():
+        opened.append(app.database.open())
+        return opened[-1]
+
+    pool = Pool(app.settings.url, connect, size=1, timeout=1)
+    with pool.session() as first:
+        assert first is opened[0]
+    with pool.session() as again:
+        assert again is first
+    # One that was found dead while it was lent does not come back, and does not count as lent.
+    with pytest.raises(DatabaseUnavailable), pool.session():
+        raise DatabaseUnavailable
+    with pool.session() as second:
+        assert second is opened[1]
+        number = second.connection.info.id
+    # One that died while it was idle is found out by a ping, which is only worth its time after a while.
+    kill_connection(app, number)
+    pool._idle = [(session, since - 3600) for session, since in pool._idle]
+    with pool.session() as third:
+        assert third is opened[2]
+        assert third.alive()
+    pool.close()
+    app.close()
+
+
+def test_a_connection_that_is_lent_when_the_app_closes_is_closed_afterwards(url):
+    app = FBTasks("a", url)
+    app.database.make_ready()
+    before = attachments(app)
+    pool = Pool(app.settings.url, app.database.open, size=2, timeout=1)
+    with pool.session() as lent:
+        pool.close()
+        assert lent.read("now")
+    assert lent.connection.is_closed()
+    assert attachments(app) == before
+    app.close()
+
+
+def test_nothing_is_printed_at_exit(project):
+    """Connections lent, idle, of an application's own, and one that listens: closed, or at least silent."""
+    assert (
+        project.python("""
+        import threading
+        from fbtasks import FBTasks, ResultTimeout
+        app = FBTasks("a")
+        t = app.task(name="t")(lambda: 1)
+        result = t.delay()
+        threads = [threading.Thread(target=t.delay) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        try: result.get(timeout=0.05)
+        except ResultTimeout: pass
+        own = app.connect()
+        with own.cursor() as cursor: cursor.execute("SELECT 1 FROM RDB$DATABASE")
+        print("end")
+    """)
+        == "end\n"
+    )  # Project.python runs with -W error and asserts that nothing comes on stderr
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["silent", "refused"])
+def test_a_server_that_cannot_be_reached_is_named(monkeypatch, refused):
+    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 0.2)
+    with socket.socket() as listening, socket.socket() as waiting:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        if not refused:
+            listening.listen(0)
+            waiting.connect(("127.0.0.1", port))  # no room for another one
+        with pytest.raises(DatabaseUnavailable, match=rf"127\.0\.0\.1:{port}.*cannot be reached"):
+            connections.connect(DatabaseURL.parse(f"firebird://ann@127.0.0.1:{port}//srv/x.fdb"))

@@ -1,0 +1,78 @@
+"""A program that forks: what the child may not use is refused, and the parent loses nothing."""
+
+import pytest
+
+
+@pytest.mark.embedded
+def test_a_fork_with_open_connections_is_refused_and_loses_nothing(app, project):
+    out = project.python("""
+        import os
+        from fbtasks import FBTasks, ForkError
+        app = FBTasks("a")
+        t = app.task(name="t")(lambda: 1)
+        t.delay_many([()] * 50)
+        child = os.fork()
+        if child == 0:
+            try:
+                t.delay()
+            except ForkError:
+                os._exit(7)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        t.delay_many([()] * 50)
+        with app.connect() as connection, connection.cursor() as cursor:
+            print(cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchone()[0])
+    """)
+    assert out.split() == ["7", "100"]
+
+
+@pytest.mark.no_database
+@pytest.mark.embedded
+@pytest.mark.parametrize("who", ["app", "FBTasks('b')"])
+def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(project, who):
+    out = project.python(f"""
+        import os, signal, sys, threading, time, traceback
+        from fbtasks import FBTasks, ForkError
+        from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
+        app = FBTasks("a")
+        thread = threading.Thread(target=lambda: app.connect().close())
+        def waits():
+            frame = sys._current_frames().get(thread.ident)
+            return any(each.f_code.co_name == "exclusive" for each, _ in traceback.walk_stack(frame))
+        with exclusive(folder_of(app.settings.url.database) / "create.lock"):
+            thread.start()
+            while not waits():
+                time.sleep(0.01)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                try:
+                    {who}.connect()
+                except ForkError:
+                    os._exit(7)
+                os._exit(0)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        thread.join()
+        print(app.task(name="t")(lambda: 1).delay().status)
+    """)
+    assert out.split() == ["7", "PENDING"]
+
+
+@pytest.mark.embedded
+def test_a_lock_file_is_free_again_while_a_fork_lives(project):
+    out = project.python("""
+        import fcntl, os, pathlib
+        from fbtasks.firebird.embedded.lockdir import exclusive, open_lock_file
+        path = pathlib.Path("some.lock")
+        reader, writer = os.pipe()
+        with exclusive(path):
+            child = os.fork()
+            if child == 0:
+                os.close(writer)
+                os.read(reader, 1)
+                os._exit(0)
+        fcntl.flock(open_lock_file(path), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(writer)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
+    assert out == "0\n"

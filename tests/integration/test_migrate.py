@@ -1,0 +1,134 @@
+"""Databases that can hold the queue, those that cannot, and how its tables are made in one."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from fbtasks import FBTasks, SchemaError
+from fbtasks.firebird import connections, library
+from fbtasks.firebird.facts import ask
+from fbtasks.sql import queries
+from fbtasks.store import migrate
+from fbtasks.url import DatabaseURL
+
+
+@pytest.mark.embedded
+def test_dialect_1_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
+    from firebird.driver import create_database, driver_config
+
+    url = DatabaseURL(database=str(tmp_path / "old.fdb"))
+    library.load(url, lambda: None)
+    monkeypatch.setattr(driver_config.db_defaults.db_sql_dialect, "value", 1)
+    monkeypatch.setattr(driver_config.db_defaults.sql_dialect, "value", 1)
+    create_database(url.database, user="SYSDBA").close()
+    monkeypatch.undo()
+    app = FBTasks("a", str(url))
+    with pytest.raises(SchemaError) as caught:
+        app.task(name="t")(lambda: 1).delay()
+    assert str(caught.value) == (
+        f"{url} has SQL dialect 1; fbtasks needs dialect 3. Use another database for the queue, or change the dialect "
+        "with gfix."
+    )
+    with connections.connect(url) as connection, connection.cursor() as cursor:  # the app would refuse it
+        sql = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME STARTING WITH 'QUEUE_'"
+        assert cursor.execute(sql).fetchone()[0] == 0
+
+
+@pytest.mark.parametrize(("version", "ok"), [("3.0", False), ("4.0", False), ("5.0", True), ("6.0", True)])
+def test_a_database_older_than_firebird_5_is_refused(monkeypatch, version, ok):
+    """Seen with a server of version 3.0.11 as well; here the connection stands in for it."""
+    closed = []
+    text = f"LI-V{version}.11.33703 Firebird {version}".encode()
+    unknown = b"\x03\x05\x00\x90\x12\x00\x00\x14"  # what an old one answers to a question that it does not know
+    answer = (
+        b"\x67" + (len(text) + 2).to_bytes(2, "little") + b"\x01" + bytes([len(text)]) + text + 3 * unknown + b"\x01"
+    )
+
+    def get_info(wanted, buffer):
+        buffer[: len(answer)] = answer
+
+    old = SimpleNamespace(_att=SimpleNamespace(get_info=get_info), close=lambda: closed.append(1))
+    url = DatabaseURL.parse("firebird://ann:secret@db.example//srv/x.fdb")
+    if ok:
+        connections._check_version(ask(old), url)
+        assert closed == []
+        return
+    monkeypatch.setattr(connections, "_probe", lambda *_: None)
+    monkeypatch.setattr(connections, "_attach", lambda *_: old)
+    with pytest.raises(SchemaError) as caught:
+        connections.connect(url)
+    assert str(caught.value).startswith(
+        f"firebird://ann:***@db.example:3050//srv/x.fdb is served by Firebird {version}; fbtasks needs Firebird 5"
+    )
+    assert closed == [1]
+
+
+@pytest.mark.no_database
+@pytest.mark.parametrize("auto", [True, False])
+def test_auto_migrate(url, auto):
+    bare = url if url.startswith("firebird:///") else None
+    if bare is None:
+        pytest.skip("the fixture has migrated the database already")
+    connections.connect(DatabaseURL.parse(url), create=True).close()
+    app = FBTasks("a", url, auto_migrate=auto)
+    make = app.task(name="t")(lambda: 1)
+    if auto:
+        assert make.delay().status == "PENDING"
+    else:
+        with pytest.raises(SchemaError) as caught:
+            make.delay()
+        assert str(caught.value) == f"{app.settings.url} has no queue yet. Run: fbtasks migrate --url URL"
+        assert app.migrate()
+        assert make.delay().id == "1"
+    app.close()
+
+
+@pytest.mark.embedded
+def test_a_foreign_table_is_left_alone(tmp_path):
+    url = f"firebird://{tmp_path}/theirs.fdb"
+    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
+        connection.execute_immediate("CREATE TABLE QUEUE_TASK (X INTEGER)")
+        connection.commit()
+    with pytest.raises(SchemaError, match="QUEUE_TASK"):
+        FBTasks("a", url).task(name="t")(lambda: 1).delay()
+
+
+@pytest.mark.embedded
+def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
+    url = f"firebird://{tmp_path}/old.fdb"
+    with connections.connect(DatabaseURL.parse(url), create=True) as connection:
+        for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', LOCALTIMESTAMP)"):
+            connection.execute_immediate(statement)
+            connection.commit()
+    app = FBTasks("a", url)
+    for attempt in (app.migrate, app.task(name="t")(lambda: 1).delay):
+        with pytest.raises(SchemaError, match=r"version 5, of a development version.*a new database"):
+            attempt()
+
+
+@pytest.mark.embedded
+def test_small_pages_and_other_tables_will_do(tmp_path):
+    url = f"firebird://{tmp_path}/small.fdb"
+    with connections.connect(DatabaseURL.parse(url), create=True, page_size=4096) as connection:
+        connection.execute_immediate("CREATE TABLE CUSTOMER (ID INTEGER)")
+        connection.commit()
+        assert connection.info.page_size == 4096
+    app = FBTasks("a", url)
+    assert app.task(name="t")(lambda: 1).delay().status == "PENDING"
+    app.close()
+
+
+def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
+    other, session = app.database.open(), app.database.open()
+    change = "CREATE OR ALTER PROCEDURE QUEUE_UNREGISTER_V1 (ID BIGINT) AS BEGIN END"
+    other.run(lambda t: t.execute("unregister", 1))
+    monkeypatch.setattr(migrate, "_PATIENCE", 0.1)
+    with pytest.raises(SchemaError, match=r"QUEUE_UNREGISTER_V1.* is in use.*Stop the workers and programs that do"):
+        migrate._change(session, [change])
+    monkeypatch.setattr(migrate, "_PATIENCE", 20.0)
+    timer = threading.Timer(0.3, other.close)
+    timer.start()
+    migrate._change(session, [change])
+    timer.join()
+    session.close()

@@ -1,0 +1,46 @@
+"""Results: from the call to its value, by id, and what is said of unknown ids."""
+
+import pytest
+
+from fbtasks import AsyncResult, ConfigurationError, ResultTimeout, TaskNotFound
+from fbtasks.testing import drain
+
+
+def test_delay_runs_and_gives_its_result(app, add):
+    result = add.delay(2, 3)
+    assert result.status == "PENDING"
+    drain(app)
+    assert (result.get(timeout=5), result.status, result.successful()) == (5, "SUCCESS", True)
+    assert add(2, 3) == 5
+
+
+def test_unknown_ids(app, monkeypatch):
+    monkeypatch.setattr("fbtasks.notify.outcomes.GRACE", 0.1)
+    with pytest.raises(TaskNotFound, match="'123'"):
+        app.AsyncResult(123).get()
+    assert app.AsyncResult("never").status == "PENDING"
+    assert not app.AsyncResult("never").revoke()
+
+
+def test_get_times_out(app, add):
+    with pytest.raises(ResultTimeout, match="goes on"):
+        add.delay(1, 1).get(timeout=0.05)
+
+
+def test_a_result_is_had_by_its_id_as_celery_spells_it(app, add):
+    result = add.apply_async((1, 1), task_id="order-7")
+    number = result._number
+    drain(app)
+    for found in (AsyncResult("order-7", app=app), AsyncResult(number, app=app), AsyncResult(str(number), app)):
+        assert found.get(timeout=5) == 2
+        assert found == app.AsyncResult(found.id)
+    assert AsyncResult(17, app=app).id == "17"
+    with pytest.raises(ConfigurationError, match=r"the id comes first, as in AsyncResult\(17, app=app\)"):
+        AsyncResult(app, "17")
+    with pytest.raises(ConfigurationError, match=r"AsyncResult\('17'\) needs its app"):
+        AsyncResult("17")
+    with pytest.raises(ConfigurationError, match="'shop' is not an app of fbtasks"):
+        AsyncResult("17", app="shop")
+    for wrong in (None, True, 1.5, b"17", "", ["17"]):
+        with pytest.raises(ConfigurationError, match="is not the id of a task"):
+            app.AsyncResult(wrong)

@@ -1,0 +1,49 @@
+"""Retries through the queue: how many, and what is seen of a task in between."""
+
+import pytest
+
+from fbtasks import TaskRevoked
+from fbtasks.testing import drain
+
+
+def test_retries_and_the_end_of_them(app):
+    seen = []
+
+    @app.task(name="flaky", bind=True, max_retries=2)
+    def flaky(self):
+        seen.append(self.request.retries)
+        self.retry(exc=ValueError("no luck"), countdown=0)
+
+    result = flaky.delay()
+    drain(app)
+    assert seen == [0, 1, 2]
+    with pytest.raises(ValueError, match="no luck") as caught:
+        result.get(timeout=1)
+    assert "Remote traceback" in caught.value.__notes__[0]
+    assert "flaky" in result.traceback
+
+
+def test_autoretry_with_the_calls_own_limit_and_hooks(app):
+    heard = []
+    options = {
+        "autoretry_for": (OSError,),
+        "default_retry_delay": 0,
+        "on_failure": lambda r, e: heard.append((r.retries, e)),
+    }
+    bad = app.task(name="bad", **options)(lambda: open("/nosuch"))
+    result = bad.apply_async(max_retries=4)
+    drain(app)
+    assert result.failed()
+    assert heard[0][0] == 4
+    with pytest.raises(FileNotFoundError):
+        result.get(timeout=1)
+
+
+def test_waiting_for_a_retry_is_shown(app):
+    bad = app.task(name="bad", autoretry_for=(ZeroDivisionError,), default_retry_delay=3600)(lambda: 1 / 0)
+    result = bad.delay()
+    drain(app)
+    assert result.status == "RETRY"
+    assert result.revoke()
+    with pytest.raises(TaskRevoked):
+        result.get(timeout=1)

@@ -1,0 +1,56 @@
+"""Tasks that wait for their time, and those whose time has passed."""
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fbtasks import TaskRevoked
+from fbtasks.store import results
+from fbtasks.testing import drain
+from fbtasks.worker.consumer import Consumer, WorkerOptions
+from fbtasks.worker.executors.solo import SoloExecutor
+
+
+def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):
+    late = add.apply_async((1, 1), countdown=3600)
+    soon = add.apply_async((1, 2), countdown=0.2)
+    past = add.apply_async((1, 3), eta=datetime.now() - timedelta(days=1))
+    drain(app)
+    assert past.get(timeout=1) == 4
+    assert wait_for(lambda: drain(app) or soon.ready())
+    assert late.status == "PENDING"
+
+
+def test_scheduled_tasks_are_seen_without_events(app, add, wait_for):
+    options = WorkerOptions(name="deaf", queues=("default",), pool="solo", concurrency=1)
+    consumer = Consumer(app, SoloExecutor(app), options)
+    consumer.start()
+    consumer.open()
+    thread = threading.Thread(target=consumer.run, kwargs={"listen": False})
+    thread.start()
+    try:
+        assert add.delay(1, 1).get(timeout=20) == 2
+        assert add.apply_async((1, 2), countdown=0.5).get(timeout=5) == 3
+    finally:
+        consumer.stop()
+        thread.join(20)
+        consumer.close()
+
+
+def test_naive_eta_is_local_time_and_aware_is_itself(app, add):
+    for eta in (datetime.now() + timedelta(hours=1), datetime.now(UTC) + timedelta(hours=1)):
+        number = int(add.apply_async((1, 1), eta=eta).id)
+        with app.database.session() as session:
+            start = results.find(session, number).start_time
+        assert abs((start - datetime.now(UTC)).total_seconds() - 3600) < 60
+
+
+def test_expired_tasks_are_revoked(app, add, wait_for):
+    result = add.apply_async((1, 1), expires=0.05)
+    wait_for(lambda: time.sleep(0.1) is None)
+    drain(app)
+    with pytest.raises(TaskRevoked, match="expired"):
+        result.get(timeout=1)
+    assert result.status == "REVOKED"

@@ -1,0 +1,86 @@
+"""Every move of a task from one state to another is an allowed one, and each allowed one is made."""
+
+import itertools
+from contextlib import closing
+from datetime import timedelta
+
+from support.programs import command_line
+from support.sql import NOW, execute, rows
+
+from fbtasks import FBTasks
+from fbtasks.call import Finished, Released
+from fbtasks.states import TRANSITIONS, State
+from fbtasks.store import tasks
+from fbtasks.testing import drain
+
+MOVES = [
+    "CREATE SEQUENCE MOVE_SEQ",
+    "CREATE TABLE MOVE (SEQ BIGINT, TRANS BIGINT, ID BIGINT, STATE SMALLINT)",
+    """CREATE TRIGGER MOVE_TASK FOR QUEUE_TASK AFTER INSERT OR UPDATE AS BEGIN
+        IF (INSERTING OR NEW.STATE <> OLD.STATE) THEN
+            INSERT INTO MOVE VALUES (NEXT VALUE FOR MOVE_SEQ, CURRENT_TRANSACTION, NEW.ID, NEW.STATE);
+    END""",
+    """CREATE TRIGGER MOVE_HISTORY FOR QUEUE_HISTORY AFTER INSERT AS BEGIN
+        INSERT INTO MOVE VALUES (NEXT VALUE FOR MOVE_SEQ, CURRENT_TRANSACTION, NEW.ID, NEW.STATE);
+    END""",
+]
+
+
+def test_every_move_between_states_is_an_allowed_one(url, wait_for):
+    """Triggers of the test note each state that a task comes to; what one transaction does to it is one move."""
+    app = FBTasks("moving", url)
+    app.migrate()
+    for statement in MOVES:
+        execute(app, statement)
+    ok = app.task(name="ok")(lambda: 1)
+    bad = app.task(name="bad", max_retries=0)(lambda: 1 / 0)
+
+    @app.task(name="again", bind=True)
+    def again(self, countdown):
+        if not self.request.retries:
+            self.retry(countdown=countdown)
+
+    @app.task(name="regret", bind=True)
+    def regret(self):
+        app.AsyncResult(self.request.id).revoke()
+        self.retry(countdown=3600)
+
+    ok.delay()
+    at_once, later, regretted, failed = again.delay(0), again.delay(3600), regret.delay(), bad.delay()
+    waiting, scheduled = ok.apply_async(queue="nobody"), ok.apply_async(countdown=99)
+    expired = ok.apply_async(expires=0.001)
+    never, taken, dropped = (app.send_task(name) for name in ("never", "later known", "dropped"))
+    assert waiting.revoke()
+    assert scheduled.revoke()
+    wait_for(lambda: rows(app, f"SELECT 1 FROM QUEUE_TASK WHERE ID = {expired.id} AND EXPIRE_TIME < {NOW}"))
+    drain(app)
+    assert (at_once.status, regretted.status, expired.status) == ("SUCCESS", "REVOKED", "REVOKED")
+    assert later.status == "RETRY"
+    assert dropped.revoke()
+    execute(app, f"UPDATE QUEUE_TASK SET START_TIME = DATEADD(-1 HOUR TO {NOW}) WHERE STATE = 1")
+    app.task(name="later known")(lambda: "known")
+    wait_for(lambda: drain(app) or taken.ready())
+    assert (later.status, taken.get(timeout=5)) == ("SUCCESS", "known")
+    with closing(FBTasks("impatient", url, unknown_task_timeout=timedelta(milliseconds=1))) as impatient:
+        drain(impatient)
+    assert never.failed()
+    for result in (failed, waiting):
+        assert command_line("retry", result.id, "--url", url) == 0
+    drain(app, ["default", "nobody"])
+    # A worker that is stopped gives back what it holds.
+    lost = ok.delay()
+    with app.database.session() as session:
+        claim = session.run(lambda t: tasks.claim(t, 99, "default", 1))[0]
+        session.run(lambda t: tasks.finish(t, 99, 0, [Finished(claim, Released())]))
+    drain(app)
+    assert lost.get(timeout=5) == 1
+
+    moves = set()
+    states = rows(app, "SELECT ID, TRANS, STATE FROM MOVE ORDER BY ID, SEQ")
+    for _, group in itertools.groupby(states, key=lambda row: row[0]):
+        ends = [list(steps)[-1][2] for _, steps in itertools.groupby(group, key=lambda row: row[1])]
+        moves.update((State(a), State(b)) for a, b in itertools.pairwise(ends) if a != b)
+    allowed = {(before, after) for before, leads in TRANSITIONS.items() for after in leads}
+    assert moves - allowed == set()
+    assert allowed - moves == set()
+    app.close()
