@@ -188,7 +188,7 @@ def test_an_enqueue_to_a_server_that_does_not_answer_ends_in_time(monkeypatch, p
     app = FBTasks("frozen", proxy.url)
     app.send_task("proj.note", (1,))
     monkeypatch.setattr(watchdog, "PATIENCE", 1.0)
-    monkeypatch.setattr("fbtasks.firebird.connect.CONNECT_TIMEOUT", 2)
+    monkeypatch.setattr("fbtasks.firebird.connections.CONNECT_TIMEOUT", 2)
     proxy.freeze(True)
     started = time.monotonic()
     with pytest.raises(DatabaseUnavailable, match="reached"):
@@ -212,7 +212,7 @@ def test_a_slow_link_may_take_as_long_as_it_needs(monkeypatch, producer, proxy):
 
 
 def test_a_large_result_on_a_slow_link_is_recorded_and_its_worker_keeps_its_lease(project, producer, proxy, wait_for):
-    head = "    from fbtasks.store import watchdog\n    watchdog.PATIENCE = 3.0\n"
+    head = "    from fbtasks.firebird import watchdog\n    watchdog.PATIENCE = 3.0\n"
     project.write(head + LARGE + SOURCE)
     worker = project.worker("-c", "2", "--lease", "3")
     wait_for(lambda: "is ready" in project.logs())
