@@ -73,7 +73,8 @@ class Registration:
 
     def rescue(self, run: Run, *, crash_limit: int = 0) -> list[int]:
         """Takes over what dead neighbours held. Returns the ids of the tasks that were failed by that."""
-        suspects, self.neighbours = self.monitor.suspects(self.neighbours), ()  # the next heartbeat tells who is left
+        suspects = self.monitor.suspects(self.neighbours)
+        self.neighbours = ()  # the next heartbeat tells which are left
         rescued = [self._rescue(run, suspect, crash_limit) for suspect in suspects]
         return [each.failed for each in rescued if each is not None and each.failed is not None]
 
