@@ -52,8 +52,9 @@ def registered_worker(app: FBTasks, queue: str) -> Iterator[int]:
     with closing(app.database.open()) as session:
         worker_id = session.run(
             lambda t: processes.register(
-                t, "worker", name="benchmark", host=hosts.host_name(), pid=os.getpid(), pid_start=hosts.start_ticks(os.getpid()),
-                lease=3600.0, queues=[queue], pool="solo", concurrency=1, version="", tasks=[],
+                t, "worker", name="benchmark", host=hosts.host_name(), pid=os.getpid(),
+                pid_start=hosts.start_ticks(os.getpid()), lease=3600.0, queues=[queue], pool="solo",
+                concurrency=1, version="", tasks=[],
             )
         )  # fmt: skip
         try:

@@ -42,7 +42,7 @@ def is_gone(pid: int, started: int) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # somebody else's, and alive
+        pass  # of another user, and alive
     return start_ticks(pid) not in (0, started)
 
 

@@ -13,7 +13,7 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.liveness import hosts
 from fbtasks.liveness.neighbours import NeighbourMonitor, Rhythm, Suspect
 from fbtasks.store import processes
-from fbtasks.store.processes import Kind, Rescued
+from fbtasks.store.processes import Kind
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Run(Protocol):
 
 
 class Registration:
-    """The entry of this process in the register. Used by one thread at a time."""
+    """The entry of this process in the register."""
 
     def __init__(self, kind: Kind, rhythm: Rhythm, **facts: Any) -> None:
         """*facts* are those of :func:`fbtasks.store.processes.register` that belong to this kind."""
@@ -38,6 +38,7 @@ class Registration:
         self._facts = facts
         self.neighbours: tuple[Neighbour, ...] = ()
         """Those that the last heartbeat told of."""
+        self._failed: list[int] = []
 
     def register(self, run: Run, former: int | None = None) -> int:
         """Announces the process. Returns its number. Tasks that a worker still holds as *former* become its own."""
@@ -71,13 +72,19 @@ class Registration:
         """Seconds from the last heartbeat to the next."""
         return self.monitor.pause(self.neighbours)
 
-    def rescue(self, run: Run, *, crash_limit: int = 0) -> list[int]:
-        """Takes over what dead neighbours held. Returns the ids of the tasks that were failed by that."""
-        suspects, self.neighbours = self.monitor.suspects(self.neighbours), ()  # the next heartbeat tells who is left
-        rescued = [self._rescue(run, suspect, crash_limit) for suspect in suspects]
-        return [each.failed for each in rescued if each is not None and each.failed is not None]
+    def rescue(self, run: Run, *, crash_limit: int = 0) -> None:
+        """Takes over what dead neighbours held. A task with *crash_limit* crashes is failed."""
+        suspects = self.monitor.suspects(self.neighbours)
+        self.neighbours = ()  # the next heartbeat tells which are left
+        for suspect in suspects:
+            self._rescue(run, suspect, crash_limit)
 
-    def _rescue(self, run: Run, suspect: Suspect, crash_limit: int) -> Rescued | None:
+    def take_failed(self) -> list[int]:
+        """The ids of the tasks that were failed by rescues since the last call."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def _rescue(self, run: Run, suspect: Suspect, crash_limit: int) -> None:
         neighbour, awake = suspect.neighbour, self.monitor.awake
         number = neighbour.process_id
         who = self.kind.capitalize(), number, neighbour.host.partition("/")[0]
@@ -88,14 +95,15 @@ class Registration:
         except ConflictError:  # it writes at this moment, or it was stopped while it did
             if run(lambda t: processes.kill_connection(t, number, awake=awake)):
                 logger.warning("%s %d on %s holds locks and is silent: its connection is killed.", *who)
-            return None
+            return
         except StatementRefused as error:  # a row of the register that was written by hand
             logger.error("%s %d on %s cannot be looked after: %s", *who, error)
-            return None
+            return
         if rescued.why is not None:
             what = rescued.released, _AGAIN[self.kind]
             logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, rescued.why, *what)
-        return rescued
+        if rescued.failed is not None:
+            self._failed.append(rescued.failed)
 
     def unregister(self, run: Run, process_id: int) -> None:
         """Deletes the process from the register."""

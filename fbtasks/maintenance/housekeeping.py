@@ -60,7 +60,7 @@ class Housekeeping:
         self._given_up: list[int] = []
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
-        """Does all of it. Gives the seconds after which the next turn is to come.
+        """Does all of it. Returns the seconds after which the next turn is to come.
 
         With *give_up* false no parked task is failed.
         """

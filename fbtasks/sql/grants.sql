@@ -1,7 +1,7 @@
 -- What each role may do. One line for each procedure, without its version: it stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
 -- called by another one alone (INSERT, NAME_TASK, ARCHIVE, COUNT, TAKE_WISH, TAKE_BACK, RELEASE, VERDICT, WHOSE, and of messages
--- UNBIND_ALL, ERASE, ROUTE, DEAD_LETTER, EXPIRE, PROMOTE, RELEASE) is granted to nobody: who could execute it could forge the
+-- UNBIND_ALL, ERASE, ROUTE, DEAD_LETTER, EXPIRE, PROMOTE, RELEASE) is granted to no role: a caller could forge the
 -- enqueuer, or end a task without its claim.
 
 -- To enqueue.

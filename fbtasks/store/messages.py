@@ -61,7 +61,7 @@ class QueueFacts:
 
     id: int
     waiting: int
-    """Messages that nobody has claimed."""
+    """Messages that no consumer has claimed."""
     consumers: int
     """Other processes that consume from it."""
 
@@ -172,7 +172,7 @@ def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str
 def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
     """Writes one copy of each for each of its queues, in this order.
 
-    Gives to how many queues each went (-1: no such exchange), and the number of the transaction, for ``settlement``.
+    Returns to how many queues each went (-1: no such exchange), and the number of the transaction, for ``settlement``.
     """
     counts: list[int] = []
     number: int | None = None
@@ -305,7 +305,7 @@ def body(transaction: Transaction, number: int) -> bytes | None:
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:
-    """The next messages of a queue that are withheld, and until when; they are nobody's."""
+    """The next messages of a queue that are withheld, and until when; no consumer has claimed them."""
     return [
         (until, Claimed(number, 0, queue_id, priority, bool(redelivered), exchange, key, "", "", bytes(text)))
         for until, number, priority, redelivered, exchange, key, text in transaction.rows(
@@ -316,7 +316,7 @@ def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[d
 
 
 def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:
-    """Settles messages by the records of :meth:`Claimed.settle`. Gives how many were somebody else's by now."""
+    """Settles messages by the records of :meth:`Claimed.settle`. Returns how many are another consumer's by now."""
     return int(transaction.value("msg_settle", consumer_id, records))
 
 
@@ -334,7 +334,7 @@ def chunks(records: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unclaim(transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int) -> int:
-    """Gives back a claim whose answer was lost. Gives how many messages."""
+    """Gives back a claim whose answer was lost. Returns how many messages."""
     return int(transaction.value("msg_unclaim", consumer_id, claim_id, queue_id))
 
 
@@ -346,13 +346,13 @@ def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], fl
 
 
 def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None:
-    """Deletes up to *most* messages that nobody has claimed. None when there is no such queue."""
+    """Deletes up to *most* messages that no consumer has claimed. None when there is no such queue."""
     gone: int | None = transaction.value("msg_purge", queue, most)
     return gone
 
 
 def use(transaction: Transaction, consumer_id: int, queue: str, *, begins: bool) -> int | None:
-    """Notes that a process begins or ceases to consume. Gives the queue's number; None: there is none."""
+    """Notes that a process begins or ceases to consume. Returns the queue's number; None: there is none."""
     number: int | None = transaction.value("msg_use", consumer_id, queue, int(begins))
     return number
 
@@ -375,7 +375,7 @@ class Swept(NamedTuple):
 
 
 def sweep(transaction: Transaction, after: int = 0, *, most: int = BATCH, reads: int = READS) -> Swept:
-    """Takes away what is over: unused queues, claims of nobody, and up to *most* expired messages.
+    """Takes away what is over: unused queues, claims of unregistered consumers, and up to *most* expired messages.
 
     These are looked for at the beginning of each queue, and among the next *reads* messages after the number *after*.
     """

@@ -245,7 +245,7 @@ def stats(session: Session, window: timedelta) -> list[StatRow]:
 
 
 def fold_stats(transaction: Transaction, most: int) -> int:
-    """Adds up to *most* rows of old counters to those of their days. Gives how many."""
+    """Adds up to *most* rows of old counters to those of their days. Returns how many."""
     return int(transaction.value("fold_stats", STAT_DAYS, most))
 
 

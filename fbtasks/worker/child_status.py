@@ -2,7 +2,7 @@
 
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
-which it is only while the child starts, and may be anew when it was taken for dead, and which database the worker works
+which it is only while the child starts, and may be anew when it was declared dead, and which database the worker works
 on, so that it connects to no other. And the process that sends a solo
 worker's heartbeats says here when it was held up itself.
 """

@@ -63,7 +63,6 @@ class Membership:
         self._next_beat = 0.0
         self._pidfds: dict[int, int] = {}
         self.companion: Companion | None = None
-        self._failed: list[int] = []
         self._held_up = 0
         """Heartbeats in a row that did not renew the lease."""
         self._draining = False
@@ -161,12 +160,11 @@ class Membership:
     def rescue(self, session: Session) -> None:
         """Takes over what dead neighbours held."""
         run = partial(session.run, point="rescue", attempts=RESCUE_ATTEMPTS)
-        self._failed += self._registration.rescue(run, crash_limit=self._crash_limit)
+        self._registration.rescue(run, crash_limit=self._crash_limit)
 
     def take_failed(self) -> list[int]:
         """The tasks that a rescue has failed since the last call."""
-        failed, self._failed = self._failed, []
-        return failed
+        return self._registration.take_failed()
 
     def leave(self, session: Session) -> None:
         """Deletes the worker from the register."""

@@ -1,4 +1,4 @@
--- The queue: live tasks, what became of them, who works on them, and the procedures that move them.
+-- The queue: live tasks, what became of them, the processes that work, and the procedures that move them.
 -- All times are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more.
 -- What stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
 SET TERM ^ ;
@@ -44,7 +44,7 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- 1 when its caller gave it an id of his own, which is in QUEUE_TASK_ID.
+    -- 1 when its caller gave it an id, which is in QUEUE_TASK_ID.
     NAMED QUEUE_FLAG,
     WORKER_ID BIGINT,
     CLAIM_ID BIGINT,
@@ -171,7 +171,8 @@ COMMIT^
 -- answer: that transaction may still roll back, and without WAIT the engine says so before it has ended. It is not caught
 -- here: measured with NO WAIT, where it was caught and others deleted keys meanwhile, one key came to stand twice within
 -- seconds; where it was not, never in 32,000 transactions. A task that was cancelled loses its id to the new one, and stays
--- in the history under its number. Its row is changed first: who puts it back into its queue, or takes its id, at the same moment is in conflict.
+-- in the history under its number. Its row is changed first: a transaction that puts it back into its queue, or takes its id,
+-- at the same moment is in conflict.
 CREATE OR ALTER PROCEDURE QUEUE_NAME_TASK_V1 (TASK_ID VARCHAR(255) CHARACTER SET UTF8, NEW_ID BIGINT)
 RETURNS (ID BIGINT, DUPLICATE SMALLINT)
 SQL SECURITY DEFINER
@@ -339,7 +340,7 @@ BEGIN
     SUSPEND;
 END^
 
--- A payload too large for its row, in the transaction that enqueued it: nobody can give one to somebody else's task.
+-- A payload too large for its row, in the transaction that enqueued it: no caller can give one to another's task.
 CREATE OR ALTER PROCEDURE QUEUE_PUT_PAYLOAD_V1 (ID BIGINT, DATA BLOB SUB_TYPE BINARY)
 SQL SECURITY DEFINER
 AS
@@ -357,7 +358,7 @@ BEGIN
         UPDATE OR INSERT INTO QUEUE_RESULT (ID, DATA) VALUES (:ID, :DATA) MATCHING (ID);
 END^
 
--- Moves a live task to the history, where it replaces what is left of an earlier run if somebody put a finished task
+-- Moves a live task to the history, where it replaces what is left of an earlier run if an operator put a finished task
 -- back by hand. The caller has checked its claim.
 CREATE OR ALTER PROCEDURE QUEUE_ARCHIVE_V1 (
     ID BIGINT, STATE SMALLINT, ELAPSED_MS BIGINT, TRIES INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8,
@@ -441,13 +442,14 @@ END^
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each
 -- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, and what was
 -- inserted by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim: UNSEEN is 1 in the
--- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and one that is
--- accused (SUSPECT 2) only with ACCUSED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be
--- there, as versions that an old transaction keeps; so that rank is read from the mark on, and from its beginning only when
--- that is not enough. Two cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time.
+-- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and a repeated one
+-- (SUSPECT 2) only with REPEATED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where
+-- in the queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old
+-- transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not enough. Two cursors,
+-- since tasks of the mark's own moment are found by their ids, and later ones by their time.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
-    ACCUSED SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
+    REPEATED SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
 RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
 SQL SECURITY DEFINER
 AS
@@ -551,7 +553,7 @@ BEGIN
                     ENOUGH = 1;
                 END
             END
-            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR ACCUSED = 1))) THEN
+            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
             BEGIN
                 IF (AT_MARK = 1) THEN
                     UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC

@@ -220,7 +220,7 @@ BEGIN
 END^
 
 -- Declares a queue, whose arguments become those given; a producer gets an exception when that would change them. With
--- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that nobody has claimed, CONSUMERS the
+-- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that no consumer has claimed, CONSUMERS the
 -- processes that consume, but for the caller's own.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_DECLARE_QUEUE_V1 (
     NAME VARCHAR(250) CHARACTER SET UTF8, PASSIVE BOOLEAN, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN,
@@ -236,7 +236,7 @@ BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     WAITING = 0;
     CONSUMERS = 0;
-    -- A moment beyond the last date would be an error for everybody who publishes or sweeps.
+    -- A moment beyond the last date would be an error for every caller that publishes or sweeps.
     MESSAGE_TTL_MS = MINVALUE(MAXVALUE(MESSAGE_TTL_MS, 0), LONGEST_MS);
     EXPIRES_MS = MINVALUE(MAXVALUE(EXPIRES_MS, 0), LONGEST_MS);
     MAX_LENGTH = MAXVALUE(MAX_LENGTH, 0);
@@ -536,7 +536,7 @@ END^
 -- The door for programs: many small publications in one string, in their order. A record is 1 digit of priority, 15 digits
 -- each of START_MS and TTL_MS (or spaces), lengths of 4, 4, 4 and 5 digits, then exchange, routing key, fallback and
 -- message. Returns 6 characters for each: the number of queues that it went to, or -1; and the number of its transaction,
--- which who loses the answer to the COMMIT asks after.
+-- by which a caller that lost the answer to the COMMIT asks after it.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_PUBLISH_PACKED_V1 (ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (COUNTS VARCHAR(32765) CHARACTER SET ASCII, TRANSACTION_ID BIGINT)
 SQL SECURITY DEFINER
@@ -891,7 +891,7 @@ BEGIN
     SUSPEND;
 END^
 
--- Deletes up to MOST messages of a queue that nobody has claimed. PURGED is NULL when there is no such queue.
+-- Deletes up to MOST messages of a queue that no consumer has claimed. PURGED is NULL when there is no such queue.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_PURGE_V1 (NAME VARCHAR(250) CHARACTER SET UTF8, MOST INTEGER)
 RETURNS (PURGED INTEGER)
 SQL SECURITY DEFINER
@@ -950,7 +950,7 @@ BEGIN
     SUSPEND;
 END^
 
--- The number of a queue, for one who asks it for a message; NULL when there is none. This counts as use.
+-- The number of a queue, for a caller that asks it for a message; NULL when there is none. This counts as use.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_ASK_V1 (NAME VARCHAR(250) CHARACTER SET UTF8)
 RETURNS (ID BIGINT)
 SQL SECURITY DEFINER
@@ -1009,7 +1009,7 @@ BEGIN
     SUSPEND;
 END^
 
--- What somebody has to do now and then: who is not registered consumes from nothing, queues that were unused for too long
+-- What the oldest consumer does now and then: what is not registered consumes from nothing, queues that were unused for too long
 -- go, claimed messages whose consumer is not registered are given back, and up to MOST expired messages are taken away. It
 -- looks for these at the beginning of each queue, where they are when a queue's messages have one time to live, and among
 -- the next READS messages after AFTER_ID. LAST_ID is how far it looked; NULL: to the end.
