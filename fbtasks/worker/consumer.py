@@ -133,12 +133,12 @@ class Consumer:
                         self._take_turn(session)
                         if self.connection.away_since is not None:
                             self.connection.works()
+                    elif self.draining.begun:
+                        self.draining.say_waiting(self._executor.busy())
                 except SchemaError:
                     raise
                 except DatabaseError as error:
                     self._lose(error)
-                if self.draining.begun:
-                    self.draining.say_waiting(self._executor.busy())
                 self._wait()
         finally:
             self._listener.stop()
@@ -149,13 +149,14 @@ class Consumer:
             logger.info("Worker %s is ready.", self._options.name)
         self._beat(session)
         self._hand_out.stop_cancelled(session)
-        if self.draining.begun:
+        draining = self.draining.begun
+        if draining:
             self._hand_out.give_back()
             self._outcomes.record(session, self.membership.worker_id)
+            self._outcomes.retry(session, self.membership.worker_id)
         else:
             self._hand_out.give_back_stale(session)
-        self._outcomes.retry(session, self.membership.worker_id)
-        if not self.draining.begun:
+            self._outcomes.retry(session, self.membership.worker_id)
             self._intake.claim(session)
             self._hand_out.submit(session)
             self._hand_out.begin_suspects(session)
@@ -165,6 +166,8 @@ class Consumer:
         self._call_hooks(session)
         self._hand_out.unknown.say()
         self._hand_out.collect()
+        if draining:
+            self.draining.say_waiting(self._executor.busy())
 
     def _call_hooks(self, session: Session) -> None:
         self._hooks.settle(self._outcomes.take_settled())

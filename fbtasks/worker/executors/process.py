@@ -216,9 +216,9 @@ class Child:
             self.hang_up()  # an idle child ends by itself
         self.process.kill(patience)
 
-    def close(self, patience: float = 0.0) -> None:
+    def close(self) -> None:
         """Kills the child and frees what belongs to it."""
-        self.kill(patience)
+        self.kill()
         self.hang_up()
         self._taken.close()
         self.status.close()
