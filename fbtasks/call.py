@@ -11,7 +11,7 @@ from fbtasks.states import State
 When = datetime | timedelta | None
 """A moment in UTC, a span from the database's now, or neither."""
 MOST_TRIES: Final = 1_000_000_000
-"""The most tries that the database counts; whoever allows that many allows them without limit."""
+"""The most tries that the database counts; a call that allows that many allows them without limit."""
 
 
 class Call(NamedTuple):

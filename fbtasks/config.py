@@ -67,7 +67,7 @@ class Settings:
     In another process they have no hooks, which may be functions that cannot be sent there.
     """
 
-    name: Annotated[str, _name] = "fbtasks"
+    name: Annotated[str, _name]
     url: Annotated[Given[DatabaseURL | str | None, DatabaseURL], _url] = given(None)
     _: KW_ONLY
     include: Annotated[Given[Iterable[str], tuple[str, ...]], partial(checks.names, example="names of modules")] = (

@@ -48,7 +48,7 @@ def dump_pickle(value: Any) -> bytes:
 
 
 def load_pickle(data: bytes) -> Any:
-    """The value of a pickle, which must come from who may run code here."""
+    """The value of a pickle, which must come from a source that may run code here."""
     return cloudpickle.loads(data)
 
 
@@ -73,7 +73,7 @@ def content_type_of(name: str, more: str) -> str:
     content_type = str(name if name in registry.type_to_name else registry.name_to_type.get(name, ""))
     if content_type == UNSIGNED_PICKLE:
         raise ConfigurationError(
-            f"serializer {name!r} would let whoever can write to the database run code here. "
+            f"serializer {name!r} would let anyone who can write to the database run code here. "
             "Use 'cloudpickle' with a signing_key."
         )
     if not content_type:

@@ -1,4 +1,4 @@
-"""Modules imported by the names that somebody gave: what keeps them from being imported is told with the name."""
+"""Modules imported by the names that a user gave: what keeps them from being imported is told with the name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fbtasks.errors import ConfigurationError
 
 
 def import_named(name: str, where: str) -> ModuleType:
-    """The module *name*, imported. Raises :class:`ConfigurationError`; *where* tells who named it."""
+    """The module *name*, imported. Raises :class:`ConfigurationError`; *where* says where it is named."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

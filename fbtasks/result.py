@@ -123,7 +123,7 @@ class AsyncResult(Generic[R]):
         Raises the task's own exception where its type can be rebuilt in this process, else
         :class:`TaskFailure`, with the remote traceback in its notes; :class:`TaskRevoked` when it was
         cancelled or expired; :class:`ResultTimeout` when it has not ended in time; :class:`TaskNotFound` when
-        the database has not known the id for five seconds. A task that ended with its result ignored gives None.
+        the database has not known the id for five seconds. A task that ended with its result ignored returns None.
         """
         started = clock.monotonic()
         wait = self._wait()
@@ -153,7 +153,7 @@ class AsyncResult(Generic[R]):
         return self._end(wait)
 
     def __await__(self) -> Generator[Any, None, R]:
-        """The result, as :meth:`aget` gives it."""
+        """The result, as :meth:`aget` returns it."""
         return self.aget().__await__()
 
     def _wait(self) -> Wait:

@@ -126,7 +126,7 @@ class Serializer:
         return self._dump([value], ("result",), task, serializer, _result_of(number))
 
     def load_result(self, payload: Payload, *, number: int) -> Any:
-        """The value that the call *number* gave. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
+        """The value that the call *number* returned. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
         return self._load(payload, _result_of(number))
 
     def check(self, name: str) -> None:
@@ -213,7 +213,7 @@ class Serializer:
         if content_type == formats.UNSIGNED_PICKLE:
             remedy = "Pickle is never read, for it can run anything; serializer='cloudpickle' signs it."
         else:
-            remedy = "If you trust whoever writes such payloads, add its serializer to accept_content."
+            remedy = "If you trust all who write such payloads, add its serializer to accept_content."
         return f"content type {content_type!r} is not accepted here; accepted: {accepted}. {remedy}"
 
     def _unpickle(self, data: bytes, what: bytes) -> Any:

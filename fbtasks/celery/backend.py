@@ -63,7 +63,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     @cached_property
     def _store(self) -> StoreAccess:
         return StoreAccess(
-            Settings(url=self._address, pool_size=_POOL, auto_migrate=self._auto_migrate), self._patience
+            Settings("celery", url=self._address, pool_size=_POOL, auto_migrate=self._auto_migrate), self._patience
         )
 
     # What KeyValueStoreBackend is built on.

@@ -194,7 +194,7 @@ def process_for(
     It is another one when the database's file was replaced: the former lets go of its connections, and its transports
     have to be connected anew.
     """
-    settings = Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate)
+    settings = Settings("kombu", url=url, pool_size=_POOL, auto_migrate=auto_migrate)
     return _processes.get(
         settings,
         lambda: ConsumerProcess(settings, lease=lease, delivery_limit=delivery_limit),

@@ -43,7 +43,7 @@ class Store:
 
 @pytest.fixture
 def store(url):
-    shared = SharedDatabase(Settings(url=DatabaseURL.parse(url)))
+    shared = SharedDatabase(Settings("test", url=DatabaseURL.parse(url)))
     yield Store(shared)
     shared.close()
 

@@ -14,7 +14,7 @@ from fbtasks.url import DatabaseURL
 @pytest.fixture
 def use(app, url):
     app.migrate()
-    shared = SharedDatabase(Settings(url=DatabaseURL.parse(url)))
+    shared = SharedDatabase(Settings("test", url=DatabaseURL.parse(url)))
     yield lambda function, *arguments, **options: shared.use(lambda t: function(t, *arguments, **options), INSERT)
     shared.close()
 

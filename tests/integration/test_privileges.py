@@ -181,7 +181,7 @@ class Messages:
     """The functions of ``messages`` as one user calls them, each in a transaction of its own."""
 
     def __init__(self, url):
-        self.shared = SharedDatabase(Settings(url=url))
+        self.shared = SharedDatabase(Settings("test", url=url))
 
     def __getattr__(self, name):
         function = getattr(messages, name)

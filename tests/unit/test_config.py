@@ -219,7 +219,7 @@ def test_the_password_is_in_no_representation() -> None:
     url = DatabaseURL.parse("firebird://u:SECRET@host/alias")
     assert url.password == "SECRET"
     assert "SECRET" not in repr(url) + str(url)
-    settings = Settings(url=url, signing_key=(b"KEYKEY",))
+    settings = Settings("test", url=url, signing_key=(b"KEYKEY",))
     assert "SECRET" not in repr(settings)
     assert "KEYKEY" not in repr(settings)
 
@@ -265,20 +265,20 @@ def test_what_is_no_queue_name(name: Any) -> None:
 )
 def test_a_setting_that_cannot_be_used_is_refused_with_its_name(options: Any, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
-        Settings(url=FILE, **options)
+        Settings("test", url=FILE, **options)
 
 
 def test_only_an_embedded_database_is_migrated_unasked() -> None:
     server = DatabaseURL("alias", "host")
-    assert Settings(url=FILE).migrates
-    assert not Settings(url=server).migrates
-    assert Settings(url=server, auto_migrate=True).migrates
-    assert not Settings(url=FILE, auto_migrate=False).migrates
+    assert Settings("test", url=FILE).migrates
+    assert not Settings("test", url=server).migrates
+    assert Settings("test", url=server, auto_migrate=True).migrates
+    assert not Settings("test", url=FILE, auto_migrate=False).migrates
 
 
 @given(st.sets(st.from_regex(r"[a-z][a-z0-9.]{0,10}", fullmatch=True), min_size=1))
 def test_the_default_queue_is_one_of_the_declared_ones(names: set[str]) -> None:
     assume("default" not in names)
     with pytest.raises(ConfigurationError):
-        Settings(url=FILE, queues=frozenset(names))
-    assert Settings(url=FILE, queues=frozenset({*names, "default"})).queues
+        Settings("test", url=FILE, queues=frozenset(names))
+    assert Settings("test", url=FILE, queues=frozenset({*names, "default"})).queues

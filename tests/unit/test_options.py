@@ -49,7 +49,7 @@ def test_a_signature_has_the_declared_options_and_their_defaults(function: Calla
     }
     options = options_of(declared)
     assert shown == {name: o.default for name, o in options.items() if o.kind is inspect.Parameter.KEYWORD_ONLY}
-    assert len(shown) >= len(options) - 2  # the name and the url of an app
+    assert len(shown) >= len(options) - 2  # the name and the url of an app are not among them
 
 
 def test_retry_options_are_those_of_a_policy() -> None:
