@@ -11,7 +11,8 @@ help:
 	@echo "make demo   runs two examples with a real worker"
 	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them)"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
-	@echo "make bench  measures fbtasks and its peers, into docs/benchmarks (QUICK=1 for a small run, ROUNDS=3)"
+	@echo "make bench  measures fbtasks beside other systems, into docs/benchmarks (QUICK=1: a small run, into .bench)"
+	@echo "            URL=firebird://...: fbtasks alone, in that database, into .bench"
 	@echo "make lint   runs the linters and the type checker"
 
 demo: $(VENV)/ready
@@ -31,16 +32,20 @@ KINDS ?=
 soak: $(VENV)/ready
 	@PYTHONPATH=tests $(BIN)/python -m soak.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
 
-ROUNDS ?= 3
+URL ?=
 QUICK ?=
+LARGE ?=
+ROUNDS ?=
+ONLY ?=
 BENCH_VENV := .venv-bench
-# A quick run is only to see that all of it works: its figures do not replace those in docs.
-bench: $(VENV)/ready $(BENCH_VENV)/ready
-	@PYTHONPATH=tests $(BIN)/python -m bench.run --venv $(BENCH_VENV) --rounds $(ROUNDS) \
-		$(if $(QUICK),--quick --into .bench,--into docs/benchmarks)
+# Figures of a small run, or of another database, do not replace those in docs.
+bench: $(VENV)/ready $(if $(URL),,$(BENCH_VENV)/ready)
+	@$(BIN)/python -m benchmarks.run $(if $(URL),--url '$(URL)',--venv $(BENCH_VENV)) \
+		--into $(if $(URL)$(QUICK)$(ONLY),.bench,docs/benchmarks) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(QUICK),--quick) $(if $(LARGE),--large) $(if $(ONLY),--only '$(ONLY)')
 
-$(BENCH_VENV)/ready: tests/bench/requirements.txt tools/bench-setup.sh
-	@PYTHON=$(PYTHON) BENCH_VENV=$(BENCH_VENV) SUDO="$(SUDO)" sh tools/bench-setup.sh tests/bench/requirements.txt
+$(BENCH_VENV)/ready: benchmarks/requirements.txt tools/bench-setup.sh
+	@PYTHON=$(PYTHON) BENCH_VENV=$(BENCH_VENV) SUDO="$(SUDO)" sh tools/bench-setup.sh benchmarks/requirements.txt
 	@touch $@
 
 lint: $(VENV)/ready

@@ -27,6 +27,7 @@ from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown, unknown_of_call
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
+from fbtasks.services.database import migrate
 from fbtasks.store import guests, settlement, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.settlement import ENQUEUE, InDoubt
@@ -239,8 +240,8 @@ class FBTasks:
         return self.database.connect(**options)
 
     def migrate(self) -> list[int]:
-        """Brings the database's schema up to date. Returns the versions applied now."""
-        return self.database.migrate()
+        """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
+        return migrate(self.database).applied
 
     @contextmanager
     def waiting(self) -> Iterator[Waiter]:

@@ -127,13 +127,14 @@ class Crashed:
 Outcome = Succeeded | Failed | Retry | Cancelled | Released | Parked | Crashed
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """An outcome with the claim it belongs to and the time it took, in seconds."""
 
     claim: Claim
     outcome: Outcome
     elapsed: float = 0.0
+    recorded: bool = False
+    """Whether the outcome is in the database already: a transactional task records its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +188,9 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another worker, as a heartbeat tells of it."""
+    """Another process of the register, as a heartbeat tells of it."""
 
-    worker_id: int
+    process_id: int
     pid: int
     pid_start: int
     silence: float
@@ -204,19 +205,22 @@ class HeartbeatReply:
     """What the database answers to a heartbeat."""
 
     alive: bool
-    """False when the worker is no longer registered: it was taken for dead."""
+    """False when the process is no longer registered: it was declared dead."""
     renewed: bool
     """False when its lease was not renewed, since it is not alive or another transaction holds its row."""
     silence: float
-    """Seconds since the worker's heartbeat before this one, in the database's time."""
-    schema_version: int
-    parked: bool
-    """Whether tasks are parked in any queue."""
-    stops: bool
-    """Whether tasks of this worker are to be stopped."""
+    """Seconds since the process's heartbeat before this one, in the database's time."""
+    oldest: bool
+    """Whether it was registered before all others of its kind."""
     neighbours: tuple[Neighbour, ...]
     transaction: int
     """The number of the transaction that it was sent in."""
+    schema_version: int = 0
+    """This and what follows is told to workers alone."""
+    parked: bool = False
+    """Whether tasks are parked in any queue."""
+    stops: bool = False
+    """Whether tasks of this worker are to be stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,9 +61,11 @@ def run_eagerly(app: App, call: Call) -> EagerResult:
             crash_count=0, max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), expire_ms=None,
             content_type=call.content_type, payload=call.payload, task_id=task_id,
         )  # fmt: skip
-        outcome = runner.run(claim).outcome
+        finished, failure, _ = runner.run(claim)
+        if failure is not None:
+            runner.call_failure_hooks(failure)
         tries += 1
-        match outcome:
+        match finished.outcome:
             case Retry():
                 continue
             case Succeeded(content_type, result):

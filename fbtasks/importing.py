@@ -1,4 +1,4 @@
-"""Finding the app that a command line names."""
+"""Finds the app that a command line names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fbtasks.modules import import_named
 
 
 def import_app(path: str) -> FBTasks:
-    """The app of ``module`` or ``module:name``, imported with the working folder on the path.
+    """Returns the app of ``module`` or ``module:name``, imported with the working folder on the path.
 
     Without a name, the module's ``app``, or the only FBTasks in it. Raises :class:`ConfigurationError`.
     """

@@ -142,7 +142,8 @@ class DatabaseURL:
         for name in options.keys() - URL_OPTIONS:
             known = ", ".join(sorted(URL_OPTIONS))
             # Behind a login it may be a part of the password.
-            what = "unknown option" + ("" if "@" in text or ":" in text.partition("://")[2] else f" {name!r}")
+            _, separator, rest = text.partition("://")
+            what = "unknown option" + (f" {name!r}" if separator and not {"@", ":"} & set(rest) else "")
             raise ConfigurationError(f"{shown!r}: {what}. Known options: {known}.")
         return options
 

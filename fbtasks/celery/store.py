@@ -14,7 +14,8 @@ from fbtasks.firebird import fork
 from fbtasks.firebird.session import INSERT, Transaction
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.store import keyvalues
-from fbtasks.store.shared import OnePerDatabase, SharedDatabase
+from fbtasks.store.one_per_database import OnePerDatabase
+from fbtasks.store.shared import SharedDatabase
 
 T = TypeVar("T")
 POLL: Final = 1.0

@@ -5,33 +5,28 @@ Names, errors, tracebacks and results come from tasks, and tasks have them from 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from typing import Final
 
 import click
 
-_OBEYED: Final = re.compile(
+OBEYED: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # control characters, without tab and newline
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # what turns or hides text
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, and tags, which nobody sees
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, and tags, which no terminal shows
 )
+"""The characters that a terminal would obey."""
 
 
 def visible(text: str) -> str:
-    r"""*text* with an escape such as ``\x1b`` for each character that a terminal would obey. Newlines and tabs stay."""
-    return _OBEYED.sub(lambda match: _escape(match[0]), text.replace("\r\n", "\n"))
+    r"""Returns *text* with an escape such as ``\x1b`` for what a terminal would obey. Newlines and tabs stay."""
+    return OBEYED.sub(lambda match: _escape(match[0]), text.replace("\r\n", "\n"))
 
 
 def visible_line(text: str) -> str:
-    r"""The same on one line: newlines and tabs too are written as ``\n`` and ``\t``."""
+    r"""Returns the same on one line: newlines and tabs too are written as ``\n`` and ``\t``."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def visible_json(text: str) -> str:
-    """JSON with the same characters escaped as JSON does it. It says the same."""
-    return _OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _escape(character: str) -> str:

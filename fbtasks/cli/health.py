@@ -6,33 +6,33 @@ import sys
 
 import click
 
-from fbtasks.cli import render
 from fbtasks.cli.escapes import say
-from fbtasks.cli.options import DatabaseArgs, count, database_options, json_option
+from fbtasks.cli.json_output import print_json
+from fbtasks.cli.options import DatabaseArgs, json_option, with_database
 from fbtasks.cli.types import Seconds
-from fbtasks.store import results, workers
+from fbtasks.cli.words import count, span
+from fbtasks.services.workers import Health, get_health
 
 
 @click.command()
-@database_options
+@with_database
 @json_option
 @click.option("--max-age", type=Seconds(0), default=300.0, help="Seconds that a ready task may wait.")
-def health(url: str | None, app_path: str | None, as_json: bool, max_age: float) -> None:
+def health(database: DatabaseArgs, as_json: bool, max_age: float) -> None:
     """Check for monitoring: exit code 1 when a queue is not served or waits too long."""
-    with DatabaseArgs(url, app_path).session() as session:
-        alive = [worker for worker in workers.listing(session) if worker.lease_left > 0]
-        rows = results.queues(session, workers.serving(alive))
-        now = results.now(session)
-    problems = [f"queue {row.queue}: no worker serves it" for row in rows if row.ready and not row.workers]
-    problems += [
-        f"queue {row.queue}: a task has waited for {render.span((now - row.waiting_since).total_seconds())}"
-        for row in rows
-        if row.waiting_since is not None and (now - row.waiting_since).total_seconds() > max_age
-    ]
-    if not alive:
-        problems.append("no worker is alive")
+    with database.opened() as app:
+        found = get_health(app.database, max_age)
+    problems = _problems(found)
     if as_json:
-        render.as_json({"healthy": not problems, "problems": problems, "workers": len(alive)})
+        print_json({"healthy": found.healthy, "problems": problems, "workers": found.workers})
     else:
-        say("\n".join(problems) or f"healthy: {count(len(alive), 'worker')}")
-    sys.exit(1 if problems else 0)
+        say("\n".join(problems) or f"healthy: {count(found.workers, 'worker')}")
+    sys.exit(0 if found.healthy else 1)
+
+
+def _problems(found: Health) -> list[str]:
+    return [
+        *(f"queue {queue}: no worker serves it" for queue in found.unserved),
+        *(f"queue {queue}: a task has waited for {span(seconds)}" for queue, seconds in found.overdue.items()),
+        *([] if found.workers else ["no worker is alive"]),
+    ]

@@ -1,4 +1,4 @@
-"""Cuts what is typed, or read from a script, into statements where isql would, and where ``SET TERM`` need not be.
+"""Cuts what is typed, or read from a script, into statements: as isql does, and also without ``SET TERM``.
 
 A statement ends with ``;`` outside of quotes, comments and, in EXECUTE BLOCK and in the definition of a procedure,
 function, trigger or package, behind the END of its body alone. ``SET TERM`` is obeyed as in isql: with another
@@ -21,7 +21,7 @@ _BRACKETS: Final = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
 class Splitter:
-    """Takes lines and gives statements, as soon as they are complete and without their terminators."""
+    """Takes lines and returns statements, as soon as they are complete and without their terminators."""
 
     def __init__(self) -> None:
         self._terminator = ";"
@@ -48,7 +48,7 @@ class Splitter:
         return bool(self._text.strip())
 
     def feed(self, line: str) -> list[str]:
-        """Takes the next *line*. Gives the statements that end in it."""
+        """Takes the next *line*. Returns the statements that end in it."""
         self._text += line if line.endswith("\n") else f"{line}\n"
         found = []
         while self._advance():
@@ -65,13 +65,13 @@ class Splitter:
         return found
 
     def rest(self) -> str | None:
-        """What has been begun when the input ends, as a statement of its own; None: nothing. Clears it."""
+        """Returns what has been begun when the input ends, as a statement of its own; None: nothing. Clears it."""
         statement, wanted = self._text.strip(), self._any or self._at < len(self._text)
         self.clear()
         return statement if wanted and statement else None
 
     def _advance(self) -> bool:
-        """Reads on to the next terminator. False when it is not there yet."""
+        """Reads on to the next terminator. Returns False when it is not there yet."""
         while self._at < len(self._text):
             if self._text[self._at].isspace():
                 self._at += 1
@@ -95,7 +95,7 @@ class Splitter:
         return self._blocks <= 0 and self._last == "END"
 
     def _comment_end(self) -> int | None:
-        """Where the comment that begins here ends: -1 when that has not been read yet, None when there is none."""
+        """Returns where the comment that begins here ends: -1: not read yet; None: no comment begins here."""
         text, at = self._text, self._at
         if text.startswith("--", at):
             return text.find("\n", at) + 1 or -1
@@ -104,7 +104,7 @@ class Splitter:
         return None
 
     def _token(self) -> bool:
-        """Reads one word, quoted text or other character. False when a quoted text has not been read to its end."""
+        """Reads one word, quoted text or other character. Returns False when a quoted text has no end yet."""
         text, at = self._text, self._at
         character = text[at]
         if character in "'\"":
@@ -130,7 +130,7 @@ class Splitter:
         return True
 
     def _quote_end(self, quote: str, at: int) -> int:
-        """Behind the quoted text whose first character is at a place; -1 when its end has not been read yet."""
+        """Returns the place behind the quoted text that begins at *at*; -1 when its end has not been read yet."""
         while (end := self._text.find(quote, at)) >= 0:
             if not self._text.startswith(quote * 2, end):
                 return end + 1
@@ -138,7 +138,7 @@ class Splitter:
         return -1
 
     def _note(self, word: str) -> None:
-        """What *word* means for the end of the statement."""
+        """Notes what *word* means for the end of the statement."""
         if len(self._head) < _HEAD:
             self._head.append(word)
         if not self._in_body:

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import click
 
-from fbtasks.cli import render
+from fbtasks.cli import answers
 from fbtasks.cli.escapes import say
-from fbtasks.cli.options import DatabaseArgs, database_options, json_option
+from fbtasks.cli.options import DatabaseArgs, json_option, with_database
 from fbtasks.cli.splitter import Splitter
-from fbtasks.errors import DatabaseUnavailable, FBTasksError
-from fbtasks.firebird import connections
+from fbtasks.errors import FBTasksError
 from fbtasks.store.adhoc import Answer, Statements
 from fbtasks.threads import Background
 from fbtasks.url import DatabaseURL
@@ -52,13 +51,10 @@ _WRITES: Final = "Each statement is committed at once: COMMIT is not needed, and
 @click.option("--write", is_flag=True, help="Allow changes; each statement is committed at once.")
 @click.option("--limit", type=click.IntRange(0), default=200, help="Show at most so many rows; 0: all.")
 @json_option
-@database_options
-def sql(statement: str | None, write: bool, limit: int, as_json: bool, url: str | None, app_path: str | None) -> None:
+@with_database
+def sql(database: DatabaseArgs, statement: str | None, write: bool, limit: int, as_json: bool) -> None:
     """Run SQL statements, at a prompt or from a pipe; read-only unless --write."""
-    where = DatabaseArgs(url, app_path).app().settings.url
-    if not connections.database_exists(where):
-        raise DatabaseUnavailable(f"there is no database at {where.database}.")
-    statements = Statements(where, write=write)
+    statements = Statements(database.app().settings.url, write=write)
     show = _Show(limit or None, as_json)
     try:
         if statement is not None:
@@ -86,7 +82,7 @@ class _Show:
             answer = _interruptible(statements.tables, statements)
         else:
             answer = _interruptible(lambda: statements.run(statement, self._limit), statements)
-        render.answer(answer, as_json=self._json)
+        answers.show(answer, as_json=self._json)
 
 
 def _run_all(lines: Any, statements: Statements, show: _Show) -> None:
@@ -109,7 +105,7 @@ def _command(line: str) -> str:
 
 
 def _interruptible(work: Callable[[], Answer], statements: Statements) -> Answer:
-    """*work* in a thread, so that Ctrl-C is heard while the engine is at it. The second one ends this process."""
+    """Runs *work* in a thread, so that Ctrl-C is heard while the engine is at it. A second one ends this process."""
     ends: list[Answer | BaseException] = []
     ended = threading.Event()  # Thread.join() of Python 3.11 takes a thread for ended when it is interrupted
 
@@ -137,7 +133,7 @@ def _interruptible(work: Callable[[], Answer], statements: Statements) -> Answer
 
 
 class _Prompt:
-    """Reads statements from the terminal until it is told to leave."""
+    """Reads statements from the terminal until the user leaves."""
 
     def __init__(self, statements: Statements, show: _Show, rights: str) -> None:
         self._statements = statements
@@ -163,7 +159,7 @@ class _Prompt:
                     return
 
     def _take(self, line: str) -> bool:
-        """Does what a *line* says. False when it says to leave."""
+        """Does what a *line* says. Returns False when it says to leave."""
         if not self._splitter.pending:
             word = _command(line)
             if word in _QUIT:
@@ -187,7 +183,7 @@ class _Prompt:
 
 @contextmanager
 def _history() -> Iterator[Callable[[str], None]]:
-    """Line editing, and a history that is kept in a file of the user's own, without lines that name a password."""
+    """For the block: line editing, and a history kept in a file of the user's, without lines that name a password."""
     try:
         import readline
     except ImportError:  # Windows

@@ -14,13 +14,13 @@ _MOST: Final = LONGEST.total_seconds()
 
 
 class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions of click alone
-    """One of the pools. What Celery calls a pool is answered with what it is called here."""
+    """One of the pools. A name that Celery has for a pool is answered with its name here."""
 
     def __init__(self) -> None:
         super().__init__(POOLS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The pool of that name."""
+        """Returns the pool of that name."""
         from fbtasks.celery_words import POOLS as WORDS
 
         if value in WORDS:
@@ -29,10 +29,10 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds, which is a number and not without end."""
+    """A number of seconds: finite, and not NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
+        """Returns the number."""
         number = super().convert(value, param, ctx)
         if math.isnan(number) or number > _MOST:
             self.fail(f"{value} must be a number of seconds, at most a hundred years.", param, ctx)

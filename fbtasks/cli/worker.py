@@ -16,7 +16,7 @@ from fbtasks.cli.options import announce
 from fbtasks.cli.types import Pool, Seconds
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app
-from fbtasks.maintenance.hosts import host_name
+from fbtasks.liveness.hosts import host_name
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
 from fbtasks.worker.executors import ChildOptions
@@ -126,7 +126,7 @@ def _introduce(app: FBTasks, options: WorkerOptions) -> None:
 
 
 def _checked(name: str) -> str:
-    """*name* itself. Raises :class:`ConfigurationError` unless a worker may be called so."""
+    """Returns *name*. Raises :class:`ConfigurationError` unless a worker may be called so."""
     if "@" in name:
         raise ConfigurationError(f"-n {name!r}: leave out the '@' and what follows; the host is added.")
     if len(name) > 100 or not name.isprintable() or not name.strip():

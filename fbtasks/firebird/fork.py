@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from inspect import ismethod
 from itertools import count
 from typing import Any, NamedTuple
@@ -45,7 +45,10 @@ def register(*, before: Act | None = None, in_parent: Act | None = None, in_chil
     A method is held weakly, so its object may go; in a child it is kept from the garbage collector, for what it holds
     is the parent's. An exception in one does not keep the others from being called.
     """
-    _hooks[:] = [hook for hook in _hooks if any(held() for held in hook)]
+    for hook in list(_hooks):
+        if not any(held() for held in hook):
+            with suppress(ValueError):  # another thread was first
+                _hooks.remove(hook)
     _hooks.append(_Hook(_held(before), _held(in_parent), _held(in_child)))
 
 

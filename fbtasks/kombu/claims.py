@@ -50,10 +50,13 @@ class Claims:
             records: list[bytes] = []
             try:
                 with self._settlements.taken(_PIGGYBACK) as records:
-                    settled = b"".join(records)
-                    return self._shared.use_in_turn(
-                        lambda t: messages.claim(t, consumer_id, claim_id, queue_id, most, settled)  # noqa: B023
+                    settled, after = b"".join(records), self._settlements.marks.get(queue_id)
+                    taken = self._shared.use_in_turn(
+                        lambda t: messages.claim(t, consumer_id, claim_id, queue_id, most, settled, after)  # noqa: B023
                     )
+                if taken is not None:
+                    self._settlements.marks.note(queue_id, taken)
+                return taken
             except BaseException as error:
                 if not isinstance(error, ConflictError | StatementRefused):
                     self.note_lost(Uncertain(consumer_id, claim_id, queue_id))

@@ -7,16 +7,13 @@ channel leaves behind is given back by name.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from fbtasks.firebird.session import READ
-from fbtasks.maintenance import hosts
-from fbtasks.maintenance.rescue import rescue
-from fbtasks.maintenance.watch import SHARE, Rhythm, Suspect, Watch
-from fbtasks.store import messages
+from fbtasks.liveness.neighbours import Rhythm
+from fbtasks.liveness.registration import Registration
 from fbtasks.store.migrate import refuse_copy
 from fbtasks.store.shared import SharedDatabase
 
@@ -31,8 +28,7 @@ class Consumer:
     def __init__(self, shared: SharedDatabase, lease: float, delivery_limit: int | None) -> None:
         self._shared = shared
         self.rhythm = Rhythm(lease, longest=HEARTBEAT)
-        self._delivery_limit = delivery_limit
-        self._watch = Watch(self.rhythm)
+        self._registration = Registration("consumer", self.rhythm, delivery_limit=delivery_limit)
         self._lock = threading.RLock()
         self.number: int | None = None
         """The number of this process among the consumers; None while it is not registered."""
@@ -48,18 +44,11 @@ class Consumer:
             return self.number
         with self._lock:
             if self.number is None:
-                self._watch.begin()
-                number = self._insert()
+                self._shared.use(lambda t: refuse_copy(t, self._shared.url), READ)
+                number = self._registration.register(self._shared.use)
                 announce(number)
                 self.number = number
-                self._watch.registered()
             return self.number
-
-    def _insert(self) -> int:
-        pid = os.getpid()
-        self._shared.use(lambda t: refuse_copy(t, self._shared.url), READ)
-        host, begun, lease, limit = hosts.host_name(), hosts.start_ticks(pid), self.rhythm.lease, self._delivery_limit
-        return self._shared.use(lambda t: messages.register(t, host, pid, begun, lease, limit))
 
     def forget(self, number: int) -> None:
         """Notes that this process, as the consumer *number*, was declared dead: others have its messages by now."""
@@ -76,7 +65,7 @@ class Consumer:
 
     def unregister(self, number: int) -> None:
         """Removes a consumer from the register; what it still holds is given back."""
-        self._shared.use_in_turn(lambda t: messages.unregister(t, number))
+        self._registration.unregister(self._shared.use_in_turn, number)
 
     def beat(self) -> float | None:
         """Renews the lease, and takes back what dead neighbours held.
@@ -86,31 +75,16 @@ class Consumer:
         number = self.number
         if number is None:
             return None
-        self._watch.begin()
-        times = {"lease": self.rhythm.lease, "beat": self.rhythm.heartbeat}
-        registered, renewed, silence, self.sweeps, neighbours, transaction = self._shared.use(
-            lambda t: messages.beat(t, number, share=SHARE, **times)
-        )
-        if not registered:
+        reply = self._registration.heartbeat(self._shared.use, number)
+        if not reply.alive:
             self.forget(number)
             return None
-        self._shared.saw(transaction)
-        if renewed:
-            self._watch.beaten(silence)
-        else:
-            self._watch.held_up()
-        suspects = self._watch.suspects(neighbours)
-        rescue(suspects, self._take_back, self._kill_connection, kind="Consumer", again="messages are delivered")
-        return self._watch.pause(neighbours)
+        self.sweeps = reply.oldest
+        self._shared.saw(reply.transaction)
+        pause = self._registration.pause()
+        self._registration.rescue(self._shared.use_in_turn)
+        return pause
 
     def lost(self) -> None:
         """Notes that the connection was lost in the middle of something."""
-        self._watch.lost()
-
-    def _take_back(self, suspect: Suspect) -> tuple[int, str | None]:
-        number, gone, credit = suspect.neighbour.worker_id, suspect.gone, suspect.credit
-        return self._shared.use_in_turn(lambda t: messages.rescue(t, number, gone=gone, share=SHARE, credit=credit))
-
-    def _kill_connection(self, suspect: Suspect) -> bool:
-        number, credit = suspect.neighbour.worker_id, suspect.credit
-        return self._shared.use(lambda t: messages.cut_consumer(t, number, share=SHARE, credit=credit))
+        self._registration.monitor.connection_lost()

@@ -20,7 +20,8 @@ from fbtasks.kombu.settlements import Settlements
 from fbtasks.kombu.thread import ConsumerThread
 from fbtasks.kombu.wake import Alarm
 from fbtasks.store.messages import DELIVERY_LIMIT, Taken
-from fbtasks.store.shared import OnePerDatabase, SharedDatabase
+from fbtasks.store.one_per_database import OnePerDatabase
+from fbtasks.store.shared import SharedDatabase
 from fbtasks.threads import deferred
 from fbtasks.url import DatabaseURL
 

@@ -17,11 +17,16 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
 
     restore_at_shutdown = False  # the lease brings back what a dead process held
 
-    def __init__(self, channel: Any, settle: Callable[[bytes], None], prefetch_count: int = 0) -> None:
+    def __init__(
+        self, channel: Any, settle: Callable[[bytes], None], wake: Callable[[], None], prefetch_count: int = 0
+    ) -> None:
+        """*settle* takes a settlement; *wake* wakes the thread that waits for room (see :meth:`ask_for_room`)."""
         # Not the base class's: it would have unsettled messages published anew at exit.
         self.channel = channel
         self._prefetch_count = prefetch_count or 0
         self._settle = settle
+        self._wake = wake
+        self._asked_for_room = False
         self._held: dict[int, tuple[Claimed, Any]] = {}
 
     @property
@@ -32,10 +37,10 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
     @prefetch_count.setter
     def prefetch_count(self, count: int) -> None:
         self._prefetch_count = count or 0
-        self.channel.freed()
+        self._freed()
 
     def hold(self, claimed: Claimed, message: Any) -> None:
-        """A message is about to be delivered."""
+        """Notes that a message is about to be delivered."""
         self._held[message.delivery_tag] = claimed, message
 
     @property
@@ -47,6 +52,16 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
     def room(self) -> int | None:
         """How many more may be delivered; None without limit."""
         return max(0, self._prefetch_count - len(self._held)) if self._prefetch_count else None
+
+    def ask_for_room(self) -> int | None:
+        """The room at this moment; when there is more, the thread that receives is woken once."""
+        self._asked_for_room = True
+        return self.room
+
+    def _freed(self) -> None:
+        if self._asked_for_room:
+            self._asked_for_room = False
+            self._wake()
 
     def can_consume(self) -> bool:
         """Whether one more may be delivered."""
@@ -64,16 +79,16 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
         return self._held[delivery_tag][1]
 
     def ack(self, delivery_tag: Any, multiple: bool = False) -> None:
-        """A message is done; with *multiple* all up to this one."""
+        """Settles a message as done; with *multiple* all up to this one."""
         tags = [tag for tag in list(self._held) if tag <= delivery_tag] if multiple else [delivery_tag]
         for tag in tags:
             self._end(tag, messages.DONE)
-        self.channel.freed()
+        self._freed()
 
     def reject(self, delivery_tag: Any, requeue: bool = False) -> None:
-        """A message is refused: it goes back to its own queue, or to the dead-letter exchange of it."""
+        """Settles a message as refused: it goes back to its own queue, or to the dead-letter exchange of it."""
         self._end(delivery_tag, messages.GIVEN_BACK if requeue else messages.REJECTED)
-        self.channel.freed()
+        self._freed()
 
     def _end(self, tag: Any, kind: bytes) -> None:
         held = self._held.pop(tag, None)

@@ -45,7 +45,7 @@ class Scheduled:
 def _withheld(state: Any, channel: Channel) -> Iterator[dict[str, Any]]:
     from celery.worker.request import Request
 
-    for message in channel.withheld(_MOST):
+    for message in channel.receiver.withheld(_MOST):
         tasks = state.app.tasks
         with suppress(Exception):  # what cannot be read is told of when it is delivered
             unknown = tasks["celery.backend_cleanup"]  # it stands for a task that is not known here as well

@@ -36,9 +36,13 @@ class Settlements:
         self._waiting: list[bytes] = []
         self._held_up: list[bytes] = []
         self._again_at = 0.0
+        self.marks = messages.LowWaterMarks()
+        """Where claims go on. What is given back comes before that."""
 
     def add(self, record: bytes) -> None:
         """Takes a settlement. The consumer's thread writes it within milliseconds, with others."""
+        if messages.gives_back(record):
+            self.marks.forget()
         with self._lock:
             self._waiting.append(record)
             first = len(self._waiting) == 1

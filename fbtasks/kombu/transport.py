@@ -209,13 +209,13 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         channels = list(self.channels)
         if buckets:
             for channel in channels:
-                channel.note_events(buckets)
+                channel.receiver.note_events(buckets)
         delivered = self._deliver_one(channels)
         if delivered:
             return delivered
         now = clock.monotonic()
         if buckets or now >= inbox.poll_at:
-            queues = {queue.number for channel in channels for queue in channel.consumed}
+            queues = {queue.number for channel in channels for queue in channel.receiver.consumed}
             if not queues:
                 inbox.poll_at = math.inf
                 return 0
@@ -223,14 +223,14 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             inbox.poll_at = now + min(self.polling_interval, self.polling_interval if due is None else due + 0.001)
             if ready:
                 for channel in channels:
-                    channel.note_ready(ready)
+                    channel.receiver.note_ready(ready)
                 return self._deliver_one(channels)
         return 0
 
     def _deliver_one(self, channels: list[_Channel]) -> int:
         for step in range(len(channels)):
             index = (self._turn + step) % len(channels)
-            delivered = channels[index].deliver()
+            delivered = channels[index].receiver.deliver()
             if delivered:
                 self._turn = index + 1
                 return delivered

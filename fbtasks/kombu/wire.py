@@ -184,7 +184,7 @@ def span(value: Any) -> int | None:
 def _ttl(properties: dict[str, Any], headers: dict[str, Any]) -> int | None:
     """Milliseconds to live.
 
-    Not for a task of Celery that has its own ``expires``: its worker marks it as revoked, and who waits for it is told,
+    Not for a task of Celery that has its own ``expires``: its worker marks it as revoked, and a waiting caller is told,
     while one that vanished here would be waited for without end.
     """
     if properties.get("expiration") is None or (_is_task(headers) and headers.get("expires")):

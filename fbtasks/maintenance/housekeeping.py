@@ -28,6 +28,18 @@ FOLD: Final = 3600.0
 """Seconds after which it is looked whether there are counters to fold."""
 
 
+def release_orphans(session: Session) -> int:
+    """Gives back rows that say they run and whose worker is not registered. Returns how many."""
+    try:
+        released = session.run(tasks.release_orphans)
+    except ConflictError as error:
+        logger.warning("Tasks that no known worker holds are looked for again in a minute: %s", error)
+        return 0
+    if released:
+        logger.warning("%d tasks were held by no worker that is known; they run again.", released)
+    return released
+
+
 def _unless_blocked(part: Callable[[Session], bool], session: Session) -> bool:
     """Does one part, unless another transaction holds a row that it would change. Whether there is more to do."""
     try:
@@ -48,7 +60,7 @@ class Housekeeping:
         self._given_up: list[int] = []
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
-        """Does all of it. Gives the seconds after which the next turn is to come.
+        """Does all of it. Returns the seconds after which the next turn is to come.
 
         With *give_up* false no parked task is failed.
         """

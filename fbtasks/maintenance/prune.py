@@ -9,7 +9,7 @@ from fbtasks.store import tasks
 
 
 def prune(session: Session, settings: Settings, batches: int = 5) -> int:
-    """Deletes results and failures older than the settings keep them. Gives how many rows went."""
+    """Deletes results and failures older than the settings keep them. Returns how many rows went."""
     kept = {
         State.SUCCEEDED: settings.result_expires,
         State.CANCELLED: settings.result_expires,
@@ -26,5 +26,5 @@ def prune(session: Session, settings: Settings, batches: int = 5) -> int:
 
 
 def give_up_parked(session: Session, settings: Settings) -> list[int]:
-    """Fails tasks whose name no worker has known for too long. Gives their ids."""
+    """Fails tasks whose name no worker has known for too long. Returns their ids."""
     return session.run(lambda t: tasks.fail_parked(t, settings.unknown_task_timeout))

@@ -70,17 +70,7 @@ def transactions(script: str) -> Iterator[tuple[str, ...]]:
 @cache
 def queries() -> dict[str, str]:
     """The named queries of ``queries.sql``: each begins with a line ``-- name: NAME``."""
-    return _named("queries.sql")
-
-
-@cache
-def bench_queries() -> dict[str, str]:
-    """The named queries of ``bench.sql``, which the benchmark alone uses."""
-    return _named("bench.sql")
-
-
-def _named(file: str) -> dict[str, str]:
-    text = (files(__package__) / file).read_text("utf-8")
+    text = (files(__package__) / "queries.sql").read_text("utf-8")
     parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 

@@ -1,4 +1,4 @@
-"""Statements that a user types: each runs in a transaction of its own, which has ended when its answer is given.
+"""Statements that a user types: each runs in a transaction of its own, which has ended when the answer is returned.
 
 Works on any database, also on one without the tables of the queue.
 """
@@ -38,7 +38,7 @@ class Answer:
     """What the database answered to a statement."""
 
     columns: tuple[str, ...] = ()
-    """The names of the columns; empty when the statement gives no rows."""
+    """The names of the columns; empty when the statement returns no rows."""
     rows: tuple[tuple[Any, ...], ...] = ()
     """As many rows as were asked for. BLOBs are whole: str, or bytes when they are binary."""
     total: int | None = 0
@@ -51,7 +51,12 @@ class Statements:
     """Runs statements, one at a time, on one connection, which is opened anew when it was lost."""
 
     def __init__(self, url: DatabaseURL, *, write: bool) -> None:
-        """Connects. Raises :class:`DatabaseError`. With *write* false, statements that change something are refused."""
+        """Connects. With *write* false, statements that change something are refused.
+
+        Raises :class:`DatabaseError`, when there is no database as well: none is created.
+        """
+        if not connections.database_exists(url):
+            raise DatabaseUnavailable(f"there is no database at {url.database}.")
         self.url = url
         self._write = write
         self._connection: Any = None
@@ -61,7 +66,7 @@ class Statements:
         self._connected()
 
     def run(self, sql: str, limit: int | None = None) -> Answer:
-        """Runs *sql* and ends its transaction. Gives at most *limit* rows.
+        """Runs *sql* and ends its transaction. Returns at most *limit* rows.
 
         Where the statement may change something all rows are read, also those behind *limit*: a selectable procedure
         runs no further than it is read. Raises :class:`DatabaseError`, and nothing of the statement remains then.
@@ -70,7 +75,7 @@ class Statements:
             return self._answer(transaction, sql, limit)
 
     def tables(self) -> Answer:
-        """The tables and views of the database."""
+        """Returns the tables and views of the database."""
         return self.run(queries()["sql_tables"])
 
     def cancel(self) -> None:
@@ -98,7 +103,7 @@ class Statements:
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
-        """A transaction: committed at the end of the block, rolled back when it raises."""
+        """For the block: a transaction, committed at the end of the block, rolled back when it raises."""
         manager = self._connected()
         try:
             if self._was_cancelled:
@@ -109,17 +114,17 @@ class Statements:
                 yield manager
                 manager.commit()
             except BaseException:
-                with suppress(Exception):  # the first error is the one to tell
+                with suppress(Exception):  # the first error is the one to raise
                     manager.rollback()
                 raise
         except FBTasksError:
             raise
         except Exception as error:
-            told = _told(error, self.url)
-            if isinstance(told, DatabaseUnavailable):
+            found = _error_of(error, self.url)
+            if isinstance(found, DatabaseUnavailable):
                 connection, self._connection = self._connection, None
                 discard(connection)
-            raise told from error
+            raise found from error
 
     def _answer(self, transaction: Any, sql: str, limit: int | None) -> Answer:
         with _cursor(transaction) as cursor:
@@ -135,7 +140,7 @@ class Statements:
                     statement.free()
 
     def _check(self, kind: int, sql: str) -> None:
-        """Refuses what has no sense here, and what a read-only transaction does not keep from changing something."""
+        """Refuses statements that make no sense here, and those whose changes a read-only transaction would allow."""
         from firebird.driver import StatementType
 
         what = {
@@ -163,7 +168,7 @@ def _cursor(transaction: Any) -> Iterator[Any]:
 
 
 def _begin(sql: str) -> int:
-    """Where *sql* begins, behind comments."""
+    """Returns the place in *sql* where its comments end."""
     found = _COMMENTS.match(sql)
     return found.end() if found else 0
 
@@ -182,7 +187,7 @@ def _rows(cursor: Any, limit: int | None, *, to_end: bool) -> Answer:
 
 
 def _changed(statement: Any) -> int | None:
-    """How many rows *statement* has changed, as the engine counts; None where it does not count."""
+    """Returns how many rows *statement* has changed, as the engine counts; None where it does not count."""
     from firebird.driver.types import ReqInfoCode, StmtInfoCode
 
     counts = statement.info.get_info(StmtInfoCode.RECORDS)
@@ -192,8 +197,8 @@ def _changed(statement: Any) -> int | None:
     return sum(int(counts.get(kind, 0)) for kind in kinds)
 
 
-def _told(error: Exception, url: DatabaseURL) -> FBTasksError:
-    """The error for the user who typed the statement, and knows which database it is."""
+def _error_of(error: Exception, url: DatabaseURL) -> FBTasksError:
+    """Returns the error for the user who typed the statement, and knows which database it is."""
     if is_read_only(error):
         return DatabaseError(_REFUSED)
     if was_cancelled(error):
@@ -202,6 +207,6 @@ def _told(error: Exception, url: DatabaseURL) -> FBTasksError:
         return DatabaseError(
             f"a text cannot be converted ({error}): name the character set of the data in the URL, as ?charset=WIN1252."
         )
-    told = translate(error, url)
-    text = str(error) if type(told) is StatementRefused else str(told)
-    return type(told)(" ".join(text.split()))
+    found = translate(error, url)
+    text = str(error) if type(found) is StatementRefused else str(found)
+    return type(found)(" ".join(text.split()))

@@ -1,8 +1,7 @@
-"""Who may do what on a server: three roles, what each needs, and the users that have them.
+"""The rights of users of a server: three roles, the rights of each, and the users that have them.
 
-What a role may do is written in ``sql/grants.sql``. A role is brought in line with it: what it lacks is granted, and
-what an older release gave it and this one does not is taken back. Rights that somebody gave it on tables of his own
-stay.
+The rights of a role are listed in ``sql/grants.sql``. A role is brought in line with the list: a right that it lacks is
+granted, and one that an older release granted and this one does not is revoked. Rights on other tables stay.
 """
 
 from __future__ import annotations
@@ -28,14 +27,19 @@ class Right(NamedTuple):
     name: str
     role: str
 
-    def change(self, *, take_back: bool = False) -> str:
-        """The statement that gives it or takes it back."""
-        verb, direction = ("REVOKE", "FROM") if take_back else ("GRANT", "TO")
-        return f"{verb} {self.privilege} ON {self.kind} {self.name} {direction} ROLE {self.role}"
+    @property
+    def grant(self) -> str:
+        """The statement that grants it."""
+        return f"GRANT {self.privilege} ON {self.kind} {self.name} TO ROLE {self.role}"
+
+    @property
+    def revoke(self) -> str:
+        """The statement that revokes it."""
+        return f"REVOKE {self.privilege} ON {self.kind} {self.name} FROM ROLE {self.role}"
 
 
 def user_name(text: str) -> str:
-    """The user that the server means by *text* at a login.
+    """Returns the user that the server takes *text* for at a login.
 
     Plain names are in capitals there, names with other characters or in double quotes as they are written. Raises
     :class:`ConfigurationError` when no user can have that name.
@@ -53,17 +57,17 @@ def user_name(text: str) -> str:
 
 
 def role_name(role: str) -> str:
-    """The role's name in the database. Raises :class:`ConfigurationError` for one that does not exist."""
+    """Returns the role's name in the database. Raises :class:`ConfigurationError` for one that does not exist."""
     if role not in ROLES:
         raise ConfigurationError(f"unknown role {role!r}. Known roles: {', '.join(ROLES)}.")
     return ROLES[role]
 
 
-def give(session: Session, role: str, user: str) -> bool:
-    """Gives *user* (a name as :func:`user_name` makes it) the role; the roles are made or brought up to date.
+def grant(session: Session, role: str, user: str) -> bool:
+    """Grants the role to *user* (a name as :func:`user_name` returns it); the roles are made or brought up to date.
 
-    It is a default role: in force from the user's next login, with no word about it in the URL. False when the user
-    had it. Raises :class:`AuthenticationError` when the session's own user may not grant it.
+    It is a default role: in force from the user's next login, without being named in the URL. Returns False when the
+    user had it. Raises :class:`AuthenticationError` when the session's own user may not grant it.
     """
     name = role_name(role)
     _make_roles(session)
@@ -74,8 +78,8 @@ def give(session: Session, role: str, user: str) -> bool:
     return True
 
 
-def take(session: Session, role: str, user: str) -> bool:
-    """Takes the role from *user*; False when the user did not have it. Connections keep it until they end."""
+def revoke(session: Session, role: str, user: str) -> bool:
+    """Revokes the role from *user*, whose connections keep it until they end. Returns False when the user lacked it."""
     name = role_name(role)
     if not session.read("role_member", name, user):
         return False
@@ -84,7 +88,7 @@ def take(session: Session, role: str, user: str) -> bool:
 
 
 def refresh(session: Session) -> int:
-    """Brings the roles that exist in line with this release. Gives the number of rights that changed."""
+    """Brings the roles that exist in line with this release. Returns the number of rights that changed."""
     roles = _roles(session)
     if not roles:
         return 0
@@ -100,14 +104,14 @@ def refresh(session: Session) -> int:
         if role in roles and letter in letters and name in known
     }
     for right in sorted(there - wanted):
-        _change(session, right.change(take_back=True))
+        _change(session, right.revoke)
     for right in sorted(wanted - there):
-        _change(session, right.change())
+        _change(session, right.grant)
     return len(wanted ^ there)
 
 
 def unknown_users(session: Session, users: Iterable[str]) -> list[str]:
-    """Those of *users* that the server does not know, as far as the session's own user can tell."""
+    """Returns those of *users* that the server does not know, as far as the session's own user can tell."""
     try:
         known = {row[0] for row in session.read("users")}
     except DatabaseError:  # the embedded engine may have no users at all
@@ -116,12 +120,12 @@ def unknown_users(session: Session, users: Iterable[str]) -> list[str]:
 
 
 def _make_roles(session: Session) -> None:
-    """Makes all three at once: a role that did not exist could be made, and held, by anybody who may make roles."""
+    """Makes all three at once: any user who may make roles could make, and then hold, one that does not exist."""
     for name in sorted(set(ROLES.values()) - _roles(session)):
         try:
             _change(session, f"CREATE ROLE {name}")
         except AuthenticationError:
-            if name not in _roles(session):  # else somebody else made it at the same moment
+            if name not in _roles(session):  # else another user made it at the same moment
                 raise
 
 
@@ -130,15 +134,15 @@ def _roles(session: Session) -> set[str]:
 
 
 def _possible(session: Session) -> Iterator[Right]:
-    """The rights of ``grants.sql`` for the objects that this database has."""
+    """Yields the rights of ``grants.sql`` for the objects that this database has."""
     objects: dict[tuple[str, str], list[str]] = {}
     for kind, name in session.read("role_objects"):
         base = re.sub(r"_V\d+$", "", name) if kind == "PROCEDURE" else name
         objects.setdefault((kind, base), []).append(name)
-    for grant in grants():
-        for name in objects.get((grant.kind, grant.name), ()):
-            for role in grant.roles:
-                yield Right(grant.privilege, grant.kind, name, role)
+    for line in grants():
+        for name in objects.get((line.kind, line.name), ()):
+            for role in line.roles:
+                yield Right(line.privilege, line.kind, name, role)
 
 
 def _quoted(name: str) -> str:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from fbtasks.call import Neighbour
+from fbtasks import clock
 from fbtasks.firebird.session import Transaction
 from fbtasks.store.codec import CHUNK
-from fbtasks.store.workers import neighbour
 
 INLINE: Final = 8_000
 """The longest message, in bytes, that stays in its row."""
@@ -29,6 +28,8 @@ BATCH: Final = 200
 """Rows that a purge or a sweep takes in one transaction."""
 READS: Final = 1_000
 """Rows that a sweep reads in one transaction, beside the first of each queue, to find expired messages."""
+LOOK_BACK: Final = 1.0
+"""Seconds after which a claim looks for messages that have come to be before those that were claimed last."""
 DELIVERY_LIMIT: Final = 20
 """How often a message may come back after it was delivered, as in RabbitMQ's quorum queues."""
 _RECORD: Final = 39
@@ -60,7 +61,7 @@ class QueueFacts:
 
     id: int
     waiting: int
-    """Messages that nobody has claimed."""
+    """Messages that no consumer has claimed."""
     consumers: int
     """Other processes that consume from it."""
 
@@ -123,6 +124,8 @@ class Taken(list[Claimed]):
     ended: Sequence[Ended] = ()
     unseen = False
     """Whether it ended at as many expired messages as one claim may take away: there may be others behind them."""
+    mark: str | None = None
+    """Where in its queue it ended; None when it took less than it was to take."""
 
 
 def declare_exchange(
@@ -169,7 +172,7 @@ def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str
 def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
     """Writes one copy of each for each of its queues, in this order.
 
-    Gives to how many queues each went (-1: no such exchange), and the number of the transaction, for ``settlement``.
+    Returns to how many queues each went (-1: no such exchange), and the number of the transaction, for ``settlement``.
     """
     counts: list[int] = []
     number: int | None = None
@@ -224,11 +227,23 @@ def _pack(item: Publication) -> bytes:
 
 
 def claim(
-    transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int, most: int, settled: bytes
+    transaction: Transaction,
+    consumer_id: int,
+    claim_id: int,
+    queue_id: int,
+    most: int,
+    settled: bytes,
+    after: str | None = None,
 ) -> Taken | None:
-    """Settles *settled*, then claims up to *most* messages. None when the consumer is not registered."""
+    """Settles *settled*, then claims up to *most* messages. None when the consumer is not registered.
+
+    *after* is the mark of a claim of a moment ago: where that ended is looked first, and messages of its priority that
+    were there before it are found only when that is not enough.
+    """
     found = Taken()
-    for stale, packed, unseen in transaction.rows("msg_claim", consumer_id, claim_id, queue_id, most, settled):
+    for stale, packed, unseen, mark in transaction.rows(
+        "msg_claim", consumer_id, claim_id, queue_id, most, settled, after
+    ):
         if stale < 0:
             return None
         for each in _unpack(bytes(packed), claim_id, queue_id):
@@ -236,8 +251,31 @@ def claim(
                 found.ended = [*found.ended, each]
             else:
                 found.append(each)
-        found.unseen = bool(unseen)
+        found.unseen, found.mark = bool(unseen), mark
     return found
+
+
+class LowWaterMarks:
+    """Where the last claim from each queue ended, for :data:`LOOK_BACK` seconds at a time. From any thread."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, tuple[str, float]] = {}
+
+    def get(self, queue_id: int) -> str | None:
+        """Where the next claim goes on; None: at the beginning."""
+        mark, until = self._marks.get(queue_id, (None, 0.0))
+        return mark if clock.monotonic() < until else None
+
+    def note(self, queue_id: int, taken: Taken) -> None:
+        """Notes where a claim that is committed has ended."""
+        now = clock.monotonic()
+        _, until = self._marks.pop(queue_id, ("", 0.0))
+        if taken.mark is not None:
+            self._marks[queue_id] = taken.mark, until if now < until else now + LOOK_BACK
+
+    def forget(self) -> None:
+        """Messages are given back: they are found again at the beginning of their queues."""
+        self._marks.clear()
 
 
 def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed | Ended]:
@@ -267,7 +305,7 @@ def body(transaction: Transaction, number: int) -> bytes | None:
 
 
 def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[datetime, Claimed]]:
-    """The next messages of a queue that are withheld, and until when; they are nobody's."""
+    """The next messages of a queue that are withheld, and until when; no consumer has claimed them."""
     return [
         (until, Claimed(number, 0, queue_id, priority, bool(redelivered), exchange, key, "", "", bytes(text)))
         for until, number, priority, redelivered, exchange, key, text in transaction.rows(
@@ -278,8 +316,13 @@ def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[d
 
 
 def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:
-    """Settles messages by the records of :meth:`Claimed.settle`. Gives how many were somebody else's by now."""
+    """Settles messages by the records of :meth:`Claimed.settle`. Returns how many are another consumer's by now."""
     return int(transaction.value("msg_settle", consumer_id, records))
+
+
+def gives_back(record: bytes) -> bool:
+    """Whether a record of :meth:`Claimed.settle` gives its message back."""
+    return record[:1] in (GIVEN_BACK, UNSEEN)
 
 
 def chunks(records: Iterable[bytes]) -> Iterator[bytes]:
@@ -291,7 +334,7 @@ def chunks(records: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unclaim(transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int) -> int:
-    """Gives back a claim whose answer was lost. Gives how many messages."""
+    """Gives back a claim whose answer was lost. Returns how many messages."""
     return int(transaction.value("msg_unclaim", consumer_id, claim_id, queue_id))
 
 
@@ -303,33 +346,13 @@ def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], fl
 
 
 def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None:
-    """Deletes up to *most* messages that nobody has claimed. None when there is no such queue."""
+    """Deletes up to *most* messages that no consumer has claimed. None when there is no such queue."""
     gone: int | None = transaction.value("msg_purge", queue, most)
     return gone
 
 
-def register(
-    transaction: Transaction,
-    host: str,
-    pid: int,
-    pid_start: int,
-    lease: float,
-    delivery_limit: int | None = DELIVERY_LIMIT,
-) -> int:
-    """Announces a process that consumes, with a lease of *lease* seconds. Gives its number.
-
-    What came back more than *delivery_limit* times is not delivered to it (None: any number of times).
-    """
-    return int(transaction.value("msg_register", host[:255], pid, pid_start, int(lease * 1000), delivery_limit))
-
-
-def unregister(transaction: Transaction, consumer_id: int) -> None:
-    """Strikes a consumer off; what it still holds is given back, as delivered."""
-    transaction.execute("msg_unregister", consumer_id)
-
-
 def use(transaction: Transaction, consumer_id: int, queue: str, *, begins: bool) -> int | None:
-    """Notes that a process begins or ceases to consume. Gives the queue's number; None: there is none."""
+    """Notes that a process begins or ceases to consume. Returns the queue's number; None: there is none."""
     number: int | None = transaction.value("msg_use", consumer_id, queue, int(begins))
     return number
 
@@ -338,45 +361,6 @@ def ask(transaction: Transaction, queue: str) -> int | None:
     """The number of a queue, which counts as used by this; None: there is none."""
     number: int | None = transaction.value("msg_ask", queue)
     return number
-
-
-def beat(
-    transaction: Transaction, consumer_id: int, *, lease: float, share: int, beat: float
-) -> tuple[bool, bool, float, bool, tuple[Neighbour, ...], int]:
-    """Renews the lease.
-
-    Gives whether the consumer is registered, whether its lease was renewed (else another transaction holds its row),
-    how many seconds it had been silent, whether it is the oldest, its neighbours (those of its host, and those that
-    will have been silent for the *share*-th part of their lease before the next heartbeat, in *beat* seconds), and the
-    number of the transaction.
-    """
-    times = int(lease * 1000), share, int(beat * 1000)
-    done, silence, first, packed, number = transaction.rows("msg_beat", consumer_id, *times)[0]
-    lines = bytes(packed).decode().split("\n")
-    return (
-        bool(done),
-        done == 1,
-        silence / 1000,
-        first == consumer_id,
-        tuple(neighbour(line) for line in lines if line),
-        number,
-    )
-
-
-def rescue(
-    transaction: Transaction, consumer_id: int, *, gone: bool, share: int, credit: float = 0.0
-) -> tuple[int, str | None]:
-    """Gives back what a consumer held when it is dead. Gives how many messages, and why (None: it lives).
-
-    For the rest see :func:`fbtasks.store.workers.rescue`.
-    """
-    released, why = transaction.rows("msg_rescue", consumer_id, int(gone), share, int(credit * 1000))[0]
-    return released, why
-
-
-def cut_consumer(transaction: Transaction, consumer_id: int, *, share: int, credit: float = 0.0) -> bool:
-    """Cuts the connection of a consumer that the database takes for dead, so that its locks go. False when it lives."""
-    return bool(transaction.value("msg_consumer_cut", consumer_id, share, int(credit * 1000)))
 
 
 class Swept(NamedTuple):
@@ -391,7 +375,7 @@ class Swept(NamedTuple):
 
 
 def sweep(transaction: Transaction, after: int = 0, *, most: int = BATCH, reads: int = READS) -> Swept:
-    """Takes away what is over: unused queues, claims of nobody, and up to *most* expired messages.
+    """Takes away what is over: unused queues, claims of unregistered consumers, and up to *most* expired messages.
 
     These are looked for at the beginning of each queue, and among the next *reads* messages after the number *after*.
     """

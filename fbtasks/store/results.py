@@ -25,13 +25,14 @@ _LONGEST_NAME: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which tasks a list holds. Times are UTC, both inclusive; ``limit`` is the most rows."""
+    """Which tasks a list holds. Times are UTC, both inclusive; ``limit`` is the most rows, after ``offset`` others."""
 
     queue: str | None = None
     name: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     limit: int = 50
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +92,6 @@ def state(session: Session, task: int) -> tuple[State, int] | None:
     """State and ended tries of a task, live or finished. None when the caller's user may not see it."""
     rows = session.read("state", task)
     return (State(rows[0][0]), rows[0][1]) if rows else None
-
-
-def live_state(session: Session, task: int) -> tuple[State, int] | None:
-    """State and ended tries of a task that has not ended. None when the caller's user may not see it."""
-    found = state(session, task)
-    return found if found is not None and found[0].live else None
 
 
 def outcome(session: Session, task: int) -> Stored | None:
@@ -212,7 +207,7 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
             clauses.append(clause)
             values.append(value)
     order = "T.STATE, T.START_TIME, T.ID" if state.live else "T.STATE DESC, T.FINISH_TIME DESC"
-    more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {int(wanted.limit)}"
+    more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {wanted.offset + 1} TO {wanted.offset + wanted.limit}"
     rows = session.read("live" if state.live else "finished", *values, more=more)
     return [_task(row) for row in rows]
 
@@ -250,7 +245,7 @@ def stats(session: Session, window: timedelta) -> list[StatRow]:
 
 
 def fold_stats(transaction: Transaction, most: int) -> int:
-    """Adds up to *most* rows of old counters to those of their days. Gives how many."""
+    """Adds up to *most* rows of old counters to those of their days. Returns how many."""
     return int(transaction.value("fold_stats", STAT_DAYS, most))
 
 

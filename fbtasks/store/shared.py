@@ -8,13 +8,11 @@ child then open connections of their own.
 
 from __future__ import annotations
 
-import atexit
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseReplaced, DuplicateKey
@@ -42,8 +40,7 @@ class SharedDatabase:
         self._turn_lock = threading.Lock()
         self._turn: HostLock | None = None
         self._pid = os.getpid()
-        self.detached = False
-        """Whether its connections are closed for a fork that is under way."""
+        self._detached = False
         self.conflicts = 0
         """Conflicts met and retried."""
         fork.register(before=self._before_fork, in_parent=self._after_fork)
@@ -52,6 +49,11 @@ class SharedDatabase:
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that this object serves."""
         return os.getpid() != self._pid
+
+    @property
+    def detached(self) -> bool:
+        """Whether its connections are closed for a fork that is under way."""
+        return self._detached and not self.inherited
 
     def keep(self) -> None:
         """Has all connections be to one database; see :meth:`Database.keep`."""
@@ -149,7 +151,7 @@ class SharedDatabase:
             self._forking = True
             quiet = self._changed.wait_for(lambda: self._active <= own, 0 if own else _PATIENCE)
         if quiet and not own:  # else a connection stays open, and the child is refused
-            self.detached = True
+            self._detached = True
             self.close()
 
     def _after_fork(self) -> None:
@@ -157,67 +159,5 @@ class SharedDatabase:
         if self.inherited:
             return
         with self._changed:
-            self.detached = self._forking = False
+            self._detached = self._forking = False
             self._changed.notify_all()
-
-
-class UserOfDatabase(Protocol):
-    """What shares one database among all its users in this process."""
-
-    @property
-    def shared(self) -> SharedDatabase:
-        """The database."""
-
-    def close(self) -> None:
-        """Closes the connections."""
-
-
-U = TypeVar("U", bound=UserOfDatabase)
-
-
-class OnePerDatabase(Generic[U]):
-    """The objects of which a process has one for each database. A fork begins without any."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: dict[tuple[str, str | None, bool | None], U] = {}
-        self._closes_at_exit = False
-        fork.register(in_child=self._forget)
-
-    def get(self, settings: Settings, make: Callable[[], U], good: Callable[[U], bool] = lambda _: True) -> U:
-        """The object for the database of *settings*: the one there is while it is *good*, else a new one."""
-        key = (str(settings.url), settings.url.password, settings.auto_migrate)
-        with self._lock:
-            former = self._found.get(key)
-            if former is not None and good(former):
-                return former
-            made = self._found[key] = make()
-        if former is not None:
-            former.close()
-        return made
-
-    def close_all(self) -> None:
-        """Closes the connections of all."""
-        with self._lock:
-            found = list(self._found.values())
-            self._found.clear()
-        for each in found:
-            if not each.shared.inherited:
-                each.close()
-
-    def close_at_exit(self) -> None:
-        """Has all closed when this process ends. To be called after the first use.
-
-        The driver's own exit function, which shuts the library down, must run after this one. A process of Celery's
-        pool ends without exit functions, but sends a signal.
-        """
-        if not self._closes_at_exit:
-            self._closes_at_exit = True
-            atexit.register(self.close_all)
-            if (signals := sys.modules.get("celery.signals")) is not None:
-                signals.worker_process_shutdown.connect(lambda **_: self.close_all(), weak=False, dispatch_uid=id(self))
-
-    def _forget(self) -> None:
-        self._lock = threading.Lock()
-        self._found.clear()
-        self._closes_at_exit = False

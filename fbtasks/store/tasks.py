@@ -21,9 +21,9 @@ READS: Final = 2_000
 
 
 def enqueue(transaction: Transaction, calls: Sequence[Call]) -> tuple[list[Enqueued], int | None]:
-    """Writes *calls*. Nobody sees them before the commit.
+    """Writes *calls*, which are seen from the commit on.
 
-    Gives their ids in the same order, and the number of the transaction, for ``settlement`` (None: there are no calls).
+    Returns their ids in the same order, and the number of the transaction, for ``settlement`` (None: there are none).
     Raises :class:`ConflictError` when another transaction has given one of their ids, and this one cannot see it.
     """
     found: list[Enqueued] = []
@@ -87,13 +87,13 @@ def any_ready(session: Session, queues: Iterable[str]) -> tuple[bool, float | No
 
 
 def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | None]:
-    """Makes due tasks ready. Gives how many, and the seconds until the next is due (None: none is scheduled)."""
+    """Makes due tasks ready. Returns how many, and the seconds until the next is due (None: none is scheduled)."""
     promoted, next_ms = transaction.rows("promote", most)[0]
     return promoted, None if next_ms is None else next_ms / 1000
 
 
 def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished]) -> list[Stale]:
-    """Records outcomes. Gives those whose claim was stale: for them nothing was changed."""
+    """Records outcomes. Returns those whose claim was stale: for them nothing was changed."""
     items = list(items)
     records = [codec.pack_finished(item) for item in items]
     for item in items:
@@ -121,7 +121,7 @@ def cancel(transaction: Transaction, task: int, *, terminate: bool = False) -> s
 
 
 def release_orphans(transaction: Transaction, most: int = BATCH) -> int:
-    """Gives back rows that say they run and whose worker nobody knows. Gives how many."""
+    """Gives back rows that say they run and whose worker is not registered. Returns how many."""
     return int(transaction.value("orphans", most))
 
 
@@ -136,26 +136,26 @@ def forget(transaction: Transaction, task: int) -> bool:
 
 
 def prune(transaction: Transaction, state: State, age: timedelta, most: int = BATCH) -> int:
-    """Deletes up to *most* tasks that ended in *state* longer than *age* ago. Gives how many."""
+    """Deletes up to *most* tasks that ended in *state* longer than *age* ago. Returns how many."""
     return int(transaction.value("prune", int(state), age // timedelta(milliseconds=1), most))
 
 
 def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int:
-    """Deletes up to *most* waiting tasks of *queue*. Gives how many."""
+    """Deletes up to *most* waiting tasks of *queue*. Returns how many."""
     return int(transaction.value("purge", queue, most))
 
 
 def expire(transaction: Transaction, after: int, reads: int = READS, most: int = BATCH) -> tuple[int, int | None]:
     """Cancels up to *most* expired ones of the next *reads* tasks with an id above *after*.
 
-    Gives how many, and the id up to which it looked; None: to the end.
+    Returns how many, and the id up to which it looked; None: to the end.
     """
     expired, last = transaction.rows("expire", after, reads, most)[0]
     return expired, last
 
 
 def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> list[int]:
-    """Fails up to *most* tasks that were parked longer than *age* ago. Gives their ids."""
+    """Fails up to *most* tasks that were parked longer than *age* ago. Returns their ids."""
     return [row[0] for row in transaction.rows("fail_parked", age // timedelta(milliseconds=1), most)]
 
 

@@ -2,9 +2,9 @@
 
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
-which it is only while the child starts, and may be anew when it was taken for dead, and which database the worker works
+which it is only while the child starts, and may be anew when it was declared dead, and which database the worker works
 on, so that it connects to no other. And the process that sends a solo
-worker's heartbeats says here how long that was silent.
+worker's heartbeats says here when it was held up itself.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
 _ENTRY: Final = struct.Struct("<qd")
 _WORKER: Final = struct.Struct("<q")
 _WORKER_AT: Final = 2 * _TARGET.size
-_SILENCE: Final = struct.Struct("<dd")
-_SILENCE_AT: Final = _WORKER_AT + _WORKER.size
+_STALLED: Final = struct.Struct("<d")
+_STALLED_AT: Final = _WORKER_AT + _WORKER.size
 _MARK: Final = struct.Struct(f"<QQ{KEY_SIZE}sQ")
-_MARK_AT: Final = _SILENCE_AT + _SILENCE.size
+_MARK_AT: Final = _STALLED_AT + _STALLED.size
 _FIRST: Final = _MARK_AT + _MARK.size
 
 
 class ChildStatus:
-    """One entry for each place of a child. *file* is that of the other side; None makes a new one."""
+    """One entry for each slot of a child. *file* is that of the other side; None makes a new one."""
 
-    def __init__(self, places: int, file: int | None = None) -> None:
+    def __init__(self, slots: int, file: int | None = None) -> None:
         self.file = _new_file() if file is None else file
-        self._size = _FIRST + places * _ENTRY.size
+        self._size = _FIRST + slots * _ENTRY.size
         try:
             if file is None:
                 os.ftruncate(self.file, self._size)
@@ -46,13 +46,13 @@ class ChildStatus:
             os.close(self.file)
             raise
 
-    def begin(self, place: int, task: int) -> None:
+    def begin(self, slot: int, task: int) -> None:
         """Notes that *task* begins now."""
-        _ENTRY.pack_into(self._memory, _FIRST + place * _ENTRY.size, task, clock.monotonic())
+        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, task, clock.monotonic())
 
-    def end(self, place: int) -> None:
-        """Notes that nothing runs at *place*."""
-        _ENTRY.pack_into(self._memory, _FIRST + place * _ENTRY.size, 0, 0.0)
+    def end(self, slot: int) -> None:
+        """Notes that nothing runs at *slot*."""
+        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, 0, 0.0)
 
     def running(self) -> dict[int, float]:
         """What runs, and since when on the monotonic clock, which all processes of a machine share."""
@@ -79,14 +79,13 @@ class ChildStatus:
         _MARK.pack_into(self._memory, _MARK_AT, *(file or (0, 0)), key, transaction)
 
     @property
-    def silence(self) -> tuple[float, float]:
-        """Seconds between all heartbeats so far, and how many of these were pauses."""
-        total, paused = _SILENCE.unpack_from(self._memory, _SILENCE_AT)
-        return total, paused
+    def stalled_until(self) -> float:
+        """The monotonic time at which the last stall of what sends heartbeats ended; 0.0: it had none."""
+        return float(_STALLED.unpack_from(self._memory, _STALLED_AT)[0])
 
-    @silence.setter
-    def silence(self, seconds: tuple[float, float]) -> None:
-        _SILENCE.pack_into(self._memory, _SILENCE_AT, *seconds)
+    @stalled_until.setter
+    def stalled_until(self, moment: float) -> None:
+        _STALLED.pack_into(self._memory, _STALLED_AT, moment)
 
     def aim(self, kind: str, task: int) -> None:
         """Says for which task the next signal of this kind is meant."""
@@ -97,7 +96,7 @@ class ChildStatus:
         return int(_TARGET.unpack_from(self._memory, _TARGETS[kind])[0])
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._memory.close()
         os.close(self.file)
 

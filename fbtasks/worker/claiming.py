@@ -1,4 +1,4 @@
-"""Which queue to claim from next, and from which place in it on."""
+"""Which queue to claim from next, and behind which task in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim
-from fbtasks.firebird.session import Transaction
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store import tasks
 
 LOOK_BACK: Final = 1.0
@@ -38,7 +38,7 @@ class Claiming:
         self._marks: dict[str, Mark | None] = {}
 
     def claim(self, transaction: Transaction, worker_id: int, room: int, *, accused: bool) -> Taken:
-        """Up to *room* tasks; each queue gives an equal share of what room is left.
+        """Up to *room* tasks; each queue has an equal share of what room is left.
 
         Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
         :meth:`committed` is told.
@@ -46,8 +46,8 @@ class Claiming:
         queues = self._queues
         order = [queues[(self._first + i) % len(queues)] for i in range(len(queues))]
         taken = Taken()
-        for place, queue in enumerate(order):
-            share = -(-(room - len(taken.claims)) // (len(order) - place))
+        for nth, queue in enumerate(order):
+            share = -(-(room - len(taken.claims)) // (len(order) - nth))
             if share > 0:
                 self._claim_from(transaction, worker_id, queue, share, accused, taken)
         return taken
@@ -68,3 +68,11 @@ class Claiming:
         """Goes on behind what was *taken*, and from the next queue."""
         self._first = (self._first + 1) % len(self._queues)
         self._marks.update(taken.marks)
+
+
+def with_payload(session: Session, claim: Claim) -> Claim:
+    """*claim* with its payload, which is read now when it is a large one."""
+    if claim.payload is not None:
+        return claim
+    with session.transaction() as transaction:
+        return claim._replace(payload=tasks.payload(transaction, claim.id) or b"")

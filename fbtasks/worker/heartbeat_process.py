@@ -11,6 +11,7 @@ import socket
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -18,13 +19,13 @@ from fbtasks.config import Settings
 from fbtasks.errors import DatabaseError
 from fbtasks.firebird.identity import Mark
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import hosts
-from fbtasks.maintenance.watch import Watch
+from fbtasks.liveness import hosts
+from fbtasks.liveness.registration import Registration
 from fbtasks.store.database import Database
 from fbtasks.worker.backoff import Backoff
+from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.lifeline import die_with_parent
-from fbtasks.worker.membership import Membership, heartbeat
+from fbtasks.worker.membership import Membership
 from fbtasks.worker.processes import Process, starting
 
 
@@ -38,7 +39,6 @@ class HeartbeatProcess:
             with theirs:
                 self._status = ChildStatus(0)
                 undo.callback(self._status.close)
-                self._silence = (0.0, 0.0)
                 self._status.database = database
                 self.serve(membership.worker_id)
                 files = (theirs.fileno(), self._status.file)
@@ -52,10 +52,10 @@ class HeartbeatProcess:
         """As this worker it sends heartbeats from now on."""
         self._status.worker_id = worker_id
 
-    def silence(self) -> tuple[float, float]:
-        """Seconds between its heartbeats since the last call, and how many of these were pauses."""
-        before, self._silence = self._silence, self._status.silence
-        return self._silence[0] - before[0], self._silence[1] - before[1]
+    @property
+    def stalled_until(self) -> float:
+        """The monotonic time at which its last own stall ended; 0.0: it had none."""
+        return self._status.stalled_until
 
     def stop(self) -> None:
         """Ends the process."""
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     pipe: Connection[Any, Any] = Connection(files[0])
     status = ChildStatus(0, files[1])
     settings, rhythm = pipe.recv()
-    watch, backoff = Watch(rhythm), Backoff()
+    registration, backoff = Registration("worker", rhythm), Backoff()
     database = Database(settings)
     database.keep(lambda: status.database)
     session: Session | None = None
@@ -81,21 +81,19 @@ def main(arguments: list[str]) -> int:
     while not pipe.poll(pause):
         if hosts.is_stopped(worker):
             continue
-        watch.begin()
+        registration.monitor.begin()
         try:
             session = session or database.open()
-            reply = heartbeat(session, status.worker_id, rhythm)
-            if reply.renewed:
-                watch.beaten(reply.silence)
-                status.silence = watch.total
+            registration.heartbeat(partial(session.run, point="heartbeat"), status.worker_id)
+            status.stalled_until = registration.monitor.stalled_until
             pause = rhythm.heartbeat
             backoff.reset()
         except DatabaseError:
             if session is not None:
                 session.close()
             session = None
-            watch.lost()
-            pause = backoff.next(overdue=watch.overdue)
+            registration.monitor.connection_lost()
+            pause = backoff.next(overdue=registration.monitor.overdue)
     if session is not None:
         session.close()
     return 0

@@ -23,17 +23,34 @@ SAY: Final = 60.0
 
 
 @dataclass(slots=True)
-class _Hindrance:
+class Hindrance:
+    """When to try again what another transaction is in the way of, and when to say that again."""
+
     pause: float = FIRST
+    last: float = LAST
     until: float = 0.0
+    """When to try again, on the monotonic clock."""
     quiet_until: float = 0.0
+
+    def wait(self) -> None:
+        """Has it left alone for a while, which is twice as long each time."""
+        self.until = clock.monotonic() + self.pause
+        self.pause = min(2 * self.pause, self.last)
+
+    def is_to_be_said(self) -> bool:
+        """Whether the log is to have a line of it now; then not for a while."""
+        now = clock.monotonic()
+        if now < self.quiet_until:
+            return False
+        self.quiet_until = now + SAY
+        return True
 
 
 class Hindrances:
     """What could not be done, and when to try it again."""
 
     def __init__(self) -> None:
-        self._met: dict[str, _Hindrance] = {}
+        self._met: dict[str, Hindrance] = {}
 
     def hinder(self, what: str) -> bool:
         """Whether it is too early to try *what* again."""
@@ -46,7 +63,12 @@ class Hindrances:
         try:
             act()
         except ConflictError as error:
-            self._note(what, error)
+            met = self._met.setdefault(what, Hindrance())
+            met.wait()
+            if met.is_to_be_said():
+                logger.warning(
+                    "Another transaction is in the way of %s: %s. It is tried again; all else goes on.", what, error
+                )
         else:
             self._met.pop(what, None)
 
@@ -54,13 +76,3 @@ class Hindrances:
         """The monotonic time until which *what* is not tried again; 0.0 when nothing is in its way."""
         met = self._met.get(what)
         return 0.0 if met is None else met.until
-
-    def _note(self, what: str, error: ConflictError) -> None:
-        now = clock.monotonic()
-        met = self._met.setdefault(what, _Hindrance())
-        met.until, met.pause = now + met.pause, min(2 * met.pause, LAST)
-        if now >= met.quiet_until:
-            met.quiet_until = now + SAY
-            logger.warning(
-                "Another transaction is in the way of %s: %s. It is tried again; all else goes on.", what, error
-            )

@@ -11,7 +11,8 @@ from fbtasks.call import Claim, Crashed, Failed
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
-from fbtasks.store import results, tasks
+from fbtasks.store import results
+from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.outcomes import Settled
 
@@ -57,10 +58,8 @@ class FailureHooks:
         self._calls.extendleft(self._executor.take_hooks_back())
         while self._calls:
             claim, failed = self._calls[0]
-            if claim.payload is None:
-                with session.transaction() as transaction:
-                    claim = claim._replace(payload=tasks.payload(transaction, claim.id) or b"")
-                self._calls[0] = claim, failed
+            claim = with_payload(session, claim)
+            self._calls[0] = claim, failed
             if not self._executor.call_hooks(claim, failed):
                 return
             self._calls.popleft()

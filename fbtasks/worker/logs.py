@@ -93,7 +93,7 @@ def finish() -> None:
 
 
 def _hurry(handler: logging.Handler) -> None:
-    """Keeps a handler of the application from waiting for who reads the console."""
+    """Keeps a handler of the application from waiting for the reader of the console."""
     if _is_console(handler) and isinstance(handler, logging.StreamHandler):
         with suppress(OSError, ValueError):  # it has no descriptor, and so nothing to wait for
             handler.setStream(Stream(handler.stream))

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.firebird.session import Session
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.showing import shorten
-from fbtasks.store import tasks
+from fbtasks.worker.hindrances import Hindrance
 from fbtasks.worker.logs import visible
+from fbtasks.worker.recording import ATTEMPTS, Recorder
 
 logger = logging.getLogger("fbtasks.worker")
+T = TypeVar("T")
 
 GATHER: Final = 0.01
 """Seconds that outcomes may wait for others, to be recorded together, while the executor has enough to do."""
@@ -26,8 +28,6 @@ GATHER_MOST: Final = 200
 """Outcomes that are enough for one transaction."""
 PUT_OFF: Final = 3600.0
 """Seconds until a task is tried again of which the database takes no end."""
-ATTEMPTS: Final = 8
-"""Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
 BLOCKED_FIRST: Final = 0.1
 BLOCKED_LAST: Final = 2.0
 """Seconds until a blocked outcome is tried again: twice as many each time, up to the latter."""
@@ -35,16 +35,14 @@ BLOCKED_SHARE: Final = 0.2
 """Seconds that blocked outcomes may take before the worker does something else."""
 MOST_BLOCKED: Final = 200
 """Blocked outcomes with which a worker claims nothing more."""
-CUTS: Final = 2
+LOSSES: Final = 2
 """Times that the connection may be lost while an outcome is written with others; then it is written by itself."""
-MOST_CUTS: Final = 3
+MOST_LOSSES: Final = 3
 """The same for a long result that is written by itself; then its task is failed."""
-CUT_FIRST: Final = 0.5
+LOST_FIRST: Final = 0.5
 """Seconds until it is written by itself, so that all others are written first; twice as many each time."""
 LONG: Final = 65_535
 """Bytes of a result above which the fault may be with its length."""
-SAY_BLOCKED: Final = 60.0
-"""Seconds between two lines of the log about one blocked outcome."""
 LONGEST_LINE: Final = 500
 """Characters that the log has of an error's message; the middle of a longer one is left out."""
 LONGEST_TRACE: Final = 6_000
@@ -78,37 +76,30 @@ class Settled(NamedTuple):
     """False when it was stale, or when the database did not take it."""
 
 
-@dataclass(slots=True)
-class Blocked:
-    """An outcome that is kept apart: another transaction is in its way, or the connection was lost with it."""
+@dataclass(slots=True, kw_only=True)
+class Blocked(Hindrance):
+    """An outcome that is kept by itself: another transaction is in its way, or the connection was lost with it."""
 
     finished: Finished
-    cuts: int = 0
+    losses: int = 0
     """How often the connection was lost while it was written by itself."""
     pause: float = BLOCKED_FIRST
-    again_at: float = 0.0
-    """When to try again, on the monotonic clock."""
-    quiet_until: float = 0.0
-
-    def wait(self) -> None:
-        """Leaves it alone for a while, which is twice as long each time."""
-        self.again_at = clock.monotonic() + self.pause
-        self.pause = min(2 * self.pause, BLOCKED_LAST)
+    last: float = BLOCKED_LAST
 
 
 class Outcomes:
     """Kept until the database has them, whatever happens to it meanwhile. Used by one thread.
 
-    What cannot be recorded, since another transaction holds a row that is to be changed, is kept apart, and tried again
-    by itself: all others are recorded meanwhile.
+    What cannot be recorded, since another transaction holds a row that is to be changed, is kept by itself, and tried
+    again alone: all others are recorded meanwhile.
     """
 
     def __init__(self, turn: HostLock) -> None:
-        self._turn = turn
+        self.recorder = Recorder(turn)
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []
-        self._cuts = Counter[tuple[int, int]]()
+        self._losses = Counter[tuple[int, int]]()
         """How often the connection was lost while a claim's outcome was written with others."""
         self.tally = Tally()
         """All that has been recorded, but what came too late."""
@@ -122,26 +113,30 @@ class Outcomes:
 
     @property
     def blocked(self) -> int:
-        """How many are kept apart, since another transaction is in their way."""
+        """How many are kept by themselves, since another transaction is in their way."""
         return len(self._blocked)
 
     @property
     def again_at(self) -> float | None:
         """The monotonic time at which blocked ones are to be tried again."""
-        return min((each.again_at for each in self._blocked), default=None)
+        return min((each.until for each in self._blocked), default=None)
 
     def add(self, finished: Finished) -> None:
-        """Keeps one."""
-        if not self._waiting:
-            self.gathered_at = clock.monotonic() + GATHER
-        self._waiting.append(finished)
+        """Keeps one until it is recorded, or counts and logs it when it is recorded already."""
+        if not finished.recorded:
+            if not self._waiting:
+                self.gathered_at = clock.monotonic() + GATHER
+            self._waiting.append(finished)
+        elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
+            self.tally.add([finished.outcome])
+            _log(finished)
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
         """Keeps one of a claim that did not run to its end."""
         self.add(Finished(claim, outcome))
 
     def claims(self) -> list[Claim]:
-        """Whose they are."""
+        """The claims that they belong to."""
         return [item.claim for item in (*self._writing, *self._waiting, *(each.finished for each in self._blocked))]
 
     @property
@@ -149,26 +144,43 @@ class Outcomes:
         """Whether there are enough of them, or have been for long enough, to be recorded."""
         return len(self._waiting) >= GATHER_MOST or clock.monotonic() >= self.gathered_at
 
-    def begin(self) -> list[Finished]:
-        """What is to be written now; then comes :meth:`written` or :meth:`failed`."""
+    def exchange(self, session: Session, worker_id: int, claim: Callable[[Transaction], T]) -> T | None:
+        """Records what waits and claims, in one transaction. Returns what *claim* returned.
+
+        None when one of the outcomes cannot be recorded so: then all are recorded alone, and nothing is claimed.
+        """
+        batch = self._begin()
+        try:
+            stale, claimed = self.recorder.exchange(session, worker_id, batch, claim)
+        except BaseException as error:
+            self._failed(error)
+            if not batch or not isinstance(error, ConflictError | StatementRefused):
+                raise
+            self.record(session, worker_id)
+            return None
+        self._written(stale)
+        return claimed
+
+    def _begin(self) -> list[Finished]:
+        """What is to be written now; then comes :meth:`_written` or :meth:`_failed`."""
         self._writing = sorted(self._waiting, key=lambda item: (item.claim.queue, item.claim.id))
         self._waiting = []
         return self._writing
 
-    def failed(self, error: BaseException | None = None) -> None:
-        """What was to be written has to be written again; by itself, if by *error* the connection was cut once more."""
+    def _failed(self, error: BaseException | None = None) -> None:
+        """What was to be written has to be written again; alone, if the connection was lost by *error* once more."""
         if connection_was_lost(error):
-            self._note_cut()
+            self._note_loss()
         self._waiting = self._writing + self._waiting
         self._writing = []
 
-    def written(self, stale: list[Stale], most: int | None = None) -> None:
+    def _written(self, stale: list[Stale], most: int | None = None) -> None:
         """Forgets what has been written, which is all or the first *most*, and says so."""
         batch = self._writing[:most]
         del self._writing[: len(batch)]
-        if self._cuts:
+        if self._losses:
             for item in batch:
-                self._cuts.pop((item.claim.id, item.claim.claim_id), None)
+                self._losses.pop((item.claim.id, item.claim.claim_id), None)
         standing = {item.task: item.stands for item in stale}
 
         def late(item: Finished) -> bool:
@@ -184,11 +196,6 @@ class Outcomes:
             else:
                 _log(finished)
 
-    def recorded(self, finished: Finished) -> None:
-        """Counts and says one that is in the database already."""
-        self.tally.add([finished.outcome])
-        _log(finished)
-
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):
             self._settled.append(Settled(finished.claim, finished.outcome, recorded))
@@ -199,38 +206,38 @@ class Outcomes:
         return settled
 
     def record(self, session: Session, worker_id: int) -> None:
-        """Writes all but the blocked ones; those that another transaction blocks now are kept apart.
+        """Writes all but the blocked ones; those that another transaction blocks now are kept by themselves.
 
         What the database does not take is recorded as a failure that says so. When it does not take that either, the
         task is put off: it waits where it is seen, and nothing else waits for it.
         """
         if self._waiting:
             try:
-                self._record(session, worker_id, list(self.begin()))
+                self._record(session, worker_id, list(self._begin()))
             except DatabaseUnavailable as error:
-                self.failed(error)
+                self._failed(error)
                 raise
             finally:
-                self.failed()
+                self._failed()
 
-    def _note_cut(self) -> None:
-        """Counts that the connection was lost, and keeps apart what it was lost with too often."""
+    def _note_loss(self) -> None:
+        """Counts that the connection was lost, and keeps by itself what it was lost with too often."""
         for finished in self._writing:
             key = finished.claim.id, finished.claim.claim_id
-            self._cuts[key] += 1
-            if self._cuts[key] >= CUTS:
-                del self._cuts[key]
-                self._blocked.append(Blocked(finished, pause=CUT_FIRST))
+            self._losses[key] += 1
+            if self._losses[key] >= LOSSES:
+                del self._losses[key]
+                self._blocked.append(Blocked(finished=finished, pause=LOST_FIRST))
                 self._blocked[-1].wait()
                 self._settle(finished, recorded=False)
-        self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._cuts]
+        self._writing = [f for f in self._writing if (f.claim.id, f.claim.claim_id) in self._losses]
 
     def retry(self, session: Session, worker_id: int, *, at_once: bool = False) -> None:
         """Tries again to write the blocked ones whose time has come, or all *at_once*."""
         if not self._blocked:
             return
         now = clock.monotonic()
-        for each in [each for each in self._blocked if at_once or each.again_at <= now]:
+        for each in [each for each in self._blocked if at_once or each.until <= now]:
             if not at_once and clock.monotonic() > now + BLOCKED_SHARE:
                 return
             self._blocked.remove(each)
@@ -238,24 +245,24 @@ class Outcomes:
             try:
                 self._record(session, worker_id, [each.finished], each)
             except DatabaseUnavailable as error:
-                self._keep_cut(each, error)
+                self._keep_lost(each, error)
                 raise
             finally:
-                self.failed()
+                self._failed()
 
-    def _keep_cut(self, each: Blocked, error: DatabaseUnavailable) -> None:
-        """Keeps apart what the connection was lost with again; a long result is given up at last."""
+    def _keep_lost(self, each: Blocked, error: DatabaseUnavailable) -> None:
+        """Keeps by itself what the connection was lost with again; a long result is given up at last."""
         self._writing = []
         self._blocked.append(each)
-        each.cuts += connection_was_lost(error)
+        each.losses += connection_was_lost(error)
         each.wait()
-        outcome = each.finished.outcome
-        if isinstance(outcome, Succeeded) and outcome.keep and len(outcome.result) > LONG and each.cuts >= MOST_CUTS:
-            said = (
-                f"its result of {len(outcome.result):,} bytes could not be recorded: the connection was lost with it. "
-                f"Return less, such as where the data is. ({error})"
-            )
-            each.finished = replace(each.finished, outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
+        match each.finished.outcome:
+            case Succeeded(_, result, True) if len(result) > LONG and each.losses >= MOST_LOSSES:
+                said = (
+                    f"its result of {len(result):,} bytes could not be recorded: the connection was lost with it. "
+                    f"Return less, such as where the data is. ({error})"
+                )
+                each.finished = each.finished._replace(outcome=Failed("fbtasks.errors.DatabaseUnavailable", said))
 
     def give_up(self) -> None:
         """Says which ones are not recorded when the worker ends."""
@@ -273,7 +280,7 @@ class Outcomes:
         *before*: the only one in it was blocked before.
         """
         try:
-            stale = self._write(session, worker_id, part, ATTEMPTS if before is None else 1)
+            stale = self.recorder.record(session, worker_id, part, ATTEMPTS if before is None else 1)
         except (ConflictError, StatementRefused) as error:
             half = len(part) // 2
             if half:
@@ -284,18 +291,17 @@ class Outcomes:
             else:
                 self._write_somehow(session, worker_id, part[0], error, before)
         else:
-            self.written(stale, len(part))
+            self._written(stale, len(part))
 
     def _block(self, finished: Finished, error: ConflictError, before: Blocked | None) -> None:
-        """Keeps the first of what is to be written apart, since another transaction is in its way."""
+        """Keeps the first of what is to be written by itself, since another transaction is in its way."""
         del self._writing[0]
-        each, now = before or Blocked(finished), clock.monotonic()
+        each = before or Blocked(finished=finished)
         self._blocked.append(each)
         each.wait()
         if before is None:  # what waits to hear of it, such as a child with hooks, does not wait for so long
             self._settle(finished, recorded=False)
-        if now >= each.quiet_until:
-            each.quiet_until = now + SAY_BLOCKED
+        if each.is_to_be_said():
             logger.warning(
                 "The outcome of task %d (%s) cannot be recorded while another transaction holds what is to be changed: "
                 "%s. It is kept and tried again; all else goes on.",
@@ -308,35 +314,24 @@ class Outcomes:
         self, session: Session, worker_id: int, finished: Finished, error: StatementRefused, before: Blocked | None
     ) -> None:
         """Writes what can be said of the first, which the database does not take as it is."""
-        for outcome in (_unrecorded, _put_off):
+        for fails in (True, False):
             said = f"its outcome could not be recorded: {error}"
-            self._writing[0] = replace(finished, outcome=outcome(said))
+            outcome = Failed("fbtasks.errors.DatabaseError", said) if fails else Retry(PUT_OFF, said)
+            self._writing[0] = finished._replace(outcome=outcome)
             try:
-                stale = self._write(session, worker_id, self._writing[:1])
+                stale = self.recorder.record(session, worker_id, self._writing[:1], ATTEMPTS)
             except ConflictError as conflict:
                 self._block(finished, conflict, before)
                 return
             except StatementRefused as another:
                 error = another
             else:
-                self.written(stale, 1)
+                self._written(stale, 1)
                 return
         said = f"its outcome could not be recorded: {error}"
         logger.error("Task %d (%s) is left as it is: %s", finished.claim.id, finished.claim.name, _line(said))
         self._settle(finished, recorded=False)
         del self._writing[0]
-
-    def _write(self, session: Session, worker_id: int, batch: list[Finished], attempts: int = ATTEMPTS) -> list[Stale]:
-        with self._turn.held():
-            return session.run(lambda t: tasks.finish(t, worker_id, 0, batch), point="finish", attempts=attempts)
-
-
-def _unrecorded(said: str) -> Outcome:
-    return Failed("fbtasks.errors.DatabaseError", said)
-
-
-def _put_off(said: str) -> Outcome:
-    return Retry(PUT_OFF, said)
 
 
 def _log_stale(claim: Claim, stands: int) -> None:
@@ -381,8 +376,8 @@ def _log(finished: Finished) -> None:
 def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "") -> None:
     if not logger.isEnabledFor(level):
         return
-    who = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
-    arguments = (claim.id, who, *arguments)
+    name = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
+    arguments = (claim.id, name, *arguments)
     record = logger.makeRecord(logger.name, level, __file__, 0, f"Task %d (%s) {text}", arguments, None)
     record.__dict__ |= {"task_id": claim.task_id or str(claim.id), "task_name": claim.name}
     record.exc_text = shorten(trace.rstrip(), LONGEST_TRACE, "\n  ... (cut here) ...\n") or None

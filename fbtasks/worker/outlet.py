@@ -112,7 +112,7 @@ class Stream:
 
 
 def _immediate(descriptor: int) -> Callable[[bytes], int]:
-    """What writes as many bytes to *descriptor* as it takes at once, and tells how many."""
+    """What writes as many bytes to *descriptor* as it takes at once, and returns how many."""
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return lambda data: os.write(descriptor, data)

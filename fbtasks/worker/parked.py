@@ -50,7 +50,7 @@ class ParkedNames:
         return now >= self._rest_until and (self._hinted or (self._some and now >= self._next))
 
     def begin(self) -> float:
-        """The worker looks now: an event that comes meanwhile has it look again. Gives the monotonic time."""
+        """The worker looks now: an event that comes meanwhile has it look again. Returns the monotonic time."""
         self._hinted = False
         return clock.monotonic()
 

@@ -127,7 +127,7 @@ class Process:
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits for its end. Tells whether it has come."""
+        """Waits for its end. Returns whether it has come."""
         return self._reaped.wait(seconds)
 
     def kill(self, patience: float = 0.0) -> None:
@@ -146,7 +146,7 @@ class Process:
         return f"by signal {-code}"
 
     def close(self) -> None:
-        """Gives the descriptor back. The process should have ended."""
+        """Closes the descriptor. The process should have ended."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

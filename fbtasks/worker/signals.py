@@ -34,11 +34,12 @@ class Signals:
 
     def __init__(self, consumer: Consumer, solo: SoloExecutor | None, grace: float) -> None:
         self._consumer = consumer
+        self._draining = consumer.draining
         self._solo = solo
         self._grace = grace
         self._lock = threading.Lock()
         self._first: float | None = None
-        self._second = self._deaf = False
+        self._second = self._closed = False
         self._left: float | None = None
         self._heard = [n for n in LEFT_ALONE if n == signal.SIGTERM or signal.getsignal(n) is not signal.SIG_IGN]
         """Without those that were ignored when the worker was started, as by nohup or by ``&`` in a script."""
@@ -57,7 +58,7 @@ class Signals:
     def close(self) -> None:
         """Does nothing more about signals: the consumer is being closed."""
         with self._lock:
-            self._deaf = True
+            self._closed = True
 
     def leave(self) -> None:
         """The worker has ended: lets signals end the process as they do any other, if it is still there in a second."""
@@ -74,7 +75,7 @@ class Signals:
             while True:
                 numbers = os.read(read, 64) if selector.select(self._patience()) else b""
                 with self._lock:
-                    if self._deaf:
+                    if self._closed:
                         return
                     for number in numbers:
                         if number in self._heard:
@@ -92,12 +93,12 @@ class Signals:
         if self._first is None:
             self._first = clock.monotonic()
             logger.info("Signal %s: stopping.", number.name)
-            self._consumer.stop()
+            self._draining.begin()
             if self._solo is not None and (claim := self._solo.running) is not None:
-                self._consumer.say_waiting([claim])
+                self._draining.say_waiting([claim])
         elif not self._second and clock.monotonic() - self._first > AGAIN:
             logger.warning("Signal %s again: stopping at once.", number.name)
-            self._consumer.stop_at_once()
+            self._draining.at_once = True
             self._halt()
         self._consumer.wake(())
 

@@ -60,9 +60,9 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
             logger.info("Worker %s has ended after %s. Tasks: %s.", options.name, span, consumer.tally)
         signals.leave()
         finish()
-    if consumer.replaced is not None:
-        raise consumer.replaced
-    if consumer.outdated:
+    if consumer.draining.replaced is not None:
+        raise consumer.draining.replaced
+    if consumer.draining.outdated:
         logger.info("Starting afresh.")
         finish()
         os.execv(sys.executable, [sys.executable, "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line

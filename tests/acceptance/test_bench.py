@@ -4,13 +4,16 @@ import json
 import signal
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 from support.sql import rows
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
-TABLES = ("QUEUE_TASK", "QUEUE_HISTORY", "QUEUE_STAT", "QUEUE_WORKER", "QUEUE_PAYLOAD", "QUEUE_RESULT")
+TOP = Path(__file__).parents[2]
+TABLES = ("QUEUE_TASK", "QUEUE_HISTORY", "QUEUE_STAT", "QUEUE_PROCESS", "QUEUE_PAYLOAD", "QUEUE_RESULT")
 
 
 @pytest.fixture
@@ -36,32 +39,62 @@ def contents(app):
     return read
 
 
+def bench(project, *arguments):
+    return [sys.executable, "-m", "benchmarks.run", *arguments], {
+        "cwd": project.folder,
+        "env": {**project.env, "PYTHONPATH": str(TOP)},
+    }
+
+
+def run(project, *arguments):
+    command, how = bench(project, *arguments)
+    return subprocess.run(command, **how, capture_output=True, text=True, timeout=120)
+
+
 def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents, tmp_path):
     before = contents()
-    file = tmp_path / "bench.json"
-    parts = "ceiling,enqueue,drain threads 2 ignored"
-    done = project.run("bench", "--url", project.url, "--quick", "--only", parts, "--json", str(file))
+    parts = "fbtasks/threads/2,ceiling,enqueue"
+    done = run(project, "--url", project.url, "--quick", "--only", parts, "--into", str(tmp_path / "found"))
+    assert done.returncode == 0, done.stderr
     assert contents() == before
-    found = json.loads(file.read_text())
+    found = json.loads((tmp_path / "found" / "results.json").read_text())
     assert found["notes"] == []
-    values = {figure["key"]: figure["value"] for figure in found["figures"]}
-    assert {"ceiling/claim+delete", "enqueue/ratio", "enqueue/bulk", "drain/threads/2/ignored"} <= values.keys()
+    values = {key: figure["median"] for key, figure in found["figures"].items()}
+    assert values.keys() >= {
+        "fbtasks/threads/2/drain", "fbtasks/threads/2/settled", "fbtasks/threads/2/latency p50",
+        "fbtasks/threads/2/kept/settled/ratio", "ceiling/settled/ratio", "enqueue/single/ratio", "enqueue/bulk/ratio",
+    }  # fmt: skip
     assert all(value > 0 for value in values.values())
-    assert "drain, threads, 2 at once, results ignored" in done.stdout
+    assert {target["reached"] for target in found["targets"]} == {"not decided", "not measured"}
+    assert "| fbtasks, threads 2: drain " in done.stdout
     assert found["machine"]["Firebird"].startswith("5.")
 
 
 def test_an_interrupted_run_clears_up(project, contents, wait_for):
     before = contents()
-    command = [sys.executable, "-m", "fbtasks", "bench", "--url", project.url, "--only", "idle"]
-    with subprocess.Popen(command, cwd=project.folder, env=project.env, stdout=-3, stderr=-3) as process:
+    command, how = bench(project, "--url", project.url, "--only", "idle")
+    with subprocess.Popen(command, **how, stdout=-3, stderr=-3) as process:
         wait_for(lambda: len(contents()["QUEUE_STAT"]) > len(before["QUEUE_STAT"]))  # its worker has done something
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
     assert contents() == before
 
 
-def test_an_unknown_part_is_refused(project):
-    done = project.run("bench", "--url", project.url, "--only", "nonsense", check=False)
+def test_an_unknown_name_is_refused(project):
+    done = run(project, "--url", project.url, "--only", "nonsense")
     assert done.returncode == 2
-    assert "no part 'nonsense'" in done.stderr
+    assert "nothing has such a name" in done.stderr
+
+
+def test_a_database_that_is_missing_is_not_created(project, tmp_path):
+    done = run(project, "--url", f"firebird://{tmp_path}/other.fdb", "--quick")
+    assert done.returncode == 1
+    assert "there is no queue at" in done.stderr
+    assert not (tmp_path / "other.fdb").exists()
+
+
+def test_nothing_of_it_is_installed(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=TOP, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert [name for name in zipfile.ZipFile(wheel).namelist() if "bench" in name] == []

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from fbtasks.call import Succeeded
-from fbtasks.worker.channel import Ended, Hearing, say
+from fbtasks.worker.executors.channel import Hearing
+from fbtasks.worker.wire import Ended, pack_message
 
 pytestmark = pytest.mark.acceptance
 
@@ -180,10 +181,10 @@ def test_a_child_that_says_what_cannot_be_read_is_replaced_and_its_task_charged(
 def test_what_was_said_before_junk_counts_and_nothing_after_it():
     ours, theirs = socket.socketpair()
     hearing = Hearing(ours)
-    say(theirs, Ended(1, Succeeded(keep=False), 0.1, False))
+    theirs.sendall(pack_message(Ended(1, Succeeded(keep=False), 0.1, False)))
     data = pickle.dumps(("none", 0.1, False))
     theirs.sendall(struct.pack("=Q", len(data)) + data)
-    say(theirs, Ended(2, Succeeded(keep=False), 0.1, False))
+    theirs.sendall(pack_message(Ended(2, Succeeded(keep=False), 0.1, False)))
     assert hearing.messages() == ([Ended(1, Succeeded(keep=False), 0.1, False)], True)
     assert "it said what cannot be read (ValueError: a message of type tuple" in hearing.junk
     assert hearing.messages() == ([], True)

@@ -265,7 +265,7 @@ def test_a_producer_sends_tasks_and_rules_no_worker(celery, app, url, wait_for):
             owner.execute_immediate(f"CREATE USER {name} PASSWORD 'pw'")
             owner.commit()
             with app.database.session() as session:
-                grants.give(session, role, name)
+                grants.grant(session, role, name)
         try:
             celery.env.update(SHOP_URL=urls["worker"], CELERY_BROKER_URL=urls["worker"])
             worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO")

@@ -85,7 +85,7 @@ def collected(executor, wait_for, count):
     ended = {}
 
     def collect():
-        ended.update((finished.claim.id, finished.outcome) for finished, _ in executor.collect())
+        ended.update((finished.claim.id, finished.outcome) for finished in executor.collect())
         return len(ended) >= count
 
     wait_for(collect)

@@ -50,7 +50,7 @@ def ran(project):
 
 def check_tables(app):
     """What must hold in SQL once everything has ended and the last worker has left."""
-    for table in ("QUEUE_TASK", "QUEUE_PAYLOAD", "QUEUE_CANCEL", "QUEUE_WORKER"):
+    for table in ("QUEUE_TASK", "QUEUE_PAYLOAD", "QUEUE_CANCEL", "QUEUE_PROCESS"):
         assert rows(app, f"SELECT COUNT(*) FROM {table}") == [(0,)], table
     orphans = "SELECT COUNT(*) FROM QUEUE_RESULT R WHERE NOT EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = R.ID)"
     assert rows(app, orphans) == [(0,)]

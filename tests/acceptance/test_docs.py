@@ -48,7 +48,10 @@ def test_every_command_is_described():
         assert command.help.partition("\n")[0] == line
         assert f"| `{name}` |" in text
         if isinstance(command, click.Group):
-            assert all(f"`{inner}" in text for inner in command.commands)
+            assert all(f"`{inner}" in text for inner in command.table)
+            for inner, (_, help_text) in command.table.items():
+                found = command.get_command(click.Context(command), inner)
+                assert (found.name, found.help.partition("\n")[0]) == (inner, help_text)
 
 
 def test_the_states_are_those_of_the_code():

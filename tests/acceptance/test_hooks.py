@@ -176,7 +176,7 @@ def test_the_hooks_of_a_task_that_kills_its_process_or_its_worker(project, produ
     killer = producer.send_task("proj.kill_worker", ("worker" + "x" * 3000,))
     execute(producer, f"UPDATE QUEUE_TASK SET SUSPECT = 1, CRASH_COUNT = 2 WHERE ID = {killer.id}")
     project.worker("-c", "1", "-n", "victim")
-    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == 1)
+    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 1)
     project.worker("-c", "1", "-n", "survivor", "-Q", "other")
     wait_for(lambda: ledger("kill_worker"), 60)
     wait_for(lambda: len(ledger("kill_worker")) == 2)
@@ -222,7 +222,7 @@ def test_a_worker_that_is_stopped_waits_for_hooks_within_its_grace(project, prod
     wait_for((project.folder / "sleeping").exists)
     assert result.failed()
     worker.send_signal(signal.SIGTERM)
-    wait_for(lambda: one(producer, "SELECT DRAINING FROM QUEUE_WORKER"))
+    wait_for(lambda: one(producer, "SELECT DRAINING FROM QUEUE_PROCESS"))
     assert worker.poll() is None
     (project.folder / "awake").touch()
     assert worker.wait(30) == 0

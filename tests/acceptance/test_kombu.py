@@ -168,7 +168,7 @@ def test_a_program_that_ends_by_its_message_is_counted(connection, app, url):
     )
     assert "ValueError: poison" in done.stderr
     assert count(app, "QUEUE_MSG WHERE STATE = 0 AND REDELIVERED = 1") == 1
-    assert count(app, "QUEUE_MSG_CONSUMER") == 0
+    assert count(app, "QUEUE_PROCESS") == 0
 
 
 def test_what_was_written_by_hand_does_not_end_the_consumer(connection, app, caplog):
@@ -371,7 +371,7 @@ def test_nothing_is_lost_when_a_connected_process_forks(connection, app, url):
     assert done.stderr == ""
     assert done.stdout.split() == ["0"] * 4
     assert count(app) == 4 * 60
-    assert count(app, "QUEUE_MSG_CONSUMER") == 0
+    assert count(app, "QUEUE_PROCESS") == 0
 
 
 @pytest.mark.no_database

@@ -15,7 +15,7 @@ import fbtasks.kombu
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 from fbtasks.kombu.consumer import HEARTBEAT
 from fbtasks.kombu.transport import LEASE
-from fbtasks.maintenance.watch import SHARE
+from fbtasks.store.processes import SHARE
 
 pytestmark = pytest.mark.acceptance
 
@@ -99,7 +99,7 @@ with kombu.Connection(sys.argv[1]) as connection:
 
 def test_a_consumer_that_is_kept_out_for_a_while_keeps_what_it_works_on(app, url, proxy, wait_for):
     queue = kombu.Queue("q", kombu.Exchange(""), routing_key="q")
-    consumers = "SELECT ID, HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER ORDER BY ID"
+    consumers = "SELECT ID, HEARTBEAT_TIME FROM QUEUE_PROCESS ORDER BY ID"
     neighbour = None
     try:
         with kombu.Connection(proxy.url) as connection:

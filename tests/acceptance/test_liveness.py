@@ -8,7 +8,7 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import DatabaseError, FBTasks, TaskDefinitionError, TaskRevoked, TimeLimitExceeded, WorkerLost
-from fbtasks.maintenance import hosts
+from fbtasks.liveness import hosts
 
 pytestmark = pytest.mark.acceptance
 
@@ -193,11 +193,11 @@ def test_a_worker_that_is_stopping_sleeps_though_a_neighbour_has_died(project, p
     wait_for(ledger)
     neighbour = project.worker("-c", "1", "-n", "neighbour", "-Q", "other")
     producer.send_task("proj.add", (1, 1), queue="other").get(timeout=30)
-    beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER WHERE NAME STARTING 'stopping'"
+    beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS WHERE NAME STARTING 'stopping'"
     before = one(producer, beaten)
     wait_for(lambda: one(producer, beaten) != before)  # they have met
     stopping.terminate()
-    wait_for(lambda: one(producer, "SELECT DRAINING FROM QUEUE_WORKER WHERE NAME STARTING 'stopping'"))
+    wait_for(lambda: one(producer, "SELECT DRAINING FROM QUEUE_PROCESS WHERE NAME STARTING 'stopping'"))
     neighbour.kill()
     neighbour.wait()
     used, since = processor_time(stopping.pid), time.monotonic()
@@ -215,8 +215,8 @@ def test_what_a_worker_on_another_host_held_runs_again_within_five_seconds(proje
     victim = project.worker("-c", "1", "-n", "victim")
     result = producer.send_task("proj.slow", (60, "long"))
     wait_for(lambda: ledger() and result.status == "STARTED")
-    execute(producer, "UPDATE QUEUE_WORKER SET HOST = 'elsewhere' WHERE NAME STARTING 'victim'")
-    heard = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER WHERE NAME STARTING "
+    execute(producer, "UPDATE QUEUE_PROCESS SET HOST = 'elsewhere' WHERE NAME STARTING 'victim'")
+    heard = "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS WHERE NAME STARTING "
     for name in ("survivor", "victim"):  # it knows by then, and the victim is as young as can be
         before = one(producer, f"{heard}'{name}'")
         wait_for(lambda n=name, b=before: one(producer, f"{heard}'{n}'") != b)
@@ -247,7 +247,7 @@ def test_the_first_outcome_stands_when_a_stopped_worker_wakes(project, producer,
     wait_for(lambda: "of task 1 (proj.slow) was dropped: claim" in project.logs())
     assert rows(producer, "SELECT FINISH_TIME, WORKER FROM QUEUE_HISTORY") == before
     assert "was taken for dead" in project.logs()
-    assert ("its connection is cut" if inside else "its lease ran out") in project.logs()
+    assert ("its connection is killed" if inside else "its lease ran out") in project.logs()
     assert len(ledger()) == 2
     # And it goes on as a worker.
     again = [producer.send_task("proj.slow", (0.1, f"again{n}")) for n in range(8)]
@@ -276,9 +276,9 @@ def test_what_a_worker_claims_while_it_is_buried_stays_its_own(project, producer
     worker = project.worker("-c", "1", "--lease", "3", "--pool", "threads")
     result = producer.send_task("proj.slow", (6,))
     wait_for(ledger)
-    execute(producer, "DELETE FROM QUEUE_WORKER")  # as if it had been buried just before this claim was committed
+    execute(producer, "DELETE FROM QUEUE_PROCESS")  # as if it had been buried just before this claim was committed
     wait_for(lambda: "it registers again" in project.logs())
-    kept = "SELECT COUNT(*) FROM QUEUE_TASK T JOIN QUEUE_WORKER W ON W.ID = T.WORKER_ID"
+    kept = "SELECT COUNT(*) FROM QUEUE_TASK T JOIN QUEUE_PROCESS W ON W.ID = T.WORKER_ID"
     wait_for(lambda: one(producer, kept) == 1)
     assert result.get(timeout=30) == "slow"
     assert len(ledger()) == 1
@@ -289,12 +289,12 @@ def test_what_a_worker_claims_while_it_is_buried_stays_its_own(project, producer
 def test_a_solo_worker_that_was_buried_is_kept_alive_under_its_new_id(project, producer, ledger, wait_for):
     project.worker("-c", "1", "--lease", "3", "--pool", "solo")
     producer.send_task("proj.add", (1, 1)).get(timeout=30)
-    execute(producer, "DELETE FROM QUEUE_WORKER")
-    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == 1)
+    execute(producer, "DELETE FROM QUEUE_PROCESS")
+    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 1)
     result = producer.send_task("proj.slow", (60,))
     wait_for(ledger)
-    beaten = one(producer, "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER")
-    wait_for(lambda: one(producer, "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER") > beaten)
+    beaten = one(producer, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS")
+    wait_for(lambda: one(producer, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS") > beaten)
     assert result.status == "STARTED"
 
 
@@ -507,7 +507,7 @@ def test_workers_notice_a_migrated_schema_and_start_afresh(project, producer, wa
     assert worker.wait(20) == 1  # the new one is of the same release, which does not know version 99
     assert "starts afresh" in project.logs()
     assert "Upgrade fbtasks here" in project.logs()
-    assert one(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == 0
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 0
     execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
 
 

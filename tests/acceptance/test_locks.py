@@ -149,7 +149,7 @@ def test_a_producer_that_asks_twice_to_cancel_its_task_and_does_not_commit_holds
         (project.folder / "go").touch()
         assert running.get(timeout=5) == 1
         assert producer.send_task("proj.note", (2,)).get(timeout=5) == 2
-        beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER"
+        beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS"
         before = one(producer, beaten)
         wait_for(lambda: one(producer, beaten) != before)  # which deletes requests whose tasks have ended
         connection.commit()
@@ -161,7 +161,7 @@ def test_a_producer_that_asks_twice_to_cancel_its_task_and_does_not_commit_holds
 def test_a_locked_row_of_a_worker_holds_up_nothing(project, producer, wait_for):
     project.worker("-c", "1")
     assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
-    with held(producer, "QUEUE_WORKER", one(producer, "SELECT ID FROM QUEUE_WORKER")) as free:
+    with held(producer, "QUEUE_PROCESS", one(producer, "SELECT ID FROM QUEUE_PROCESS")) as free:
         wait_for(lambda: "its lease is not renewed" in project.logs())
         until = time.monotonic() + 5  # longer than a worker may be silent before it asks whether it was buried
         n = 2
@@ -169,7 +169,7 @@ def test_a_locked_row_of_a_worker_holds_up_nothing(project, producer, wait_for):
             assert producer.send_task("proj.note", (n,)).get(timeout=2) == n
             n += 1
         free()
-    beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER"
+    beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS"
     before = one(producer, beaten)
     wait_for(lambda: one(producer, beaten) != before)
     assert project.logs().count("its lease is not renewed") == 1

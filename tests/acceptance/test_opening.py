@@ -22,7 +22,7 @@ LOOKS = [
     *(["inspect", name] for name in ("failed", "succeeded", "cancelled", "active", "ready", "scheduled", "parked")),
     ["inspect", "queues"], ["inspect", "workers"], ["inspect", "stats"], ["inspect", "task", "1"],
     ["retry", "1"], ["retry", "--all-failed"], ["discard", "1"], ["cancel", "1"], ["purge", "default", "--yes"],
-    ["prune"], ["health"], ["result", "1"], ["adopt", "--yes"], ["grant", "producer", "ann"], ["bench", "--quick"],
+    ["prune"], ["health"], ["result", "1"], ["adopt", "--yes"], ["grant", "producer", "ann"],
 ]  # fmt: skip
 READS = {
     "status": lambda result: result.status,

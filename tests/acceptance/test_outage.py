@@ -16,7 +16,7 @@ from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
 from fbtasks.firebird import watchdog
-from fbtasks.maintenance.watch import Rhythm
+from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.store import tasks
 from fbtasks.worker.consumer import LEASE
 
@@ -89,7 +89,7 @@ def test_a_worker_that_is_cut_off_again_and_again_runs_each_task_once(project, p
     assert ran(project) == Counter(range(150))
     assert sorted(n for (n,) in rows(producer, "SELECT N FROM EFFECT")) == list(range(30))
     assert rows(producer, "SELECT SUM(CRASH_COUNT), MAX(TRY_COUNT) FROM QUEUE_HISTORY") == [(0, 1)]
-    wait_for(lambda: rows(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == [(1,)], 20)
+    wait_for(lambda: rows(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == [(1,)], 20)
     worker.terminate()
     assert worker.wait(30) == 0
     assert "Traceback" not in project.logs()
@@ -136,7 +136,7 @@ def test_a_worker_that_is_kept_out_for_a_while_after_a_cut_keeps_its_task(projec
     for other in others:
         project.worker("-c", "1", "-n", other, "-Q", other)
         producer.send_task("proj.note", (2,), queue=other).get(timeout=30)
-    heard = "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER WHERE NAME STARTING 'cut'"
+    heard = "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS WHERE NAME STARTING 'cut'"
     before = rows(producer, heard)
     wait_for(lambda: rows(producer, heard) != before)
     proxy.refuse(True)
@@ -188,7 +188,7 @@ def test_an_enqueue_to_a_server_that_does_not_answer_ends_in_time(monkeypatch, p
     app = FBTasks("frozen", proxy.url)
     app.send_task("proj.note", (1,))
     monkeypatch.setattr(watchdog, "PATIENCE", 1.0)
-    monkeypatch.setattr("fbtasks.firebird.connect.CONNECT_TIMEOUT", 2)
+    monkeypatch.setattr("fbtasks.firebird.connections.CONNECT_TIMEOUT", 2)
     proxy.freeze(True)
     started = time.monotonic()
     with pytest.raises(DatabaseUnavailable, match="reached"):
@@ -212,7 +212,7 @@ def test_a_slow_link_may_take_as_long_as_it_needs(monkeypatch, producer, proxy):
 
 
 def test_a_large_result_on_a_slow_link_is_recorded_and_its_worker_keeps_its_lease(project, producer, proxy, wait_for):
-    head = "    from fbtasks.store import watchdog\n    watchdog.PATIENCE = 3.0\n"
+    head = "    from fbtasks.firebird import watchdog\n    watchdog.PATIENCE = 3.0\n"
     project.write(head + LARGE + SOURCE)
     worker = project.worker("-c", "2", "--lease", "3")
     wait_for(lambda: "is ready" in project.logs())

@@ -17,7 +17,8 @@ from support.programs import command_line
 from support.sql import NOW, execute, one
 
 from fbtasks.cli import main
-from fbtasks.cli.escapes import visible, visible_json
+from fbtasks.cli.escapes import visible
+from fbtasks.cli.json_output import visible_json
 from fbtasks.sql import queries
 from fbtasks.testing import drain
 
@@ -70,12 +71,13 @@ def shop(app):
 
 def register_worker(app, name="w@host", queues="default", lease=3600):
     """A row of a worker, as one on another host would leave it. Gives its id."""
-    number = one(app, "SELECT NEXT VALUE FOR QUEUE_WORKER_SEQ FROM RDB$DATABASE")
+    number = one(app, "SELECT NEXT VALUE FOR QUEUE_PROCESS_SEQ FROM RDB$DATABASE")
     execute(
         app,
-        f"""INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
-            QUEUES, POOL, CONCURRENCY, VERSION)
-        VALUES (?, ?, 'host', 4711, 1, {NOW}, {NOW}, DATEADD({lease} SECOND TO {NOW}), ?, 'threads', 8, '1')""",
+        f"""INSERT INTO QUEUE_PROCESS (ID, KIND, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME,
+            LEASE_UNTIL, QUEUES, POOL, CONCURRENCY, VERSION)
+        VALUES (?, 'worker', ?, 'host', 4711, 1, {NOW}, {NOW}, DATEADD({lease} SECOND TO {NOW}), ?, 'threads', 8,
+            '1')""",
         number,
         name,
         queues,
@@ -235,7 +237,7 @@ def test_every_command_offers_json(shop, fb):
         ("result",): (["none"], {"state": "succeeded", "result": None, "error_type": None}),
         ("retry",): (["order-1", "gone"], {"count": 2}),
     }
-    without = {("worker",), ("bench",), ("sql",)}  # a log, and those that print tables of their own
+    without = {("worker",), ("sql",)}  # a log, and one that prints tables of its own
     for path, command in json_commands():
         if path in without:
             continue

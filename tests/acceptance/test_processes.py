@@ -9,7 +9,7 @@ import pytest
 
 from fbtasks.call import Claim
 from fbtasks.interrupts import SOFT
-from fbtasks.maintenance import hosts
+from fbtasks.liveness import hosts
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.processes import Process
 

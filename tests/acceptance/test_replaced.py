@@ -93,8 +93,8 @@ def test_a_worker_leaves_when_its_file_is_gone(project, path, wait_for, harm, wh
     os.link(path, f"{path}.link")
     os.replace(f"{path}.link", path)  # the file by its own name: it is still the same
     os.unlink(f"{path}.link")
-    (before,) = rows(project.url, "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER")
-    wait_for(lambda: rows(project.url, "SELECT HEARTBEAT_TIME FROM QUEUE_WORKER") > [before])
+    (before,) = rows(project.url, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS")
+    wait_for(lambda: rows(project.url, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS") > [before])
     send(project.url, "add")
     wait_for(lambda: project.logs().count("succeeded") == 2)
     assert worker.poll() is None

@@ -69,7 +69,7 @@ def test_every_pool_runs_every_kind_of_task(project, producer, pool):
         bad.get(timeout=5)
     assert "proj.add" in log
     assert log.count("Traceback") == 2  # of the two tasks that failed
-    assert one(producer, "SELECT COUNT(*) FROM QUEUE_WORKER") == 0
+    assert one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 0
 
 
 def test_sixteen_executors_run_each_of_2000_tasks_once(project, producer, wait_for):

@@ -367,4 +367,4 @@ def test_a_worker_that_is_asked_to_end_while_it_starts_ends(project, producer, w
     log = [message for _, message in said(project.logs())]
     assert log[0] == "Signal SIGHUP: stopping."
     assert log[-1].endswith("Tasks: 0 succeeded, 0 failed, 0 retried, 0 given back.")
-    assert rows(producer, "SELECT * FROM QUEUE_WORKER") == []
+    assert rows(producer, "SELECT * FROM QUEUE_PROCESS") == []

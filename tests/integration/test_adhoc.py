@@ -41,8 +41,8 @@ def test_what_changes_the_database_needs_write(app, statements, write):
             "EXECUTE BLOCK AS BEGIN IN AUTONOMOUS TRANSACTION DO UPDATE QUEUE_TASK SET NAME = 'y'; END",
             "CREATE TABLE MINE (ID INTEGER)",
             "GRANT SELECT ON QUEUE_TASK TO PUBLIC",
-            "/* a comment */ ALTER SEQUENCE QUEUE_WORKER_SEQ RESTART WITH 1",
-            "SET GENERATOR QUEUE_WORKER_SEQ TO 4",
+            "/* a comment */ ALTER SEQUENCE QUEUE_PROCESS_SEQ RESTART WITH 1",
+            "SET GENERATOR QUEUE_PROCESS_SEQ TO 4",
             "SET STATISTICS INDEX QUEUE_TASK_CLAIM",
             f"-- another connection\nDELETE FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID = {other.info.id}",
         ]:

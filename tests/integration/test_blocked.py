@@ -11,9 +11,8 @@ from support.sql import execute, held, one, rows
 from fbtasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.maintenance.housekeeping import Housekeeping
-from fbtasks.maintenance.rescue import release_orphans
-from fbtasks.store import messages, tasks, workers
+from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
+from fbtasks.store import processes, tasks
 from fbtasks.worker import outcomes
 from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.outcomes import Outcomes
@@ -30,7 +29,7 @@ def session(app):
 @pytest.fixture
 def worker(session):
     facts = {"name": "w", "host": "here", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
-    return session.run(lambda t: workers.register(t, lease=30.0, concurrency=2, version="1", tasks=[], **facts))
+    return session.run(lambda t: processes.register(t, "worker", lease=30.0, concurrency=2, version="1", **facts))
 
 
 @pytest.fixture
@@ -129,8 +128,8 @@ def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_wait
 
 
 def beat(session, worker, conflicts=0):
-    facts = {"lease": 30.0, "draining": False, "conflicts": conflicts, "share": 7, "beat": 2.0}
-    return session.run(lambda t: workers.heartbeat(t, worker, **facts), attempts=1)
+    facts = {"lease": 30.0, "beat": 2.0, "conflicts": conflicts}
+    return session.run(lambda t: processes.worker_heartbeat(t, worker, **facts), attempts=1)
 
 
 def test_a_heartbeat_waits_for_no_row(app, session, worker):
@@ -138,7 +137,7 @@ def test_a_heartbeat_waits_for_no_row(app, session, worker):
     execute(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, LOCALTIMESTAMP, 0)")
     with app.connect() as connection:
         cursor = connection.cursor()
-        for table in ("QUEUE_WORKER", "QUEUE_CANCEL", "QUEUE_STAT"):
+        for table in ("QUEUE_PROCESS", "QUEUE_CANCEL", "QUEUE_STAT"):
             cursor.execute(f"SELECT * FROM {table} WITH LOCK").fetchall()
         reply = beat(session, worker, 1)
         assert (reply.alive, reply.renewed) == (True, False)
@@ -151,18 +150,23 @@ def test_a_heartbeat_waits_for_no_row(app, session, worker):
 
 
 def test_a_consumers_heartbeat_waits_for_no_row(app, session):
-    consumer = session.run(lambda t: messages.register(t, "here", 1, 1, 30.0))
-    beat = lambda: session.run(lambda t: messages.beat(t, consumer, lease=30.0, share=7, beat=1.0), attempts=1)[:2]
-    with held(app, "QUEUE_MSG_CONSUMER", consumer):
+    facts = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
+    consumer = session.run(lambda t: processes.register(t, "consumer", **facts))
+
+    def beat():
+        reply = session.run(lambda t: processes.heartbeat(t, consumer, lease=30.0, beat=1.0), attempts=1)
+        return reply.alive, reply.renewed
+
+    with held(app, "QUEUE_PROCESS", consumer):
         assert beat() == (True, False)
     assert beat() == (True, True)
-    session.run(lambda t: messages.unregister(t, consumer))
+    session.run(lambda t: processes.unregister(t, consumer))
     assert beat() == (False, False)
 
 
 def test_what_a_dead_worker_held_is_taken_back_though_a_request_to_cancel_it_is_held(app, session, claims):
     assert session.run(lambda t: tasks.cancel(t, claims[0].id)) == "requested"
-    execute(app, "DELETE FROM QUEUE_WORKER")
+    execute(app, "DELETE FROM QUEUE_PROCESS")
     with held(app, "QUEUE_CANCEL", claims[0].id):
         assert release_orphans(session) == 20
     assert rows(app, "SELECT ID, STATE FROM QUEUE_HISTORY") == [(claims[0].id, 12)]

@@ -16,6 +16,7 @@ from fbtasks.kombu.claims import Uncertain
 from fbtasks.kombu.sweep import Sweep
 from fbtasks.kombu.thread import ConsumerThread
 from fbtasks.store import messages
+from fbtasks.store import processes as register
 from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
 
@@ -100,8 +101,8 @@ def test_what_is_worked_on_stays_while_a_program_takes_its_time_to_reconnect(app
     drain(connection, lambda: got)
     with outage():
         lose(connection)
-    beaten = one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER")
-    wait_for(lambda: one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER") != beaten)
+    beaten = one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS")
+    wait_for(lambda: one(app, "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS") != beaten)
     lingered = threading.Event()
     assert not lingered.wait(4 * LINGER)
     assert states(app) == [2]
@@ -109,7 +110,7 @@ def test_what_is_worked_on_stays_while_a_program_takes_its_time_to_reconnect(app
     wait_for(lambda: states(app) == [])
     del consumer
     gc.collect()
-    wait_for(lambda: rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == [])  # and now it is over
+    wait_for(lambda: rows(app, "SELECT ID FROM QUEUE_PROCESS") == [])  # and now it is over
     connection.release()
 
 
@@ -197,7 +198,7 @@ def test_a_consumer_that_was_buried_is_told_that_its_queue_is_gone(app, url, wai
     connection, got = kombu.Connection(url), []
     consume(connection, got, queue("ours", auto_delete=True))
     app.database.use(
-        lambda session: session.run(lambda t: messages.rescue(t, process.consumer.number, gone=True, share=7))
+        lambda session: session.run(lambda t: register.rescue(t, process.consumer.number, gone=True, awake=1e6))
     )
     lose(connection)
     consume(connection, got, queue("ours", auto_delete=True))
@@ -250,7 +251,7 @@ def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, m
     monkeypatch.setattr(ConsumerThread, "stop", flush_and_stop)
     transport.close_all()
     assert states(app) == []
-    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+    assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
     connection.release()
     process.close()
 
@@ -266,7 +267,7 @@ def test_a_thread_whose_heartbeat_is_due_at_the_end_does_not_register_again(app,
     consume(connection, got, queue())
     monkeypatch.setattr(ConsumerThread, "stop", beat_and_stop)
     transport.close_all()
-    assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
+    assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
     connection.release()
     process.close()
 
@@ -282,7 +283,7 @@ def test_settlements_wait_while_there_is_no_consumer(app, url, process, struck):
     got.pop().ack()
     process.flush()
     if struck:
-        process.shared.use(lambda t: messages.rescue(t, number, gone=True, share=7))
+        process.shared.use(lambda t: register.rescue(t, number, gone=True, awake=1e6))
         assert process.register() != number
         process.flush()
         assert states(app) == [0]

@@ -46,7 +46,7 @@ def run_until_it_leaves(consumer, caplog):
     """It ends by itself, since its database is another one now."""
     consumer.run(listen=False)
     consumer.close()
-    assert isinstance(consumer.replaced, DatabaseReplaced)
+    assert isinstance(consumer.draining.replaced, DatabaseReplaced)
     assert "is back" not in caplog.text
 
 
@@ -122,7 +122,7 @@ def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
     consumer = Consumer(app, SoloExecutor(app), options)
     consumer.open()
     replace()
-    consumer._lose(DatabaseUnavailable("the connection was lost."))
+    consumer.connection.lose(DatabaseUnavailable("the connection was lost."))
     run_until_it_leaves(consumer, caplog)
     assert "This worker claims nothing more" in caplog.text
 
@@ -164,8 +164,8 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
     consumer = Consumer(app, SoloExecutor(app), options)
     consumer.open()
-    consumer._beat()
-    consumer._lose(DatabaseUnavailable("the connection was lost."))
+    consumer._beat(consumer.connection.session)
+    consumer.connection.lose(DatabaseUnavailable("the connection was lost."))
     told = app.database.mark
     app.close()
     harm(app.settings.url.database)
@@ -173,7 +173,7 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     late.keep(lambda: told)
     with pytest.raises(DatabaseReplaced, match="restored from a backup, moved or replaced by a copy"):
         late.open()
-    consumer._next_attempt = 0.0
+    consumer.connection.next_attempt = 0.0
     run_until_it_leaves(consumer, caplog)
     assert "restored from a backup" in caplog.text
 

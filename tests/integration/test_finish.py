@@ -21,7 +21,7 @@ def test_a_stale_claim_changes_nothing(app, add):
         stale = session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
         assert stale == [Stale(claim.id, again.claim_id)]
         assert not session.run(lambda t: tasks.start(t, claim))
-        assert results.live_state(session, claim.id)[0] is State.RUNNING
+        assert results.state(session, claim.id)[0] is State.RUNNING
         assert (again.crash_count, again.suspect) == (0, 1)
         assert session.run(lambda t: tasks.finish(t, 2, 0, [Finished(again, Succeeded())])) == []
         assert session.run(lambda t: tasks.finish(t, 2, 0, [Finished(again, Succeeded())])) == [Stale(claim.id, 0)]

@@ -6,23 +6,24 @@ import pytest
 from support.sql import table_reads
 
 from fbtasks.config import Settings
-from fbtasks.maintenance import hosts
-from fbtasks.maintenance.watch import SHARE
-from fbtasks.store import messages
+from fbtasks.liveness import hosts
+from fbtasks.store import messages, processes
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.store.shared import SharedDatabase
 from fbtasks.url import DatabaseURL
 
+LONG = 1e6
+
 
 class Store:
-    """The functions of ``messages``, each in a transaction of its own."""
+    """The functions of ``messages`` and ``processes``, each in a transaction of its own."""
 
     def __init__(self, shared):
         self.shared = shared
         self.claims = 0
 
     def __getattr__(self, name):
-        function = getattr(messages, name)
+        function = getattr(messages, name, None) or getattr(processes, name)
         return lambda *args, **options: self.shared.use(lambda t: function(t, *args, **options))
 
     def put(self, key, text=b"x", exchange="", **options):
@@ -33,7 +34,8 @@ class Store:
         return self.declare_queue(QueueSpec(name, **options), None).id
 
     def consumer(self, lease=30.0, **options):
-        return self.register("elsewhere", 1, 1, lease, **options)
+        options = {"delivery_limit": messages.DELIVERY_LIMIT, **options}
+        return self.register("consumer", host="elsewhere", pid=1, pid_start=1, lease=lease, **options)
 
     def take(self, consumer, queue, most=10, settled=b""):
         self.claims += 1
@@ -108,7 +110,7 @@ def test_settling_is_fenced(store):
     assert old.message is None
     assert store.body(old.id) == b"x" * 20_000
     assert store.settle(second, old.settle(DONE)) == 1, "somebody else's"
-    assert store.rescue(first, gone=True, share=SHARE) == (1, "its process is gone")
+    assert store.rescue(first, gone=True, awake=LONG) == (1, "its process is gone", None)
     (new,) = store.take(second, queue)
     assert (new.id, new.redelivered) == (old.id, True)
     assert store.settle(first, old.settle(DONE) + old.settle(GIVEN_BACK) + old.settle(REJECTED)) == 3
@@ -176,7 +178,7 @@ def test_the_sweep_takes_away_what_is_over(store, wait_for):
     store.put("used", b"new")
     (claimed,) = [c for c in store.take(gone, used) if c.message == b"new"]
     with store.shared.database.session() as session:
-        session.run(lambda t: t.script(f"DELETE FROM QUEUE_MSG_CONSUMER WHERE ID = {gone}"))
+        session.run(lambda t: t.script(f"DELETE FROM QUEUE_PROCESS WHERE ID = {gone}"))
     assert wait_for(lambda: store.sweep()[0]) == 1
     assert store.declare_queue(QueueSpec("idle"), None, passive=True) is None
     (again,) = store.take(consumer, used)
@@ -193,25 +195,25 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(store):
     store.use(two, "q", begins=True)
     store.use(one, "q", begins=False)
     assert store.put("q") == 1
-    store.rescue(two, gone=True, share=SHARE)
+    store.rescue(two, gone=True, awake=LONG)
     assert store.put("q") == 0
 
 
 def test_a_living_consumer_is_left_alone_and_a_dead_one_is_not(store, wait_for):
     pid = hosts.start_ticks(1)
-    alive = store.register(hosts.host_name(), 1, pid, 30)
-    assert store.rescue(alive, gone=False, share=10**6)[1] is None, "its connection is there"
+    alive = store.register("consumer", host=hosts.host_name(), pid=1, pid_start=pid, lease=30)
+    assert store.rescue(alive, gone=False, awake=LONG, share=10**6)[1] is None, "its connection is there"
     lease = store.consumer(lease=0.05)
-    assert wait_for(lambda: store.rescue(lease, gone=False, share=1)[1]) == "its lease ran out"
+    assert wait_for(lambda: store.rescue(lease, gone=False, awake=LONG, share=1).why) == "its lease ran out"
     queue, consumer = store.queue("q"), store.consumer()
     store.put("q")
     assert len(store.take(consumer, queue)) == 1
     assert store.unclaim(consumer, store.claims, queue) == 1
-    done, _, _, _, neighbours, _ = store.beat(consumer, lease=30, share=SHARE, beat=1)
-    assert done
-    assert alive not in {other.worker_id for other in neighbours}, "of another host, and not silent"
+    reply = store.heartbeat(consumer, lease=30, beat=1)
+    assert reply.alive
+    assert alive not in {other.process_id for other in reply.neighbours}, "of another host, and not silent"
     store.unregister(consumer)
-    assert store.beat(consumer, lease=30, share=SHARE, beat=1)[0] is False
+    assert not store.heartbeat(consumer, lease=30, beat=1).alive
 
 
 def states(store):
@@ -236,7 +238,7 @@ def test_a_message_that_comes_back_too_often_is_not_delivered_again(store):
     assert (ended.times, ended.dead_lettered, ended.message) == (3, False, b"poison")
     assert states(store)[0] == (b"poison", 3, 3, "delivery_limit")
     assert (store.waiting("q"), store.take(consumer, queue), store.ready([queue])) == (0, [], (set(), None))
-    assert store.rescue(consumer, gone=True, share=SHARE) == (1, "its process is gone")
+    assert store.rescue(consumer, gone=True, awake=LONG) == (1, "its process is gone", None)
     assert store.sweep()[:3] == (0, 0, 0)
     assert store.purge("q") == 2
 
@@ -275,7 +277,7 @@ def test_what_kills_its_consumers_ends_and_takes_no_neighbour_along(store):
             continue
         deaths += 1
         assert deaths < 10
-        store.rescue(consumer, gone=True, share=SHARE)
+        store.rescue(consumer, gone=True, awake=LONG)
     assert (deaths, done, [each.message for each in ended]) == (5, [b"a", b"b"], [b"kills"])
     assert [row[:2] for row in states(store)] == [(b"kills", 3)]
 

@@ -23,19 +23,20 @@ from hypothesis.stateful import (
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.firebird.session import INSERT
-from fbtasks.maintenance.watch import SHARE
 from fbtasks.states import TRANSITIONS, State
-from fbtasks.store import codec, results, tasks, workers
+from fbtasks.store import codec, processes, results, tasks
 
 LEASE = 3.0
+LONG = 1e6
+"""Seconds for which whoever looks was not held up."""
 LARGE = b'[["' + b"x" * 5_000 + b'"],{}]'
 SMALL = b"[[],{}]"
 QUEUES = ("a", "b")
-TABLES = ("TASK", "HISTORY", "PAYLOAD", "RESULT", "TASK_ID", "CANCEL", "WORKER", "STAT")
+TABLES = ("TASK", "HISTORY", "PAYLOAD", "RESULT", "TASK_ID", "CANCEL", "PROCESS", "STAT")
 TIMES = {
     "QUEUE_TASK": ("RAISE_TIME", "START_TIME", "EXPIRE_TIME", "CLAIM_TIME"),
     "QUEUE_HISTORY": ("RAISE_TIME", "START_TIME", "CLAIM_TIME", "FINISH_TIME"),
-    "QUEUE_WORKER": ("START_TIME", "HEARTBEAT_TIME", "LEASE_UNTIL"),
+    "QUEUE_PROCESS": ("START_TIME", "HEARTBEAT_TIME", "LEASE_UNTIL"),
 }
 
 
@@ -237,9 +238,9 @@ class Store(RuleBasedStateMachine):
 
     def register(self, former=0):
         worker = self.run(
-            lambda t: workers.register(
-                t, name="w", host="h;\nx", pid=1, pid_start=1, lease=LEASE, queues=QUEUES, pool="solo", concurrency=1,
-                version="0", tasks=["t"], former=former,
+            lambda t: processes.register(
+                t, "worker", name="w", host="h;\nx", pid=1, pid_start=1, lease=LEASE, queues=QUEUES, pool="solo",
+                concurrency=1, version="0", tasks=["t"], former=former,
             )
         )  # fmt: skip
         self.model.workers[worker] = self.model.now
@@ -252,16 +253,12 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def heartbeat(self, data):
         worker = self.a_worker(data)
-        reply = self.run(
-            lambda t: workers.heartbeat(
-                t, worker, lease=LEASE, draining=False, conflicts=0, share=SHARE, beat=LEASE / 14
-            )
-        )
+        reply = self.run(lambda t: processes.worker_heartbeat(t, worker, lease=LEASE, beat=LEASE / 14))
         self.model.workers[worker] = self.model.now
         assert reply.alive
         assert reply.parked == any(row.state is State.PARKED for row in self.model.live.values())
         assert reply.stops == any(self.model.cancels.get(row.id) for row in self.model.held(worker))
-        assert {n.worker_id for n in reply.neighbours} == self.model.workers.keys() - {worker}
+        assert {n.process_id for n in reply.neighbours} == self.model.workers.keys() - {worker}
 
     @rule()
     def promote(self):
@@ -426,7 +423,7 @@ class Store(RuleBasedStateMachine):
             row.started = 1
 
     def bury(self, worker):
-        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=True, share=SHARE, crash_limit=2))
+        released, why, failed = self.run(lambda t: processes.rescue(t, worker, gone=True, awake=LONG, crash_limit=2))
         assert ((released, failed), why) == (self.model.rescue(worker, 2), "its process is gone")
 
     @precondition(lambda self: self.model.workers)
@@ -435,14 +432,13 @@ class Store(RuleBasedStateMachine):
         worker = self.a_worker(data)
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
-            self.run(
-                lambda t: workers.heartbeat(t, worker, lease=LEASE, draining=False, conflicts=0, share=SHARE, beat=1)
-            )
+            self.run(lambda t: processes.worker_heartbeat(t, worker, lease=LEASE, beat=1))
         if silent:  # but for whoever was held up all the time, that is no wonder
-            credit = 3600.0 * (self.model.now - self.model.workers[worker])
-            look = lambda t: workers.rescue(t, worker, gone=False, share=1, credit=credit, crash_limit=2)
+            look = lambda t: processes.rescue(t, worker, gone=False, awake=0.0, share=1, crash_limit=2)
             assert self.run(look) == (0, None, None)
-        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=False, share=1, crash_limit=2))
+        released, why, failed = self.run(
+            lambda t: processes.rescue(t, worker, gone=False, awake=LONG, share=1, crash_limit=2)
+        )
         expected = (self.model.rescue(worker, 2), "its lease ran out") if silent else ((0, None), None)
         assert ((released, failed), why) == expected
 
@@ -461,7 +457,7 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data):
         worker = self.a_worker(data)
-        self.run(lambda t: workers.unregister(t, worker))
+        self.run(lambda t: processes.unregister(t, worker))
         del self.model.workers[worker]
 
     @rule()
@@ -549,7 +545,7 @@ class Store(RuleBasedStateMachine):
         self.ids("QUEUE_PAYLOAD", {r.id for r in rows if r.large})
         self.ids("QUEUE_RESULT", {t for t, p in model.past.items() if p.result})
         self.ids("QUEUE_TASK_ID", {r.id for r in rows if r.task_id})
-        self.ids("QUEUE_WORKER", set(model.workers))
+        self.ids("QUEUE_PROCESS", set(model.workers))
         assert dict(self.rows("SELECT ID, TERMINATE FROM QUEUE_CANCEL")) == model.cancels
 
     def ids(self, table, expected):

@@ -32,7 +32,7 @@ def good_ones_still_run(app, add):
     drain(app)
     assert result.get(timeout=5) == 2
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 2") == [(0,)]
-    assert rows(app, "SELECT COUNT(*) FROM QUEUE_WORKER WHERE NAME STARTING WITH 'drain'") == [(0,)]
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_PROCESS WHERE NAME STARTING WITH 'drain'") == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,11 @@ def test_nonsense_in_the_register_hurts_nobody(app, add, change):
     drain(app)
     execute(
         app,
-        "INSERT INTO QUEUE_WORKER (ID, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL, QUEUES,"
-        " POOL, CONCURRENCY, VERSION) VALUES (99, 'w', 'h', 1, 1, LOCALTIMESTAMP, LOCALTIMESTAMP, LOCALTIMESTAMP, 'a',"
-        " 'solo', 1, '0')",
+        "INSERT INTO QUEUE_PROCESS (ID, KIND, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,"
+        " QUEUES, POOL, CONCURRENCY, VERSION) VALUES (99, 'worker', 'w', 'h', 1, 1, LOCALTIMESTAMP, LOCALTIMESTAMP,"
+        " LOCALTIMESTAMP, 'a', 'solo', 1, '0')",
     )
-    execute(app, f"UPDATE QUEUE_WORKER SET {change} WHERE ID = 99")
+    execute(app, f"UPDATE QUEUE_PROCESS SET {change} WHERE ID = 99")
     execute(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, TIMESTAMP '0001-01-01', 1)")
     good_ones_still_run(app, add)
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_CANCEL") == [(0,)]

@@ -25,12 +25,12 @@ from fbtasks.url import DatabaseURL
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
 INNER = {
-    "QUEUE_TAKE_WISH",
-    "QUEUE_INSERT", "QUEUE_NAME_TASK", "QUEUE_BURY", "QUEUE_TAKE_BACK", "QUEUE_VERDICT", "QUEUE_SEVER", "QUEUE_WHOSE",
-    "QUEUE_MSG_UNBIND_ALL", "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_BURY", "QUEUE_MSG_PROMOTE",
-    "QUEUE_MSG_STRIKE", "QUEUE_MSG_EXPIRE",
+    "QUEUE_TAKE_WISH", "QUEUE_COUNT", "QUEUE_RELEASE",
+    "QUEUE_INSERT", "QUEUE_NAME_TASK", "QUEUE_ARCHIVE", "QUEUE_TAKE_BACK", "QUEUE_VERDICT", "QUEUE_WHOSE",
+    "QUEUE_MSG_UNBIND_ALL", "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_DEAD_LETTER", "QUEUE_MSG_PROMOTE",
+    "QUEUE_MSG_RELEASE", "QUEUE_MSG_EXPIRE",
 }  # fmt: skip
-"""Called by other procedures alone: whoever could execute one could forge an enqueuer or bury a task."""
+"""Called by other procedures alone: whoever could execute one could forge an enqueuer or end a task."""
 
 
 def ask(session, sql, *params):
@@ -74,9 +74,9 @@ def test_every_procedure_is_granted_or_inner(app):
 def test_granting_twice_is_granting_once(app):
     with app.database.session() as session:
         for role in grants.ROLES:
-            assert grants.give(session, role, "ANN")
+            assert grants.grant(session, role, "ANN")
             before = rights(session, grants.ROLES[role])
-            assert not grants.give(session, role, "ANN")
+            assert not grants.grant(session, role, "ANN")
             assert rights(session, grants.ROLES[role]) == before
         assert grants.refresh(session) == 0
         producer = rights(session, "FBTASKS_PRODUCER")
@@ -96,7 +96,7 @@ def test_granting_twice_is_granting_once(app):
 
 def test_roles_are_brought_up_to_date(app):
     with app.database.session() as session:
-        grants.give(session, "producer", "ANN")
+        grants.grant(session, "producer", "ANN")
         for statement in (
             "REVOKE EXECUTE ON PROCEDURE QUEUE_STATE_V1 FROM ROLE FBTASKS_PRODUCER",
             "GRANT EXECUTE ON PROCEDURE QUEUE_CANCEL_V1 TO ROLE FBTASKS_PRODUCER",
@@ -116,13 +116,13 @@ def test_roles_are_brought_up_to_date(app):
 
 def test_a_role_that_was_no_default_becomes_one(app):
     with app.database.session() as session:
-        grants.give(session, "worker", "BOB")
+        grants.grant(session, "worker", "BOB")
         session.run(lambda t: t.script("GRANT FBTASKS_WORKER TO USER ANN"))
         assert ("ANN", None) in members(session, "FBTASKS_WORKER")
-        assert grants.give(session, "worker", "ANN")
+        assert grants.grant(session, "worker", "ANN")
         assert members(session, "FBTASKS_WORKER") == {("ANN", "D"), ("BOB", "D")}
-        assert grants.take(session, "worker", "ANN")
-        assert not grants.take(session, "worker", "ANN")
+        assert grants.revoke(session, "worker", "ANN")
+        assert not grants.revoke(session, "worker", "ANN")
         assert members(session, "FBTASKS_WORKER") == {("BOB", "D")}
 
 
@@ -133,9 +133,9 @@ def test_odd_names_are_only_names(app, name):
     with app.database.session() as session:
         user = grants.user_name(f'"{name.replace(chr(34), chr(34) * 2)}"')
         assert user == name
-        assert grants.give(session, "producer", user)
+        assert grants.grant(session, "producer", user)
         assert members(session, "FBTASKS_PRODUCER") == {(name, "D")}
-        assert grants.take(session, "producer", user)
+        assert grants.revoke(session, "producer", user)
         assert not members(session, "FBTASKS_PRODUCER")
         assert session.read("queues") == []
 
@@ -206,7 +206,7 @@ def people(app, url, request):
         urls = {role: replace(owner, user=role.upper()) for role in ("producer", "worker")}
         with app.database.session() as session:
             for role, found in urls.items():
-                grants.give(session, role, found.user)
+                grants.grant(session, role, found.user)
     else:
         users = request.getfixturevalue("users")
         owner = DatabaseURL.parse(url)
@@ -360,7 +360,7 @@ class Users:
         self.names.append(quoted)
         with self.owner().database.session() as session:
             for role in roles:
-                grants.give(session, role, name)
+                grants.grant(session, role, name)
         login = f"{quote(name, safe='')}:{password}"
         return f"firebird://{login}@{self.url.host}:{self.url.port}/{self.url.database}"
 
@@ -468,7 +468,7 @@ def test_a_producer_knows_no_other_tasks(app, users):
             foreign.get(timeout=0.1)
     with owner.database.session() as session:
         theirs = results.find_id(session, "theirs")
-        assert results.live_state(session, theirs) == (State.SCHEDULED, 0)
+        assert results.state(session, theirs) == (State.SCHEDULED, 0)
         assert results.outcome(session, number).state is State.SUCCEEDED
         assert results.find(session, theirs).enqueued_by not in (None, users.url.user.upper())
     assert waiting.status == "PENDING"
@@ -507,17 +507,26 @@ def test_a_producer_touches_nothing_else(app, users):
             "SELECT * FROM QUEUE_PURGE_V1('default', 10)",
             "SELECT * FROM QUEUE_PRUNE_V1(10, 0, 10)",
             f"EXECUTE PROCEDURE QUEUE_WHOSE_V1({number})",
-            f"EXECUTE PROCEDURE QUEUE_BURY_V1({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
+            f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
             "EXECUTE PROCEDURE QUEUE_INSERT_V1('x', 'default', 0, NULL, NULL, NULL, NULL, 'application/json', '[]')",
+            "SELECT * FROM QUEUE_REGISTER_V1('worker', 'h', 1, 1, 30000, 'w', 'a', 'solo', 1, '0', '', NULL, NULL)",
+            "SELECT * FROM QUEUE_REGISTER_V1('consumer', 'h', 1, 1, 30000, NULL, '', NULL, NULL, NULL, '', 20, NULL)",
+            "SELECT * FROM QUEUE_HEARTBEAT_V1(1, 30000, 7, 1000, FALSE)",
+            "SELECT * FROM QUEUE_WORKER_NEWS_V1(1, 0)",
+            "SELECT * FROM QUEUE_RESCUE_V1(1, 1, 7, 30000, 3)",
+            "SELECT * FROM QUEUE_KILL_CONNECTION_V1(1, 7, 30000)",
+            "EXECUTE PROCEDURE QUEUE_RELEASE_V1(1, 0, 3, 'why')",
+            "EXECUTE PROCEDURE QUEUE_MSG_RELEASE_V1(1)",
             "EXECUTE PROCEDURE QUEUE_UNREGISTER_V1(1)",
+            "SELECT * FROM QUEUE_PROCESS",
             "SELECT QUEUE_SEES_V1('SYSDBA') FROM RDB$DATABASE",
             "SELECT NEXT VALUE FOR QUEUE_TASK_SEQ FROM RDB$DATABASE",
         ):
             assert denied(session, statement), statement
         with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_OPERATOR.*SYSDBA"):
-            grants.give(session, "operator", "ANN")
+            grants.grant(session, "operator", "ANN")
         with pytest.raises(AuthenticationError, match=r"may not do: GRANT DEFAULT FBTASKS_PRODUCER.*SYSDBA"):
-            grants.give(session, "producer", "ANN")
+            grants.grant(session, "producer", "ANN")
 
 
 def test_a_user_without_a_role_is_told_what_to_do(app, users):
@@ -627,6 +636,6 @@ def test_a_role_taken_is_gone_at_the_next_login(app, users):
     first.close()
     name = users.names[-1].strip('"')
     with app.database.session() as session:
-        assert grants.take(session, "producer", name)
+        assert grants.revoke(session, "producer", name)
     with pytest.raises(AuthenticationError):
         users.app(url).tasks["add"].delay(1, 1)

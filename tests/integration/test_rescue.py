@@ -9,10 +9,10 @@ from support.sql import execute, held, one, rows
 from fbtasks import kombu as transport
 from fbtasks.call import Finished, Released
 from fbtasks.kombu.process import process_for
-from fbtasks.maintenance.watch import SHARE
-from fbtasks.store import tasks, workers
+from fbtasks.store import processes, tasks
 from fbtasks.url import DatabaseURL
 
+LONG = 1e6
 GONE = 987654321
 """The number of a connection that there is not."""
 
@@ -24,11 +24,11 @@ def run(app, work):
 def a_worker(app, lease=30.0, silence=0.0):
     """One whose connection is gone."""
     facts = {"name": "w", "host": "elsewhere", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
-    number = run(app, lambda t: workers.register(t, lease=lease, concurrency=2, version="1", tasks=[], **facts))
+    number = run(app, lambda t: processes.register(t, "worker", lease=lease, concurrency=2, version="1", **facts))
     aged = f"DATEADD(-{int(silence * 1000)} MILLISECOND TO HEARTBEAT_TIME)"
     execute(
         app,
-        f"UPDATE QUEUE_WORKER SET ATTACHMENT_ID = {GONE}, HEARTBEAT_TIME = {aged},"
+        f"UPDATE QUEUE_PROCESS SET ATTACHMENT_ID = {GONE}, HEARTBEAT_TIME = {aged},"
         f" LEASE_UNTIL = DATEADD({int(lease * 1000)} MILLISECOND TO {aged}) WHERE ID = {number}",
     )
     return number
@@ -44,7 +44,7 @@ def up_for_an_hour(app):
 
 def test_a_worker_has_the_grace_of_its_own_lease(app, wait_for, up_for_an_hour):
     def dead(number):
-        return run(app, lambda t: workers.rescue(t, number, gone=False, share=SHARE, crash_limit=3))[1]
+        return run(app, lambda t: processes.rescue(t, number, gone=False, awake=LONG, crash_limit=3)).why
 
     patient, hasty = a_worker(app, lease=300.0), a_worker(app, lease=3.0)
     assert wait_for(lambda: dead(hasty), 3) == "its connection is gone"
@@ -52,11 +52,10 @@ def test_a_worker_has_the_grace_of_its_own_lease(app, wait_for, up_for_an_hour):
     ours = a_worker(app, lease=3.0)
 
     def neighbours():
-        facts = {"draining": False, "conflicts": 0, "share": SHARE, "beat": 0.2}
-        reply = run(app, lambda t: workers.heartbeat(t, ours, lease=3.0, **facts))
-        return {neighbour.worker_id: neighbour.lease for neighbour in reply.neighbours}
+        reply = run(app, lambda t: processes.worker_heartbeat(t, ours, lease=3.0, beat=0.2))
+        return {neighbour.process_id: neighbour.lease for neighbour in reply.neighbours}
 
-    execute(app, "UPDATE QUEUE_WORKER SET HOST = 'here' WHERE ID = ?", ours)
+    execute(app, "UPDATE QUEUE_PROCESS SET HOST = 'here' WHERE ID = ?", ours)
     hasty = a_worker(app, lease=3.0)
     assert wait_for(neighbours, 3) == {hasty: 3.0}
 
@@ -68,14 +67,14 @@ def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_l
     execute(app, f"UPDATE QUEUE_TASK SET STARTED = 1, SUSPECT = 1 WHERE ID = {begun.id}")
 
     def rescue():
-        return run(app, lambda t: workers.rescue(t, number, gone=True, share=SHARE, crash_limit=3))
+        return run(app, lambda t: processes.rescue(t, number, gone=True, awake=LONG, crash_limit=3))
 
     with held(app, "QUEUE_TASK", begun.id):
         assert rescue() == (1, "its process is gone", None)
     assert (begun.status, other.status) == ("STARTED", "PENDING")
     assert rescue() == (1, "its process is gone", None)
     assert rows(app, "SELECT CRASH_COUNT, SUSPECT FROM QUEUE_TASK ORDER BY ID") == [(0, 2), (0, 1)]
-    assert rows(app, "SELECT ID FROM QUEUE_WORKER") == []
+    assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
 
 
 def test_any_of_several_queues(app):
@@ -120,7 +119,7 @@ def consuming(url, count):
 def test_a_settlement_that_is_held_up_holds_up_nothing_else(app, url, wait_for):
     with consuming(url, 3) as messages:
         first, *_ = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_MSG ORDER BY ID"))
-        beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER"
+        beaten = "SELECT HEARTBEAT_TIME FROM QUEUE_PROCESS"
         with held(app, "QUEUE_MSG", first):
             for message in messages:
                 message.ack()
@@ -154,15 +153,15 @@ def test_a_consumer_whose_row_is_held_does_not_keep_others_from_being_rescued(ap
     execute(
         app,
         "EXECUTE BLOCK AS DECLARE N INTEGER = 100001; BEGIN WHILE (N < 100003) DO BEGIN "
-        "INSERT INTO QUEUE_MSG_CONSUMER (ID, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, "
+        "INSERT INTO QUEUE_PROCESS (ID, KIND, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, "
         "LEASE_UNTIL) "
-        f"SELECT :N, 'elsewhere', 1, 1, {GONE}, START_TIME, HEARTBEAT_TIME, DATEADD(3 SECOND TO HEARTBEAT_TIME) "
-        f"FROM QUEUE_MSG_CONSUMER WHERE ID = {ours}; N = N + 1; END END",
+        f"SELECT :N, KIND, 'elsewhere', 1, 1, {GONE}, START_TIME, HEARTBEAT_TIME, DATEADD(3 SECOND TO HEARTBEAT_TIME) "
+        f"FROM QUEUE_PROCESS WHERE ID = {ours}; N = N + 1; END END",
     )
 
     def registered():
-        return [number for (number,) in rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER ORDER BY ID")]
+        return [number for (number,) in rows(app, "SELECT ID FROM QUEUE_PROCESS ORDER BY ID")]
 
-    with held(app, "QUEUE_MSG_CONSUMER", 100001):
+    with held(app, "QUEUE_PROCESS", 100001):
         wait_for(lambda: registered() == [ours, 100001])
     wait_for(lambda: registered() == [ours])

@@ -34,7 +34,7 @@ def test_scheduled_tasks_are_seen_without_events(app, add, wait_for):
         assert add.delay(1, 1).get(timeout=20) == 2
         assert add.apply_async((1, 2), countdown=0.5).get(timeout=5) == 3
     finally:
-        consumer.stop()
+        consumer.draining.begin()
         thread.join(20)
         consumer.close()
 

@@ -26,7 +26,7 @@ HISTORY = (
     f"SELECT ID, {NAME}, NAME, STATE, NULL, TRY_COUNT, CRASH_COUNT, ERROR_TYPE, {ERROR}, PAYLOAD FROM QUEUE_HISTORY T"
 )
 IDS = {
-    "workers": "QUEUE_WORKER", "payloads": "QUEUE_PAYLOAD", "results": "QUEUE_RESULT", "task_ids": "QUEUE_TASK_ID",
+    "workers": "QUEUE_PROCESS", "payloads": "QUEUE_PAYLOAD", "results": "QUEUE_RESULT", "task_ids": "QUEUE_TASK_ID",
     "cancels": "QUEUE_CANCEL",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
--- The queue: live tasks, what became of them, who works on them, and the procedures that move them.
+-- The queue: live tasks, what became of them, the processes that work, and the procedures that move them.
 -- All times are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more.
 -- What stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
 SET TERM ^ ;
@@ -12,7 +12,7 @@ CREATE DOMAIN QUEUE_FLAG AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1))^
 CREATE DOMAIN QUEUE_SUSPICION AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1, 2))^
 
 CREATE SEQUENCE QUEUE_TASK_SEQ^
-CREATE SEQUENCE QUEUE_WORKER_SEQ^
+CREATE SEQUENCE QUEUE_PROCESS_SEQ^
 
 -- Which database this is: a restored or copied one has another GUID or path, and runs nothing until it is adopted.
 CREATE TABLE QUEUE_IDENTITY (
@@ -44,7 +44,7 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- 1 when its caller gave it an id of his own, which is in QUEUE_TASK_ID.
+    -- 1 when its caller gave it an id, which is in QUEUE_TASK_ID.
     NAMED QUEUE_FLAG,
     WORKER_ID BIGINT,
     CLAIM_ID BIGINT,
@@ -121,23 +121,30 @@ CREATE TABLE QUEUE_RESULT (
     DATA BLOB SUB_TYPE BINARY NOT NULL
 )^
 
-CREATE TABLE QUEUE_WORKER (
+-- The register of the living: the processes that work on tasks, and those that consume messages. Each renews its lease by
+-- heartbeats; of one that is dead the others of its kind take over what it holds.
+CREATE TABLE QUEUE_PROCESS (
     ID BIGINT NOT NULL PRIMARY KEY,
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
+    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('worker', 'consumer')),
     HOST VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
     PID INTEGER NOT NULL,
     PID_START BIGINT NOT NULL,
     ATTACHMENT_ID BIGINT,
-    DRAINING BOOLEAN DEFAULT FALSE NOT NULL,
     START_TIME TIMESTAMP NOT NULL,
     HEARTBEAT_TIME TIMESTAMP NOT NULL,
     LEASE_UNTIL TIMESTAMP NOT NULL,
-    QUEUES VARCHAR(4000) CHARACTER SET ASCII NOT NULL,
-    POOL VARCHAR(31) CHARACTER SET ASCII NOT NULL,
-    CONCURRENCY INTEGER NOT NULL,
-    VERSION VARCHAR(31) CHARACTER SET ASCII NOT NULL,
+    -- 1 when some of the tasks that it held were given back, and the rest was locked by another transaction.
+    PARTLY_RELEASED QUEUE_FLAG,
+    -- Of a worker.
+    NAME VARCHAR(255) CHARACTER SET UTF8,
+    DRAINING BOOLEAN DEFAULT FALSE NOT NULL,
+    QUEUES BLOB SUB_TYPE TEXT CHARACTER SET ASCII,
+    POOL VARCHAR(31) CHARACTER SET ASCII,
+    CONCURRENCY INTEGER,
+    VERSION VARCHAR(31) CHARACTER SET ASCII,
     TASKS BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
-    BEREFT SMALLINT DEFAULT 0 NOT NULL
+    -- Of a consumer: how often a message that it claims may have come back; NULL: any number of times.
+    DELIVERY_LIMIT INTEGER
 )^
 
 -- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of their own).
@@ -164,7 +171,8 @@ COMMIT^
 -- answer: that transaction may still roll back, and without WAIT the engine says so before it has ended. It is not caught
 -- here: measured with NO WAIT, where it was caught and others deleted keys meanwhile, one key came to stand twice within
 -- seconds; where it was not, never in 32,000 transactions. A task that was cancelled loses its id to the new one, and stays
--- in the history under its number. Its row is changed first: who puts it back into its queue, or takes its id, at the same moment is in conflict.
+-- in the history under its number. Its row is changed first: a transaction that puts it back into its queue, or takes its id,
+-- at the same moment is in conflict.
 CREATE OR ALTER PROCEDURE QUEUE_NAME_TASK_V1 (TASK_ID VARCHAR(255) CHARACTER SET UTF8, NEW_ID BIGINT)
 RETURNS (ID BIGINT, DUPLICATE SMALLINT)
 SQL SECURITY DEFINER
@@ -332,7 +340,7 @@ BEGIN
     SUSPEND;
 END^
 
--- A payload too large for its row, in the transaction that enqueued it: nobody can give one to somebody else's task.
+-- A payload too large for its row, in the transaction that enqueued it: no caller can give one to another's task.
 CREATE OR ALTER PROCEDURE QUEUE_PUT_PAYLOAD_V1 (ID BIGINT, DATA BLOB SUB_TYPE BINARY)
 SQL SECURITY DEFINER
 AS
@@ -350,9 +358,9 @@ BEGIN
         UPDATE OR INSERT INTO QUEUE_RESULT (ID, DATA) VALUES (:ID, :DATA) MATCHING (ID);
 END^
 
--- Moves a live task to the history, where it replaces what is left of an earlier run if somebody put a finished task
+-- Moves a live task to the history, where it replaces what is left of an earlier run if an operator put a finished task
 -- back by hand. The caller has checked its claim.
-CREATE OR ALTER PROCEDURE QUEUE_BURY_V1 (
+CREATE OR ALTER PROCEDURE QUEUE_ARCHIVE_V1 (
     ID BIGINT, STATE SMALLINT, ELAPSED_MS BIGINT, TRIES INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8,
     ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8, TRACEBACK VARCHAR(32000) CHARACTER SET OCTETS,
     RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII, RESULT VARCHAR(2000) CHARACTER SET OCTETS)
@@ -367,7 +375,7 @@ BEGIN
         ERROR_TYPE, ERROR_MSG, TRACEBACK, CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
     SELECT T.ID, T.NAMED, T.NAME, T.QUEUE, :STATE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME, T.CLAIM_TIME,
         CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP), :ELAPSED_MS, T.TRY_COUNT + :TRIES, T.MAX_TRIES,
-        T.CRASH_COUNT, (SELECT W.NAME FROM QUEUE_WORKER W WHERE W.ID = T.WORKER_ID), T.ENQUEUED_BY, T.UNIQUE_KEY,
+        T.CRASH_COUNT, (SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = T.WORKER_ID), T.ENQUEUED_BY, T.UNIQUE_KEY,
         T.GROUP_ID, :ERROR_TYPE, :ERROR_MSG, :TRACE, T.CONTENT_TYPE, T.PAYLOAD, :RESULT_TYPE, :RESULT
     FROM QUEUE_TASK T WHERE T.ID = :ID;
     DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
@@ -434,13 +442,14 @@ END^
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each
 -- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, and what was
 -- inserted by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim: UNSEEN is 1 in the
--- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and one that is
--- accused (SUSPECT 2) only with ACCUSED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be
--- there, as versions that an old transaction keeps; so that rank is read from the mark on, and from its beginning only when
--- that is not enough. Two cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time.
+-- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and a repeated one
+-- (SUSPECT 2) only with REPEATED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where
+-- in the queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old
+-- transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not enough. Two cursors,
+-- since tasks of the mark's own moment are found by their ids, and later ones by their time.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
-    ACCUSED SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
+    REPEATED SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
 RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
 SQL SECURITY DEFINER
 AS
@@ -532,11 +541,11 @@ BEGIN
             IF (EXPIRE_TIME <= NOW_UTC OR ID < 1) THEN
             BEGIN
                 IF (ID < 1) THEN
-                    EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
+                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
                         || ', is not above 0: insert rows by QUEUE_ENQUEUE_V1, or with an ID of QUEUE_TASK_SEQ',
                         NULL, NULL, NULL);
                 ELSE
-                    EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
                 IF (EXPIRED >= 200) THEN
                 BEGIN
@@ -544,7 +553,7 @@ BEGIN
                     ENOUGH = 1;
                 END
             END
-            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR ACCUSED = 1))) THEN
+            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
             BEGIN
                 IF (AT_MARK = 1) THEN
                     UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
@@ -622,7 +631,7 @@ BEGIN
             FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
                 FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
             END
         IF (SEEN >= READS OR EXPIRED >= MOST) THEN
@@ -657,6 +666,21 @@ BEGIN
     IF (WISHED = 1) THEN
         FOR SELECT C.ID FROM QUEUE_CANCEL C WHERE C.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :FOUND AS CURSOR W DO
             DELETE FROM QUEUE_CANCEL WHERE CURRENT OF W;
+END^
+
+-- Adds to the counters of one hour, queue, worker and slot. Called by other procedures.
+CREATE OR ALTER PROCEDURE QUEUE_COUNT_V1 (
+    HOUR_TIME TIMESTAMP, QUEUE VARCHAR(63) CHARACTER SET ASCII, WORKER_ID BIGINT, SLOT INTEGER, SUCCEEDED BIGINT,
+    FAILED BIGINT, CANCELLED BIGINT, RETRIED BIGINT, RELEASED BIGINT, ELAPSED_MS BIGINT, CONFLICTS BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    UPDATE OR INSERT INTO QUEUE_STAT (HOUR_TIME, QUEUE, WORKER_ID, SLOT)
+        VALUES (:HOUR_TIME, :QUEUE, :WORKER_ID, :SLOT);
+    UPDATE QUEUE_STAT S SET SUCCEEDED = SUCCEEDED + :SUCCEEDED, FAILED = FAILED + :FAILED,
+        CANCELLED = CANCELLED + :CANCELLED, RETRIED = RETRIED + :RETRIED, RELEASED = RELEASED + :RELEASED,
+        ELAPSED_MS = ELAPSED_MS + :ELAPSED_MS, CONFLICTS = CONFLICTS + :CONFLICTS
+        WHERE S.HOUR_TIME = :HOUR_TIME AND S.QUEUE = :QUEUE AND S.WORKER_ID = :WORKER_ID AND S.SLOT = :SLOT;
 END^
 
 -- Records outcomes, many at once. A record is a header of fixed widths (see store/codec.py), shorter for those that carry
@@ -785,12 +809,8 @@ BEGIN
         END
         IF (LAST_QUEUE <> QUEUE) THEN
         BEGIN
-            UPDATE OR INSERT INTO QUEUE_STAT (HOUR_TIME, QUEUE, WORKER_ID, SLOT)
-                VALUES (:HOUR_TIME, :LAST_QUEUE, :WORKER_ID, :SLOT);
-            UPDATE QUEUE_STAT S SET SUCCEEDED = SUCCEEDED + :SUCCEEDED, FAILED = FAILED + :FAILED,
-                CANCELLED = CANCELLED + :CANCELLED, RETRIED = RETRIED + :RETRIED, RELEASED = RELEASED + :RELEASED,
-                ELAPSED_MS = ELAPSED_MS + :SPENT
-                WHERE S.HOUR_TIME = :HOUR_TIME AND S.QUEUE = :LAST_QUEUE AND S.WORKER_ID = :WORKER_ID AND S.SLOT = :SLOT;
+            EXECUTE PROCEDURE QUEUE_COUNT_V1(HOUR_TIME, LAST_QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED, CANCELLED, RETRIED,
+                RELEASED, SPENT, 0);
             SUCCEEDED = 0; FAILED = 0; CANCELLED = 0; RETRIED = 0; RELEASED = 0; SPENT = 0;
         END
         LAST_QUEUE = QUEUE;
@@ -817,9 +837,9 @@ BEGIN
                 DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
             IF (KIND = 'S') THEN
             BEGIN
-                -- As QUEUE_BURY_V1, which reads the row three times: that would cost half as much again.
+                -- As QUEUE_ARCHIVE_V1, which reads the row three times: that would cost half as much again.
                 IF (WORKER IS NULL) THEN
-                    SELECT W.NAME FROM QUEUE_WORKER W WHERE W.ID = :WORKER_ID INTO :WORKER;
+                    SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID INTO :WORKER;
                 INSERT INTO QUEUE_HISTORY (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
                     FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY, UNIQUE_KEY, GROUP_ID,
                     CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
@@ -837,7 +857,7 @@ BEGIN
                 FAILED = FAILED + 1;
             ELSE
                 CANCELLED = CANCELLED + 1;
-            EXECUTE PROCEDURE QUEUE_BURY_V1(ID, IIF(KIND = 'F', 11, 12), ELAPSED, TRIES,
+            EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, IIF(KIND = 'F', 11, 12), ELAPSED, TRIES,
                 CAST(ERROR_TYPE AS VARCHAR(255) CHARACTER SET UTF8), CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8),
                 TRACE, RESULT_TYPE, RESULT);
         END
@@ -860,7 +880,7 @@ BEGIN
             IF (KIND = 'X' AND CRASH_COUNT >= DELAY_MS) THEN
             BEGIN
                 FAILED = FAILED + 1;
-                EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, ELAPSED, 0, 'fbtasks.errors.WorkerLost',
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, ELAPSED, 0, 'fbtasks.errors.WorkerLost',
                     SUBSTRING(CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM 1 FOR 900)
                     || ' (crash ' || CRASH_COUNT || ')', NULL, NULL, NULL);
             END
@@ -879,14 +899,8 @@ BEGIN
         END
     END
     IF (LAST_QUEUE IS NOT NULL) THEN
-    BEGIN
-        UPDATE OR INSERT INTO QUEUE_STAT (HOUR_TIME, QUEUE, WORKER_ID, SLOT)
-            VALUES (:HOUR_TIME, :LAST_QUEUE, :WORKER_ID, :SLOT);
-        UPDATE QUEUE_STAT S SET SUCCEEDED = SUCCEEDED + :SUCCEEDED, FAILED = FAILED + :FAILED,
-            CANCELLED = CANCELLED + :CANCELLED, RETRIED = RETRIED + :RETRIED, RELEASED = RELEASED + :RELEASED,
-            ELAPSED_MS = ELAPSED_MS + :SPENT
-            WHERE S.HOUR_TIME = :HOUR_TIME AND S.QUEUE = :LAST_QUEUE AND S.WORKER_ID = :WORKER_ID AND S.SLOT = :SLOT;
-    END
+        EXECUTE PROCEDURE QUEUE_COUNT_V1(HOUR_TIME, LAST_QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED, CANCELLED, RETRIED,
+            RELEASED, SPENT, 0);
     WHILE (BIN_SHL(1, AT_BIT) <= POSTS) DO
     BEGIN
         IF (BIN_AND(POSTS, BIN_SHL(1, AT_BIT)) > 0) THEN
@@ -908,7 +922,7 @@ BEGIN
     SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID INTO :STATE;
     IF (STATE IN (0, 1, 3)) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+        EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
         DONE = 1;
     END
     ELSE IF (STATE = 2) THEN
@@ -1038,7 +1052,7 @@ BEGIN
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :NAME AS CURSOR C DO
     BEGIN
         UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME WHERE CURRENT OF C;
-        EXECUTE PROCEDURE QUEUE_BURY_V1(ID, 11, NULL, 0, 'fbtasks.errors.UnknownTaskError',
+        EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.UnknownTaskError',
             'no worker knows a task named ''' || SUBSTRING(NAME FROM 1 FOR 200)
             || ''': start one that imports its module, then retry this task', NULL, NULL, NULL);
         SUSPEND;
@@ -1075,11 +1089,8 @@ BEGIN
         INTO :HOUR_TIME, :QUEUE, :SUCCEEDED, :FAILED, :CANCELLED, :RETRIED, :RELEASED, :SPENT, :CONFLICTS AS CURSOR C DO
     BEGIN
         DAY_TIME = CAST(CAST(HOUR_TIME AS DATE) AS TIMESTAMP);
-        UPDATE OR INSERT INTO QUEUE_STAT (HOUR_TIME, QUEUE, WORKER_ID, SLOT) VALUES (:DAY_TIME, :QUEUE, 0, 0);
-        UPDATE QUEUE_STAT S SET SUCCEEDED = SUCCEEDED + :SUCCEEDED, FAILED = FAILED + :FAILED,
-            CANCELLED = CANCELLED + :CANCELLED, RETRIED = RETRIED + :RETRIED, RELEASED = RELEASED + :RELEASED,
-            ELAPSED_MS = ELAPSED_MS + :SPENT, CONFLICTS = CONFLICTS + :CONFLICTS
-            WHERE S.HOUR_TIME = :DAY_TIME AND S.QUEUE = :QUEUE AND S.WORKER_ID = 0 AND S.SLOT = 0;
+        EXECUTE PROCEDURE QUEUE_COUNT_V1(DAY_TIME, QUEUE, 0, 0, SUCCEEDED, FAILED, CANCELLED, RETRIED, RELEASED, SPENT,
+            CONFLICTS);
         DELETE FROM QUEUE_STAT WHERE CURRENT OF C;
         FOLDED = FOLDED + 1;
         IF (FOLDED >= MOST) THEN

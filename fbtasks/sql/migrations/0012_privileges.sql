@@ -1,5 +1,5 @@
 -- What a producer may do: enqueue, and look at, cancel or dismiss the tasks that it enqueued itself. It holds EXECUTE on
--- these procedures and no right on a table (see grants.sql). For everybody else's tasks they answer as for an unknown id.
+-- these procedures and no right on a table (see grants.sql). For the tasks of other users they answer as for an unknown id.
 SET TERM ^ ;
 
 -- Whether the caller may see a task: its own, and every one for workers, operators, the owner of this function and those who may
@@ -16,7 +16,7 @@ BEGIN
         OR RDB$SYSTEM_PRIVILEGE(SELECT_ANY_OBJECT_IN_DATABASE);
 END^
 
--- Who enqueued a task, and its state, wherever it is. For the procedures below: it answers everybody.
+-- Who enqueued a task, and its state, wherever it is. For the procedures below: it answers every caller.
 CREATE OR ALTER PROCEDURE QUEUE_WHOSE_V1 (ID BIGINT)
 RETURNS (STATE SMALLINT, TRY_COUNT INTEGER, ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8)
 SQL SECURITY DEFINER
@@ -175,9 +175,9 @@ BEGIN
     SUSPEND;
 END^
 
--- Ends the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE is 0 when
+-- Kills the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE is 0 when
 -- the transaction has ended, or is another user's.
-CREATE OR ALTER PROCEDURE QUEUE_CUT_OWN_V1 (TRANSACTION_ID BIGINT)
+CREATE OR ALTER PROCEDURE QUEUE_KILL_OWN_CONNECTION_V1 (TRANSACTION_ID BIGINT)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
 AS

@@ -7,7 +7,6 @@ SET TERM ^ ;
 CREATE SEQUENCE QUEUE_MSG_SEQ^
 CREATE SEQUENCE QUEUE_MSG_QUEUE_SEQ^
 CREATE SEQUENCE QUEUE_MSG_EXCHANGE_SEQ^
-CREATE SEQUENCE QUEUE_MSG_CONSUMER_SEQ^
 
 CREATE TABLE QUEUE_MSG_EXCHANGE (
     ID BIGINT NOT NULL PRIMARY KEY,
@@ -72,20 +71,6 @@ CREATE INDEX QUEUE_MSG_CLAIM ON QUEUE_MSG (QUEUE_ID, STATE, PRIORITY_RANK, START
 CREATE TABLE QUEUE_MSG_BODY (
     ID BIGINT NOT NULL PRIMARY KEY,
     DATA BLOB SUB_TYPE BINARY NOT NULL
-)^
-
--- A process that consumes, and its lease.
-CREATE TABLE QUEUE_MSG_CONSUMER (
-    ID BIGINT NOT NULL PRIMARY KEY,
-    HOST VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
-    PID INTEGER NOT NULL,
-    PID_START BIGINT NOT NULL,
-    ATTACHMENT_ID BIGINT,
-    START_TIME TIMESTAMP NOT NULL,
-    HEARTBEAT_TIME TIMESTAMP NOT NULL,
-    LEASE_UNTIL TIMESTAMP NOT NULL,
-    -- How often a message that it claims may have come back; NULL: any number of times.
-    DELIVERY_LIMIT INTEGER
 )^
 
 -- Which process consumes from which queue.
@@ -235,7 +220,7 @@ BEGIN
 END^
 
 -- Declares a queue, whose arguments become those given; a producer gets an exception when that would change them. With
--- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that nobody has claimed, CONSUMERS the
+-- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that no consumer has claimed, CONSUMERS the
 -- processes that consume, but for the caller's own.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_DECLARE_QUEUE_V1 (
     NAME VARCHAR(250) CHARACTER SET UTF8, PASSIVE BOOLEAN, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN,
@@ -251,7 +236,7 @@ BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     WAITING = 0;
     CONSUMERS = 0;
-    -- A moment beyond the last date would be an error for everybody who publishes or sweeps.
+    -- A moment beyond the last date would be an error for every caller that publishes or sweeps.
     MESSAGE_TTL_MS = MINVALUE(MAXVALUE(MESSAGE_TTL_MS, 0), LONGEST_MS);
     EXPIRES_MS = MINVALUE(MAXVALUE(EXPIRES_MS, 0), LONGEST_MS);
     MAX_LENGTH = MAXVALUE(MAX_LENGTH, 0);
@@ -442,7 +427,7 @@ END^
 -- to the dead-letter exchange of its queue, where there is one, as a copy for each queue, else nowhere. No dead letter goes to
 -- a queue of Celery's remote control: the worker that takes it away may do what its publisher may not. What came back too
 -- often (REASON delivery_limit) stays, in STATE 3, where no copy was made.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_BURY_V1 (ID BIGINT, REASON VARCHAR(20) CHARACTER SET ASCII)
+CREATE OR ALTER PROCEDURE QUEUE_MSG_DEAD_LETTER_V1 (ID BIGINT, REASON VARCHAR(20) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -539,7 +524,7 @@ BEGIN
             IF (MANY > MAX_LENGTH) THEN
                 FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0
                     ORDER BY M.START_TIME, M.ID ROWS (:MANY - :MAX_LENGTH) INTO :OLD_ID DO
-                    EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(OLD_ID, 'maxlen');
+                    EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(OLD_ID, 'maxlen');
         END
     END
     IF (ROUTED <= 0 AND FALLBACK IS NOT NULL) THEN
@@ -551,7 +536,7 @@ END^
 -- The door for programs: many small publications in one string, in their order. A record is 1 digit of priority, 15 digits
 -- each of START_MS and TTL_MS (or spaces), lengths of 4, 4, 4 and 5 digits, then exchange, routing key, fallback and
 -- message. Returns 6 characters for each: the number of queues that it went to, or -1; and the number of its transaction,
--- which who loses the answer to the COMMIT asks after.
+-- by which a caller that lost the answer to the COMMIT asks after it.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_PUBLISH_PACKED_V1 (ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (COUNTS VARCHAR(32765) CHARACTER SET ASCII, TRANSACTION_ID BIGINT)
 SQL SECURITY DEFINER
@@ -638,7 +623,7 @@ BEGIN
         BEGIN
             IF (EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.ID = :ID AND M.CONSUMER_ID = :CONSUMER_ID
                     AND M.CLAIM_ID = :CLAIM_ID)) THEN
-                EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'rejected');
+                EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(ID, 'rejected');
             ELSE
                 STALE = STALE + 1;
         END
@@ -696,19 +681,21 @@ BEGIN
     END
 END^
 
--- Settles (see QUEUE_MSG_SETTLE_V1) and then claims up to MOST messages of one queue, the best first. One row for each
+-- Settles (see QUEUE_MSG_SETTLE_V1) and then claims up to MOST messages of one queue, rank by rank. One row for each
 -- 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than
 -- 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing is
 -- claimed, when the consumer is not registered. A message that came back more often than the consumer's DELIVERY_LIMIT is taken
--- away (see QUEUE_MSG_BURY_V1) and told of with REDELIVERED below 0 and a DEAD_REASON where there is a copy of it. From half
+-- away (see QUEUE_MSG_DEAD_LETTER_V1) and told of with REDELIVERED below 0 and a DEAD_REASON where there is a copy of it. From half
 -- the limit on it is claimed alone, so that what it does to its consumers is not counted against its neighbours.
+-- MARK, in the last row, is where in the queue a claim of MOST messages ended; AFTER_MARK is the mark of the caller's last claim,
+-- from which on its rank is read: see QUEUE_CLAIM_V1, also for why there are two cursors.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_CLAIM_V1 (
-    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
+    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS,
+    AFTER_MARK VARCHAR(50) CHARACTER SET ASCII)
+RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT, MARK VARCHAR(50) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
-    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE FOUND INTEGER = 0;
     DECLARE EXPIRED INTEGER = 0;
     DECLARE REGISTERED SMALLINT;
@@ -716,6 +703,7 @@ AS
     DECLARE ITEM VARCHAR(12000) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
     DECLARE PRIORITY SMALLINT;
+    DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE REDELIVERED SMALLINT;
     DECLARE EXCHANGE VARCHAR(250) CHARACTER SET UTF8;
@@ -723,6 +711,28 @@ AS
     DECLARE DEAD_QUEUE VARCHAR(250) CHARACTER SET UTF8;
     DECLARE DEAD_REASON VARCHAR(20) CHARACTER SET ASCII;
     DECLARE MESSAGE VARCHAR(8000) CHARACTER SET OCTETS;
+    DECLARE LOW_RANK SMALLINT;
+    DECLARE LOW_ID BIGINT;
+    DECLARE RANK SMALLINT;
+    DECLARE NEXT_RANK SMALLINT;
+    DECLARE MOMENT TIMESTAMP;
+    DECLARE AT_MARK SMALLINT;
+    DECLARE ENOUGH SMALLINT = 0;
+    DECLARE AT_MOMENT CURSOR FOR (
+        SELECT M.ID, M.PRIORITY, M.START_TIME, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE,
+            M.DEAD_REASON, M.MESSAGE
+        FROM QUEUE_MSG M
+        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK = :RANK AND M.START_TIME = :MOMENT
+            AND M.ID > :LOW_ID
+        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK, M.START_TIME, M.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE LATER CURSOR FOR (
+        SELECT M.ID, M.PRIORITY, M.START_TIME, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE,
+            M.DEAD_REASON, M.MESSAGE
+        FROM QUEUE_MSG M
+        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK = :RANK AND M.START_TIME >= :MOMENT
+        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK, M.START_TIME, M.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     STALE = 0;
@@ -730,7 +740,7 @@ BEGIN
     UNSEEN = 0;
     IF (ITEMS <> '') THEN
         EXECUTE PROCEDURE QUEUE_MSG_SETTLE_V1(CONSUMER_ID, ITEMS) RETURNING_VALUES STALE;
-    SELECT 1, N.DELIVERY_LIMIT FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID INTO :REGISTERED, :DELIVERY_LIMIT;
+    SELECT 1, N.DELIVERY_LIMIT FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID INTO :REGISTERED, :DELIVERY_LIMIT;
     IF (REGISTERED IS NULL) THEN
     BEGIN
         STALE = -1;
@@ -738,31 +748,58 @@ BEGIN
         EXIT;
     END
     EXECUTE PROCEDURE QUEUE_MSG_PROMOTE_V1(QUEUE_ID, 200);
-    FOR SELECT M.ID, M.PRIORITY, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE, M.DEAD_REASON,
-            M.MESSAGE
-        FROM QUEUE_MSG M
-        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0
-        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK, M.START_TIME, M.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED
-        INTO :ID, :PRIORITY, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY, :DEAD_QUEUE, :DEAD_REASON, :MESSAGE
-        AS CURSOR C
-    DO
+    LOW_RANK = CAST(SUBSTRING(AFTER_MARK FROM 1 FOR 6) AS SMALLINT);
+    LOW_ID = CAST(SUBSTRING(AFTER_MARK FROM 31) AS BIGINT);
+    SELECT FIRST 1 M.PRIORITY_RANK FROM QUEUE_MSG M
+        WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 32767)
+        ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK INTO :RANK;
+    RANK = COALESCE(RANK, LOW_RANK);
+    WHILE (RANK IS NOT NULL AND ENOUGH = 0) DO
     BEGIN
-        IF (EXPIRE_TIME <= NOW_UTC) THEN
+        AT_MARK = IIF(RANK = LOW_RANK, 1, 0);
+        IF (AT_MARK = 1) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'expired');
-            EXPIRED = EXPIRED + 1;
-            IF (EXPIRED >= 200) THEN
-            BEGIN
-                UNSEEN = 1;
-                LEAVE;
-            END
+            MOMENT = CAST(SUBSTRING(AFTER_MARK FROM 7 FOR 24) AS TIMESTAMP);
+            OPEN AT_MOMENT;
         END
         ELSE
         BEGIN
+            MOMENT = TIMESTAMP '0001-01-01';
+            OPEN LATER;
+        END
+        WHILE (ENOUGH = 0) DO
+        BEGIN
+            IF (AT_MARK = 1) THEN
+            BEGIN
+                FETCH AT_MOMENT INTO :ID, :PRIORITY, :START_TIME, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY,
+                    :DEAD_QUEUE, :DEAD_REASON, :MESSAGE;
+                IF (ROW_COUNT = 0) THEN
+                BEGIN
+                    CLOSE AT_MOMENT;
+                    AT_MARK = 0;
+                    MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
+                    OPEN LATER;
+                    CONTINUE;
+                END
+            END
+            ELSE
+            BEGIN
+                FETCH LATER INTO :ID, :PRIORITY, :START_TIME, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY,
+                    :DEAD_QUEUE, :DEAD_REASON, :MESSAGE;
+                IF (ROW_COUNT = 0) THEN
+                    LEAVE;
+            END
+            IF (EXPIRE_TIME <= NOW_UTC) THEN
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(ID, 'expired');
+                EXPIRED = EXPIRED + 1;
+                UNSEEN = IIF(EXPIRED >= 200, 1, 0);
+                ENOUGH = UNSEEN;
+                CONTINUE;
+            END
             IF (REDELIVERED > DELIVERY_LIMIT) THEN
             BEGIN
-                EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'delivery_limit');
+                EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(ID, 'delivery_limit');
                 REDELIVERED = -REDELIVERED;
                 DEAD_REASON = IIF(EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.ID = :ID), NULL, 'delivery_limit');
                 EXPIRED = EXPIRED + 1;
@@ -772,9 +809,15 @@ BEGIN
                 IF (FOUND > 0 AND REDELIVERED > DELIVERY_LIMIT / 2) THEN
                 BEGIN
                     UNSEEN = 1;
-                    LEAVE;
+                    ENOUGH = 1;
+                    CONTINUE;
                 END
-                UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE CURRENT OF C;
+                IF (AT_MARK = 1) THEN
+                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
+                        WHERE CURRENT OF AT_MOMENT;
+                ELSE
+                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
+                        WHERE CURRENT OF LATER;
                 FOUND = FOUND + 1;
             END
             ITEM = ID || ';' || PRIORITY || ';' || REDELIVERED || ';' || IIF(MESSAGE IS NULL, 1, 0)
@@ -794,7 +837,23 @@ BEGIN
             IF (EXPIRED >= 200 OR REDELIVERED > DELIVERY_LIMIT / 2) THEN
                 UNSEEN = 1;
             IF (FOUND >= MOST OR UNSEEN = 1) THEN
-                LEAVE;
+                ENOUGH = 1;
+        END
+        IF (AT_MARK = 1) THEN
+            CLOSE AT_MOMENT;
+        ELSE
+            CLOSE LATER;
+        IF (FOUND >= MOST) THEN
+            MARK = LPAD(RANK, 6) || CAST(START_TIME AS CHAR(24)) || ID;
+        IF (RANK = LOW_RANK) THEN
+            LOW_RANK = NULL;
+        ELSE IF (ENOUGH = 0) THEN
+        BEGIN
+            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
+            RANK = NULL;
+            SELECT FIRST 1 M.PRIORITY_RANK FROM QUEUE_MSG M
+                WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 0 AND M.PRIORITY_RANK >= :NEXT_RANK
+                ORDER BY M.QUEUE_ID, M.STATE, M.PRIORITY_RANK INTO :RANK;
         END
     END
     SUSPEND;
@@ -832,7 +891,7 @@ BEGIN
     SUSPEND;
 END^
 
--- Deletes up to MOST messages of a queue that nobody has claimed. PURGED is NULL when there is no such queue.
+-- Deletes up to MOST messages of a queue that no consumer has claimed. PURGED is NULL when there is no such queue.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_PURGE_V1 (NAME VARCHAR(250) CHARACTER SET UTF8, MOST INTEGER)
 RETURNS (PURGED INTEGER)
 SQL SECURITY DEFINER
@@ -857,25 +916,9 @@ BEGIN
     SUSPEND;
 END^
 
-CREATE OR ALTER PROCEDURE QUEUE_MSG_REGISTER_V1 (
-    HOST VARCHAR(255) CHARACTER SET UTF8, PID INTEGER, PID_START BIGINT, LEASE_MS BIGINT, DELIVERY_LIMIT INTEGER)
-RETURNS (ID BIGINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE NOW_UTC TIMESTAMP;
-BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    ID = NEXT VALUE FOR QUEUE_MSG_CONSUMER_SEQ;
-    INSERT INTO QUEUE_MSG_CONSUMER (ID, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
-        DELIVERY_LIMIT)
-    VALUES (:ID, :HOST, :PID, :PID_START, CURRENT_CONNECTION, :NOW_UTC, :NOW_UTC,
-        DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC), :DELIVERY_LIMIT);
-    SUSPEND;
-END^
-
 -- Notes that a process begins (IN_USE 1) or ceases (0) to consume from a queue; an auto-delete queue goes with its last
--- consumer. ID is the queue's number, NULL when there is none of that name. Who was struck off does not begin: it is going
--- to register again, and says then what it consumes from.
+-- consumer. ID is the queue's number, NULL when there is none of that name. A process that is no longer registered does not begin:
+-- it is going to register again, and says then what it consumes from.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_USE_V1 (CONSUMER_ID BIGINT, NAME VARCHAR(250) CHARACTER SET UTF8, IN_USE SMALLINT)
 RETURNS (ID BIGINT)
 SQL SECURITY DEFINER
@@ -887,7 +930,7 @@ BEGIN
     BEGIN
         IF (IN_USE = 1) THEN
         BEGIN
-            IF (EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID)) THEN
+            IF (EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID)) THEN
                 UPDATE OR INSERT INTO QUEUE_MSG_USE (QUEUE_ID, CONSUMER_ID) VALUES (:ID, :CONSUMER_ID)
                     MATCHING (QUEUE_ID, CONSUMER_ID);
         END
@@ -907,7 +950,7 @@ BEGIN
     SUSPEND;
 END^
 
--- The number of a queue, for one who asks it for a message; NULL when there is none. This counts as use.
+-- The number of a queue, for a caller that asks it for a message; NULL when there is none. This counts as use.
 CREATE OR ALTER PROCEDURE QUEUE_MSG_ASK_V1 (NAME VARCHAR(250) CHARACTER SET UTF8)
 RETURNS (ID BIGINT)
 SQL SECURITY DEFINER
@@ -921,52 +964,9 @@ BEGIN
     SUSPEND;
 END^
 
--- Renews a lease. DONE is 0 when the consumer is no longer registered, and 2 when another transaction holds its row, so that
--- nothing was renewed. NEIGHBOURS are as those of QUEUE_HEARTBEAT_V1.
--- FIRST_ID is the oldest consumer, who sweeps. Posts an event to itself, by which a consumer knows that events arrive.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_BEAT_V1 (ID BIGINT, LEASE_MS BIGINT, SHARE INTEGER, BEAT_MS BIGINT)
-RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, FIRST_ID BIGINT, NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
-SQL SECURITY DEFINER
-AS
-    DECLARE NOW_UTC TIMESTAMP;
-    DECLARE FORMER_TIME TIMESTAMP;
-    DECLARE LINE VARCHAR(1200) CHARACTER SET OCTETS;
-BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    DONE = 0;
-    FOR SELECT N.HEARTBEAT_TIME FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED
-        INTO :FORMER_TIME AS CURSOR OWN DO
-    BEGIN
-        UPDATE QUEUE_MSG_CONSUMER SET HEARTBEAT_TIME = :NOW_UTC, ATTACHMENT_ID = CURRENT_CONNECTION,
-            LEASE_UNTIL = DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC) WHERE CURRENT OF OWN;
-        DONE = 1;
-    END
-    IF (DONE = 0 AND EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :ID)) THEN
-        DONE = 2;
-    SILENCE_MS = COALESCE(DATEDIFF(MILLISECOND FROM FORMER_TIME TO NOW_UTC), 0);
-    SELECT MIN(N.ID) FROM QUEUE_MSG_CONSUMER N INTO :FIRST_ID;
-    NEIGHBOURS = '';
-    FOR SELECT N.ID || ';' || N.PID || ';' || N.PID_START || ';'
-            || CAST(DATEDIFF(MILLISECOND FROM N.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
-            || CAST(DATEDIFF(MILLISECOND FROM N.HEARTBEAT_TIME TO N.LEASE_UNTIL) AS BIGINT) || ';'
-            || CAST(REPLACE(N.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
-        FROM QUEUE_MSG_CONSUMER N
-        WHERE N.ID <> :ID AND (N.HOST = (SELECT O.HOST FROM QUEUE_MSG_CONSUMER O WHERE O.ID = :ID)
-            OR DATEDIFF(MILLISECOND FROM N.HEARTBEAT_TIME TO :NOW_UTC)
-                > DATEDIFF(MILLISECOND FROM N.HEARTBEAT_TIME TO N.LEASE_UNTIL) / :SHARE - :BEAT_MS)
-        ORDER BY N.HEARTBEAT_TIME INTO :LINE DO
-    BEGIN
-        IF (OCTET_LENGTH(NEIGHBOURS) + OCTET_LENGTH(LINE) > 32765) THEN
-            LEAVE;
-        NEIGHBOURS = NEIGHBOURS || LINE;
-    END
-    POST_EVENT 'fbtasks:consumer:' || ID;
-    SUSPEND;
-END^
-
--- Strikes a consumer off: what it held is given back, as delivered, its auto-delete queues
--- go. Rows that somebody holds at this moment are left for the sweep. Called by other procedures.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_STRIKE_V1 (CONSUMER_ID BIGINT)
+-- Gives back what a consumer held, as delivered; its auto-delete queues go. Rows that another transaction holds at this
+-- moment are left for the sweep. Called by other procedures, before the consumer leaves the register.
+CREATE OR ALTER PROCEDURE QUEUE_MSG_RELEASE_V1 (CONSUMER_ID BIGINT)
 RETURNS (RELEASED INTEGER)
 SQL SECURITY DEFINER
 AS
@@ -989,58 +989,6 @@ BEGIN
     FOR SELECT Q.NAME FROM QUEUE_MSG_USE U JOIN QUEUE_MSG_QUEUE Q ON Q.ID = U.QUEUE_ID
         WHERE U.CONSUMER_ID = :CONSUMER_ID INTO :NAME DO
         EXECUTE PROCEDURE QUEUE_MSG_USE_V1(CONSUMER_ID, NAME, 0) RETURNING_VALUES GONE;
-    DELETE FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID;
-END^
-
-CREATE OR ALTER PROCEDURE QUEUE_MSG_UNREGISTER_V1 (ID BIGINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE RELEASED INTEGER;
-BEGIN
-    EXECUTE PROCEDURE QUEUE_MSG_STRIKE_V1(ID) RETURNING_VALUES RELEASED;
-END^
-
--- Gives back what a consumer held when it is dead: with GONE = 1 the caller has seen that its process is gone; else see
--- QUEUE_VERDICT_V1. WHY is NULL, and nothing is changed, when it lives.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_RESCUE_V1 (
-    CONSUMER_ID BIGINT, GONE SMALLINT, SHARE INTEGER, CREDIT_MS BIGINT)
-RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
-SQL SECURITY DEFINER
-AS
-    DECLARE HEARTBEAT_TIME TIMESTAMP;
-    DECLARE LEASE_UNTIL TIMESTAMP;
-    DECLARE ATTACHMENT_ID BIGINT;
-BEGIN
-    RELEASED = 0;
-    SELECT N.HEARTBEAT_TIME, N.LEASE_UNTIL, N.ATTACHMENT_ID FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID
-        WITH LOCK INTO :HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID;
-    IF (HEARTBEAT_TIME IS NOT NULL) THEN
-    BEGIN
-        IF (GONE = 1) THEN
-            WHY = 'its process is gone';
-        ELSE
-            SELECT V.WHY FROM QUEUE_VERDICT_V1(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :CREDIT_MS) V
-                INTO :WHY;
-        IF (WHY IS NOT NULL) THEN
-            EXECUTE PROCEDURE QUEUE_MSG_STRIKE_V1(CONSUMER_ID) RETURNING_VALUES RELEASED;
-    END
-    SUSPEND;
-END^
-
--- Cuts the connection of a consumer that the database takes for dead and that was stopped inside a transaction: see
--- QUEUE_CUT_V1.
-CREATE OR ALTER PROCEDURE QUEUE_MSG_CONSUMER_CUT_V1 (CONSUMER_ID BIGINT, SHARE INTEGER, CREDIT_MS BIGINT)
-RETURNS (DONE SMALLINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE HEARTBEAT_TIME TIMESTAMP;
-    DECLARE LEASE_UNTIL TIMESTAMP;
-    DECLARE ATTACHMENT_ID BIGINT;
-BEGIN
-    SELECT N.HEARTBEAT_TIME, N.LEASE_UNTIL, N.ATTACHMENT_ID FROM QUEUE_MSG_CONSUMER N WHERE N.ID = :CONSUMER_ID
-        INTO :HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID;
-    EXECUTE PROCEDURE QUEUE_SEVER_V1(HEARTBEAT_TIME, LEASE_UNTIL, ATTACHMENT_ID, SHARE, CREDIT_MS) RETURNING_VALUES DONE;
-    SUSPEND;
 END^
 
 -- Takes away a message that waits and has expired. DONE is 0 when it has not, or another transaction
@@ -1055,13 +1003,13 @@ BEGIN
     FOR SELECT M.STATE FROM QUEUE_MSG M WHERE M.ID = :ID AND M.STATE <> 2 AND M.EXPIRE_TIME < :NOW_UTC
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
     BEGIN
-        EXECUTE PROCEDURE QUEUE_MSG_BURY_V1(ID, 'expired');
+        EXECUTE PROCEDURE QUEUE_MSG_DEAD_LETTER_V1(ID, 'expired');
         DONE = 1;
     END
     SUSPEND;
 END^
 
--- What somebody has to do now and then: who is not registered consumes from nothing, queues that were unused for too long
+-- What the oldest consumer does now and then: what is not registered consumes from nothing, queues that were unused for too long
 -- go, claimed messages whose consumer is not registered are given back, and up to MOST expired messages are taken away. It
 -- looks for these at the beginning of each queue, where they are when a queue's messages have one time to live, and among
 -- the next READS messages after AFTER_ID. LAST_ID is how far it looked; NULL: to the end.
@@ -1084,7 +1032,7 @@ BEGIN
     RELEASED = 0;
     EXPIRED = 0;
     FOR SELECT U.CONSUMER_ID, Q.NAME FROM QUEUE_MSG_USE U JOIN QUEUE_MSG_QUEUE Q ON Q.ID = U.QUEUE_ID
-        WHERE NOT EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = U.CONSUMER_ID) INTO :CONSUMER_ID, :NAME DO
+        WHERE NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = U.CONSUMER_ID) INTO :CONSUMER_ID, :NAME DO
         EXECUTE PROCEDURE QUEUE_MSG_USE_V1(CONSUMER_ID, NAME, 0) RETURNING_VALUES QUEUE_ID;
     FOR SELECT Q.ID FROM QUEUE_MSG_QUEUE Q
         WHERE Q.EXPIRES_MS IS NOT NULL AND DATEADD(Q.EXPIRES_MS MILLISECOND TO Q.USED_TIME) < :NOW_UTC
@@ -1096,7 +1044,7 @@ BEGIN
     END
     FOR SELECT Q.ID FROM QUEUE_MSG_QUEUE Q INTO :QUEUE_ID DO
         FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.QUEUE_ID = :QUEUE_ID AND M.STATE = 2
-                AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_CONSUMER N WHERE N.ID = M.CONSUMER_ID)
+                AND NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = M.CONSUMER_ID)
             FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
         BEGIN
             UPDATE QUEUE_MSG SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,

@@ -10,10 +10,11 @@ from fbtasks.firebird.identity import Mark
 
 
 class Executor(Protocol):
-    """Runs claims; used by one thread."""
+    """Runs claims; used by one thread. What has a body here is left so by an executor that does not need it."""
 
     def start(self) -> None:
         """Begins to make the executor ready."""
+        return
 
     def serve(self, worker_id: int, database: Mark | None = None) -> None:
         """Says as whom the worker is registered, and in which file, before the first claim and whenever it changes."""
@@ -23,9 +24,11 @@ class Executor(Protocol):
 
     def capacity(self) -> int:
         """How many claims it takes when it has none."""
+        return 1
 
     def idle(self) -> int:
         """How many more claims can begin at once."""
+        return self.free()
 
     def busy(self) -> list[Claim]:
         """The claims that run now."""
@@ -44,6 +47,7 @@ class Executor(Protocol):
 
     def take_back(self) -> list[Claim]:
         """Claims that were submitted, have not begun, and are better given to others."""
+        return []
 
     def take_all_back(self) -> list[Claim]:
         """All claims that were submitted and have not begun."""
@@ -54,32 +58,36 @@ class Executor(Protocol):
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """To be told what became of a claim that ended as failed: that this is recorded, or (None) that it is not.
 
-        Tells whether its on_failure hooks are called here by that. Else it is :meth:`call_hooks` that has them called.
+        Returns whether its on_failure hooks are called by that. Else it is :meth:`call_hooks` that has them called.
         """
 
     def call_hooks(self, claim: Claim, failed: Failed) -> bool:
         """Has the on_failure hooks of a task called that is recorded as failed; False when it cannot now.
 
-        They take a place as a task does, and are called once: who dies meanwhile has called them.
+        They take a slot as a task does, and are called once: a process that dies meanwhile has called them.
         """
 
     def hooks(self) -> int:
         """How many calls of hooks are going on."""
+        return 0
 
     def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
         """Calls of hooks that were taken, have not begun, and can be made by others."""
+        return []
 
     def filenos(self) -> list[int]:
         """File descriptors that become readable when something has ended."""
+        return []
 
     def deadline(self) -> float | None:
         """The monotonic time at which ``collect`` has something to do, whatever ends until then."""
+        return None
 
-    def collect(self) -> list[tuple[Finished, bool]]:
-        """What has ended since the last call; the flag tells whether it is recorded already."""
+    def collect(self) -> list[Finished]:
+        """What has ended since the last call."""
 
-    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:
+    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
         """Ends the executor; whatever runs is stopped at once. Idle processes have a while, unless *hurry* is true.
 
-        Gives the end of all that was not collected, as ``collect``; of what was stopped by this, that it is given back.
+        Returns the end of all that was not collected, as ``collect``; what was stopped by this is given back.
         """

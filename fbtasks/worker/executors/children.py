@@ -1,6 +1,6 @@
 """Executors in child processes, so that user code can neither hold up the worker's heartbeat nor take it down.
 
-``processes`` has one child for each place, ``threads`` and ``asyncio`` one child with all places in it. A task under
+``processes`` has one child for each slot, ``threads`` and ``asyncio`` one child with all slots in it. A task under
 suspicion of having killed its process gets a process of its own for that one run.
 """
 
@@ -15,13 +15,14 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
-from fbtasks.errors import FBTasksError
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.worker.channel import HOOK, LONGEST, SKIP, Ended
+from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.executors.channel import LONGEST
 from fbtasks.worker.executors.process import Child, Run
+from fbtasks.worker.executors.starting import Starter
 from fbtasks.worker.limits import HOOKS, Limits
-from fbtasks.worker.processes import CannotStart
+from fbtasks.worker.wire import HOOK, SKIP, Ended
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0
@@ -33,14 +34,8 @@ _LEISURE: Final = 10.0
 """Seconds that idle children have together to end in when the worker stops."""
 _GLANCE: Final = 0.1
 """Seconds between looks whether they are to be waited for any longer."""
-_PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before a child is started again after so many failures to start."""
-_FIRST_TRIES: Final = 3
-"""Children that may die while they import the app, before any has been ready, until the app is to blame."""
 _AGAIN: Final = 0.1
 """Seconds before a child that did not read is spoken to again."""
-_APART: Final = 5.0
-"""Seconds until the next process for a suspect, after one that could not import the app."""
 _PAUSE: Final = 1.0
 """Seconds before claims are sent again when one could not be."""
 
@@ -51,8 +46,6 @@ _OVERHEAD: Final = 50e-6
 """Seconds that a task takes beside its own."""
 _PATIENCE: Final = 0.01
 """Seconds that a task may wait in a child behind longer ones, before it is taken back for others."""
-
-Recorded = tuple[Finished, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,44 +58,32 @@ class ChildOptions:
     """Bytes of memory above which a child that has served something is replaced once it is idle."""
 
 
-class ChildExecutor:
+class ChildExecutor(Executor):
     """Spreads claims over child processes, holds them to their limits, and replaces what dies or is used up."""
 
     def __init__(
         self, mode: str, app_path: str, app: FBTasks, concurrency: int, log: str, options: ChildOptions | None = None
     ) -> None:
         self._mode = mode
-        self._app_path = app_path
         self._crash_limit = app.settings.crash_limit
         self._limits = Limits(app)
-        self._longest = app.settings.payload_limit + LONGEST
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
-        self._places = 1 if self._one else concurrency
-        self._log = log
+        self._slots = 1 if self._one else concurrency
+        self._starter = Starter(app_path, log, app.settings.payload_limit + LONGEST)
         self._options = options or ChildOptions()
-        self._worker_id = 0
-        self._database: Mark | None = None
         self._children: list[Child] = []
-        self._apart: list[Child] = []
-        """Children of one suspect each, and those that are to end when what runs in them has ended."""
-        self._ended: list[Recorded] = []
+        self._extra: list[Child] = []
+        """Children beside these: of one suspect each, and those that are to end when what runs in them has ended."""
+        self._ended: list[Finished] = []
         self._returned: list[Claim] = []
         self._returned_hooks: list[tuple[Claim, Failed]] = []
         self._numbers = count(-1, -1)
         """For runs of hooks."""
         self._waiting: dict[tuple[int, int], tuple[Child, Run]] = {}
-        """Who waits to be told whether the hooks of a claim that it has failed are to be called."""
+        """The children that wait to be told whether the hooks of a claim that they have failed are to be called."""
         self._average = 1.0
-        self._was_ready = False
-        self._failures = 0
-        """Children in a row that have failed to start."""
-        self._failed_at = 0.0
-        self._shortage = Shortage()
-        self._spawn_at = 0.0
         self._submit_at = 0.0
-        self._apart_at = 0.0
-        """When a process for a suspect may be started again, after one that could not import the app."""
 
     def start(self) -> None:
         """Starts the children. They become free when they have imported the app."""
@@ -110,40 +91,40 @@ class ChildExecutor:
 
     def serve(self, worker_id: int, database: Mark | None = None) -> None:
         """As this worker, and in this database, transactional tasks record their outcomes."""
-        self._worker_id, self._database = worker_id, database
+        self._starter.worker_id, self._starter.database = worker_id, database
         for child in self._all():
             child.status.worker_id, child.status.database = worker_id, database
 
     def free(self) -> int:
-        """Claims that can be submitted: for places without one, and to wait a moment where tasks are short."""
+        """Claims that can be submitted: for slots without one, and to wait a moment where tasks are short."""
         if clock.monotonic() < self._submit_at:
             return 0
         return max(0, sum(map(self._room, self._children)) - self._alone())
 
     def capacity(self) -> int:
-        """Places, and what may wait in the children."""
-        return sum(child.places + self._ahead(child) for child in self._children)
+        """Slots, and what may wait in the children."""
+        return sum(child.slots + self._ahead(child) for child in self._children)
 
     def idle(self) -> int:
-        """Places without a claim."""
-        free = sum(max(0, child.places - len(child.running)) for child in self._children if self._room(child))
+        """Slots without a claim."""
+        free = sum(max(0, child.slots - len(child.running)) for child in self._children if self._room(child))
         return max(0, free - self._alone())
 
     def _alone(self) -> int:
-        """Places that suspects take up, each in a process of its own."""
-        return 0 if self._one else len([child for child in self._apart if child.one])
+        """Slots that suspects take up, each in a process of its own."""
+        return 0 if self._one else len([child for child in self._extra if child.one])
 
     def _room(self, child: Child) -> int:
-        if not child.ready or child.spent or child.prepared or (child.stuck and len(child.running) >= child.places):
+        if not child.ready or child.is_to_end or child.prepared or (child.stuck and len(child.running) >= child.slots):
             return 0
         if self._one and child.suspect and child.running:
             return 0
-        room = child.places + self._ahead(child) - len(child.running)
+        room = child.slots + self._ahead(child) - len(child.running)
         most = self._options.max_tasks
         return max(0, room if most is None else min(room, most - child.served))
 
     def _ahead(self, child: Child) -> int:
-        return min(_MOST_AHEAD, int(_AHEAD * child.places / (self._average + _OVERHEAD * child.places)))
+        return min(_MOST_AHEAD, int(_AHEAD * child.slots / (self._average + _OVERHEAD * child.slots)))
 
     def busy(self) -> list[Claim]:
         """The claims in the children, without those that were stopped and whose outcome has been given."""
@@ -169,7 +150,7 @@ class ChildExecutor:
                 child = other
             child.suspect = False
             return self._send(child, run)
-        own = self._idle_child() if self._one else self._child_apart()
+        own = self._idle_child() if self._one else self._single()
         if own is None:
             return False
         own.suspect, own.prepared = True, run
@@ -178,14 +159,15 @@ class ChildExecutor:
     def _idle_child(self) -> Child | None:
         return next((child for child in self._children if self._room(child) and not child.running), None)
 
-    def _child_apart(self) -> Child | None:
-        if clock.monotonic() < self._apart_at:
+    def _single(self) -> Child | None:
+        """A new process for one suspect."""
+        if clock.monotonic() < self._starter.next_single:
             return None
-        child = self._new_child("processes", 9_000 + len(self._apart), 1)
+        child = self._starter.start("processes", 9_000 + len(self._extra), 1)
         if child is None:
-            self._submit_at = self._spawn_at
+            self._submit_at = self._starter.next_start
         else:
-            self._apart.append(child)
+            self._extra.append(child)
         return child
 
     def prepared(self) -> list[Claim]:
@@ -228,16 +210,16 @@ class ChildExecutor:
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """Tells the child that has failed the claim, and waits with it."""
         child, run = self._waiting.pop((claim.id, claim.claim_id), (None, None))
-        if child is None or run is None or run.place is None or run.number not in child.running:
+        if child is None or run is None or run.slot is None or run.number not in child.running:
             return False
-        place, run.place = run.place, None
+        slot, run.slot = run.slot, None
         if failed is None:
             del child.running[run.number]
-            child.tell(SKIP, place)
+            child.tell(SKIP, slot)
             return False
         run.failed = failed
         run.begin(clock.monotonic())
-        child.tell(HOOK, place, run.number)
+        child.tell(HOOK, slot, run.number)
         return True
 
     def call_hooks(self, claim: Claim, failed: Failed) -> bool:
@@ -250,7 +232,7 @@ class ChildExecutor:
     def hooks(self) -> int:
         """Those that are not stopped; not those whose outcome is still to be recorded."""
         runs = [run for child in self._all() for run in child.running.values()]
-        return sum(run.failed is not None and run.outcome is None and run.place is None for run in runs)
+        return sum(run.failed is not None and run.outcome is None and run.slot is None for run in runs)
 
     def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
         """Those that were sent to a child and have not begun."""
@@ -261,7 +243,7 @@ class ChildExecutor:
         """Stops *task* and gives it *outcome*."""
         for child in self._all():
             if child.prepared is not None and child.prepared.number == task:
-                self._ended.append((Finished(child.prepared.claim, outcome), False))
+                self._ended.append(Finished(child.prepared.claim, outcome))
                 child.prepared = None
             run = child.running.get(task)
             if run is None or run.outcome is not None:
@@ -272,7 +254,7 @@ class ChildExecutor:
                     self._stop(child, run, outcome)
             else:
                 self._returned = [claim for claim in self._returned if claim.id != task]
-                self._ended.append((Finished(run.claim, outcome), False))
+                self._ended.append(Finished(run.claim, outcome))
 
     def filenos(self) -> list[int]:
         """Sockets and deaths of all children."""
@@ -290,14 +272,14 @@ class ChildExecutor:
         ]
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
         if len(self._children) < self._count:
-            times.append(self._spawn_at)
-        if any(child.deaf for child in self._all()):
+            times.append(self._starter.next_start)
+        if any(child.has_unsent for child in self._all()):
             times.append(clock.monotonic() + _AGAIN)
         if self._submit_at > clock.monotonic():
             times.append(self._submit_at)
         return min(times, default=None)
 
-    def collect(self) -> list[Recorded]:
+    def collect(self) -> list[Finished]:
         """What has ended; for a child that died, a crash of what it ran.
 
         Raises :class:`FBTasksError` when the children cannot import the app and never could.
@@ -307,7 +289,7 @@ class ChildExecutor:
             child.speak()
             if self._hear(child):
                 self._end(child)
-            elif child.spent:
+            elif child.is_to_end:
                 self._end(child, killed=True)
             elif child.ready:
                 self._retire_used_up(child)
@@ -320,8 +302,8 @@ class ChildExecutor:
         done, self._ended = self._ended, []
         return done
 
-    def stop(self, hurry: Callable[[], bool]) -> list[Recorded]:
-        """Ends the children: idle ones by closing their sockets, others at once. Gives what became of all claims."""
+    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:
+        """Ends the children: idle ones by closing their sockets, others at once. Returns what became of all claims."""
         idle = []
         for child in self._all():
             self._hear(child)
@@ -335,7 +317,7 @@ class ChildExecutor:
                 pass
         for child in self._all():
             self._end(child, killed=True)
-        done = [*self._ended, *((Finished(claim, Released()), False) for claim in self.take_back())]
+        done = [*self._ended, *(Finished(claim, Released()) for claim in self.take_back())]
         self._ended = []
         return done
 
@@ -352,14 +334,14 @@ class ChildExecutor:
     # One child
 
     def _all(self) -> list[Child]:
-        return [*self._children, *self._apart]
+        return [*self._children, *self._extra]
 
     def _hear(self, child: Child) -> bool:
-        """Takes in what the child has said since the last time. Tells whether it is dead."""
+        """Takes in what the child has said since the last time. Returns whether it is dead."""
         was_ready = child.ready
         ended, dead = child.read()
         if child.ready and not was_ready:
-            self._was_ready, self._failures = True, 0
+            self._starter.ready()
         for each in ended:
             self._take(child, each)
         return dead
@@ -372,37 +354,37 @@ class ChildExecutor:
     def _take(self, child: Child, ended: Ended) -> None:
         run = child.running.pop(ended.task, None)
         if run is None or run.failed is not None:
-            if ended.place is not None:
-                child.tell(SKIP, ended.place)
+            if ended.slot is not None:
+                child.tell(SKIP, ended.slot)
             return
-        if ended.place is not None:
-            self._let_wait(child, run, ended.outcome, ended.place)
+        if ended.slot is not None:
+            self._let_wait(child, run, ended.outcome, ended.slot)
         if run.outcome is None:
             self._average += 0.1 * (ended.elapsed - self._average)
-            self._ended.append((Finished(run.claim, ended.outcome, ended.elapsed), ended.recorded))
+            self._ended.append(Finished(run.claim, ended.outcome, ended.elapsed, ended.recorded))
         elif child.one:  # stopped, and now out of its transaction
-            self._ended.append((Finished(run.claim, run.outcome, run.elapsed), ended.recorded))
-            child.spent = True
+            self._ended.append(Finished(run.claim, run.outcome, run.elapsed, ended.recorded))
+            child.is_to_end = True
 
-    def _let_wait(self, child: Child, run: Run, outcome: Outcome, place: int) -> None:
+    def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
         """Notes that a child waits with a task that it has failed, unless that does not count any more."""
         if run.outcome is not None or not isinstance(outcome, Failed):
-            child.tell(SKIP, place)
+            child.tell(SKIP, slot)
             return
         now, number = clock.monotonic(), next(self._numbers)
-        hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, place=place)
+        hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, slot=slot)
         child.running[number] = hooks
         self._waiting[run.claim.id, run.claim.claim_id] = child, hooks
 
     def _has_waiting(self, child: Child) -> bool:
-        return child.ready and not child.stuck and len(child.running) > child.places
+        return child.ready and not child.stuck and len(child.running) > child.slots
 
     def _look_at_waiting(self, child: Child, now: float) -> None:
         """Takes back what waits in a child for longer than is worth it."""
         if self._has_waiting(child):
             begun = child.status.running().values()
             patience = max(_PATIENCE, 2 * self._average)
-            if len(begun) == child.places and now - max(begun) > patience:
+            if len(begun) == child.slots and now - max(begun) > patience:
                 child.stuck = True
                 self._take_back(child)
 
@@ -412,10 +394,10 @@ class ChildExecutor:
         used_up = most is not None and child.served >= most
         if memory is not None and child.served and not child.running:  # a new one may be larger from the start
             used_up = used_up or child.memory() > memory
-        if child in self._apart or used_up:
+        if child in self._extra or used_up:
             if child in self._children:
                 self._children.remove(child)
-                self._apart.append(child)
+                self._extra.append(child)
             counts = child.prepared or any(run.outcome is None or run.kill_at for run in child.running.values())
             if not counts:
                 self._end(child, killed=True, patience=1.0)
@@ -431,7 +413,7 @@ class ChildExecutor:
         child.kill(0.0 if child.running else patience)
         self._hear(child)
         if child.prepared is not None:
-            self._ended.append((Finished(child.prepared.claim, Released()), False))
+            self._ended.append(Finished(child.prepared.claim, Released()))
             child.prepared = None
         how = child.how_it_ended()
         begun = child.status.running()
@@ -452,21 +434,19 @@ class ChildExecutor:
                 outcome = self._crash(how, len(left) - 1)
             else:  # it had just ended, or was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
-            self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+            self._ended.append(Finished(run.claim, outcome, run.elapsed))
         if child.ready and not killed and not left:
             logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()
-        failed, own = not killed and not child.ready, child in self._apart
-        self._forget(child)
-        if failed and own:
-            self._pause_apart(child, how)
-        elif failed:
-            self._failed_to_start(child, how)
+        single = child in self._extra
+        (self._extra if single else self._children).remove(child)
+        if not killed and not child.ready:
+            (self._starter.failed_single if single else self._starter.failed)(child, how)
 
     def _end_hooks(self, run: Run, begun: bool, how: str, *, killed: bool) -> None:
         """What becomes of hooks whose child has ended: once they have begun, they are not called again."""
-        if not begun and run.place is None:
+        if not begun and run.slot is None:
             self._return([run])
         elif begun and run.outcome is None and killed:
             logger.warning("%s is stopped, and is not called again.", run)
@@ -476,56 +456,13 @@ class ChildExecutor:
     def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
         return Crashed(_why(how, others), charged and others == 0, self._crash_limit)
 
-    def _forget(self, child: Child) -> None:
-        for siblings in (self._children, self._apart):
-            if child in siblings:
-                siblings.remove(child)
-
-    def _failed_to_start(self, child: Child, how: str) -> None:
-        """Has another child started after a while.
-
-        Raises :class:`FBTasksError` when no child has ever been ready and this one says that it cannot be, or several
-        have died without a word, one after the other.
-        """
-        message = child.message or f"a child process ended {how} while it imported the app."
-        pause = _PAUSES[min(self._failures, len(_PAUSES) - 1)]
-        if child.started > self._failed_at:  # else it died together with the one before
-            self._failures += 1
-        self._failed_at = clock.monotonic()
-        if not self._was_ready and not child.for_now and (child.message or self._failures >= _FIRST_TRIES):
-            raise FBTasksError(message)
-        self._spawn_at = self._failed_at + pause
-        what = "replaced" if self._was_ready else "started"
-        logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, pause)
-
-    def _pause_apart(self, child: Child, how: str) -> None:
-        """Says why a suspect's own process did not become ready; the next one is started after a while."""
-        message = child.message or f"it ended {how} while it imported the app."
-        logger.error(
-            "The process of its own that a suspect runs in could not be started: %s Trying again in %g s.",
-            message,
-            _APART,
-        )
-        self._apart_at = clock.monotonic() + _APART
-
     def _replenish(self, now: float) -> None:
-        while len(self._children) < self._count and now >= self._spawn_at:
-            slot = min(set(range(1, self._count + 1)) - {child.slot for child in self._children})
-            child = self._new_child(self._mode, slot, self._places)
+        while len(self._children) < self._count and now >= self._starter.next_start:
+            number = min(set(range(1, self._count + 1)) - {child.number for child in self._children})
+            child = self._starter.start(self._mode, number, self._slots)
             if child is None:
                 return
             self._children.append(child)
-
-    def _new_child(self, mode: str, slot: int, places: int) -> Child | None:
-        """A child that begins to start; None when the machine has no room for it, which is waited for."""
-        try:
-            child = Child(mode, self._app_path, self._worker_id, slot, places, self._log, self._longest)
-        except CannotStart as error:
-            self._spawn_at = clock.monotonic() + self._shortage.next_pause(error)
-            return None
-        self._shortage.over()
-        child.status.database = self._database
-        return child
 
     # Limits
 
@@ -557,7 +494,7 @@ class ChildExecutor:
         if not child.one:
             run.outcome = outcome
             if run.failed is None:
-                self._ended.append((Finished(run.claim, outcome, run.elapsed), False))
+                self._ended.append(Finished(run.claim, outcome, run.elapsed))
             child.interrupt(run, STOP)
             run.kill_at = now + _UNWIND
         elif run.failed is None and self._limits.is_transactional(run.claim) and child.ready:
@@ -578,38 +515,8 @@ class ChildExecutor:
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
         if child in self._children:
             self._children.remove(child)
-            self._apart.append(child)
+            self._extra.append(child)
             self._take_back(child)
-
-
-class Shortage:
-    """The time in which the machine can start no process: said once in the log, with pauses that grow."""
-
-    def __init__(self) -> None:
-        self._since = 0.0
-        self._attempts = 0
-        self._said = ""
-
-    def next_pause(self, error: CannotStart) -> float:
-        """Seconds until the next attempt, after one that ended with *error*."""
-        pause = _PAUSES[min(self._attempts, len(_PAUSES) - 1)]
-        if not self._attempts:
-            self._since = clock.monotonic()
-        self._attempts += 1
-        if str(error) != self._said:
-            self._said = str(error)
-            logger.error(
-                "No child process can be started: %s The worker tries again, with pauses of up to %g s.",
-                error,
-                _PAUSES[-1],
-            )
-        return pause
-
-    def over(self) -> None:
-        """A process has been started."""
-        if self._attempts:
-            logger.warning("Child processes can be started again after %.1f s.", clock.monotonic() - self._since)
-            self._attempts, self._said = 0, ""
 
 
 def _why(how: str, others: int) -> str:

@@ -14,22 +14,10 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Outcome
 from fbtasks.interrupts import SOFT, STOP
-from fbtasks.worker.channel import (
-    LONGEST,
-    Assignment,
-    Begun,
-    Ended,
-    Full,
-    Hearing,
-    HookCall,
-    NotNow,
-    send_task,
-    task_sockets,
-    unread_tasks,
-    word,
-)
 from fbtasks.worker.child_status import ChildStatus
+from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.processes import Process, leave_descriptors, starting
+from fbtasks.worker.wire import Assignment, Begun, Ended, HookCall, NotNow, pack_word
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
@@ -57,7 +45,7 @@ class Run:
     """What worker and child call it: the id of its task, or a number below 0 for hooks."""
     failed: Failed | None = None
     """Of hooks: what their task has failed with."""
-    place: int | None = None
+    slot: int | None = None
     """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
 
     def __post_init__(self) -> None:
@@ -84,7 +72,7 @@ class Child:
     """A new interpreter at the other end of two sockets; never a fork, which would inherit open connections."""
 
     def __init__(
-        self, mode: str, app_path: str, worker_id: int, slot: int, places: int, log: str, longest: int = LONGEST
+        self, mode: str, app_path: str, worker_id: int, number: int, slots: int, log: str, longest: int = LONGEST
     ) -> None:
         """Starts it. It may say *longest* bytes in one message.
 
@@ -95,18 +83,18 @@ class Child:
             undo.enter_context(self._socket)
             with theirs:
                 self._tasks, self._taken = map(undo.enter_context, task_sockets())
-                self.status = ChildStatus(places)
+                self.status = ChildStatus(slots)
                 undo.callback(self.status.close)
                 leave_descriptors(self.status.file)
                 self.status.worker_id = worker_id
                 files = (theirs.fileno(), self._taken.fileno(), self.status.file)
-                arguments = (os.getpid(), *files, mode, app_path, slot, places, log)
+                arguments = (os.getpid(), *files, mode, app_path, number, slots, log)
                 self.started = clock.monotonic()
                 self.process = Process("fbtasks.worker.child", arguments, files)
             undo.pop_all()
-        self.slot = slot
+        self.number = number
         self.one = mode == "processes"
-        self.places = places
+        self.slots = slots
         self.running: dict[int, Run] = {}
         """What was sent and has not ended, begun or not."""
         self.suspect = False
@@ -117,7 +105,7 @@ class Child:
         self.ready = False
         self.stuck = False
         """Whether what it runs takes so long that nothing should wait for it; until it says something."""
-        self.spent = False
+        self.is_to_end = False
         """Whether a task that had it to itself was stopped, and has ended: it is not to run another."""
         self.message = ""
         """Why it cannot become ready, as the child says."""
@@ -126,7 +114,7 @@ class Child:
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
         self._hearing = Hearing(self._socket, longest)
-        self._unsaid = b""
+        self._unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
     def submit(self, run: Run) -> bool:
@@ -158,24 +146,24 @@ class Child:
             self.status.aim(kind, run.number)
             self.process.signal(_SIGNALS[kind])
         else:
-            self._unsaid += word(kind, run.number)
+            self._unsent += pack_word(kind, run.number)
             self.speak()
 
-    def tell(self, kind: str, place: int, number: int = 0) -> None:
-        """Says what a place that waits with a failed task is to do."""
-        self._unsaid += word(kind, place, number)
+    def tell(self, kind: str, slot: int, number: int = 0) -> None:
+        """Says what a slot that waits with a failed task is to do."""
+        self._unsent += pack_word(kind, slot, number)
         self.speak()
 
     def speak(self) -> None:
         """Says, without ever waiting, what the child had no room for."""
         with suppress(OSError):
-            while self._unsaid:
-                self._unsaid = self._unsaid[self._socket.send(self._unsaid, socket.MSG_DONTWAIT) :]
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
 
     @property
-    def deaf(self) -> bool:
+    def has_unsent(self) -> bool:
         """Whether there is still something that the child has no room for."""
-        return bool(self._unsaid)
+        return bool(self._unsent)
 
     def read(self) -> tuple[list[Ended], bool]:
         """What has ended since the last time, and whether the child is dead."""
@@ -228,9 +216,9 @@ class Child:
             self.hang_up()  # an idle child ends by itself
         self.process.kill(patience)
 
-    def close(self, patience: float = 0.0) -> None:
-        """Kills the child and gives everything back."""
-        self.kill(patience)
+    def close(self) -> None:
+        """Kills the child and frees what belongs to it."""
+        self.kill()
         self.hang_up()
         self._taken.close()
         self.status.close()

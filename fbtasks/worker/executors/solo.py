@@ -6,26 +6,27 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Finished, Outcome, Released, Succeeded
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import AlarmInterrupts, TaskStopped
-from fbtasks.runner import Failure, Runner, TransactionalRunner
+from fbtasks.runner import Failure, Runner
+from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.limits import HOOKS, Limits
+from fbtasks.worker.transactional import TransactionalRunner
 
 
-class SoloExecutor:
+class SoloExecutor(Executor):
     """Runs each claim inside ``submit``. Both time limits are exceptions inside the task, in the main thread only."""
 
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
         self._limits = Limits(app)
-        self._runner = Runner(app, interrupts=self._alarm, defer=True)
+        self._runner = Runner(app, interrupts=self._alarm)
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
-        self._done: list[tuple[Finished, bool]] = []
+        self._done: list[Finished] = []
         self._halted = False
         self._prepared: Claim | None = None
         """A suspect that was submitted and has not begun."""
@@ -45,9 +46,6 @@ class SoloExecutor:
             signal.pthread_kill(main, signal.SIGUSR2)
         self._transactional.cancel_statement()  # an exception does not end it
 
-    def start(self) -> None:
-        """Nothing to start."""
-
     def serve(self, worker_id: int, database: Mark | None = None) -> None:  # noqa: ARG002  # the worker's own
         """As this worker transactional tasks record their outcomes."""
         self._worker_id = worker_id
@@ -59,18 +57,6 @@ class SoloExecutor:
     def busy(self) -> list[Claim]:
         """Nothing ever runs between two calls, but a suspect may wait."""
         return self.prepared()
-
-    def capacity(self) -> int:
-        """One."""
-        return 1
-
-    def idle(self) -> int:
-        """The same."""
-        return self.free()
-
-    def take_back(self) -> list[Claim]:
-        """None: whatever is submitted runs."""
-        return []
 
     def take_all_back(self) -> list[Claim]:
         """The suspect, if there is one."""
@@ -99,14 +85,13 @@ class SoloExecutor:
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
         if self._limits.is_transactional(claim):
-            finished, recorded = self._transactional.run(claim)
+            finished, failure, _ = self._transactional.run(claim)
         else:
-            finished, recorded = self._runner.run(claim), False
+            finished, failure, _ = self._runner.run(claim)
         self.running = None
         if self._halted and not isinstance(finished.outcome, Succeeded):  # whatever it made of being stopped
-            finished = replace(finished, outcome=Released())
-        self._done.append((finished, recorded))
-        failure = self._runner.take_failure(finished)
+            finished, failure = finished._replace(outcome=Released()), None
+        self._done.append(finished)
         if failure is not None:
             self._failures[claim.id, claim.claim_id] = failure
 
@@ -130,34 +115,18 @@ class SoloExecutor:
         with suppress(TaskStopped):  # the worker is to end at once
             self._runner.call_failure_hooks(failure)
 
-    def hooks(self) -> int:
-        """None is ever going on between two calls."""
-        return 0
-
-    def take_hooks_back(self) -> list[tuple[Claim, Failed]]:
-        """None: whatever is called is called at once."""
-        return []
-
     def interrupt(self, task: int, outcome: Outcome) -> None:
         """Nothing ever runs when this is asked, but a suspect may wait."""
         if self._prepared is not None and self._prepared.id == task:
-            self._done.append((Finished(self._prepared, outcome), False))
+            self._done.append(Finished(self._prepared, outcome))
             self._prepared = None
 
-    def deadline(self) -> float | None:
-        """None: nothing is to be done but to collect."""
-        return None
-
-    def filenos(self) -> list[int]:
-        """Nothing to wait for."""
-        return []
-
-    def collect(self) -> list[tuple[Finished, bool]]:
+    def collect(self) -> list[Finished]:
         """What ``submit`` ran."""
         done, self._done = self._done, []
         return done
 
-    def stop(self, hurry: Callable[[], bool]) -> list[tuple[Finished, bool]]:  # noqa: ARG002  # nothing is waited for
-        """Closes the transactional connection. Gives what ``submit`` ran and nobody collected."""
+    def stop(self, hurry: Callable[[], bool]) -> list[Finished]:  # noqa: ARG002  # nothing is waited for
+        """Closes the transactional connection. Returns what ``submit`` ran and was not collected."""
         self._transactional.close()
         return self.collect()

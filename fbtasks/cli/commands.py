@@ -1,0 +1,38 @@
+"""The commands by name: the module of this package that holds each, and the line that ``--help`` has for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMANDS: Final = {
+    "worker": ("worker", "Run the tasks of an app until stopped."),
+    "inspect": ("inspect", "Look at tasks, queues and workers."),
+    "retry": ("tasks", "Put failed or cancelled tasks back into their queues."),
+    "discard": ("tasks", "Delete finished tasks for good."),
+    "cancel": ("tasks", "Cancel tasks: waiting ones at once; running ones are stopped by their worker."),
+    "purge": ("queues", "Delete all waiting tasks of a queue."),
+    "prune": ("tasks", "Delete results and failures that have been kept long enough."),
+    "health": ("health", "Check for monitoring: exit code 1 when a queue is not served or waits too long."),
+    "call": ("calls", "Enqueue a task by its name and print its id."),
+    "result": ("calls", "Print the result of a task as JSON."),
+    "sql": ("sql", "Run SQL statements, at a prompt or from a pipe; read-only unless --write."),
+    "migrate": ("database", "Create or update the tables of the queue."),
+    "adopt": ("database", "Let workers run the tasks of a restored or moved database."),
+    "grant": ("database", "Let users of a server enqueue, work or operate, and no more than that."),
+}
+"""The commands of ``fbtasks``."""
+
+INSPECT: Final = {
+    "failed": ("inspect.tasks", "Tasks that failed for good, newest first."),
+    "succeeded": ("inspect.tasks", "Tasks that returned, newest first."),
+    "cancelled": ("inspect.tasks", "Tasks that were cancelled or expired, newest first."),
+    "active": ("inspect.tasks", "Tasks that run now."),
+    "ready": ("inspect.tasks", "Tasks that wait for a worker."),
+    "scheduled": ("inspect.tasks", "Tasks that wait for their time."),
+    "parked": ("inspect.tasks", "Tasks whose name no worker knew: start one that does."),
+    "task": ("inspect.tasks", "One task: arguments, times, tries, result, traceback."),
+    "queues": ("inspect.queues", "What waits and runs in each queue, and who serves it."),
+    "stats": ("inspect.queues", "Counters of tasks, errors, times and conflicts."),
+    "workers": ("inspect.workers", "The workers that are registered."),
+}
+"""The commands of ``fbtasks inspect``."""

@@ -1,0 +1,83 @@
+"""``fbtasks inspect failed`` and the other lists of tasks, and ``fbtasks inspect task``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fbtasks.cli import render
+from fbtasks.cli.commands import INSPECT
+from fbtasks.cli.escapes import say
+from fbtasks.cli.json_output import as_dict, print_json
+from fbtasks.cli.options import DatabaseArgs, json_option, since_option, since_time, with_database
+from fbtasks.serialize import show_json
+from fbtasks.services import tasks
+from fbtasks.states import State
+
+
+def _list_command(name: str, state: State, nothing: str) -> click.Command:
+    """Returns the command that lists the tasks in one state; *nothing* is what it says of an empty list."""
+
+    @click.command(name, help=INSPECT[name][1])
+    @with_database
+    @json_option
+    @click.option("--queue", help="Only this queue.")
+    @click.option("--name", "task_name", help="Only tasks of this name.")
+    @since_option
+    @click.option("--limit", type=click.IntRange(1, 1_000_000), default=50, help="At most so many.")
+    def command(
+        database: DatabaseArgs, as_json: bool, queue: str | None, task_name: str | None, since: str | None, limit: int
+    ) -> None:
+        filtered = (queue, task_name, since) != (None, None, None)
+        wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
+        with database.opened() as app:
+            page = tasks.list_tasks(app.database, state, wanted)
+        if as_json:
+            print_json(page.tasks)
+            return
+        render.tasks(page.tasks, state, f"No {name} task matches the filters." if filtered else nothing)
+        if page.more:
+            say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
+
+    return command
+
+
+failed = _list_command("failed", State.FAILED, "No failed tasks.")
+succeeded = _list_command("succeeded", State.SUCCEEDED, "No results are kept.")
+cancelled = _list_command("cancelled", State.CANCELLED, "None was cancelled.")
+active = _list_command("active", State.RUNNING, "Nothing runs. What waits: fbtasks inspect queues")
+ready = _list_command("ready", State.READY, "Nothing waits.")
+scheduled = _list_command("scheduled", State.SCHEDULED, "Nothing is scheduled.")
+parked = _list_command("parked", State.PARKED, "Nothing is parked.")
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@with_database
+@json_option
+def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
+    """One task: arguments, times, tries, result, traceback."""
+    with database.opened() as app:
+        found = tasks.get_task(app.database, task_id)
+    if as_json:
+        print_json(_as_dict(found))
+    else:
+        shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
+        returned = None if found.result is None else show_json(found.result)
+        render.task(found.row, shown, returned, found.traceback)
+
+
+def _as_dict(found: tasks.TaskDetail) -> dict[str, Any]:
+    """Returns what the lists have of a task, and the rest of it."""
+    call = tasks.json_value(found.arguments)
+    args, kwargs = call if isinstance(call, list) and len(call) == 2 else (None, None)
+    return {
+        **as_dict(found.row),
+        "args": args,
+        "kwargs": kwargs,
+        "content_type": None if found.arguments is None else found.arguments.content_type,
+        "result": tasks.json_value(found.result),
+        "result_type": None if found.result is None else found.result.content_type,
+        "traceback": found.traceback,
+    }

@@ -1,0 +1,69 @@
+"""Who and where a process is, so that another process of the same host can tell whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+
+def host_name() -> str:
+    """The host as it runs now and its process number space: equal pids of two containers are two processes."""
+    try:
+        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except OSError:
+        space = boot = "0"
+    return f"{socket.gethostname()}/{space}/{boot}"
+
+
+ENDED: Final = -1
+
+
+def start_ticks(pid: int) -> int:
+    """When the process began, in clock ticks since the machine started; 0 when that cannot be known.
+
+    :data:`ENDED` for one that has ended. A zombie has: it runs nothing.
+    """
+    state, ticks = _status(pid)
+    return ENDED if state in "ZX" else ticks
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is stopped by a signal (SIGSTOP) or a debugger."""
+    return _status(pid)[0] in "Tt"
+
+
+def is_gone(pid: int, started: int) -> bool:
+    """Whether a process of this host has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # of another user, and alive
+    return start_ticks(pid) not in (0, started)
+
+
+def watch(pid: int, started: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where there is none to be had."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        file = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if start_ticks(pid) in (0, started):
+        return file
+    os.close(file)
+    return None
+
+
+def _status(pid: int) -> tuple[str, int]:
+    """State and start of a process; ('?', 0) when they cannot be read, as where /proc hides other users' processes."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "?", 0
+    return fields[0], int(fields[19])

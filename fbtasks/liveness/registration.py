@@ -1,0 +1,110 @@
+"""One process in the register of the living: it registers, beats, and takes over what dead neighbours held."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from fbtasks.call import HeartbeatReply, Neighbour
+from fbtasks.errors import ConflictError, StatementRefused
+from fbtasks.firebird.session import Transaction
+from fbtasks.liveness import hosts
+from fbtasks.liveness.neighbours import NeighbourMonitor, Rhythm, Suspect
+from fbtasks.store import processes
+from fbtasks.store.processes import Kind
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_AGAIN = {"worker": "tasks run", "consumer": "messages are delivered"}
+
+
+class Run(Protocol):
+    """Runs work in a transaction of its own, again when another one is in its way."""
+
+    def __call__(self, work: Callable[[Transaction], T]) -> T:
+        """Returns what *work* returns."""
+
+
+class Registration:
+    """The entry of this process in the register."""
+
+    def __init__(self, kind: Kind, rhythm: Rhythm, **facts: Any) -> None:
+        """*facts* are those of :func:`fbtasks.store.processes.register` that belong to this kind."""
+        self.kind: Kind = kind
+        self.rhythm = rhythm
+        self.monitor = NeighbourMonitor(rhythm)
+        self._facts = facts
+        self.neighbours: tuple[Neighbour, ...] = ()
+        """Those that the last heartbeat told of."""
+        self._failed: list[int] = []
+
+    def register(self, run: Run, former: int | None = None) -> int:
+        """Announces the process. Returns its number. Tasks that a worker still holds as *former* become its own."""
+        self.monitor.begin()
+        pid, facts = os.getpid(), {**self._facts, "former": former}
+        host, begun, lease = hosts.host_name(), hosts.start_ticks(pid), self.rhythm.lease
+        process_id = run(
+            lambda t: processes.register(t, self.kind, host=host, pid=pid, pid_start=begun, lease=lease, **facts)
+        )
+        self.monitor.registered()
+        return process_id
+
+    def heartbeat(self, run: Run, process_id: int, *, draining: bool = False, conflicts: int = 0) -> HeartbeatReply:
+        """Renews the lease."""
+        self.monitor.begin()
+        lease, beat = self.rhythm.lease, self.rhythm.heartbeat
+
+        def beaten(transaction: Transaction) -> HeartbeatReply:
+            if self.kind == "consumer":
+                return processes.heartbeat(transaction, process_id, lease=lease, beat=beat)
+            return processes.worker_heartbeat(
+                transaction, process_id, lease=lease, beat=beat, draining=draining, conflicts=conflicts
+            )
+
+        reply = run(beaten)
+        self.monitor.heard(reply)
+        self.neighbours = reply.neighbours
+        return reply
+
+    def pause(self) -> float:
+        """Seconds from the last heartbeat to the next."""
+        return self.monitor.pause(self.neighbours)
+
+    def rescue(self, run: Run, *, crash_limit: int = 0) -> None:
+        """Takes over what dead neighbours held. A task with *crash_limit* crashes is failed."""
+        suspects = self.monitor.suspects(self.neighbours)
+        self.neighbours = ()  # the next heartbeat tells which are left
+        for suspect in suspects:
+            self._rescue(run, suspect, crash_limit)
+
+    def take_failed(self) -> list[int]:
+        """The ids of the tasks that were failed by rescues since the last call."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def _rescue(self, run: Run, suspect: Suspect, crash_limit: int) -> None:
+        neighbour, awake = suspect.neighbour, self.monitor.awake
+        number = neighbour.process_id
+        who = self.kind.capitalize(), number, neighbour.host.partition("/")[0]
+        try:
+            rescued = run(
+                lambda t: processes.rescue(t, number, gone=suspect.gone, awake=awake, crash_limit=crash_limit)
+            )
+        except ConflictError:  # it writes at this moment, or it was stopped while it did
+            if run(lambda t: processes.kill_connection(t, number, awake=awake)):
+                logger.warning("%s %d on %s holds locks and is silent: its connection is killed.", *who)
+            return
+        except StatementRefused as error:  # a row of the register that was written by hand
+            logger.error("%s %d on %s cannot be looked after: %s", *who, error)
+            return
+        if rescued.why is not None:
+            what = rescued.released, _AGAIN[self.kind]
+            logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, rescued.why, *what)
+        if rescued.failed is not None:
+            self._failed.append(rescued.failed)
+
+    def unregister(self, run: Run, process_id: int) -> None:
+        """Deletes the process from the register."""
+        run(lambda t: processes.unregister(t, process_id))

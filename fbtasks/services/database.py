@@ -1,0 +1,85 @@
+"""Operations on the database itself: migrate, adopt, grant and revoke roles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fbtasks.errors import ForeignDatabaseError
+from fbtasks.firebird.session import Session
+from fbtasks.store import grants
+from fbtasks.store import migrate as schema
+from fbtasks.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What a migration did."""
+
+    applied: list[int]
+    """The versions that were applied now."""
+    version: int
+    """The version of the schema afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """What a change of a role did for one user."""
+
+    user: str
+    """The name as the server has it."""
+    changed: bool
+    """False when the user had the role already, or did not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanges:
+    """What a change of a role did."""
+
+    users: list[RoleChange]
+    unknown: list[str]
+    """Those of the users that the server does not know yet."""
+
+
+def migrate(database: Database) -> Migration:
+    """Creates the tables of the queue or brings them up to date. Raises :class:`SchemaError`."""
+    return Migration(database.migrate(), schema.latest_version())
+
+
+def find_copy(database: Database) -> str | None:
+    """Returns what makes the database a restored or moved copy, whose tasks no worker runs. None: it is none."""
+    try:
+        database.use(schema.check_identity)
+    except ForeignDatabaseError as error:
+        return str(error)
+    return None
+
+
+def adopt(database: Database) -> None:
+    """Declares that this database, as it is and where it is, runs its tasks."""
+    with database.session() as session:
+        schema.adopt(session)
+
+
+def grant(database: Database, role: str, users: Iterable[str]) -> RoleChanges:
+    """Gives *users* of a server one of the roles "producer", "worker" and "operator".
+
+    Raises :class:`ConfigurationError` for a role or a name that cannot be one, before anything is changed, and
+    :class:`AuthenticationError` when the app's own user may not grant it.
+    """
+    return _change_role(database, grants.grant, role, users)
+
+
+def revoke(database: Database, role: str, users: Iterable[str]) -> RoleChanges:
+    """Takes a role from *users*; their connections keep it until they end. Raises as :func:`grant` does."""
+    return _change_role(database, grants.revoke, role, users)
+
+
+def _change_role(
+    database: Database, change: Callable[[Session, str, str], bool], role: str, users: Iterable[str]
+) -> RoleChanges:
+    names = [grants.user_name(user) for user in users]
+    with database.session() as session:
+        changes = [RoleChange(name, change(session, role, name)) for name in names]
+        unknown = [] if database.url.embedded else grants.unknown_users(session, names)
+    return RoleChanges(changes, unknown)

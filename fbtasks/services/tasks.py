@@ -1,0 +1,242 @@
+"""Operations on tasks: list, show, retry, cancel, discard, prune."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from fbtasks.call import Stored, TaskRow
+from fbtasks.errors import TaskNotFound
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.maintenance.prune import prune as prune_batches
+from fbtasks.serialize import JSON_TYPE, Payload
+from fbtasks.services.queues import check_queue
+from fbtasks.states import State
+from fbtasks.store import results, tasks
+from fbtasks.store.database import Database
+from fbtasks.store.results import Filter as Filter
+
+RETRY_BATCH: Final = 500
+"""Tasks that :func:`retry_failed` puts back in one transaction."""
+_ALL_BATCHES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """A part of a list of tasks."""
+
+    tasks: list[TaskRow]
+    more: bool
+    """Whether the list goes on after these."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDetail:
+    """All that the database has of one task."""
+
+    row: TaskRow
+    arguments: Payload | None
+    """Positional and keyword arguments. None when they are no longer kept."""
+    result: Payload | None
+    """None unless the task has returned."""
+    traceback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """State and outcome of a task."""
+
+    state: State | None
+    """None when it is no longer there."""
+    stored: Stored | None
+    """What it ended with. None unless it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """What a change did to one task."""
+
+    given: str
+    """The id as the caller wrote it."""
+    id: int
+    outcome: str
+    """One of "retried", "discarded", "cancelled", "requested" (a running task, whose worker was asked to stop it) and
+    "unchanged"."""
+    state: str | None
+    """The name of the task's state afterwards. None when the task is no longer there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChanges:
+    """What a change did to the tasks that it was given."""
+
+    tasks: list[TaskChange]
+    condition: str
+    """Which tasks can be changed this way: the reason why the others were refused."""
+
+    @property
+    def count(self) -> int:
+        """How many were changed, without those whose worker was asked to."""
+        return len(self.tasks) - len(self.requested) - len(self.refused)
+
+    @property
+    def requested(self) -> list[TaskChange]:
+        """Running tasks whose worker was asked to stop them."""
+        return [change for change in self.tasks if change.outcome == "requested"]
+
+    @property
+    def refused(self) -> list[TaskChange]:
+        """Tasks that were left as they are."""
+        return [change for change in self.tasks if change.outcome == "unchanged"]
+
+
+def list_tasks(database: Database, state: State, wanted: Filter) -> TaskPage:
+    """Returns tasks in one state: finished ones newest first, live ones in the order in which they are due.
+
+    Raises :class:`ConfigurationError` when the filter names a queue that no task and no worker has.
+    """
+
+    def read(session: Session) -> list[TaskRow]:
+        if wanted.queue is not None:
+            check_queue(session, wanted.queue)
+        return results.listing(session, state, replace(wanted, limit=wanted.limit + 1))
+
+    rows = database.use(read)
+    return TaskPage(rows[: wanted.limit], more=len(rows) > wanted.limit)
+
+
+def get_task(database: Database, task_id: str) -> TaskDetail:
+    """Returns one task with its arguments and its outcome. Raises :class:`TaskNotFound`."""
+
+    def read(session: Session) -> TaskDetail:
+        number = _find(session, task_id)
+        row = results.find(session, number)
+        if row is None:
+            raise _not_found(task_id)
+        call = results.call_of(session, number)
+        stored = results.outcome(session, number)
+        arguments = None if call is None or call[1] is None else Payload(call[0], call[1])
+        return TaskDetail(row, arguments, _result(stored), None if stored is None else stored.traceback)
+
+    return database.use(read)
+
+
+def _result(stored: Stored | None) -> Payload | None:
+    if stored is None or stored.state is not State.SUCCEEDED:
+        return None
+    return Payload(stored.content_type or JSON_TYPE, stored.result or b"null")
+
+
+def json_value(payload: Payload | None) -> Any:
+    """Returns what is in a payload of JSON. None for any other payload, which is not unpickled here."""
+    if payload is None or payload.content_type != JSON_TYPE:
+        return None
+    try:
+        return json.loads(payload.data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def find_number(database: Database, task_id: str) -> int:
+    """Returns the database's id of a task by either of its ids. Raises :class:`TaskNotFound`."""
+    return database.use(lambda session: _find(session, task_id))
+
+
+def number_of(database: Database, task_id: str) -> int | None:
+    """Returns the database's id of a task that is known to exist. None when the caller's user may not see the task."""
+    return database.use(lambda session: results.find_id(session, task_id))
+
+
+def get_task_status(database: Database, number: int) -> TaskStatus:
+    """Returns state and outcome of the task with the database's id *number*.
+
+    Needs no more rights than to enqueue: a user who has no others sees the tasks that this user enqueued.
+    """
+
+    def read(session: Session) -> TaskStatus:
+        found = results.state(session, number)
+        return TaskStatus(None if found is None else found[0], results.outcome(session, number))
+
+    return database.use(read)
+
+
+def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
+    """Puts failed and cancelled tasks back into their queues.
+
+    Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
+    """
+    condition = "only failed and cancelled tasks are put back"
+    return _change(database, task_ids, lambda t, task: tasks.retry(t, task) and "retried", condition)
+
+
+def retry_failed(database: Database, wanted: Filter) -> int:
+    """Puts back all failed tasks of the filter, in batches. Returns how many.
+
+    ``until`` and ``limit`` of the filter do not count. Tasks that fail again meanwhile are left. Raises
+    :class:`ConfigurationError` when the filter names a queue that no task and no worker has.
+    """
+    with database.session() as session:
+        if wanted.queue is not None:
+            check_queue(session, wanted.queue)
+        wanted = replace(wanted, until=results.now(session), limit=RETRY_BATCH)
+        total = 0
+        while rows := results.listing(session, State.FAILED, wanted):
+            done = session.run(partial(_retry_rows, rows))
+            total += sum(done)
+            if not any(done):
+                break
+        return total
+
+
+def _retry_rows(rows: list[TaskRow], transaction: Transaction) -> list[bool]:
+    return [tasks.retry(transaction, row.id) for row in rows]
+
+
+def cancel(database: Database, task_ids: Iterable[str]) -> TaskChanges:
+    """Cancels waiting tasks, and asks the workers of running ones to stop them.
+
+    Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
+    """
+    condition = "only tasks that have not ended are cancelled"
+    return _change(database, task_ids, partial(tasks.cancel, terminate=True), condition)
+
+
+def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:
+    """Deletes finished tasks for good.
+
+    Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
+    """
+    condition = "only tasks that have ended are discarded"
+    return _change(database, task_ids, lambda t, task: tasks.forget(t, task) and "discarded", condition)
+
+
+def prune(database: Database) -> int:
+    """Deletes results and failures that the app's settings do not keep any longer. Returns how many tasks."""
+    with database.session() as session:
+        return prune_batches(session, database.settings, batches=_ALL_BATCHES)
+
+
+def _change(database: Database, task_ids: Iterable[str], change: Callable[..., Any], condition: str) -> TaskChanges:
+    """Changes tasks one after the other, each in a transaction of its own; *change* returns the outcome, if any."""
+    with database.session() as session:
+        numbers = {task_id: _find(session, task_id) for task_id in task_ids}
+        changes = []
+        for given, number in numbers.items():
+            outcome = session.run(partial(change, task=number)) or "unchanged"
+            found = results.state(session, number)
+            changes.append(TaskChange(given, number, outcome, None if found is None else found[0].name.lower()))
+    return TaskChanges(changes, condition)
+
+
+def _find(session: Session, task_id: str) -> int:
+    number = results.find_id(session, task_id)
+    if number is None or results.state(session, number) is None:
+        raise _not_found(task_id)
+    return number
+
+
+def _not_found(task_id: str) -> TaskNotFound:
+    return TaskNotFound(f"there is no task {task_id!r}; see: fbtasks inspect failed, active, ready or scheduled.")

@@ -1,0 +1,49 @@
+"""Operations on workers: list, and whether they serve the queues in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fbtasks.call import WorkerRow
+from fbtasks.firebird.session import Session
+from fbtasks.store import processes, results
+from fbtasks.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the queues are served."""
+
+    workers: int
+    """How many workers are alive."""
+    unserved: list[str]
+    """Queues that have ready tasks and no worker."""
+    overdue: dict[str, float]
+    """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return bool(self.workers) and not self.unserved and not self.overdue
+
+
+def list_workers(database: Database) -> list[WorkerRow]:
+    """Returns the registered workers, the oldest first."""
+    return database.use(processes.workers)
+
+
+def get_health(database: Database, max_age: float) -> Health:
+    """Returns how the queues are served. A ready task may wait for *max_age* seconds."""
+
+    def read(session: Session) -> Health:
+        alive = [worker for worker in processes.workers(session) if worker.lease_left > 0]
+        rows = results.queues(session, processes.serving(alive))
+        now = results.now(session)
+        ages = {row.queue: (now - row.waiting_since).total_seconds() for row in rows if row.waiting_since is not None}
+        return Health(
+            workers=len(alive),
+            unserved=[row.queue for row in rows if row.ready and not row.workers],
+            overdue={queue: age for queue, age in ages.items() if age > max_age},
+        )
+
+    return database.use(read)

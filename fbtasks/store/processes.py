@@ -1,0 +1,154 @@
+"""The register of the living in the database: workers and consumers of messages, their leases, their rescue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final, Literal, NamedTuple
+
+from fbtasks.call import HeartbeatReply, Neighbour, WorkerRow
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.store.values import as_utc
+
+Kind = Literal["worker", "consumer"]
+SHARE: Final = 7
+"""The part of its lease for which a process may be silent whose connection is gone: it had time to come back."""
+
+
+class Rescued(NamedTuple):
+    """What became of a process that may be dead."""
+
+    released: int
+    """How many tasks or messages were taken back from it."""
+    why: str | None
+    """Why it is dead; None: it lives."""
+    failed: int | None
+    """The id of the task that was failed by this; None: none was."""
+
+
+def register(
+    transaction: Transaction,
+    kind: Kind,
+    *,
+    host: str,
+    pid: int,
+    pid_start: int,
+    lease: float,
+    name: str | None = None,
+    queues: Iterable[str] = (),
+    pool: str | None = None,
+    concurrency: int | None = None,
+    version: str | None = None,
+    tasks: Iterable[str] = (),
+    delivery_limit: int | None = None,
+    former: int | None = None,
+) -> int:
+    """Announces a process, with a lease of *lease* seconds. Returns its id.
+
+    Tasks that are still claimed as *former*, which is not registered any more, are claimed by this worker then. What
+    came back more than *delivery_limit* times is not delivered to this consumer (None: any number of times).
+    """
+    identity = kind, host[:255], pid, pid_start, int(lease * 1000)
+    worker = name and name[:255], ",".join(queues), pool, concurrency, version, "\n".join(tasks)
+    return int(transaction.value("register", *identity, *worker, delivery_limit, former))
+
+
+def heartbeat(
+    transaction: Transaction, process_id: int, *, lease: float, beat: float, share: int = SHARE
+) -> HeartbeatReply:
+    """Renews the lease of a consumer, for *lease* seconds.
+
+    Neighbours in the answer: the consumers of its host, and those that will have been silent for the *share*-th part of
+    their lease before the next heartbeat, in *beat* seconds.
+    """
+    rows = transaction.rows("heartbeat", process_id, int(lease * 1000), share, int(beat * 1000))
+    return _reply(process_id, *rows[0])
+
+
+def worker_heartbeat(
+    transaction: Transaction,
+    process_id: int,
+    *,
+    lease: float,
+    beat: float,
+    draining: bool = False,
+    conflicts: int = 0,
+    share: int = SHARE,
+) -> HeartbeatReply:
+    """The same for a worker, which is also told what concerns its tasks. Adds its *conflicts* to the counters."""
+    times = int(lease * 1000), share, int(beat * 1000)
+    rows = transaction.rows("worker_heartbeat", process_id, *times, draining, process_id, conflicts)
+    return _reply(process_id, *rows[0])
+
+
+def _reply(
+    process_id: int, done: int, silence: int, oldest: int, packed: Any, number: int, version: int = 0,
+    parked: int = 0, stops: int = 0,
+) -> HeartbeatReply:  # fmt: skip
+    return HeartbeatReply(
+        alive=bool(done),
+        renewed=done == 1,
+        silence=silence / 1000,
+        oldest=oldest == process_id,
+        neighbours=tuple(_neighbour(line) for line in bytes(packed).decode().split("\n") if line),
+        transaction=number,
+        schema_version=version,
+        parked=bool(parked),
+        stops=bool(stops),
+    )
+
+
+def _neighbour(line: str) -> Neighbour:
+    process_id, pid, pid_start, silence, lease, host = line.split(";", 5)
+    return Neighbour(int(process_id), int(pid), int(pid_start), int(silence) / 1000, int(lease) / 1000, host)
+
+
+def rescue(
+    transaction: Transaction, process_id: int, *, gone: bool, awake: float, crash_limit: int = 0, share: int = SHARE
+) -> Rescued:
+    """Declares a process dead and gives back what it held, when it is dead.
+
+    *gone* says that its process is known to have ended; else the database decides: by its lease, and from the
+    *share*-th part of that on by its connection. Of its silence only the last *awake* seconds count, in which the
+    caller was not held up itself. A task that was charged with *crash_limit* crashes is failed.
+    """
+    return Rescued(*transaction.rows("rescue", process_id, int(gone), share, int(awake * 1000), crash_limit)[0])
+
+
+def kill_connection(transaction: Transaction, process_id: int, *, awake: float, share: int = SHARE) -> bool:
+    """Kills the connection of a process that the database takes for dead, so that its locks go. False when it lives."""
+    return bool(transaction.value("kill_connection", process_id, share, int(awake * 1000)))
+
+
+def unregister(transaction: Transaction, process_id: int) -> None:
+    """Deletes a process from the register. What a consumer still holds is given back, as delivered."""
+    transaction.execute("unregister", process_id)
+
+
+def serving(rows: Iterable[WorkerRow]) -> Counter[str]:
+    """How many of the workers serve each queue. One whose lease is over serves none."""
+    return Counter(queue for row in rows if row.lease_left > 0 for queue in row.queues)
+
+
+def workers(session: Session) -> list[WorkerRow]:
+    """All registered workers, the oldest first."""
+    return [
+        WorkerRow(
+            id=row[0],
+            name=row[1],
+            host=row[2],
+            pid=row[3],
+            pool=row[4],
+            concurrency=row[5],
+            queues=tuple(row[6].split(",")),
+            started=as_utc(row[7]),
+            heartbeat_age=row[8] / 1000,
+            lease_left=row[9] / 1000,
+            draining=row[10],
+            version=row[11],
+            running=row[12],
+            pid_start=row[13],
+            busy_for=None if row[14] is None else row[14] / 1000,
+        )
+        for row in session.read("workers")
+    ]

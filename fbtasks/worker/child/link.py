@@ -1,0 +1,111 @@
+"""The child's ends of the sockets and of the shared memory that lead to its worker."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.call import Claim, Succeeded
+from fbtasks.interrupts import TaskStopped
+from fbtasks.runner import RunResult
+from fbtasks.worker.child.lifeline import identities, leave
+from fbtasks.worker.child_status import ChildStatus
+from fbtasks.worker.wire import WORD_SIZE, Assignment, Begun, Ended, Message, pack_message, unpack_word
+
+_LOOK: Final = 1.0
+"""Seconds between looks whether the way to the worker is still there."""
+_FULL: Final = 3
+"""Looks in a row without memory before that is believed to last."""
+_SPARE: Final = 1 << 20
+"""Bytes of memory without which no process works."""
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """What escapes the block ends this process at once, so that its worker hears of it and no slot is lost."""
+    try:
+        yield
+    except TaskStopped:  # it came when the task had just ended; its outcome does not count any more
+        os._exit(1)
+    except BaseException:  # noqa: BLE001  # whatever it is, this process is not to go on without a slot
+        leave("an error outside of the tasks.")
+
+
+def _is_memory_used_up() -> bool:
+    try:
+        bytearray(_SPARE)
+    except MemoryError:
+        return True
+    return False
+
+
+class Link:
+    """The three ways that lead to the worker."""
+
+    def __init__(self, pipe: int, tasks: int, status: int, slots: int) -> None:
+        for file in (pipe, tasks, status):
+            os.set_inheritable(file, False)
+        self.pipe = socket.socket(fileno=pipe)
+        self.tasks = socket.socket(fileno=tasks)
+        self.status = ChildStatus(slots, status)
+        self.slots = slots
+        self._lock = threading.Lock()
+        self._numbers = pipe, tasks
+        self._files = identities(self._numbers)
+
+    def check(self) -> None:
+        """Ends this process when a task has closed the sockets, whatever their numbers stand for now."""
+        if identities(self._numbers) != self._files:
+            leave("a task has closed the file descriptors that lead to the worker.")
+
+    def watch(self) -> None:
+        """Looks from time to time whether this process can still serve; ends it when it cannot.
+
+        What waits for a socket that was closed would wait without end; and without memory a slot may be lost in a
+        library that catches the error.
+        """
+        full = 0
+        with ending():
+            while True:
+                time.sleep(_LOOK)
+                self.check()
+                full = full + 1 if _is_memory_used_up() else 0
+                if full >= _FULL:
+                    leave("its memory is used up.")
+
+    def say(self, message: Message) -> None:
+        """Tells the worker; from any thread."""
+        with self._lock:
+            self.pipe.sendall(pack_message(message))
+
+    def words(self) -> Iterator[tuple[str, int, int]]:
+        """What the worker says, as it comes, until the end."""
+        with self.pipe.makefile("rb") as file:
+            while len(data := file.read(WORD_SIZE)) == WORD_SIZE:
+                yield unpack_word(data)
+
+    def begin(self, slot: int, assignment: Assignment) -> Claim:
+        """Notes that a task begins; and says so, where the worker wants to hear it."""
+        number = assignment.number
+        self.status.begin(slot, number)
+        if assignment.announce:
+            self.say(Begun(number, clock.monotonic()))
+        return assignment.claim
+
+    def end(self, slot: int, result: RunResult) -> None:
+        """Says what became of a task. With hooks to be called this slot waits to hear whether they are."""
+        (claim, outcome, elapsed, recorded), failure, _ = result
+        self.say(Ended(claim.id, outcome, elapsed, recorded, None if failure is None else slot))
+        if failure is None:
+            self.status.end(slot)
+
+    def end_hooks(self, slot: int, number: int) -> None:
+        """Says that hooks have been called."""
+        self.say(Ended(number, Succeeded(keep=False), 0.0, True))
+        self.status.end(slot)

@@ -1,0 +1,113 @@
+"""How a child runs coroutine functions: side by side in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import TypeVar
+
+from fbtasks.call import Claim
+from fbtasks.threads import Background
+from fbtasks.worker.child.link import ending
+from fbtasks.worker.child.servers import ThreadServer
+from fbtasks.worker.wire import Assignment, receive_task
+
+T = TypeVar("T")
+
+
+class LoopServer(ThreadServer):
+    """Coroutine functions side by side in one event loop; plain and transactional ones in threads."""
+
+    def serve(self) -> None:
+        """Serves until the sockets are closed."""
+        Background(target=self._listen, name="fbtasks-listen").start()
+        with asyncio.Runner() as runner, ending():
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(self._link.slots, thread_name_prefix="task")
+        self._free = list(range(self._link.slots))
+        self._running: set[asyncio.Task[None]] = set()
+        self._over = loop.create_future()
+        self._taking = False
+        self._take(loop)
+        await self._over
+        while self._running:
+            await asyncio.wait(self._running)
+        self._threads.shutdown()
+
+    def _take(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins tasks as long as there are free slots, and has itself called when there is more."""
+        with ending():
+            self._take_some(loop)
+
+    def _take_some(self, loop: asyncio.AbstractEventLoop) -> None:
+        link = self._link
+        try:
+            while self._free:
+                assignment = receive_task(link.tasks, wait=False)
+                if assignment is None:
+                    raise EOFError
+                slot = self._free.pop()
+                link.begin(slot, assignment)
+                job = loop.create_task(self._run(slot, assignment))
+                self._running.add(job)
+                job.add_done_callback(self._running.discard)
+        except BlockingIOError:
+            if not self._taking:
+                self._taking = True
+                loop.add_reader(link.tasks, self._take, loop)
+            return
+        except (EOFError, ConnectionResetError):
+            link.check()
+            if not self._over.done():
+                self._over.set_result(None)
+        if self._taking:
+            self._taking = False
+            loop.remove_reader(link.tasks)
+
+    async def _run(self, slot: int, assignment: Assignment) -> None:
+        with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
+            if assignment.hooks is not None:
+                await self._in_thread(partial(self.call_hooks, slot, assignment))
+            else:
+                await self._run_task(slot, assignment.claim)
+        self._free.append(slot)
+        if not self._taking and not self._over.done():
+            self._take(asyncio.get_running_loop())
+
+    async def _run_task(self, slot: int, claim: Claim) -> None:
+        if self._is_coroutine(claim):
+            result = await self._runner.run_async(claim)
+        else:
+            result = await self._in_thread(partial(self.run, claim))
+        self._link.end(slot, result)
+        if result.failure is not None:
+            await self._in_thread(partial(self.follow, slot, result.failure))
+
+    def _is_coroutine(self, claim: Claim) -> bool:
+        task = self._runner.app.tasks.get(claim.name)
+        return task is not None and task.is_async and not task.options.transactional
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Runs *work*, which raises nothing, in a thread, and returns what it returns.
+
+        Used in slot of ``asyncio.to_thread``, which loses the returned value without an error when memory is used up.
+        """
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            with ending():
+                loop.call_soon_threadsafe(done.set_result, context.run(work))
+
+        self._threads.submit(run)
+        while not done.done():
+            with suppress(asyncio.CancelledError):  # meant for a task that has just ended: a limit that came too late
+                await asyncio.wait([done])
+        return done.result()

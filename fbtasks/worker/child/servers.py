@@ -1,0 +1,180 @@
+"""How a child runs the tasks that its worker sends: one at a time, or side by side in threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+
+from fbtasks.app import FBTasks
+from fbtasks.call import Claim
+from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
+from fbtasks.runner import Failure, Runner, RunResult
+from fbtasks.threads import Background
+from fbtasks.worker.child.link import Link, ending
+from fbtasks.worker.transactional import TransactionalRunner
+from fbtasks.worker.wire import HOOK, SKIP, Assignment, receive_task
+
+
+class Server:
+    """Runs the tasks of one worker; each subclass in its own way."""
+
+    interrupts: NoInterrupts
+
+    def __init__(self, app: FBTasks, link: Link, number: int) -> None:
+        self._runner = Runner(app, interrupts=self.interrupts)
+        self._link = link
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._counters = iter(range(number * 10_000, number * 10_000 + 10_000))
+        self._transactional: list[TransactionalRunner] = []
+        self._connected: dict[int, TransactionalRunner] = {}
+
+    def serve(self) -> None:
+        """Serves until the sockets are closed."""
+        raise NotImplementedError
+
+    def serve_slot(self, slot: int) -> None:
+        """Takes one task after the other in this thread, until the sockets are closed."""
+        link = self._link
+        with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
+            while (assignment := receive_task(link.tasks, wait=True)) is not None:
+                self._serve_one(slot, assignment)
+            link.check()
+
+    def _serve_one(self, slot: int, assignment: Assignment) -> None:
+        claim = self._link.begin(slot, assignment)
+        if assignment.hooks is not None:
+            self.call_hooks(slot, assignment)
+            return
+        result = self.run(claim)
+        self._link.end(slot, result)
+        if result.failure is not None:
+            self.follow(slot, result.failure)
+
+    def follow(self, slot: int, failure: Failure) -> None:
+        """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""
+        number = self.hear(slot)
+        self._link.status.begin(slot, number)
+        if number:
+            self._call(slot, number, failure)
+
+    def hear(self, slot: int) -> int:
+        """Waits for the worker's word to this slot: the number of a run of hooks, or 0 when they are not called."""
+        raise NotImplementedError
+
+    def call_hooks(self, slot: int, assignment: Assignment) -> None:
+        """Calls the hooks of a task that was not failed here."""
+        claim, _, hooks = assignment
+        if hooks is not None:
+            self._call(slot, hooks.number, self._runner.failure_of(claim, hooks.failed))
+
+    def _call(self, slot: int, number: int, failure: Failure) -> None:
+        with suppress(TaskStopped):  # their time is over, as the worker knows
+            self._runner.call_failure_hooks(failure, number)
+        self._link.end_hooks(slot, number)
+
+    def run(self, claim: Claim) -> RunResult:
+        """Runs one claim in this thread."""
+        with ending():
+            if self._is_transactional(claim):
+                return self._run_transactional(claim)
+            return self._runner.run(claim)
+
+    def _is_transactional(self, claim: Claim) -> bool:
+        task = self._runner.app.tasks.get(claim.name)
+        return task is not None and task.options.transactional
+
+    def _run_transactional(self, claim: Claim) -> RunResult:
+        runner: TransactionalRunner | None = getattr(self._local, "runner", None)
+        if runner is None:
+            with self._lock:
+                runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._counters))
+                self._transactional.append(runner)
+        self._connected[claim.id] = runner
+        try:
+            return runner.run(claim)
+        finally:
+            del self._connected[claim.id]
+
+    def _who(self) -> int:
+        return self._link.status.worker_id
+
+    def cancel_statement(self, task: int) -> None:
+        """Ends the statement that a transactional task is in, which no exception would interrupt."""
+        runner = self._connected.get(task)
+        if runner is not None:
+            runner.cancel_statement()
+
+    def close(self) -> None:
+        """Closes what transactional tasks had opened."""
+        for runner in self._transactional:
+            runner.close()
+
+
+class ProcessServer(Server):
+    """One task at a time, in the main thread, where signals interrupt it."""
+
+    def __init__(self, app: FBTasks, link: Link, number: int) -> None:
+        self.interrupts = SignalInterrupts(link.status.aimed_at)
+        super().__init__(app, link, number)
+        self._words = link.words()
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        Background(target=self._hear, args=(read,), name="fbtasks-stop").start()
+
+    def serve(self) -> None:
+        """Serves until the sockets are closed."""
+        self.serve_slot(0)
+
+    def hear(self, slot: int) -> int:  # noqa: ARG002  # there is one
+        """The next word; 0 when there will be none."""
+        return next((number for _, _, number in self._words), 0)
+
+    def _hear(self, read: int) -> None:
+        # A signal's Python handler waits for the main thread, which may be inside the engine: this thread is not.
+        while numbers := os.read(read, 64):
+            if signal.SIGUSR2 in numbers:
+                self.cancel_statement(self._link.status.aimed_at(STOP))
+
+
+class ThreadServer(Server):
+    """Tasks side by side in threads; the main thread hears what the worker says."""
+
+    def __init__(self, app: FBTasks, link: Link, number: int) -> None:
+        self.interrupts: ThreadInterrupts = ThreadInterrupts()
+        super().__init__(app, link, number)
+        self._words: list[SimpleQueue[int]] = [SimpleQueue() for _ in range(link.slots)]
+
+    def serve(self) -> None:
+        """Serves until the sockets are closed."""
+        with ThreadPoolExecutor(self._link.slots, thread_name_prefix="task") as pool, ending():
+            for slot in range(self._link.slots):
+                pool.submit(self.serve_slot, slot)
+            self._listen()
+
+    def _listen(self) -> None:
+        with ending():
+            with suppress(ConnectionResetError):
+                for kind, number, run in self._link.words():
+                    self._heed(kind, number, run)
+            self._link.check()
+            for waiting in self._words:  # the worker will say no more
+                waiting.put(0)
+
+    def _heed(self, kind: str, number: int, run: int) -> None:
+        if kind in (HOOK, SKIP):
+            self._words[number].put(run)
+            return
+        with suppress(RuntimeError):  # its event loop has just been closed
+            self.interrupts.interrupt(number, kind)
+        if kind == STOP:
+            self.cancel_statement(number)
+
+    def hear(self, slot: int) -> int:
+        """The next word to this slot."""
+        return self._words[slot].get()

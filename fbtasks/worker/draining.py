@@ -1,0 +1,79 @@
+"""The end of a worker: since when it claims nothing more, why, and how long it waits for what runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from fbtasks import clock
+from fbtasks.call import Claim
+from fbtasks.errors import DatabaseReplaced
+from fbtasks.store.migrate import latest_version
+
+logger = logging.getLogger("fbtasks.worker")
+
+
+class Draining:
+    """Whether the worker is to end."""
+
+    def __init__(self, grace: float, when_begun: Callable[[], None]) -> None:
+        """*grace*: seconds that running tasks have to end in."""
+        self._grace = grace
+        self._when_begun = when_begun
+        self.begun = False
+        """Whether the worker is to end, and claims nothing more."""
+        self.deadline: float | None = None
+        """The monotonic time at which the grace is over."""
+        self._said_waiting = False
+        self.at_once = False
+        """Whether the worker is to end now, whatever runs."""
+        self.outdated = False
+        """Whether the schema was migrated beneath this worker, so that it is to start afresh."""
+        self.replaced: DatabaseReplaced | None = None
+        """Why the worker leaves, when the database was replaced or restored, or its file deleted."""
+
+    def begin(self, *, outdated: bool = False) -> None:
+        """Has the worker end when what runs has ended or the grace is over; from any thread."""
+        self.outdated = outdated
+        self._said_waiting = False
+        self.deadline = clock.monotonic() + self._grace
+        self.begun = True
+        self._when_begun()
+
+    @property
+    def over(self) -> bool:
+        """Whether what runs is not waited for any longer."""
+        return self.at_once or (self.deadline is not None and clock.monotonic() > self.deadline)
+
+    def say_waiting(self, running: Collection[Claim]) -> None:
+        """Says, once, that the worker ends when *running* have ended, and how long it waits for that."""
+        if self._said_waiting or not running:
+            return
+        self._said_waiting = True
+        what = "1 running task" if len(running) == 1 else f"{len(running)} running tasks"
+        them = "it" if len(running) == 1 else "them"
+        logger.info("Waiting up to %g s for %s; a second signal stops %s.", self._grace, what, them)
+
+    def look_at_schema(self, version: int) -> None:
+        """Begins when the schema, of *version* now, is not the one that this worker works with."""
+        if version != latest_version() and not self.begun:
+            logger.warning(
+                "The schema has version %d now, and this worker works with %d: it drains and starts afresh.",
+                version,
+                latest_version(),
+            )
+            self.begin(outdated=True)
+
+    def leave_database(self, error: DatabaseReplaced) -> None:
+        """Begins since the worker's connections are to a database that no new connection finds."""
+        if self.replaced is not None:
+            return
+        self.replaced = error
+        logger.critical(
+            "%s This worker claims nothing more, and leaves when its running tasks have ended, in %g s at the latest. "
+            "How they end is recorded in the old database alone, if that still answers.",
+            error,
+            self._grace,
+        )
+        if not self.begun:
+            self.begin()

@@ -1,0 +1,105 @@
+"""Starts child processes, and waits with that after those that could not be started or never became ready."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.errors import FBTasksError
+from fbtasks.firebird.identity import Mark
+from fbtasks.worker.executors.process import Child
+from fbtasks.worker.processes import CannotStart
+
+logger = logging.getLogger(__name__)
+_PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds before a child is started again after so many failures to start."""
+_FIRST_TRIES: Final = 3
+"""Children that may die while they import the app, before any has been ready, until the app is to blame."""
+_PAUSE_SINGLE: Final = 5.0
+"""Seconds until the next process for a suspect, after one that could not import the app."""
+
+
+class Starter:
+    """Starts the children of one executor."""
+
+    def __init__(self, app_path: str, log: str, longest: int) -> None:
+        self._app_path = app_path
+        self._log = log
+        self._longest = longest
+        self.worker_id = 0
+        self.database: Mark | None = None
+        self.next_start = 0.0
+        """The monotonic time before which no child is to be started."""
+        self.next_single = 0.0
+        """The same for a suspect's own process."""
+        self._was_ready = False
+        self._failures = 0
+        """Children in a row that have failed to become ready."""
+        self._failed_at = 0.0
+        self._short_since = 0.0
+        """Since when the machine has no room for a child."""
+        self._refusals = 0
+        """Attempts since then."""
+        self._said = ""
+
+    def start(self, mode: str, number: int, slots: int) -> Child | None:
+        """A child that begins to start; None when the machine has no room for it, which is waited for."""
+        try:
+            child = Child(mode, self._app_path, self.worker_id, number, slots, self._log, self._longest)
+        except CannotStart as error:
+            self._refused(error)
+            return None
+        if self._refusals:
+            logger.warning("Child processes can be started again after %.1f s.", clock.monotonic() - self._short_since)
+            self._refusals, self._said = 0, ""
+        child.status.database = self.database
+        return child
+
+    def _refused(self, error: CannotStart) -> None:
+        now = clock.monotonic()
+        if not self._refusals:
+            self._short_since = now
+        self.next_start = now + _pause_after(self._refusals)
+        self._refusals += 1
+        if str(error) != self._said:
+            self._said = str(error)
+            logger.error(
+                "No child process can be started: %s The worker tries again, with pauses of up to %g s.",
+                error,
+                _PAUSES[-1],
+            )
+
+    def ready(self) -> None:
+        """A child has become ready."""
+        self._was_ready, self._failures = True, 0
+
+    def failed(self, child: Child, how: str) -> None:
+        """A child has ended that did not become ready: another one is started after a while.
+
+        Raises :class:`FBTasksError` when no child has ever been ready and this one says that it cannot be, or several
+        have died without a word, one after the other.
+        """
+        message = child.message or f"a child process ended {how} while it imported the app."
+        pause = _pause_after(self._failures)
+        if child.started > self._failed_at:  # else it died together with the one before
+            self._failures += 1
+        self._failed_at = clock.monotonic()
+        if not self._was_ready and not child.for_now and (child.message or self._failures >= _FIRST_TRIES):
+            raise FBTasksError(message)
+        self.next_start = self._failed_at + pause
+        what = "replaced" if self._was_ready else "started"
+        logger.error("A child process could not be %s: %s Trying again in %g s.", what, message, pause)
+
+    def failed_single(self, child: Child, how: str) -> None:
+        """The same for a suspect's own process, which does not end the worker."""
+        logger.error(
+            "The process of its own that a suspect runs in could not be started: %s Trying again in %g s.",
+            child.message or f"it ended {how} while it imported the app.",
+            _PAUSE_SINGLE,
+        )
+        self.next_single = clock.monotonic() + _PAUSE_SINGLE
+
+
+def _pause_after(failures: int) -> float:
+    return _PAUSES[min(failures, len(_PAUSES) - 1)]

@@ -1,0 +1,176 @@
+"""What a worker has in its hands: claims, handed out to the executor or given back when they would wait there."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.call import Cancelled, Claim, Finished, Parked, Released
+from fbtasks.errors import ConflictError
+from fbtasks.firebird.session import Session
+from fbtasks.store import tasks
+from fbtasks.worker.claiming import with_payload
+from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.hooks import FailureHooks
+from fbtasks.worker.membership import Membership
+from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
+from fbtasks.worker.parked import UnknownNames
+from fbtasks.worker.recording import ATTEMPTS
+
+logger = logging.getLogger("fbtasks.worker")
+
+HELD_TOO_LONG: Final = 0.1
+"""Seconds after which claims that no executor takes are given back for other workers."""
+
+
+class HandOut:
+    """Claims between the database and the executor, and how many more there is room for."""
+
+    def __init__(
+        self,
+        known: Iterable[str],
+        executor: Executor,
+        membership: Membership,
+        outcomes: Outcomes,
+        hooks: FailureHooks,
+    ) -> None:
+        """*known*: the names of the tasks that the executor can run."""
+        self._executor = executor
+        self._membership = membership
+        self._outcomes = outcomes
+        self._hooks = hooks
+        self._claims: deque[Claim] = deque()
+        self._since = 0.0
+        self.known = frozenset(known)
+        self.unknown = UnknownNames()
+        self.stops_requested = False
+        """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
+
+    def __bool__(self) -> bool:
+        return bool(self._claims)
+
+    @property
+    def deadline(self) -> float | None:
+        """The monotonic time at which what waits for the executor is to be given back."""
+        return self._since + HELD_TOO_LONG if self._claims else None
+
+    def room(self) -> int:
+        """How many more claims can be handed out soon."""
+        if self._outcomes.blocked >= MOST_BLOCKED:
+            return 0
+        return self._executor.free() - len(self._claims) - len(self._hooks)
+
+    def wanted(self) -> int:
+        """The same; 0 while the executor has enough to do."""
+        room, executor = self.room(), self._executor
+        return 0 if room <= 0 or (executor.idle() == 0 and room < executor.capacity() // 2) else room
+
+    @property
+    def gathering(self) -> bool:
+        """Whether it is better to wait for more outcomes before they are recorded: the executor has enough to do."""
+        return not self._outcomes.gathered and self._executor.idle() == 0
+
+    def held(self) -> list[Claim]:
+        """All that the database says this worker runs."""
+        return [*self._claims, *self._executor.busy(), *self._outcomes.claims()]
+
+    def collect(self) -> None:
+        """Takes what has ended in the executor, and what that has given back."""
+        if ended := self._executor.collect():
+            self.keep(ended)
+        if returned := self._executor.take_back():
+            self._claims.extendleft(reversed(returned))
+            self._since = clock.monotonic()
+
+    def keep(self, ended: Iterable[Finished]) -> None:
+        """Has the outcomes recorded."""
+        for finished in ended:
+            if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
+                self.known -= {finished.claim.name}
+                self.unknown.meet(finished.claim.name)
+            self._outcomes.add(finished)
+
+    def take(self, claims: list[Claim]) -> None:
+        """Keeps what was claimed until it is handed out; what no process here can run is parked."""
+        for claim in claims:
+            if claim.name in self.known:
+                self._claims.append(claim)
+            else:
+                self.unknown.meet(claim.name)
+                self._outcomes.end(claim, Parked())
+        if claims:
+            self._since = clock.monotonic()
+
+    def submit(self, session: Session) -> None:
+        """Hands out what was claimed, as far as the executor takes it."""
+        executor, debug = self._executor, logger.isEnabledFor(logging.DEBUG)
+        while self._claims and (room := executor.free()) > 0:
+            if self._is_overdue():
+                return
+            for _ in range(min(room, len(self._claims))):
+                claim = self._claims[0]
+                if claim.payload is None:
+                    claim = self._claims[0] = with_payload(session, claim)
+                if claim.suspect and executor.idle() == 0:
+                    return
+                if debug:
+                    logger.debug("Task %d (%s) is handed out.", claim.id, claim.name)
+                if not executor.submit(claim):
+                    return
+                self._claims.popleft()
+            self._since = clock.monotonic()
+
+    def begin_suspects(self, session: Session) -> None:
+        """Has those begin whose process is ready, when that is noted in the database."""
+        for claim in self._executor.prepared():
+            if self._is_overdue():
+                return
+            try:
+                allowed = session.run(lambda t: tasks.start(t, claim), point="start", attempts=ATTEMPTS)  # noqa: B023
+            except ConflictError:  # to be given back when the other transaction ends
+                allowed = False
+                self._outcomes.end(claim, Released())
+            self._executor.begin(claim, allowed=allowed)
+
+    def stop_cancelled(self, session: Session) -> None:
+        """Stops what is to be stopped on request."""
+        if self.stops_requested:
+            self.stops_requested = False
+            for (task,) in session.read("stops", self._membership.worker_id):
+                self._executor.interrupt(task, Cancelled("cancelled on request"))
+
+    def _is_overdue(self) -> bool:
+        """Whether the worker was stopped for a while, so that what it holds may be another worker's by now."""
+        if self._membership.overdue:
+            self._membership.beat_soon()
+            return True
+        return False
+
+    def give_back(self) -> None:
+        """Gives back all that has not begun."""
+        for claim in (*self._claims, *self._executor.take_all_back()):
+            self._outcomes.end(claim, Released())
+        self._claims.clear()
+
+    def give_back_stale(self, session: Session) -> None:
+        """Gives back what no executor took in a while, at once: another worker may have room for it."""
+        if self._claims and clock.monotonic() - self._since > HELD_TOO_LONG:
+            for claim in self._claims:
+                self._outcomes.end(claim, Released())
+            self._claims.clear()
+            self._outcomes.record(session, self._membership.worker_id)
+
+    def settle(self, session: Session) -> None:
+        """Compares, by their tokens, what the database says this worker holds with what it does.
+
+        A claim whose answer was lost is given back, and what was taken away does not begin. An outcome whose answer was
+        lost is simply written again: with its claim gone it changes nothing.
+        """
+        self.collect()  # what the executor has given up is in no list otherwise
+        held = {(task, claim_id) for task, claim_id in session.read("held_by", self._membership.worker_id)}
+        for task, claim_id in held - {(claim.id, claim.claim_id) for claim in self.held()}:
+            self._outcomes.end(Claim(task, claim_id), Released())
+        self._claims = deque(claim for claim in self._claims if (claim.id, claim.claim_id) in held)

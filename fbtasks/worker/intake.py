@@ -1,0 +1,197 @@
+"""When a worker claims, and how much: what is ready in its queues, what is scheduled and due, what is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.call import Claims
+from fbtasks.errors import ConflictError
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.store import tasks
+from fbtasks.worker.claiming import Claiming, Taken
+from fbtasks.worker.handing_out import HandOut
+from fbtasks.worker.hindrances import Hindrances
+from fbtasks.worker.membership import Membership
+from fbtasks.worker.outcomes import Outcomes
+from fbtasks.worker.parked import ParkedNames
+
+POLL_FIRST: Final = 0.05
+POLL_LAST: Final = 1.0
+POLL_WITH_EVENTS: Final = 15.0
+"""Seconds between polls while events are known to arrive."""
+DUE_LAST: Final = 30.0
+"""Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
+
+CLAIM: Final = "claiming tasks"
+PROMOTE: Final = "looking for scheduled tasks that are due"
+CLAIM_PARKED: Final = "claiming parked tasks"
+
+
+class Intake:
+    """Claims tasks for the hand-out."""
+
+    def __init__(
+        self,
+        queues: tuple[str, ...],
+        membership: Membership,
+        outcomes: Outcomes,
+        hand_out: HandOut,
+        events_arrive: Callable[[], bool],
+    ) -> None:
+        self._queues = queues
+        self._membership = membership
+        self._outcomes = outcomes
+        self._hand_out = hand_out
+        self._events_arrive = events_arrive
+        self._claiming = Claiming(queues)
+        self._hindrances = Hindrances()
+        self._maybe_ready = True
+        """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
+        self._poll = POLL_FIRST
+        self._next_poll = self._next_due = 0.0
+        self.parked = ParkedNames()
+
+    def look(self) -> None:
+        """Tasks may be ready, or scheduled anew; from any thread."""
+        self._maybe_ready = True
+        self._next_due = 0.0
+
+    def claim(self, session: Session) -> None:
+        """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
+        wanted = self._wanted(session)
+        if not wanted and self._outcomes and not self._hand_out.gathering:
+            self._outcomes.record(session, self._membership.worker_id)
+            wanted = self._wanted(session)
+        if wanted:
+            self._hindrances.attempt(CLAIM, lambda: self._claim(session, wanted))
+
+    def _wanted(self, session: Session) -> int:
+        """How many tasks to claim now: 0 while there is no reason to look, or enough to do."""
+        wanted = self._wanted_soon()
+        if wanted and not self._maybe_ready and not self._any_ready(session):
+            self._poll_later()
+            return 0
+        return wanted
+
+    def _wanted_soon(self) -> int:
+        """The same, without a look whether there are any."""
+        if (not self._maybe_ready and clock.monotonic() < self._next_poll) or self._hindrances.hinder(CLAIM):
+            return 0
+        return self._hand_out.wanted()
+
+    def _any_ready(self, session: Session) -> bool:
+        """Whether there is something to claim; looks as well when the next scheduled task is due."""
+        ready, due = tasks.any_ready(session, self._queues)
+        self._due_in(due)
+        return ready
+
+    def _claim(self, session: Session, wanted: int) -> None:
+        worker_id, repeated = self._membership.worker_id, self._takes_repeated()
+
+        def claim(transaction: Transaction) -> Taken:
+            return self._claiming.claim(transaction, worker_id, wanted, accused=repeated)
+
+        self._maybe_ready = False  # an event that comes while this claim looks has it look again
+        taken = None
+        try:
+            taken = self._outcomes.exchange(session, worker_id, claim)
+        finally:
+            if taken is None:
+                self._maybe_ready = True
+        if taken is not None:
+            self._claimed(taken, wanted)
+
+    def _claimed(self, taken: Taken, wanted: int) -> None:
+        self._claiming.committed(taken)
+        claims = taken.claims
+        if taken.unseen or len(claims) >= wanted or any(claim.suspect for claim in claims):
+            self._maybe_ready = True
+        if claims:
+            self._poll = POLL_FIRST
+            self._next_poll = clock.monotonic() + self._poll
+        else:
+            self._poll_later()
+        self._hand_out.take(claims)
+
+    def _poll_later(self) -> None:
+        self._poll = min(self._poll * 2, POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST)
+        self._next_poll = clock.monotonic() + self._poll
+
+    def _takes_repeated(self) -> bool:
+        """Whether a task may be claimed that is suspected for the second time: one at a time."""
+        return not any(claim.suspect > 1 for claim in self._hand_out.held())
+
+    def promote(self, session: Session) -> None:
+        """Makes scheduled tasks ready that are due."""
+        if clock.monotonic() >= self._next_due:
+            self._hindrances.attempt(PROMOTE, lambda: self._promote(session))
+
+    def _promote(self, session: Session) -> None:
+        self._next_due = clock.monotonic() + DUE_LAST  # an event that comes while this looks has it look again
+        try:
+            promoted, due = session.run(tasks.promote, point="promote")
+        except ConflictError:
+            self._next_due = 0.0
+            raise
+        self._due_in(due if due is None or promoted else max(due, POLL_FIRST))  # another worker may hold what is due
+        if promoted:
+            self._maybe_ready = True
+
+    def _due_in(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._next_due = min(self._next_due, clock.monotonic() + seconds)
+
+    def claim_parked(self, session: Session) -> None:
+        """Claims what is parked and of a name that this worker knows, as far as there is room."""
+        if self.parked.found or self.parked.due():
+            self._hindrances.attempt(CLAIM_PARKED, lambda: self._claim_parked(session))
+
+    def _claim_parked(self, session: Session) -> None:
+        hand_out = self._hand_out
+        if self.parked.due():
+            self._look_for_parked(session)
+        found = self.parked.found
+        while found and (room := hand_out.room()) > 0:
+            queue, name = found[0]
+            claims = self._claim_named(session, queue, name, room) if name in hand_out.known else Claims()
+            if not claims and not claims.unseen:
+                found.popleft()
+            hand_out.take(claims)
+            hand_out.submit(session)
+
+    def _look_for_parked(self, session: Session) -> None:
+        since, known = self.parked.begin(), self._hand_out.known
+        names = session.read("parked_names")
+        found = [(queue, name) for queue, name in names if name in known and queue in self._queues]
+        self.parked.looked(since, found, events=self._events_arrive())
+
+    def _claim_named(self, session: Session, queue: str, name: str, most: int) -> Claims:
+        worker_id, repeated = self._membership.worker_id, self._takes_repeated()
+        return self._outcomes.recorder.claim(
+            session, lambda t: tasks.claim(t, worker_id, queue, most, name, accused=repeated)
+        )
+
+    def any_due(self, session: Session) -> bool:
+        """Whether anything is left to claim now."""
+        self._maybe_ready = self._any_ready(session) or self._next_due <= clock.monotonic()
+        return self._maybe_ready
+
+    @property
+    def looks_again(self) -> bool:
+        """Whether it is known that there may be something to claim."""
+        return self._maybe_ready or bool(self.parked.found)
+
+    def deadline(self) -> float:
+        """The monotonic time at which there is something to look for or to claim."""
+        if self._maybe_ready and self._wanted_soon():
+            return 0.0
+        room, until = self._hand_out.room() > 0, self._hindrances.until
+        moments = [max(self._next_due, until(PROMOTE))]
+        look = 0.0 if room and self.parked.found else self.parked.next_look
+        if look is not None:
+            moments.append(max(look, until(CLAIM_PARKED)))
+        if room:
+            moments.append(max(self._next_poll, until(CLAIM)))
+        return min(moments)

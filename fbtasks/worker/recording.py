@@ -1,0 +1,60 @@
+"""The one door through which outcomes reach the database: of many tasks together, or of one with its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from fbtasks.call import Finished, Stale
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.store import tasks
+
+T = TypeVar("T")
+ATTEMPTS: Final = 8
+"""Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
+
+
+class Recorder:
+    """Records outcomes, and claims together with that, while it holds the host's lock. Used by one thread at a time."""
+
+    def __init__(self, turn: HostLock, stat_slot: int = 0) -> None:
+        """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row."""
+        self._turn = turn
+        self._stat_slot = stat_slot
+
+    def record(self, session: Session, worker_id: int, items: Sequence[Finished], attempts: int) -> list[Stale]:
+        """Records *items* in a transaction. Returns those whose claim was stale."""
+        with self._turn.held():
+            return session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
+
+    def exchange(
+        self, session: Session, worker_id: int, items: Sequence[Finished], claim: Callable[[Transaction], T]
+    ) -> tuple[list[Stale], T]:
+        """Records *items*, if there are any, and claims, in one transaction. Returns also what *claim* returned."""
+        if not items:
+            return [], self.claim(session, claim)
+        with self._turn.held():
+            return session.run(
+                lambda t: (self._finish(t, worker_id, items), claim(t)), point="exchange finish", attempts=ATTEMPTS
+            )
+
+    def claim(self, session: Session, claim: Callable[[Transaction], T]) -> T:
+        """Claims alone. Returns what *claim* returned."""
+        with self._turn.held():
+            return session.run(claim, point="claim")
+
+    def record_effect(self, transaction: Transaction, worker_id: int, item: Finished) -> Stale | None:
+        """Records *item* and commits what its task has done in *transaction*, unless the claim is stale."""
+        with self._turn.held():
+            for stale in self._finish(transaction, worker_id, [item]):
+                return stale
+            transaction.commit("effect")
+        return None
+
+    def _finish(self, transaction: Transaction, worker_id: int, items: Sequence[Finished]) -> list[Stale]:
+        return tasks.finish(transaction, worker_id, self._stat_slot, items)
+
+    def close(self) -> None:
+        """Returns the host's lock."""
+        self._turn.close()

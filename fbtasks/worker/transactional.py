@@ -1,0 +1,200 @@
+"""Transactional tasks: their effects and their outcome are one transaction of one connection.
+
+They run in child processes, or in the worker's own process in the solo pool.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from fbtasks import clock
+from fbtasks.call import Cancelled, Claim, Finished, Released, Retry, Stale, Succeeded
+from fbtasks.errors import (
+    CommitUncertain,
+    ConflictError,
+    DatabaseError,
+    DatabaseUnavailable,
+    SchemaError,
+    TaskDefinitionError,
+)
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session
+from fbtasks.firebird.translate import connection_was_killed
+from fbtasks.runner import Runner, RunResult
+from fbtasks.worker.recording import Recorder
+
+if TYPE_CHECKING:
+    from fbtasks.firebird.lent import TaskTransaction
+
+logger = logging.getLogger(__name__)
+
+HELD_MOST: Final = 5.0
+"""Seconds for which a transactional task whose row another transaction holds waits before its effects are undone."""
+HELD_FIRST: Final = 0.05
+HELD_LAST: Final = 0.5
+"""Seconds between its attempts: twice as many each time, up to the latter."""
+
+
+class TransactionalRunner:
+    """Runs transactional tasks on a connection of its own."""
+
+    def __init__(self, runner: Runner, worker_id: Callable[[], int], stat_slot: int) -> None:
+        self._runner = runner
+        self._worker_id = worker_id
+        self._stat_slot = stat_slot
+        self._session: Session | None = None
+        self._recorder: Recorder | None = None
+
+    def run(self, claim: Claim) -> RunResult:
+        """Runs the task.
+
+        When the connection is lost the task is given back: its effects are undone, or they were committed together
+        with its outcome, and then the claim is stale. But when the database has ended that connection alone, by an
+        administrator's hand or a timeout, it would do so each time: that is the task's own error. So is what else the
+        database refuses, such as a commit that a trigger objects to; and a task that would end the transaction itself
+        fails, whatever it does then. When the claim is stale, the log says so here; the outcome is Released then, and
+        counts as recorded.
+        """
+        started = clock.monotonic()
+        try:
+            session, recorder = self._open()
+            return self._run(claim, session, recorder)
+        except (DatabaseUnavailable, SchemaError) as error:
+            logger.warning("Task %d (%s) lost its connection: %s", claim.id, claim.name, error)
+            self.close()
+            return RunResult(Finished(claim, Released()))
+        except (DatabaseError, TaskDefinitionError) as error:
+            self.close()
+            return self._runner.refused(claim, error, clock.monotonic() - started)
+
+    def _run(self, claim: Claim, session: Session, recorder: Recorder) -> RunResult:
+        from fbtasks.firebird.lent import task_transaction  # brings the driver, which other tasks can do without
+
+        with task_transaction(session) as transaction:
+            try:
+                return self._run_in(transaction, claim, session, recorder)
+            except CommitUncertain:  # it may have taken effect
+                raise
+            except DatabaseUnavailable as error:
+                if not self._ended_alone(error):
+                    raise
+                return self._runner.refused(claim, error)
+
+    def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, recorder: Recorder) -> RunResult:
+        with transaction.lent():
+            result = self._runner.run(claim, session.connection)
+        (_, outcome, elapsed, _), _, raised = result
+        if session.connection.is_closed():
+            self.close()
+            if isinstance(outcome, Succeeded):
+                raise TaskDefinitionError(
+                    f"the task {claim.name!r} closed self.connection, so its effects are undone: "
+                    "leave it open, and close only cursors."
+                )
+            return result
+        misuse = transaction.misuse()
+        if misuse is not None and isinstance(outcome, Succeeded | Retry):
+            result = self._runner.refused(claim, misuse, elapsed)
+        if transaction.ended:
+            logger.error(
+                "Task %d (%s) ended its transaction itself: what it had done until then is committed or undone "
+                "whatever its outcome.",
+                claim.id,
+                claim.name,
+            )
+            self.close()
+            return result
+        if isinstance(result.finished.outcome, Succeeded):
+            return self._commit(transaction, result.finished, recorder)
+        transaction.rollback()
+        self._look_at(session, raised)
+        if result.finished.outcome == Cancelled("stopped"):
+            self.close()  # this process may be killed next, and must not hold anything then
+        return result
+
+    def _look_at(self, session: Session, raised: BaseException | None) -> None:
+        """Looks whether the connection still serves, when the task *raised* something.
+
+        Raises :class:`DatabaseUnavailable` when it is lost and the task is not to blame.
+        """
+        try:
+            session.ping()
+        except DatabaseUnavailable as error:
+            if not self._ended_alone(error, raised):
+                raise
+
+    def _commit(self, transaction: TaskTransaction, done: Finished, recorder: Recorder) -> RunResult:
+        """Commits the effects together with the outcome, or undoes them."""
+        claim = done.claim
+        try:
+            stale = self._record(transaction, done, recorder)
+        except ConflictError as error:
+            transaction.rollback()
+            return self._runner.conflicted(claim, error, done.elapsed)
+        if stale is None:
+            return RunResult(done._replace(recorded=True))
+        transaction.rollback()  # the effects belong to the claim that stands
+        held = stale.stands == claim.claim_id
+        if held:
+            logger.warning(
+                "Task %d (%s) had ended, but another transaction held its row for %g s: its effects are undone.",
+                claim.id,
+                claim.name,
+                HELD_MOST,
+            )
+        else:
+            logger.warning(
+                "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
+                claim.id,
+                claim.name,
+                stale.stands,
+                claim.claim_id,
+            )
+        return RunResult(Finished(claim, Released(), done.elapsed, recorded=not held))
+
+    def _record(self, transaction: TaskTransaction, done: Finished, recorder: Recorder) -> Stale | None:
+        """Records the outcome together with the effects. Returns why it cannot be done, if so.
+
+        While another transaction holds the task's row this waits for a while, but outside of the host's lock, which all
+        workers need.
+        """
+        until, pause = clock.monotonic() + HELD_MOST, HELD_FIRST
+        while True:
+            stale = recorder.record_effect(transaction, self._worker_id(), done)
+            if stale is None or stale.stands != done.claim.claim_id or clock.monotonic() >= until:
+                return stale
+            time.sleep(pause)
+            pause = min(2 * pause, HELD_LAST)
+
+    def _ended_alone(self, *errors: BaseException | None) -> bool:
+        """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""
+        self.close()
+        if not any(map(connection_was_killed, errors)):
+            return False
+        try:
+            self._open()
+        except DatabaseError:
+            return False
+        return True
+
+    def _open(self) -> tuple[Session, Recorder]:
+        if self._session is None or self._recorder is None:
+            self._session = self._runner.app.database.open()
+            self._recorder = Recorder(HostLock(self._runner.app.settings.url), self._stat_slot)
+        return self._session, self._recorder
+
+    def cancel_statement(self) -> None:
+        """Has the database end the statement that the task is in; from another thread."""
+        if self._session is not None:
+            self._session.cancel_statement()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._session is not None:
+            self._session.close()
+        if self._recorder is not None:
+            self._recorder.close()
+        self._session = self._recorder = None

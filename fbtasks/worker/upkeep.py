@@ -1,0 +1,29 @@
+"""What a worker does for all beside its tasks, when its time has come: housekeeping, and rows without a worker."""
+
+from __future__ import annotations
+
+from fbtasks import clock
+from fbtasks.config import Settings
+from fbtasks.firebird.session import Session
+from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
+from fbtasks.store.tasks import BATCH
+from fbtasks.worker.hooks import FailureHooks
+
+
+class Upkeep:
+    """The worker's turns of it."""
+
+    def __init__(self, settings: Settings, hooks: FailureHooks) -> None:
+        self._housekeeping = Housekeeping(settings)
+        self._hooks = hooks
+        self.next_turn = 0.0
+        """The monotonic time of the next turn."""
+
+    def do(self, session: Session) -> None:
+        """Takes a turn when it is time."""
+        now = clock.monotonic()
+        if now >= self.next_turn:
+            release_orphans(session)
+            # Else the hooks of parked tasks that are failed could take longer than they need to come.
+            self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)
+            self._hooks.look_up(self._housekeeping.take_given_up())

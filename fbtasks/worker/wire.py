@@ -1,0 +1,114 @@
+"""What a worker and its child processes say to each other, as both sides know it.
+
+Tasks go over a socket that keeps packets apart, one task in each. The worker keeps the child's end open as well, and
+can so read back what the child has not taken: no answer is needed, whatever the child does. Everything else is a stream
+of messages: outcomes one way, interruptions and what becomes of failed tasks the other.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import pickle
+import socket
+import struct
+from typing import Final, NamedTuple
+
+from fbtasks.call import Claim, Failed, Outcome, Succeeded
+
+PACKET: Final = 16_384
+"""Bytes of a task that go in a packet; of a longer one the packet carries the file."""
+_FILE: Final = array.array("i").itemsize
+LENGTH: Final = struct.Struct("=Q")
+"""What stands before each message of a child."""
+_WORD: Final = struct.Struct("=4sqq")
+WORD_SIZE: Final = _WORD.size
+
+HOOK: Final = "hook"
+SKIP: Final = "skip"
+"""What the worker says to a slot that waits with a failed task: to call its on_failure hooks, or not to."""
+
+
+class HookCall(NamedTuple):
+    """The on_failure hooks of a task that was not failed by the child that is to call them."""
+
+    number: int
+    """What worker and child call this run; below 0, as the ids of tasks are not."""
+    failed: Failed
+
+
+class Assignment(NamedTuple):
+    """A task for a child to run, or to call the on_failure hooks of."""
+
+    claim: Claim
+    announce: bool
+    """Whether the worker wants to hear at once that it has begun: it has time limits."""
+    hooks: HookCall | None = None
+
+    @property
+    def number(self) -> int:
+        """What worker and child call this run."""
+        return self.claim.id if self.hooks is None else self.hooks.number
+
+
+class Ended(NamedTuple):
+    """What a child says of a task that has ended."""
+
+    task: int
+    outcome: Outcome
+    elapsed: float
+    recorded: bool
+    """Whether the outcome is in the database already."""
+    slot: int | None = None
+    """Where the child waits to hear whether the on_failure hooks of this task are to be called; None: nowhere."""
+
+
+class Begun(NamedTuple):
+    """What a child says of a task that was to be announced."""
+
+    task: int
+    since: float
+
+
+class NotNow(NamedTuple):
+    """What a child says that cannot become ready, for a reason that may be over in a moment."""
+
+    why: str
+
+
+Message = Ended | Begun | NotNow | str
+"""A string is "ready", or why the child cannot become so."""
+
+
+def pack_message(message: Message) -> bytes:
+    """What a child writes to say *message*; the most frequent ones have a short form."""
+    said: object = message
+    match message:
+        case Ended(task, Succeeded(content_type, result, keep), elapsed, recorded):
+            said = (task, elapsed, recorded, content_type, result) if keep else (task, elapsed, recorded)
+    data = pickle.dumps(said, pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(data)) + data
+
+
+def pack_word(kind: str, first: int, second: int = 0) -> bytes:
+    """What the worker writes to interrupt a run (its kind and number), or to tell a slot that waits what to do."""
+    return _WORD.pack(kind.encode(), first, second)
+
+
+def unpack_word(data: bytes) -> tuple[str, int, int]:
+    """What :func:`pack_word` was given."""
+    kind, first, second = _WORD.unpack(data)
+    return kind.decode(), first, second
+
+
+def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
+    """Reads one task; None at the end. Raises :class:`BlockingIOError` when there is none now and *wait* is false."""
+    flags = 0 if wait else socket.MSG_DONTWAIT
+    data, ancillary, _, _ = source.recvmsg(PACKET, socket.CMSG_SPACE(_FILE), flags)
+    if not data:
+        return None
+    for _, _, content in ancillary:
+        with os.fdopen(int.from_bytes(content[:_FILE], "little"), "rb") as file:
+            data = file.read()
+    announce, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
+    return Assignment(Claim._make(fields), bool(announce), None if isinstance(announce, bool) else announce)

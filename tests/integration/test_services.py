@@ -1,0 +1,260 @@
+"""The operations behind the command line, called directly, as another front end calls them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.sql import execute, one
+
+from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
+from fbtasks.serialize import Payload
+from fbtasks.services import database, queues, tasks, workers
+from fbtasks.services.tasks import Filter, TaskChange
+from fbtasks.sql import migrations
+from fbtasks.states import State
+from fbtasks.store import processes
+from fbtasks.store import tasks as store
+from fbtasks.testing import drain
+
+
+@pytest.fixture
+def shop(app):
+    """An app with a task that fails when it is told to."""
+
+    @app.task(name="shop.send", max_retries=0)
+    def send(order, fail=False):
+        if fail:
+            raise ValueError(f"order {order}")
+        return [order]
+
+    app.send = send
+    return app
+
+
+def add_worker(app, queues="default", lease=60.0):
+    """Registers a worker that sends no heartbeat. Returns its id."""
+    with app.database.session() as session:
+        return session.run(
+            lambda t: processes.register(
+                t, "worker", name="w@host", host="host", pid=4711, pid_start=1, lease=lease, queues=[queues],
+                pool="threads", concurrency=8, version="1", tasks=[],
+            )
+        )  # fmt: skip
+
+
+def claim(app, worker, queue="default"):
+    with app.database.session() as session:
+        return session.run(lambda t: store.claim(t, worker, queue, 100))
+
+
+def outcomes(changes):
+    return {change.given: (change.outcome, change.state) for change in changes.tasks}
+
+
+def test_a_list_has_pages_and_filters(shop):
+    ids = [int(result.id) for result in shop.send.delay_many([(n, True) for n in range(5)])]
+    drain(shop)
+    shop.send.apply_async((9,), queue="mail")
+
+    def page(**wanted):
+        return tasks.list_tasks(shop.database, State.FAILED, Filter(**wanted))
+
+    pages = [page(limit=2, offset=offset) for offset in (0, 2, 4, 6)]
+    assert [(len(found.tasks), found.more) for found in pages] == [(2, True), (2, True), (1, False), (0, False)]
+    assert sorted(row.id for found in pages for row in found.tasks) == ids
+    assert {(row.state, row.error_msg) for row in pages[2].tasks} <= {(State.FAILED, f"order {n}") for n in range(5)}
+    assert page(name="shop.other").tasks == []
+    assert page(since=datetime.now(UTC) + timedelta(hours=1)).tasks == []
+    assert len(page(until=datetime.now(UTC) + timedelta(hours=1), queue="default").tasks) == 5
+    waiting = tasks.list_tasks(shop.database, State.READY, Filter(queue="mail"))
+    assert [row.queue for row in waiting.tasks] == ["mail"]
+    with pytest.raises(ConfigurationError, match=r"unknown queue 'mial': .* Known queues: default, mail\."):
+        page(queue="mial")
+
+
+def test_one_task_is_shown_with_arguments_and_outcome(shop):
+    good, bad = shop.send.apply_async((1,), task_id="order-1"), shop.send.delay(2, fail=True)
+    before = tasks.get_task(shop.database, "order-1")
+    assert (before.row.state, before.result, before.traceback) == (State.READY, None, None)
+    drain(shop)
+    found = tasks.get_task(shop.database, "order-1")
+    assert (found.row.task_id, found.row.state, tasks.json_value(found.result)) == ("order-1", State.SUCCEEDED, [1])
+    failed = tasks.get_task(shop.database, bad.id)
+    assert tasks.json_value(failed.arguments) == [[2], {"fail": True}]
+    assert (failed.result, "ValueError: order 2" in failed.traceback) == (None, True)
+    assert tasks.json_value(Payload("application/x-cloudpickle", b"\x80")) is None
+    number = tasks.find_number(shop.database, good.id)
+    assert tasks.number_of(shop.database, "order-1") == number
+    assert tasks.number_of(shop.database, "nosuch") is None
+    status = tasks.get_task_status(shop.database, int(bad.id))
+    assert (status.state, status.stored.error_type) == (State.FAILED, "builtins.ValueError")
+    assert tasks.get_task_status(shop.database, 987654) == tasks.TaskStatus(None, None)
+    for look in (tasks.get_task, tasks.find_number):
+        with pytest.raises(TaskNotFound, match="there is no task 'nosuch'"):
+            look(shop.database, "nosuch")
+
+
+def test_tasks_are_changed_and_what_is_refused_is_told_with_the_reason(shop):
+    worker = add_worker(shop)
+    failed, good = shop.send.apply_async((1, True), task_id="failed"), shop.send.apply_async((2,), task_id="good")
+    drain(shop)
+    runs = shop.send.apply_async((3,), task_id="runs")
+    claim(shop, worker)
+    shop.send.apply_async((4,), task_id="waits", countdown=3600)
+
+    changes = tasks.cancel(shop.database, ["runs", "waits", "good"])
+    assert outcomes(changes) == {
+        "runs": ("requested", "running"),
+        "waits": ("cancelled", "cancelled"),
+        "good": ("unchanged", "succeeded"),
+    }
+    assert (changes.count, changes.condition) == (1, "only tasks that have not ended are cancelled")
+    assert [change.given for change in changes.requested] == ["runs"]
+    assert [change.given for change in changes.refused] == ["good"]
+
+    changes = tasks.retry(shop.database, ["failed", "waits", "runs"])
+    assert outcomes(changes) == {
+        "failed": ("retried", "ready"),
+        "waits": ("retried", "ready"),
+        "runs": ("unchanged", "running"),
+    }
+    assert (changes.count, changes.condition) == (2, "only failed and cancelled tasks are put back")
+
+    number = tasks.find_number(shop.database, "good")
+    changes = tasks.discard(shop.database, ["good", runs.id])
+    assert changes.tasks[0] == TaskChange("good", number, "discarded", None)
+    assert (changes.count, [change.given for change in changes.refused]) == (1, ["runs"])
+    with pytest.raises(TaskNotFound):
+        tasks.get_task(shop.database, good.id)
+    assert failed.status == "PENDING"
+
+
+@pytest.mark.parametrize("change", [tasks.retry, tasks.cancel, tasks.discard])
+def test_nothing_is_changed_when_an_id_does_not_exist(shop, change):
+    ended, waits = shop.send.delay(1, fail=True), None
+    drain(shop)
+    waits = shop.send.delay(2)
+    with pytest.raises(TaskNotFound, match="'nosuch'"):
+        change(shop.database, [ended.id, waits.id, "nosuch"])
+    assert (ended.status, waits.status) == ("FAILURE", "PENDING")
+
+
+def test_failed_tasks_are_put_back_in_batches(shop, monkeypatch):
+    monkeypatch.setattr(tasks, "RETRY_BATCH", 2)
+    shop.send.delay_many([(n, True) for n in range(5)])
+    shop.send.apply_async((9, True), queue="mail")
+    drain(shop, ["default", "mail"])
+    with pytest.raises(ConfigurationError, match="unknown queue"):
+        tasks.retry_failed(shop.database, Filter(queue="mial"))
+    assert tasks.retry_failed(shop.database, Filter(name="shop.other")) == 0
+    assert tasks.retry_failed(shop.database, Filter(queue="default")) == 5
+    assert tasks.retry_failed(shop.database, Filter()) == 1
+    assert len(tasks.list_tasks(shop.database, State.READY, Filter()).tasks) == 6
+
+
+def test_queues_are_counted_and_purged(shop):
+    add_worker(shop, "default,idle")
+    shop.send.delay_many([(n,) for n in range(3)])
+    shop.send.apply_async((3,), countdown=3600)
+    shop.send.apply_async((4,), queue="mail")
+    found = {row.queue: (row.ready, row.scheduled, row.workers) for row in queues.list_queues(shop.database)}
+    assert found == {"default": (3, 1, 1), "idle": (0, 0, 1), "mail": (1, 0, 0)}
+    assert [row.queue for row in queues.list_queues(shop.database, "mail")] == ["mail"]
+    assert queues.count_waiting(shop.database, "default") == 4
+    assert queues.purge(shop.database, "default") == 4
+    assert queues.count_waiting(shop.database, "default") == 0
+    assert one(shop, "SELECT COUNT(*) FROM QUEUE_TASK") == 1
+    for ask in (queues.list_queues, queues.count_waiting, queues.purge):
+        with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
+            ask(shop.database, "mial")
+
+
+def test_statistics_are_of_a_window_and_of_a_queue(shop):
+    shop.send.delay_many([(1,), (2, True)])
+    shop.send.apply_async((3,), queue="mail")
+    drain(shop, ["default", "mail"])
+    shop.send.delay(4)
+    day = timedelta(days=1)
+    found = queues.get_statistics(shop.database, day)
+    assert sum(row.succeeded for row in found.counters) == 2
+    assert [(row.queue, row.ready) for row in found.queues] == [("default", 1)]
+    found = queues.get_statistics(shop.database, day, "mail")
+    assert [(row.queue, row.succeeded, row.failed) for row in found.counters] == [("mail", 1, 0)]
+    assert found.queues == []
+    assert queues.get_statistics(shop.database, -day).counters == []
+    with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
+        queues.get_statistics(shop.database, day, "mial")
+
+
+def test_health_tells_which_queues_are_not_served_or_wait_too_long(shop):
+    found = workers.get_health(shop.database, 300.0)
+    assert (found.healthy, found.workers, found.unserved, found.overdue) == (False, 0, [], {})
+    add_worker(shop)
+    found = workers.get_health(shop.database, 300.0)
+    assert (found.healthy, found.workers) == (True, 1)
+    shop.send.delay(1)
+    shop.send.apply_async((2,), queue="mail")
+    execute(shop, "UPDATE QUEUE_TASK SET RAISE_TIME = DATEADD(-1 HOUR TO RAISE_TIME),"
+                  " START_TIME = DATEADD(-1 HOUR TO START_TIME) WHERE QUEUE = 'default'")  # fmt: skip
+    found = workers.get_health(shop.database, 300.0)
+    assert (found.healthy, found.unserved, list(found.overdue)) == (False, ["mail"], ["default"])
+    assert 3600 <= found.overdue["default"] < 3900
+    assert workers.get_health(shop.database, 7200.0).overdue == {}
+
+
+def test_workers_are_listed_with_what_they_run(shop):
+    worker = add_worker(shop)
+    shop.send.delay(1)
+    claim(shop, worker)
+    (row,) = workers.list_workers(shop.database)
+    assert (row.id, row.name, row.queues, row.running, row.lease_left > 0) == (worker, "w@host", ("default",), 1, True)
+
+
+def test_what_has_been_kept_long_enough_is_pruned(url):
+    app = FBTasks("kept", url, result_expires=timedelta(hours=1), failed_expires=timedelta(hours=3))
+    add = app.task(name="add", max_retries=0)(lambda a, b: a + b)
+    add.delay_many([(1, 1), (1, "1")])
+    drain(app)
+    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
+    assert tasks.prune(app.database) == 1
+    assert len(tasks.list_tasks(app.database, State.FAILED, Filter()).tasks) == 1
+    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = DATEADD(-2 HOUR TO FINISH_TIME)")
+    assert tasks.prune(app.database) == 1
+    app.close()
+
+
+@pytest.mark.embedded
+@pytest.mark.no_database
+def test_a_database_is_migrated_by_the_service_and_by_the_app(url):
+    app = FBTasks("new", url)
+    with pytest.raises(SchemaError, match="there is no queue"):
+        workers.list_workers(app.database)
+    done = database.migrate(app.database)
+    assert (done.applied, done.version) == ([found.version for found in migrations()], migrations()[-1].version)
+    assert database.migrate(app.database) == database.Migration([], done.version)
+    assert app.migrate() == []
+    assert workers.list_workers(app.database) == []
+    app.close()
+
+
+def test_a_copy_is_found_and_adopted(app):
+    assert database.find_copy(app.database) is None
+    execute(app, "UPDATE QUEUE_IDENTITY SET DATABASE_PATH = '/elsewhere/queue.fdb'")
+    assert "restored or moved (it was /elsewhere/queue.fdb before)" in database.find_copy(app.database)
+    database.adopt(app.database)
+    assert database.find_copy(app.database) is None
+
+
+def test_roles_are_granted_and_revoked(app):
+    def changed(change, *users):
+        return {found.user: found.changed for found in change(app.database, "worker", users).users}
+
+    assert changed(database.grant, "ann", '"web-app"') == {"ANN": True, "web-app": True}
+    assert changed(database.grant, "ann", "bob") == {"ANN": False, "BOB": True}
+    assert changed(database.revoke, "ann", "eve") == {"ANN": True, "EVE": False}
+    unknown = database.grant(app.database, "producer", ["nosuch"]).unknown
+    assert unknown == ([] if app.settings.url.embedded else ["NOSUCH"])
+    with pytest.raises(ConfigurationError, match="PUBLIC"):
+        database.grant(app.database, "worker", ["eve", "public"])
+    with pytest.raises(ConfigurationError, match="unknown role 'admin'"):
+        database.grant(app.database, "admin", ["eve"])
+    assert changed(database.revoke, "eve") == {"EVE": False}

@@ -1,0 +1,136 @@
+"""The benchmark: rates, ratios of each round, slow stretches, verdicts; and the plan of what stands beside what."""
+
+import itertools
+
+import pytest
+
+from benchmarks.bench import Scale
+from benchmarks.calibration import Calibration, slow_stretches
+from benchmarks.database import NotMeasured
+from benchmarks.drain import Drain
+from benchmarks.figures import Figure, Reading, Sample, Target, Verdict, drain_rate, percentile, ratios
+from benchmarks.plan import ALONE, COMPARED, chosen
+from benchmarks.record import Record
+from benchmarks.report import Result, as_json, page
+
+USUAL = Calibration(cpu=0.020, write=0.001)
+SLOW = Calibration(cpu=0.030, write=0.001)
+SLOW_DISK = Calibration(cpu=0.020, write=0.004)
+
+
+def figure(*values, rounds=None):
+    numbers = rounds or range(1, len(values) + 1)
+    return Figure("key", "label", "", [Reading(n, value) for n, value in zip(numbers, values, strict=True)])
+
+
+def test_a_drain_is_measured_from_its_middle_to_the_last_task():
+    warm_up, clocked = [0.0, 10.0, 20.0, 30.0], [30.5, 31.0, 31.5, 32.0]
+    assert drain_rate([*clocked, *warm_up]) == 4 / 2.0
+    assert drain_rate([*warm_up, *clocked], end=34.0) == 4 / 4.0
+
+
+def test_a_percentile_is_one_of_the_values():
+    assert percentile([5.0, 1.0, 3.0], 0.5) == 3.0
+    assert percentile([5.0, 1.0, 3.0], 0.99) == 5.0
+
+
+def test_ratios_are_of_what_both_have():
+    ours = [Sample("drain", "drain", 900.0, "tasks/s"), Sample("memory", "memory", 70.0, "MiB")]
+    theirs = [Sample("drain", "drain", 300.0, "tasks/s"), Sample("idle", "idle", 0.0, "")]
+    assert [(s.key, s.value) for s in ratios(ours, theirs, "celery", "Celery")] == [("celery/drain/ratio", 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([10, 11, 12, 10.5, 30], Verdict.REACHED),
+        ([9, 8, 9.9, 3, 9], Verdict.MISSED),
+        ([10, 11, 12, 9.9, 30], Verdict.OPEN),  # its median is 11, but its range crosses the bound
+        ([19], Verdict.OPEN),
+        ([10, 11, 12, 13], Verdict.OPEN),
+    ],
+)
+def test_a_target_is_decided_by_five_rounds_that_agree(values, verdict):
+    assert Target("what", "key", least=10).judge(figure(*values)) == verdict
+
+
+def test_several_readings_of_one_round_are_one_round():
+    assert Target("what", "key", most=2).judge(figure(1, 1, 1, 1, 1, rounds=[1, 1, 2, 2, 3])) == Verdict.OPEN
+
+
+def test_a_target_that_was_not_measured_says_so():
+    assert Target("what", "key", least=10).judge(None) == Verdict.MISSING
+
+
+@pytest.mark.parametrize("off", [SLOW, SLOW_DISK, Calibration(cpu=0.010, write=0.001)])
+def test_the_stretches_on_both_sides_of_a_calibration_that_is_off_are_slow(off):
+    assert slow_stretches([USUAL, USUAL, off, USUAL, USUAL]) == [False, True, True, False]
+
+
+def test_a_ratio_is_flagged_when_one_of_its_two_samples_is():
+    calibrations = iter([USUAL, USUAL, USUAL, SLOW, USUAL, USUAL])
+    record = Record("file", lambda _: next(calibrations))
+    stretches = [record.measured([Sample(name, name, 1.0, "")]) for name in "abcde"]
+    record.derived([Sample("a/b", "", 1.0, "")], stretches[0], stretches[1])
+    record.derived([Sample("b/c", "", 1.0, "")], stretches[1], stretches[2])
+    found = {key: [reading.slow for reading in figure.readings] for key, figure in record.figures().items()}
+    assert found == {"a": [False], "b": [False], "c": [True], "d": [True], "e": [False], "a/b": [False], "b/c": [True]}
+
+
+def test_what_was_measured_before_a_failure_is_kept():
+    def breaks_off():
+        yield Sample("before", "", 1.0, "")
+        raise NotMeasured("no server")
+
+    record = Record("file", lambda _: USUAL)
+    with pytest.raises(NotMeasured):
+        record.measured(breaks_off())
+    record.measured([Sample("after", "", 2.0, "")])
+    assert list(record.figures()) == ["before", "after"]
+
+
+@pytest.mark.parametrize("group", [*ALONE, *COMPARED], ids=lambda group: group.ours.key)
+def test_ours_is_next_to_each_counterpart_and_the_order_alternates(group):
+    assert group.order(1) == group.order(2)[::-1] == group.order(3)
+    pairs = {frozenset(pair) for pair in itertools.pairwise(member.key for member in group.order(1))}
+    assert pairs == {frozenset((group.ours.key, other.key)) for other in group.beside}
+
+
+def test_systems_are_compared_like_for_like():
+    for group in COMPARED:
+        for other in group.beside:
+            if isinstance(other, Drain):
+                pool, number = other.key.split("/")[1:3]
+                assert f"fbtasks/{pool.replace('prefork', 'processes')}/{number}" == group.ours.key
+                assert other.system.kept or other.latency == group.ours.latency
+
+
+def test_what_is_chosen_comes_with_its_counterpart():
+    (group,) = chosen(COMPARED, ["celery-redis/prefork/2"])
+    assert (group.ours.key, [other.key for other in group.beside]) == (
+        "fbtasks/processes/2",
+        ["celery-redis/prefork/2"],
+    )
+    assert chosen(COMPARED, ["nonsense"]) == []
+    assert chosen(COMPARED, []) == list(COMPARED)
+
+
+def test_a_small_drain_still_has_tasks_behind_those_that_are_timed():
+    assert Scale(share=0.001, singles=50).share_of(10_000) == 150
+
+
+def test_the_page_marks_slow_readings_and_says_what_is_not_decided():
+    ours, theirs = COMPARED[0].ours, COMPARED[0].beside[0]
+    ratio = Figure("celery-redis/prefork/2/drain/ratio", "", "", [Reading(1, 9.0), Reading(2, 11.5, slow=True)])
+    target = Target("drain", ratio.key, least=10)
+    result = Result(
+        machine={"Python": "3"}, rounds=2, quick=False, minutes=8.0, calibrations=[USUAL, SLOW, USUAL],
+        figures={ratio.key: ratio}, pairs=[(ours, theirs)], versions={theirs.key: "celery 5"},
+        verdicts=[(target, target.judge(ratio))], notes=["Huey: no server"],
+    )  # fmt: skip
+    rows = [tuple(map(str.strip, line.strip("|").split("|"))) for line in page(result).splitlines()]
+    assert ("drain", "at least 10", "10.2", "9 - 11.5", "not decided: 2 of 5 rounds") in rows
+    row = ("fbtasks, processes 2", "Celery + Redis, prefork 2", "drain", "10.2", "9 - 11.5", "9, 11.5!", "celery 5")
+    assert row in rows
+    assert "- Huey: no server" in page(result)
+    assert as_json(result)["targets"][0]["reached"] == "not decided"

@@ -1,0 +1,36 @@
+"""Commands are imported when they are used."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"fbtasks.app", "fbtasks.cli.render", "fbtasks.services.tasks", "firebird.driver", "kombu", "rich", "json"}
+
+
+@pytest.mark.parametrize(
+    ("command", "imported"),
+    [
+        (["--help"], set()),
+        (["inspect", "--help"], {"fbtasks.cli.inspect"}),
+        (["retry", "--help"], {"fbtasks.cli.tasks", "fbtasks.app", "fbtasks.services.tasks", "json"}),
+        (["inspect", "workers", "--help"], {"fbtasks.cli.inspect.workers", "fbtasks.app", "rich"}),
+    ],
+)
+def test_a_command_imports_what_it_needs(command, imported):
+    source = (
+        "import sys\nfrom fbtasks.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+        "    print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source, *command], capture_output=True, text=True, timeout=60, check=True
+    )
+    modules = set(done.stderr.split())
+    commands = {name for name in modules if name.startswith("fbtasks.cli.")}
+    assert imported <= modules
+    if "fbtasks.app" not in imported:
+        assert HEAVY & modules == set()
+        assert commands - imported == {f"fbtasks.cli.{name}" for name in ("main", "commands", "groups", "escapes")}
+    else:
+        assert {"firebird.driver", "kombu", "fbtasks.worker"} & modules == set()
+        assert ("rich" in modules) == ("rich" in imported)

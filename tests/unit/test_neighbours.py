@@ -1,0 +1,148 @@
+"""Which neighbours are put to the database as dead, when the next look comes, and what a stall of one's own changes."""
+
+import pytest
+
+from fbtasks.call import HeartbeatReply, Neighbour
+from fbtasks.liveness import neighbours
+from fbtasks.liveness.neighbours import BEATS, NeighbourMonitor, Rhythm
+from fbtasks.store.processes import SHARE
+
+LEASE = 28.0
+HEARTBEAT, GRACE = LEASE / BEATS, LEASE / SHARE
+
+
+class Clock:
+    """Ours, so that times are exact."""
+
+    def __init__(self):
+        self.now = 5000.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(neighbours, "clock", clock)
+    return clock
+
+
+def neighbour(silence, lease=LEASE):
+    return Neighbour(1, 1, 1, silence, lease, "elsewhere")
+
+
+def beat(monitor, silence=HEARTBEAT, *, alive=True, renewed=True):
+    monitor.begin()
+    monitor.heard(HeartbeatReply(alive, alive and renewed, silence, False, (), 1))
+
+
+def suspected(monitor, *others):
+    return [suspect.neighbour for suspect in monitor.suspects(others)]
+
+
+@pytest.fixture
+def monitor(clock):
+    monitor = NeighbourMonitor(Rhythm(LEASE))
+    beat(monitor)
+    return monitor
+
+
+def test_the_next_look_comes_when_the_first_grace_ends(monitor):
+    assert monitor.pause([]) == HEARTBEAT
+    assert monitor.pause([neighbour(0.5)]) == HEARTBEAT
+    assert 0.5 < monitor.pause([neighbour(2.5), neighbour(3.5), neighbour(1.0)]) <= 0.7, "never earlier"
+
+
+def test_not_all_look_at_once():
+    looks = {NeighbourMonitor(Rhythm(LEASE)).pause([neighbour(3.5)]) for _ in range(20)}
+    assert max(looks) - min(looks) > 0.02
+
+
+def test_a_neighbour_that_was_put_to_the_database_does_not_hasten_the_next_look(monitor):
+    assert monitor.pause([neighbour(GRACE), neighbour(100.0)]) == HEARTBEAT
+
+
+def test_only_a_neighbour_that_was_silent_for_the_grace_is_put_to_the_database(monitor):
+    late, later = neighbour(GRACE - 0.01), neighbour(GRACE)
+    assert suspected(monitor, late, later) == [later]
+
+
+def test_each_has_the_grace_of_its_own_lease(monitor, clock):
+    short, long = neighbour(5.0, 3.0), neighbour(20.0, 300.0)
+    assert suspected(monitor, short, long) == [short]
+    assert monitor.pause([neighbour(0.1, 3.0)]) < 3.0 / SHARE + 0.2
+    assert monitor.pause([long]) == HEARTBEAT
+    beat(monitor, 60.0)
+    clock.now += 1.0  # after a stall as well
+    assert suspected(monitor, neighbour(61.0, 3.0), neighbour(61.0, 300.0)) == [neighbour(61.0, 3.0)]
+
+
+def test_after_its_own_stall_it_counts_the_silence_of_others_anew(monitor, clock):
+    assert monitor.awake == clock.now, "it has had no stall since the machine started"
+    beat(monitor, GRACE)
+    assert monitor.awake == clock.now, "late is not a stall"
+    beat(monitor, GRACE + 0.1)
+    assert monitor.awake == 0.0
+    other = neighbour(60.0)
+    assert suspected(monitor, other) == []
+    assert monitor.pause([other]) == HEARTBEAT
+    clock.now += GRACE - 0.5
+    beat(monitor)
+    assert monitor.awake == GRACE - 0.5
+    assert 0.5 < monitor.pause([other]) <= 0.7
+    clock.now += 0.5
+    assert suspected(monitor, other) == [other]
+
+
+def test_after_an_outage_it_leaves_the_others_as_long_to_come_back(monitor, clock):
+    """One came back at once, and the other's heartbeat had been due when the outage began."""
+    monitor.connection_lost()
+    clock.now += 0.5
+    assert (monitor.awake, suspected(monitor, neighbour(60.0))) == (0.0, []), "nothing is known of the others"
+    beat(monitor, 0.5)
+    assert suspected(monitor, neighbour(60.0)) == []
+    clock.now += GRACE
+    beat(monitor)
+    assert suspected(monitor, neighbour(60.0)) == [neighbour(60.0)]
+
+
+def test_what_holds_its_registration_up_is_a_stall(clock):
+    monitor = NeighbourMonitor(Rhythm(LEASE))
+    monitor.begin()
+    clock.now += GRACE
+    monitor.registered()
+    assert monitor.awake == clock.now
+    beat(monitor)
+    clock.now += GRACE + 0.1
+    monitor.begin()
+    monitor.registered()
+    assert monitor.awake == 0.0
+
+
+def test_a_process_that_was_declared_dead_had_stalled(monitor, clock):
+    """A machine that was suspended: its own clock stood still, and shows nothing."""
+    beat(monitor, 0.0, alive=False)
+    monitor.registered()
+    clock.now += 1.0
+    assert monitor.awake == 1.0
+
+
+def test_while_another_transaction_holds_its_row_it_is_not_overdue(monitor, clock):
+    for _ in range(5):
+        clock.now += GRACE - 0.1
+        beat(monitor, 0.0, renewed=False)
+        assert not monitor.overdue
+    assert monitor.leisure == HEARTBEAT
+    clock.now += GRACE + 0.1
+    assert (monitor.overdue, monitor.leisure) == (True, 0.0)
+
+
+def test_a_clock_that_was_set_back_is_no_stall(monitor, clock):
+    beat(monitor, -3600.0)
+    assert monitor.awake == clock.now
+
+
+def test_a_longest_time_between_two_heartbeats():
+    assert Rhythm(30.0, longest=1.0).heartbeat == 1.0
+    assert Rhythm(7.0, longest=1.0).heartbeat == 0.5
