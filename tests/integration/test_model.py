@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support import rules
 
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
@@ -28,6 +29,7 @@ from fbtasks.states import TRANSITIONS, State
 from fbtasks.store import codec, results, tasks, workers
 
 LEASE = 3.0
+LIMIT = 2
 LARGE = b'[["' + b"x" * 5_000 + b'"],{}]'
 SMALL = b"[[],{}]"
 QUEUES = ("a", "b")
@@ -43,7 +45,7 @@ OUTCOMES = st.sampled_from(
     [
         Succeeded("application/json", b"1"), Succeeded("application/json", LARGE), Succeeded(keep=False),
         Failed("builtins.ValueError", "no", "trace"), Retry(0.0, "again"), Retry(7200.0, "later"),
-        Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, 2), Crashed("it died", False, 2),
+        Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, LIMIT), Crashed("it died", False, LIMIT),
     ]
 )  # fmt: skip
 
@@ -426,8 +428,8 @@ class Store(RuleBasedStateMachine):
             row.started = 1
 
     def bury(self, worker):
-        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=True, share=SHARE, crash_limit=2))
-        assert ((released, failed), why) == (self.model.rescue(worker, 2), "its process is gone")
+        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=True, share=SHARE, crash_limit=LIMIT))
+        assert ((released, failed), why) == (self.model.rescue(worker, LIMIT), "its process is gone")
 
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data())
@@ -440,10 +442,10 @@ class Store(RuleBasedStateMachine):
             )
         if silent:  # but for whoever was held up all the time, that is no wonder
             credit = 3600.0 * (self.model.now - self.model.workers[worker])
-            look = lambda t: workers.rescue(t, worker, gone=False, share=1, credit=credit, crash_limit=2)
+            look = lambda t: workers.rescue(t, worker, gone=False, share=1, credit=credit, crash_limit=LIMIT)
             assert self.run(look) == (0, None, None)
-        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=False, share=1, crash_limit=2))
-        expected = (self.model.rescue(worker, 2), "its lease ran out") if silent else ((0, None), None)
+        released, why, failed = self.run(lambda t: workers.rescue(t, worker, gone=False, share=1, crash_limit=LIMIT))
+        expected = (self.model.rescue(worker, LIMIT), "its lease ran out") if silent else ((0, None), None)
         assert ((released, failed), why) == expected
 
     @precondition(lambda self: self.model.live)
@@ -469,7 +471,7 @@ class Store(RuleBasedStateMachine):
         lost = [r for r in self.model.live.values() if r.state is State.RUNNING and r.worker not in self.model.workers]
         assert self.run(tasks.release_orphans) == len(lost)
         for row in lost:
-            self.model.take_back(row, 0, 2)
+            self.model.take_back(row, 0, LIMIT)
 
     # What operators do
 
@@ -543,17 +545,16 @@ class Store(RuleBasedStateMachine):
             (r.id, r.queue, r.priority, r.state, r.tries, r.crashes, r.suspect, r.started, r.worker, r.claim)
             for r in sorted(model.live.values(), key=lambda r: r.id)
         ]
-        found = self.rows("SELECT ID, STATE, TRY_COUNT, CRASH_COUNT FROM QUEUE_HISTORY ORDER BY ID")
+        stored = rules.read(self.rows)
+        found = sorted((row.id, row.state, row.tries, row.crashes) for row in stored.history)
         assert found == [(t, p.state, p.tries, p.crashes) for t, p in sorted(model.past.items())]
         rows = [*model.live.values(), *(p.row for p in model.past.values())]
-        self.ids("QUEUE_PAYLOAD", {r.id for r in rows if r.large})
-        self.ids("QUEUE_RESULT", {t for t, p in model.past.items() if p.result})
-        self.ids("QUEUE_TASK_ID", {r.id for r in rows if r.task_id})
-        self.ids("QUEUE_WORKER", set(model.workers))
+        assert stored.payloads == {r.id for r in rows if r.large}
+        assert stored.results == {t for t, p in model.past.items() if p.result}
+        assert stored.task_ids == {r.id for r in rows if r.task_id}
+        assert stored.workers == set(model.workers)
         assert dict(self.rows("SELECT ID, TERMINATE FROM QUEUE_CANCEL")) == model.cancels
-
-    def ids(self, table, expected):
-        assert {task for (task,) in self.rows(f"SELECT ID FROM {table}")} == expected, table
+        assert rules.broken(stored, crash_limit=LIMIT, at_rest=False, orphans=True) == []
 
 
 def test_the_store_keeps_the_rules(url):
