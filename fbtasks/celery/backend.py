@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, Final
 
 from celery import states
 from celery.backends.base import KeyValueStoreBackend
@@ -16,76 +12,16 @@ from celery.exceptions import TimeoutError as CeleryTimeout
 
 from fbtasks import clock
 from fbtasks.celery.chords import Chord
+from fbtasks.celery.store import FIRST_POLLS, POLL, StoreAccess
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError, DatabaseUnavailable
-from fbtasks.firebird.session import INSERT, READ, Transaction
-from fbtasks.notify.results import ResultListener, Waiter
-from fbtasks.store import chords, keyvalues
-from fbtasks.store.shared import SharedDatabase
+from fbtasks.firebird.session import READ
+from fbtasks.store import keyvalues
 from fbtasks.url import DatabaseURL
 
-T = TypeVar("T")
-_POLL: Final = 1.0
-"""Seconds between two looks when no event comes."""
-_FIRST_POLLS: Final = 0.05
 _POOL: Final = 10
 PATIENCE: Final = 20.0
 """Seconds for which a database that does not answer is asked again."""
-
-_stores: dict[tuple[str, str | None, bool | None], Store] = {}
-_lock = threading.Lock()
-
-
-class Store:
-    """One database as the backends of this process use it."""
-
-    def __init__(self, url: DatabaseURL, auto_migrate: bool | None) -> None:
-        self.shared = SharedDatabase(Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate))
-        self._listener = ResultListener(self.shared.database, keyvalues.EVENTS)
-        self.shared.around_fork(self._listener.close, lambda: None)
-
-    @contextmanager
-    def waiter(self) -> Iterator[Waiter]:
-        """A wait, woken when a value was stored."""
-        with self._listener.waiter() as waiter:
-            yield waiter
-
-    def close(self) -> None:
-        """Stops listening and closes the connections."""
-        self._listener.close()
-        self.shared.close()
-
-
-def store_for(url: DatabaseURL, auto_migrate: bool | None) -> Store:
-    """The store of this process for *url*."""
-    key = (str(url), url.password, auto_migrate)
-    with _lock:
-        store = _stores.get(key)
-        if store is None or store.shared.inherited:
-            store = _stores[key] = Store(url, auto_migrate)
-        return store
-
-
-def close_all() -> None:
-    """Closes the connections of all backends of this process."""
-    with _lock:
-        stores = list(_stores.values())
-        _stores.clear()
-    for store in stores:
-        if not store.shared.inherited:
-            store.close()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _kept.extend(_stores.values())  # the parent's, with its locks: neither used nor collected
-    _stores.clear()
-
-
-_kept: list[Store] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _text(key: Any) -> str:
@@ -96,7 +32,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     """Results in the table QUEUE_CELERY.
 
     A success is never replaced: a task that was thought lost cannot overwrite its successor's result. An event wakes
-    who waits. A chord keeps what its parts returned, and counts each once.
+    those that wait. A chord keeps what its parts returned, and counts each once.
 
     Options (``result_backend_transport_options``):
 
@@ -124,50 +60,22 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
     def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "expires": self.expires, "url": self.url})
 
-    @property
-    def _store(self) -> Store:
-        return store_for(self._address, self._auto_migrate)
-
-    def run(self, work: Callable[[Transaction], T], kind: bytes = INSERT) -> T:
-        """*work* in a transaction of its own."""
-        store = self._store
-        found = store.shared.use(work, kind)
-        # Only now: the driver's own exit function, which shuts the library down, must run after this one.
-        if not getattr(store, "at_exit", False):
-            store.at_exit = True  # type: ignore[attr-defined]
-            atexit.unregister(close_all)
-            atexit.register(close_all)
-            store.shared.at_pool_exit(close_all)
-        return found
-
-    def insist(self, work: Callable[[Transaction], T]) -> T:
-        """The same, again and again while the database does not answer: for what comes to the same when done twice."""
-        return self._patiently(lambda: self.run(work))
-
-    def _patiently(self, ask: Callable[[], T], deadline: float | None = None) -> T:
-        begun = clock.monotonic()
-        limit = begun + self._patience if deadline is None else min(begun + self._patience, deadline)
-        pause = _FIRST_POLLS
-        while True:
-            try:
-                return ask()
-            except (DatabaseUnavailable, ConflictError):
-                left = limit - clock.monotonic()
-                if left <= 0:
-                    raise
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _POLL)
+    @cached_property
+    def _store(self) -> StoreAccess:
+        return StoreAccess(
+            Settings(url=self._address, pool_size=_POOL, auto_migrate=self._auto_migrate), self._patience
+        )
 
     # What KeyValueStoreBackend is built on.
 
     def get(self, key: Any) -> bytes | None:
         """A value, or None."""
-        return self.run(lambda t: keyvalues.fetch(t, _text(key)), READ)
+        return self._store.run(lambda t: keyvalues.fetch(t, _text(key)), READ)
 
     def mget(self, keys: Iterable[Any]) -> list[bytes | None]:
         """Several values, in one transaction."""
         names = [_text(key) for key in keys]
-        return self.run(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
+        return self._store.run(lambda t: [keyvalues.fetch(t, name) for name in names], READ)
 
     def set(self, key: Any, value: Any) -> None:
         """Stores a value."""
@@ -187,7 +95,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         name = _text(key)
         # A group is stored as a success as well, and replaced when it is stored again.
         final = state == states.SUCCESS and name.startswith(self.task_keyprefix)
-        self.insist(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
+        self._store.run_until_answered(lambda t: keyvalues.store(t, name, data, final=final, expires=self._lifetime))
 
     @property
     def _lifetime(self) -> float | None:
@@ -195,47 +103,44 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def delete(self, key: Any) -> None:
         """Deletes a value."""
-        self.insist(lambda t: keyvalues.delete(t, _text(key)))
+        self._store.run_until_answered(lambda t: keyvalues.delete(t, _text(key)))
 
     def incr(self, key: Any) -> int:
         """Counts one more."""
-        return self.run(lambda t: keyvalues.increment(t, _text(key), None, self._lifetime))
+        return self._store.run(lambda t: keyvalues.increment(t, _text(key), self._lifetime))
 
     def expire(self, key: Any, value: float | None) -> None:
         """Keeps a value for so many seconds from now; without *value* for ever."""
-        self.run(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
+        self._store.run(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
 
     # Chords.
 
-    @property
-    def chord_lifetime(self) -> float | None:
-        """Seconds for which a chord is kept after its last part."""
+    def _chord(self, group_id: Any) -> Chord:
         expires = getattr(self, "chord_expires", self.expires)  # Celery before 5.7 has but one
-        return float(expires) if expires else None
+        return Chord(self, self._store, group_id, float(expires) if expires else None)
 
     def apply_chord(self, header_result_args: Any, body: Any, **options: Any) -> None:
-        """A chord begins."""
+        """Begins a chord."""
         self.ensure_chords_allowed()
         group_id, results = header_result_args
-        Chord(self, group_id).begin(results)
+        self._chord(group_id).begin(results)
 
     def set_chord_size(self, group_id: Any, chord_size: int) -> None:
-        """How many parts it has."""
-        Chord(self, group_id).size(chord_size)
+        """Notes how many parts a chord has."""
+        self._chord(group_id).size(chord_size)
 
     def add_to_chord(self, chord_id: Any, result: Any) -> None:
-        """One part more, of a chord that has begun."""
-        Chord(self, chord_id).size(1, more=True)
+        """Adds a part to a chord that has begun."""
+        self._chord(chord_id).size(1, more=True)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
-        """A part of a chord has ended. One that ran twice, after its worker died, is counted once."""
+        """Counts a part of a chord that has ended; one that ran twice, after its worker died, is counted once."""
         if request.id and request.group:
-            Chord(self, request.group).part(request, state, result)
+            self._chord(request.group).part(request, state, result)
 
     def cleanup(self) -> None:
         """Deletes what has expired (the task ``celery.backend_cleanup`` of beat does this daily)."""
-        most = keyvalues.BATCH
-        while max(self.run(lambda t: keyvalues.prune(t, most)), self.run(lambda t: chords.prune(t, most))) == most:
+        while self._store.run(keyvalues.prune) >= keyvalues.BATCH:
             pass
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
@@ -255,12 +160,12 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         """The state of a task that has ended. Raises Celery's ``TimeoutError`` after *timeout* seconds."""
         self._ensure_not_eager()
         deadline = None if timeout is None else clock.monotonic() + timeout
-        meta = self._patiently(lambda: self.get_task_meta(task_id), deadline)
+        meta = self._store.until_answered(lambda: self.get_task_meta(task_id), deadline)
         if meta["status"] in states.READY_STATES:
             return meta
         with self._store.waiter() as waiter:
             for pause in _pauses(deadline):
-                meta = self._patiently(lambda: self.get_task_meta(task_id), deadline)
+                meta = self._store.until_answered(lambda: self.get_task_meta(task_id), deadline)
                 if meta["status"] in states.READY_STATES:
                     return meta
                 if on_interval:
@@ -299,7 +204,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         rounds = 0
 
         def look() -> list[tuple[str, Any]]:
-            found = self._patiently(lambda: list(super(FirebirdBackend, self).get_many(
+            found = self._store.until_answered(lambda: list(super(FirebirdBackend, self).get_many(
                 set(left), interval=0, on_message=on_message, max_iterations=1, **options
             )), deadline)  # fmt: skip
             left.difference_update(task_id for task_id, _ in found)
@@ -328,11 +233,11 @@ def _pauses(deadline: float | None) -> Iterator[float | None]:
 
     The first ones are short: the listener may still be connecting.
     """
-    longest = _FIRST_POLLS
+    longest = FIRST_POLLS
     while True:
         left = None if deadline is None else deadline - clock.monotonic()
         if left is not None and left <= 0:
             yield None
             return
         yield longest if left is None else min(longest, left)
-        longest = min(2 * longest, _POLL)
+        longest = min(2 * longest, POLL)

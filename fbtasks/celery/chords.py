@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import states
+from celery.backends.base import KeyValueStoreBackend
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
 from celery.result import GroupResult, allow_join_result
 
+from fbtasks.celery.store import StoreAccess
 from fbtasks.store import chords
 from fbtasks.store.chords import Complete, Part
-
-if TYPE_CHECKING:
-    from fbtasks.celery.backend import FirebirdBackend
 
 logger = logging.getLogger("fbtasks.celery")
 
@@ -35,30 +34,39 @@ def _ids(results: Iterable[Any]) -> list[Any]:
 
 
 class Chord:
-    """One chord, by the id of its header, as a backend knows it."""
+    """One chord, by the id of its header; kept for *lifetime* seconds after its last part (None: for ever).
 
-    def __init__(self, backend: FirebirdBackend, group_id: Any) -> None:
+    *backend* is Celery's, which encodes what is stored.
+    """
+
+    def __init__(
+        self, backend: KeyValueStoreBackend, store: StoreAccess, group_id: Any, lifetime: float | None
+    ) -> None:
         self._backend = backend
+        self._store = store
         self._group_id = group_id
+        self._lifetime = lifetime
         self._name = str(backend.get_key_for_chord(group_id))
 
     def begin(self, results: Iterable[Any]) -> None:
-        """It begins, before any part is sent."""
-        shape, expires = shape_of(results), self._backend.chord_lifetime
-        self._backend.insist(lambda t: chords.begin(t, self._name, shape, expires))
+        """Notes that it begins, before any part is sent."""
+        shape = shape_of(results)
+        self._store.run_until_answered(lambda t: chords.begin(t, self._name, shape, self._lifetime))
 
     def size(self, parts: int, *, more: bool = False) -> None:
-        """Its last part is about to be sent, and these are how many it has; or with *more*, it has so many more."""
-        go = self._backend.run if more else self._backend.insist  # what is added twice would be waited for
+        """Notes how many parts it has, when the last is about to be sent; or with *more*, that it has so many more."""
+        go = self._store.run if more else self._store.run_until_answered  # what is added twice would be waited for
         go(lambda t: chords.size(t, self._name, parts, more=more))
 
     def part(self, request: Any, state: str, result: Any) -> None:
-        """A part has ended; the one that makes it complete sends the body, or tells it what went wrong."""
+        """Counts a part that has ended; the one that makes it complete sends the body, or tells it what went wrong."""
         backend = self._backend
         value = backend.encode([state, backend.encode_result(result, state)])
         part = Part(str(request.id), request.group_index, value.encode() if isinstance(value, str) else bytes(value))
-        final, expires = state == states.SUCCESS, backend.chord_lifetime
-        known, complete = backend.insist(lambda t: chords.ended(t, self._name, part, final=final, expires=expires))
+        final = state == states.SUCCESS
+        known, complete = self._store.run_until_answered(
+            lambda t: chords.ended(t, self._name, part, final=final, expires=self._lifetime)
+        )
         if not known:
             logger.warning("Task %s ended as part of chord %s, which is not known.", request.id, self._group_id)
         if complete is not None:
@@ -76,7 +84,7 @@ class Chord:
         except ChordError as error:
             logger.error("Chord %s has failed: %s", self._group_id, error)
             self._backend.chord_error_from_stack(callback, error)
-        self._backend.insist(lambda t: chords.end(t, self._name, complete.id))
+        self._store.run_until_answered(lambda t: chords.end(t, self._name, complete.id))
 
     def _send(self, callback: Any, values: list[Any]) -> None:
         plainly: Callable[..., Any] = lambda publish, *arguments: publish(*arguments)  # noqa: E731

@@ -1,20 +1,24 @@
-"""What a process must not use after a fork: the connections that its parent had open.
+"""What happens around a fork, and what its child must not use: the connections that the parent had open.
 
 Each connection is noted here while it is open. A child that used one, or merely closed it, would lose commits of its
 parent's without an error.
+
+All parts of the package that have something to do around a fork register it here (:func:`register`).
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from inspect import ismethod
 from itertools import count
-from typing import Any
-from weakref import WeakSet
+from typing import Any, NamedTuple
+from weakref import WeakMethod, WeakSet
 
 from fbtasks.errors import ForkError
+
+Act = Callable[[], object]
 
 _open: WeakSet[Any] = WeakSet()
 _openings: set[int] = set()
@@ -24,9 +28,78 @@ _abandoned: list[Any] = []
 _forked_open = False
 
 
+class _Hook(NamedTuple):
+    """Functions that return what is to be called; None when its object is gone."""
+
+    before: Callable[[], Act | None]
+    in_parent: Callable[[], Act | None]
+    in_child: Callable[[], Act | None]
+
+
+_hooks: list[_Hook] = []
+
+
+def register(*, before: Act | None = None, in_parent: Act | None = None, in_child: Act | None = None) -> None:
+    """Has these called around each fork: each time in the order in which they were registered.
+
+    A method is held weakly, so its object may go; in a child it is kept from the garbage collector, for what it holds
+    is the parent's. An exception in one does not keep the others from being called.
+    """
+    _hooks[:] = [hook for hook in _hooks if any(held() for held in hook)]
+    _hooks.append(_Hook(_held(before), _held(in_parent), _held(in_child)))
+
+
+def _held(act: Act | None) -> Callable[[], Act | None]:
+    return WeakMethod(act) if ismethod(act) else lambda: act
+
+
+def _call(acts: list[Act | None]) -> None:
+    with ExitStack() as stack:  # which calls them all, the last one first
+        for act in reversed(acts):
+            if act is not None:
+                stack.callback(act)
+
+
+def _before() -> None:
+    _call([hook.before() for hook in _hooks])
+
+
+def _in_parent() -> None:
+    _call([hook.in_parent() for hook in _hooks])
+
+
+def _in_child() -> None:
+    _note_inherited()
+    _abandoned.extend(act for hook in _hooks for held in hook if (act := held()))
+    _call([hook.in_child() for hook in _hooks])
+
+
+def _note_inherited() -> None:
+    """Notes which connections the parent had open: they are not to be used, and not even to be closed.
+
+    Where none was open the child may open its own: measured, nothing is lost then. One that another thread was about to
+    open counts as well: that thread's locks, ours and the library's, are never released here.
+    """
+    global _forked_open
+    inherited = [connection for connection in _open if not connection.is_closed()]
+    if inherited or _openings:
+        _forked_open = True
+    _abandoned.extend((*inherited, *_lost))  # kept from the garbage collector, which would detach the parent's
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+
+
 def note(connection: Any) -> None:
     """Counts *connection* as open."""
     _open.add(connection)
+
+
+def note_lost(connection: Any) -> None:
+    """Counts *connection* as closed: it is lost, and its user closes it only in a while."""
+    _open.discard(connection)
+    _lost.add(connection)
 
 
 def open_connections() -> list[Any]:
@@ -45,25 +118,6 @@ def opening() -> Iterator[None]:
         _openings.discard(number)
 
 
-def _forked() -> None:
-    """In a child: connections that the parent had open are not to be used, and not even to be closed.
-
-    Where none was open the child may open its own: measured, nothing is lost then. One that another thread was about to
-    open counts as well: that thread's locks, ours and the library's, are never released here.
-    """
-    global _forked_open
-    inherited = [connection for connection in _open if not connection.is_closed()]
-    if inherited or _openings:
-        _forked_open = True
-    _abandoned.extend((*inherited, *_lost))  # kept from the garbage collector, which would detach the parent's
-
-
-def lose(connection: Any) -> None:
-    """Counts *connection* as closed. It is lost, but whoever has it closes it only in a while."""
-    _open.discard(connection)
-    _lost.add(connection)
-
-
 def refuse_fork() -> None:
     """Raises :class:`ForkError` in the fork of a process that had loaded the library."""
     if _forked_open:
@@ -76,7 +130,3 @@ def refuse_fork() -> None:
 def was_forked() -> bool:
     """Whether this process is the fork of one that had loaded the library, and must not touch what it inherited."""
     return _forked_open
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)

@@ -1,42 +1,50 @@
-"""Giving up on a server that has stopped to answer: a firewall that forgot the connection, a host that vanished.
+"""Watching over waits for the database that take too long.
 
-The client library waits for an answer without end. One thread per process looks now and then at what is being waited
-for, and cuts the connection (on this side alone) on which a thread has waited for longer than :data:`PATIENCE` without
-any progress; the wait then ends with an error. An answer is progress, and so is each piece of a long value: a slow
-link may take as long as it needs.
+The client library waits for an answer without end, be it from a server behind a firewall that forgot the connection, or
+from a host that vanished. One thread per process looks at what is being waited for:
 
-The embedded engine cannot be cut off. It waits without end when a process was killed in the middle of a change
-to what all share, and lets a process that is started anew go on; so those that work for the queue alone end then (see
-:func:`fbtasks.firebird.embedded.mutex_repair.exit_when_engine_hangs`).
+* On a server's connection that has waited for longer than :data:`PATIENCE` without any progress it calls
+  :func:`kill_connection`, on this side alone; the wait then ends with an error. An answer is progress, and so is each
+  piece of a long value: a slow link may take as long as it needs.
+* The embedded engine cannot be cut off. It waits without end when a process was killed in the middle of a change to
+  what all share, and lets a process that is started anew go on; so those that work for the queue alone end then (see
+  :func:`fbtasks.firebird.embedded.mutex_repair.exit_when_engine_hangs`).
+* It waits as well for a dead child of a host program: these are reaped (see :mod:`fbtasks.firebird.embedded.reaper`).
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
 from fbtasks import clock
+from fbtasks.firebird import fork
 from fbtasks.firebird.embedded import mutex_repair
+from fbtasks.firebird.embedded.reaper import reap_children
 from fbtasks.threads import Background
 
 PATIENCE: Final = 20.0
 """Seconds in which a server must have answered, or taken a piece of a long value. Nothing else takes as long."""
 EMBEDDED_PATIENCE: Final = 45.0
 """Seconds that the embedded engine has: a process that is stopped for a while holds up the others."""
+_REAP_AFTER: Final = 0.3
+"""Seconds after which a wait of a host program is long enough to reap its children."""
 _LOOK: Final = 1.0
+_LOOK_TO_REAP: Final = 0.1
 
 
 @dataclass(slots=True)
 class _Wait:
     patience: float
-    connection: Any
-    outer: _Wait | None
+    late: Callable[[Any], bool]
+    """Called with the connection when the time is over. Returns whether to go on looking at this wait."""
+    connection: Any = None
+    outer: _Wait | None = None
     """What the same thread waits for around this."""
     until: float = 0.0
 
@@ -44,8 +52,9 @@ class _Wait:
 _waits: dict[int, _Wait] = {}
 _mine = threading.local()
 _numbers = count()
-_started = threading.Lock()
+_starting = threading.Lock()
 _thread: threading.Thread | None = None
+_look_closely = threading.Event()
 
 
 @contextmanager
@@ -54,13 +63,27 @@ def guard(connection: Any, *, embedded: bool = False) -> Iterator[None]:
     if _thread is None:
         _start()
     number = next(_numbers)
-    patience, watched = (EMBEDDED_PATIENCE, None) if embedded else (PATIENCE, connection)
+    patience, late = (EMBEDDED_PATIENCE, _exit) if embedded else (PATIENCE, _kill)
     outer: _Wait | None = getattr(_mine, "wait", None)
-    _mine.wait = _waits[number] = _Wait(patience, watched, outer, clock.monotonic() + patience)
+    _mine.wait = _waits[number] = _Wait(patience, late, connection, outer, clock.monotonic() + patience)
     try:
         yield
     finally:
         _mine.wait = outer
+        _waits.pop(number, None)
+
+
+@contextmanager
+def reaping() -> Iterator[None]:
+    """For the block, which asks the embedded engine something, dead children are reaped when it takes long."""
+    if _thread is None:
+        _start()
+    number = next(_numbers)
+    _waits[number] = _Wait(_REAP_AFTER, _reap, until=clock.monotonic() + _REAP_AFTER)
+    _look_closely.set()
+    try:
+        yield
+    finally:
         _waits.pop(number, None)
 
 
@@ -90,7 +113,7 @@ def forget_cancel(connection: Any) -> None:
 
 
 def kill_connection(connection: Any) -> None:
-    """Cuts *connection* on this side; waits on it end with an error."""
+    """Ends *connection* on this side; waits on it end with an error."""
     from firebird.driver import CancelType
 
     connection._att.cancel_operation(CancelType.ABORT)
@@ -98,33 +121,51 @@ def kill_connection(connection: Any) -> None:
 
 def _start() -> None:
     global _thread
-    with _started:
+    with _starting:
         if _thread is None:
-            _thread = Background(target=_look, name="fbtasks-watchdog")
+            _thread = Background(target=_watch, name="fbtasks-watchdog")
             _thread.start()
 
 
+def _watch() -> None:
+    while True:
+        _look_closely.wait(_LOOK)
+        _look_closely.clear()
+        _look()
+        while any(wait.late is _reap for wait in list(_waits.values())):
+            time.sleep(_LOOK_TO_REAP)
+            _look()
+
+
 def _look() -> None:
-    pause = threading.Event()
-    while not pause.wait(_LOOK):
-        now = clock.monotonic()
-        for number, wait in list(_waits.items()):
-            if now > wait.until:
-                _waits.pop(number, None)
-                if wait.connection is None:
-                    mutex_repair.exit_if_asked(f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds.")
-                    continue
-                with suppress(Exception):
-                    kill_connection(wait.connection)
+    now = clock.monotonic()
+    for number, wait in list(_waits.items()):
+        if now > wait.until and not wait.late(wait.connection):
+            _waits.pop(number, None)
+
+
+def _kill(connection: Any) -> bool:
+    with suppress(Exception):
+        kill_connection(connection)
+    return False
+
+
+def _exit(_connection: Any) -> bool:
+    mutex_repair.exit_if_asked(f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds.")
+    return False
+
+
+def _reap(_connection: Any) -> bool:
+    reap_children()
+    return True
 
 
 def _forked() -> None:
     """In a child: the parent's thread is not there, and what the parent waits for is the parent's."""
-    global _thread
-    _thread = None
+    global _thread, _starting, _look_closely
+    _thread, _starting, _look_closely = None, threading.Lock(), threading.Event()
     _waits.clear()
     _mine.wait = None
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)
+fork.register(in_child=_forked)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from kombu.exceptions import BatchPublishError
 
 from fbtasks.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from fbtasks.kombu.channel import Channel
-    from fbtasks.store.messages import Publication
+from fbtasks.store.messages import Publication
 
 
 class PublishBatch:
-    """Gathers messages, and publishes up to *max_size* of them at a time: all or none."""
+    """Gathers messages, and publishes up to *max_size* of them at a time: all or none.
 
-    def __init__(self, channel: Channel, max_size: int) -> None:
+    *prepare* makes a publication of a message, its exchange and its routing key; *publish* writes several.
+    """
+
+    def __init__(
+        self,
+        channel: object,
+        prepare: Callable[[dict[str, Any], str, str], Publication],
+        publish: Callable[[list[Publication]], None],
+        max_size: int,
+    ) -> None:
         self.channel = channel
+        """The one it was made on, by which kombu tells whether the producer has another one by now."""
+        self._prepare = prepare
+        self._publish = publish
         self.max_size = max_size
         self._items: list[Publication] = []
         self._failed: BaseException | None = None
@@ -26,7 +36,7 @@ class PublishBatch:
     def publish(self, message: dict[str, Any], exchange: str = "", routing_key: str = "", **_: Any) -> None:
         """Takes a message."""
         self._check()
-        self._items.append(self.channel.publication(message, exchange, routing_key))
+        self._items.append(self._prepare(message, exchange, routing_key))
         if len(self._items) >= self.max_size:
             self.flush()
 
@@ -37,7 +47,7 @@ class PublishBatch:
         if not items:
             return
         try:
-            self.channel.publish_all(items)
+            self._publish(items)
         except DatabaseError as error:
             self._failed = error
             raise BatchPublishError(

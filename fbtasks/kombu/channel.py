@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import Any, Final
 
 from amqp.protocol import queue_declare_ok_t
@@ -17,12 +17,16 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from fbtasks.errors import DatabaseError
+from fbtasks.firebird.session import READ
 from fbtasks.kombu import qos as quality
 from fbtasks.kombu import wire
 from fbtasks.kombu.batch import PublishBatch
-from fbtasks.kombu.within import current
+from fbtasks.kombu.inbox import Inbox
+from fbtasks.kombu.process import ConsumerProcess
+from fbtasks.kombu.queues import ConsumedQueue
 from fbtasks.store import messages
-from fbtasks.store.messages import Claimed, Publication, QueueSpec, Taken
+from fbtasks.store.messages import BATCH, Claimed, Publication, QueueFacts, QueueSpec, Taken
+from fbtasks.store.shared import SharedDatabase
 
 logger = logging.getLogger("fbtasks.kombu")
 _UNLIMITED: Final = 100
@@ -44,9 +48,9 @@ class Subscription:
 class Source:
     """A queue as a channel consumes from it."""
 
-    number: int
+    queue: ConsumedQueue
     subscriptions: deque[Subscription] = field(default_factory=deque)
-    hot: bool = True
+    ready: bool = True
     """Whether there may be something to claim."""
 
 
@@ -64,21 +68,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self._transport = connection
-        self._broker = connection.broker
+        self._process: ConsumerProcess = connection.process
+        self._inbox: Inbox = connection.inbox
+        self._shared: SharedDatabase = self._process.shared
+        self._settle = self._process.settlements.add
         self._tags = count(1)
         self._sources: dict[str, Source] = {}
         self._queue_of: dict[str, str] = {}
         self._buffer: deque[tuple[Claimed, str]] = deque()
         self._starved = False
-        self.qos = quality.QoS(self)
-        self._broker.watch(self.qos)
+        self.qos = quality.QoS(self, self._settle)
+        self._process.watch(self.qos)
 
     qos: quality.QoS = None  # type: ignore[assignment]  # set at once; it replaces the base class's property
-
-    @property
-    def broker(self) -> Any:
-        """The broker of the connection."""
-        return self._broker
 
     # Exchanges and queues.
 
@@ -92,7 +94,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if not passive and kind not in self.exchange_types:
             raise ChannelError(f"COMMAND_INVALID - exchange type {kind!r}, not one of {', '.join(self.exchange_types)}",
                                (40, 10), "Channel.exchange_declare", "503")  # fmt: skip
-        found = self._broker.declare_exchange(name, None if passive else kind, durable=durable, auto_delete=auto_delete)
+        found = self._shared.use(
+            lambda t: messages.declare_exchange(
+                t, name, None if passive else kind, durable=durable, auto_delete=auto_delete
+            )
+        )
         if found is None:
             raise _not_found("exchange", name, (40, 10), "Channel.exchange_declare")
         if not passive and found != kind:
@@ -102,7 +108,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         """Deletes an exchange and its bindings."""
-        self._broker.drop_exchange(exchange, if_unused=if_unused)
+        self._shared.use(lambda t: messages.drop_exchange(t, exchange, if_unused=if_unused))
 
     def prepare_queue_arguments(self, arguments: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
         """Arguments as RabbitMQ names them: ``x-message-ttl``, ``x-expires`` and so on."""
@@ -113,7 +119,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self, queue: str | None = None, passive: bool = False, durable: bool = False, exclusive: bool = False,
         auto_delete: bool = False, arguments: dict[str, Any] | None = None, **_: Any,
     ) -> Any:  # fmt: skip
-        """Declares a queue; with *passive* it must be there already. Gives its name, messages and other consumers."""
+        """Declares a queue; with *passive* it must be there already. Returns its name, messages and other consumers."""
         name = queue or f"amq.gen-{uuid()}"
         given = arguments or {}
         spec = QueueSpec(
@@ -126,14 +132,23 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             dead_exchange=given.get("x-dead-letter-exchange"),
             dead_routing_key=given.get("x-dead-letter-routing-key"),
         )
-        facts = self._broker.declare_queue(spec, passive=passive)
+        facts = self._look_at_queue(spec) if passive else self._declare_queue(spec)
         if facts is None:
             raise _not_found("queue", name, (50, 10), "Channel.queue_declare")
         return queue_declare_ok_t(name, facts.waiting, facts.consumers)
 
+    def _declare_queue(self, spec: QueueSpec) -> QueueFacts | None:
+        return self._shared.use(lambda t: messages.declare_queue(t, spec, self._process.consumer.number))
+
+    def _look_at_queue(self, spec: QueueSpec) -> QueueFacts | None:
+        number = self._process.consumer.number
+        return self._shared.use(lambda t: messages.declare_queue(t, spec, number, passive=True), READ)
+
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> None:
         """Deletes a queue with its bindings and messages."""
-        self._broker.drop_queue(queue, if_unused=if_unused, if_empty=if_empty)
+        self._process.flush()  # what is settled does not count as in the queue
+        number = self._process.consumer.number
+        self._shared.use(lambda t: messages.drop_queue(t, queue, number, if_unused=if_unused, if_empty=if_empty))
 
     def queue_bind(
         self,
@@ -145,7 +160,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     ) -> None:
         """Binds a queue to an exchange."""
         name = exchange or "amq.direct"
-        done = self._broker.bind(queue, name, routing_key or "")
+        done = self._shared.use(lambda t: messages.bind(t, queue, name, routing_key or ""))
         if done < 0:
             raise _not_found("exchange", name, (50, 20), "Channel.queue_bind")
         if not done:
@@ -160,33 +175,33 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         **_: Any,
     ) -> None:
         """Takes a binding away."""
-        self._broker.unbind(queue, exchange or "amq.direct", routing_key or "")
+        self._shared.use(lambda t: messages.unbind(t, queue, exchange or "amq.direct", routing_key or ""))
 
     def queue_purge(self, queue: str, **_: Any) -> int:
-        """Deletes what waits in a queue. Gives how many messages."""
-        purged: int | None = self._broker.purge(queue)
-        if purged is None:
-            raise _not_found("queue", queue, (50, 30), "Channel.queue_purge")
-        return purged
+        """Deletes what waits in a queue. Returns how many messages."""
+        total = 0
+        while True:
+            gone = self._shared.use_in_turn(lambda t: messages.purge(t, queue))
+            if gone is None:
+                raise _not_found("queue", queue, (50, 30), "Channel.queue_purge")
+            total += gone
+            if gone < BATCH:
+                return total
 
     def _size(self, queue: str) -> int:
-        facts = self._broker.declare_queue(QueueSpec(queue), passive=True)
+        facts = self._look_at_queue(QueueSpec(queue))
         return facts.waiting if facts else 0
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
-        return self._broker.declare_queue(QueueSpec(queue), passive=True) is not None
-
-    def _purge(self, queue: str) -> int:
-        return self._broker.purge(queue) or 0
+        return self._look_at_queue(QueueSpec(queue)) is not None
 
     def list_bindings(self) -> Iterator[tuple[str, str, str]]:
         """Queue, exchange and routing key of all bindings."""
-        return iter(self._broker.bindings())
+        return iter(self._shared.use(messages.bindings, READ))
 
     def get_exchanges(self) -> list[str]:
         """The names of all exchanges."""
-        found: list[str] = self._broker.exchanges()
-        return found
+        return self._shared.use(messages.exchanges, READ)
 
     # Publishing.
 
@@ -205,33 +220,31 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         )
 
     def publish_all(self, items: list[Publication]) -> None:
-        """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.within``)."""
-        transaction = current(self._broker.shared.database)
-        counts = self._broker.publish(items) if transaction is None else messages.publish(transaction, items)[0]
-        for item, routed in zip(items, counts, strict=True):
+        """Publishes in one transaction: one of its own, or the caller's (see ``fbtasks.kombu.in_transaction``)."""
+        for item, routed in zip(items, self._process.publisher.publish(items), strict=True):
             if routed < 0:
                 raise _not_found("exchange", item.exchange, (60, 40), "Channel.basic_publish")
 
     def create_publish_batch(self, max_size: int) -> PublishBatch:
         """What ``Producer.batch()`` gathers messages in."""
-        return PublishBatch(self, max_size)
+        return PublishBatch(self, self.publication, self.publish_all, max_size)
 
     # Consuming.
 
     def basic_consume(
         self, queue: str, no_ack: bool = False, callback: Any = None, consumer_tag: str | None = None, **_: Any
     ) -> str:
-        """Has *callback* called with each message of a queue, while events are drained. Gives the consumer's tag."""
+        """Has *callback* called with each message of a queue, while events are drained. Returns the consumer's tag."""
         tag = consumer_tag or uuid()
-        number = self._broker.begin(queue)
-        if number is None:
+        consumed = self._process.queues.begin(self._process.register(), queue, self._inbox)
+        if consumed is None:
             raise _not_found("queue", queue, (60, 20), "Channel.basic_consume")
-        source = self._sources.setdefault(queue, Source(number))
-        source.number, source.hot = number, True
+        source = self._sources.setdefault(queue, Source(consumed))
+        source.queue, source.ready = consumed, True
         source.subscriptions.append(Subscription(tag, queue, no_ack, callback))
         self._queue_of[tag] = queue
         self._consumers.add(tag)
-        self._transport.look_soon()
+        self._inbox.look_soon()
         return tag
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -245,51 +258,47 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         if not source.subscriptions:
             del self._sources[queue]
             self._return_buffered(queue)
-        self._broker.cease(queue)
+        if self._process.queues.end(queue, self._inbox):
+            self._process.flush()
+            self._process.queues.tell_ended()
 
     def _return_buffered(self, queue: str | None = None) -> None:
         kept: deque[tuple[Claimed, str]] = deque()
         for claimed, name in self._buffer:
             if queue in (None, name):
-                self._broker.settle(claimed.settle(messages.UNSEEN))
+                self._settle(claimed.settle(messages.UNSEEN))
             else:
                 kept.append((claimed, name))
         self._buffer = kept
 
-    def consumes_from(self, queue: str) -> bool:
-        """Whether it has a consumer of that queue."""
-        return queue in self._sources
-
     @property
-    def queue_ids(self) -> list[int]:
-        """The numbers of the queues that it consumes from."""
-        return [source.number for source in self._sources.values()]
+    def consumed(self) -> list[ConsumedQueue]:
+        """The queues that it consumes from."""
+        return [source.queue for source in self._sources.values()]
 
-    def heat(self, whether: Callable[[int], bool]) -> None:
-        """There may be something in the queues of which *whether* is true."""
+    def note_events(self, buckets: Set[int]) -> None:
+        """Notes that events of these numbers came: there may be something in the queues that have them."""
         for source in self._sources.values():
-            if whether(source.number):
-                source.hot = True
+            if source.queue.bucket in buckets:
+                source.ready = True
 
-    def renumber(self, queue: str, number: int) -> bool:
-        """The queue of that name has this number now. Whether it had another one."""
-        source = self._sources.get(queue)
-        if source is None or source.number == number:
-            return False
-        source.number, source.hot = number, True
-        return True
+    def note_ready(self, numbers: Set[int]) -> None:
+        """Notes that there is something in the queues of these numbers."""
+        for source in self._sources.values():
+            if source.queue.number in numbers:
+                source.ready = True
 
     def freed(self) -> None:
-        """There may be room for another message."""
+        """Notes that there may be room for another message."""
         if self._starved:
             self._starved = False
-            self._transport.wake(set())
+            self._inbox.wake()
 
     def deliver(self) -> int:
-        """Claims from the next queue that has something, and delivers. Gives how many messages.
+        """Claims from the next queue that has something, and delivers. Returns how many messages.
 
         Those of a consumer without acknowledgements are gone when they are handed over, so they are handed over one at
-        a time: who stops after one, as kombu's mailbox does, loses nothing.
+        a time: a program that stops after one, as kombu's mailbox does, loses nothing.
         """
         if not self._buffer:
             self._receive()
@@ -298,7 +307,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             claimed, queue = self._buffer.popleft()
             source = self._sources.get(queue)
             if source is None or not source.subscriptions:
-                self._broker.settle(claimed.settle(messages.UNSEEN))
+                self._settle(claimed.settle(messages.UNSEEN))
                 continue
             subscription = source.subscriptions[0]
             source.subscriptions.rotate(-1)
@@ -311,7 +320,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 continue
             delivered += 1
             if subscription.no_ack:
-                self._broker.settle(claimed.settle(messages.DONE))
+                self._settle(claimed.settle(messages.DONE))
                 subscription.callback(message)
                 break
             self.qos.hold(claimed, message)
@@ -322,7 +331,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Claims for the first queue in turn that has something, and room for it."""
         for queue in list(self._sources):
             source = self._sources[queue]
-            if not source.hot:
+            if not source.ready:
                 continue
             room = self.qos.room if any(not s.no_ack for s in source.subscriptions) else None
             if room == 0:
@@ -330,22 +339,22 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 if not self.qos.can_consume():
                     continue
             most = _UNLIMITED if room is None else min(room, _UNLIMITED)
-            source.hot = False
+            source.ready = False
             # The next time another queue comes first.
             self._sources[queue] = self._sources.pop(queue)
             try:
-                found = self._broker.claim(source.number, most)
+                found = self._process.claim(source.queue.number, most)
             except BaseException:
-                source.hot = True
+                source.ready = True
                 raise
             self._buffer.extend((claimed, queue) for claimed in found)
             if found.unseen or len(found) >= most:
-                source.hot = True
+                source.ready = True
             self._tell(found, queue)
             if found:
                 return
             if found.unseen:  # the next claim goes on behind what expired
-                self._transport.wake(set())
+                self._inbox.wake()
 
     def _tell(self, found: Taken, queue: str) -> None:
         """Logs which messages came back too often: in the log of the consumer that would have had the next try."""
@@ -367,46 +376,51 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """What is delivered; None: it was deleted meanwhile with its queue, or cannot be read."""
         data = claimed.message
         if data is None:
-            data = self._broker.body(claimed.id)
+            data = self._shared.use(lambda t: messages.body(t, claimed.id), READ)
             if data is None:
                 return None
         try:
             return self.Message(wire.payload(claimed, data, next(self._tags), consumer_tag), channel=self)
-        except Exception as error:  # noqa: BLE001  # somebody wrote it by hand
+        except Exception as error:  # noqa: BLE001  # it was written by hand
             logger.error("Message %d cannot be read, and is rejected: %r", claimed.id, error)
-            self._broker.settle(claimed.settle(messages.REJECTED))
+            self._settle(claimed.settle(messages.REJECTED))
             return None
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """The next message of a queue; None: there is none."""
-        number = self._broker.ask(queue)
+        number = self._shared.use(lambda t: messages.ask(t, queue))
         if number is None:
             raise _not_found("queue", queue, (60, 70), "Channel.basic_get")
-        found = self._broker.claim(number, 1)
-        self._tell(found, queue)
+        found = self._claim_one(number, queue)
         while found.unseen and not found:
-            found = self._broker.claim(number, 1)
-            self._tell(found, queue)
+            found = self._claim_one(number, queue)
         if not found:
             return None
         try:
             message = self._message(found[0], None)
         except DatabaseError:
-            self._broker.settle(found[0].settle(messages.UNSEEN))
+            self._settle(found[0].settle(messages.UNSEEN))
             raise
         if message is None:
             return None
         if no_ack:
-            self._broker.settle(found[0].settle(messages.DONE))
+            self._settle(found[0].settle(messages.DONE))
         else:
             self.qos.hold(found[0], message)
         return message
 
+    def _claim_one(self, number: int, queue: str) -> Taken:
+        found = self._process.claim(number, 1)
+        self._tell(found, queue)
+        return found
+
     def withheld(self, most: int) -> Iterator[Any]:
         """Tasks whose time has not come in the queues that it consumes from, as messages that are not delivered."""
-        for claimed in self._broker.withheld(self.queue_ids, most):
+        numbers = [queue.number for queue in self.consumed]
+        found = self._shared.use(lambda t: [messages.withheld(t, number, most) for number in numbers], READ)
+        for _, claimed in sorted(chain(*found), key=lambda pair: pair[0])[:most]:
             with suppress(Exception):  # what cannot be read is told of when it is delivered
-                yield self.Message(wire.payload(claimed, claimed.message, 0, None), channel=self)
+                yield self.Message(wire.payload(claimed, claimed.message or b"", 0, None), channel=self)
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Delivers what is there, or waits for it, as the connection does."""
@@ -444,7 +458,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self.qos.restore_unacked()
             for tag in list(self._consumers):
                 self.basic_cancel(tag)
-            self._broker.flush()
+            self._process.flush()
         finally:
             self._forget_consumers()
             if self.connection is not None:
@@ -455,12 +469,15 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         for tag in list(self._consumers):
             queue = self._queue_of.pop(tag, None)
             if queue is not None:
-                self._broker.forget_use(queue)
+                self._process.queues.end(queue, self._inbox)  # the database is told when it answers again
         self._consumers.clear()
         self._sources.clear()
 
     def abandon(self, *, give_back: bool) -> None:
-        """The connection is lost; nothing is asked of the database. With *give_back* false this is a fork's copy."""
+        """Ends it without asking the database anything: its connection is lost.
+
+        With *give_back* false it is a fork's copy, and what it holds is the parent's.
+        """
         self.closed = True
         if give_back:
             self._return_buffered()

@@ -9,6 +9,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import CommitUncertain
+from fbtasks.kombu.transaction import current
 from fbtasks.store import messages, settlement
 from fbtasks.store.messages import Publication
 from fbtasks.store.settlement import PUBLISH, InDoubt
@@ -20,7 +21,7 @@ _MOST: Final = 1000
 
 
 class Publisher:
-    """Publishes in transactions of their own, from any thread.
+    """Publishes from any thread: in the caller's transaction where there is one, else in transactions of their own.
 
     A transaction that is rolled back leaves a mark (see ``PUBLISH``), so when the answer to a COMMIT is lost, the
     number of the transaction says what became of it; the others cost nothing more. While the database cannot be asked,
@@ -34,10 +35,13 @@ class Publisher:
         self._doubts: OrderedDict[int, tuple[InDoubt, float]] = OrderedDict()
 
     def publish(self, items: list[Publication]) -> list[int]:
-        """Publishes in one transaction. Gives for each to how many queues it went (-1: no such exchange).
+        """Publishes in one transaction. Returns for each to how many queues it went (-1: no such exchange).
 
         Raises :class:`CommitUncertain` when it cannot be told in time whether it took effect: publish the same again.
         """
+        transaction = current(self._shared.database)
+        if transaction is not None:
+            return messages.publish(transaction, items)[0]
         before = self._recall(_key(items)) if self._doubts else None
         try:
             if before is not None and settlement.settle(self._shared.use, before.number, before.written):

@@ -1,4 +1,4 @@
-"""What a channel has delivered and nobody has settled yet."""
+"""What a channel has delivered and is not settled yet."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
 
     restore_at_shutdown = False  # the lease brings back what a dead process held
 
-    def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
+    def __init__(self, channel: Any, settle: Callable[[bytes], None], prefetch_count: int = 0) -> None:
         # Not the base class's: it would have unsettled messages published anew at exit.
         self.channel = channel
         self._prefetch_count = prefetch_count or 0
-        self._settle: Callable[[bytes], None] = channel.broker.settle
+        self._settle = settle
         self._held: dict[int, tuple[Claimed, Any]] = {}
 
     @property
@@ -91,7 +91,9 @@ class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
         self.restore_unacked()
 
     def abandon(self) -> None:
-        """The connection was lost. What somebody still works on may yet be acknowledged; the rest is given back.
+        """Lets go of a lost connection.
+
+        What the program still works on may yet be acknowledged; the rest is given back.
 
         As long as a program keeps a message, it works on it: this process is alive, and its lease holds. When the
         program drops one without a word, as Celery's worker does with what it had not begun, it is delivered again.

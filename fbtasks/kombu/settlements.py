@@ -4,77 +4,98 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import ConflictError, DatabaseError, DatabaseUnavailable
 from fbtasks.firebird.session import MOST_ATTEMPTS
+from fbtasks.kombu.wake import Alarm
 from fbtasks.store import messages
 from fbtasks.store.shared import SharedDatabase
 
 logger = logging.getLogger("fbtasks.kombu")
+_GATHER: Final = 0.01
+"""Seconds for which settlements are gathered."""
 _AGAIN: Final = 2.0
-"""Seconds until a settlement is tried again whose row somebody else held."""
+"""Seconds until a settlement is tried again whose row another transaction held."""
 
 
 class Settlements:
-    """What became of messages and is not written yet. Records are those of :meth:`messages.Claimed.settle`."""
+    """What became of messages and is not written yet. Records are those of :meth:`messages.Claimed.settle`.
 
-    def __init__(self, shared: SharedDatabase) -> None:
+    Every method may be called from any thread.
+    """
+
+    def __init__(self, shared: SharedDatabase, alarm: Alarm) -> None:
         self._shared = shared
+        self._alarm = alarm
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._waiting: list[bytes] = []
         self._held_up: list[bytes] = []
         self._again_at = 0.0
 
-    def add(self, record: bytes) -> bool:
-        """One more. Gives whether none waited before. From any thread."""
+    def add(self, record: bytes) -> None:
+        """Takes a settlement. The consumer's thread writes it within milliseconds, with others."""
         with self._lock:
             self._waiting.append(record)
-            return len(self._waiting) == 1
+            first = len(self._waiting) == 1
+        if first:
+            self._alarm.ask_for(clock.monotonic() + _GATHER)
 
-    def take(self, most: int) -> list[bytes]:
-        """Up to *most*, for somebody who writes them together with something else. Not those that are held up."""
-        with self._lock:
-            records, self._waiting = self._waiting[:most], self._waiting[most:]
-        return records
+    @contextmanager
+    def taken(self, most: int) -> Iterator[list[bytes]]:
+        """Up to *most* settlements for the block, which writes them with something else. If it raises, they wait again.
 
-    def put_back(self, records: list[bytes]) -> None:
-        """They were not written."""
+        Those that are held up are not among them.
+        """
+        with self._writing:
+            with self._lock:
+                records, self._waiting = self._waiting[:most], self._waiting[most:]
+            try:
+                yield records
+            except BaseException:
+                self._put_back(records)
+                raise
+
+    def _put_back(self, records: list[bytes]) -> None:
         with self._lock:
             self._waiting[:0] = records
 
     def write(self, consumer_id: int | None) -> None:
-        """Writes all, by one thread at a time; without a consumer they wait for one.
+        """Writes all; without a consumer they wait for one.
 
         The consumer that claimed the messages may be about to write them itself, at its end. Another one changes
         nothing by them.
 
-        One whose row somebody else holds is left for a later time. One that the database refuses is given up, with an
-        error in the log. Raises :class:`DatabaseUnavailable`, after which all wait again.
+        One whose row another transaction holds is left for a later time. One that the database refuses is given up,
+        with an error in the log. Raises :class:`DatabaseUnavailable`, after which all wait again.
         """
         if consumer_id is None:
             return
-        now = clock.monotonic()
-        with self._lock:
-            records, self._waiting = self._waiting, []
-            held_up: list[bytes] = []
-            if now >= self._again_at:
-                held_up, self._held_up = self._held_up, []
-        try:
+        with self._writing:
+            now = clock.monotonic()
+            with self._lock:
+                records, self._waiting = self._waiting, []
+                held_up: list[bytes] = []
+                if now >= self._again_at:
+                    held_up, self._held_up = self._held_up, []
             try:
-                for chunk in messages.chunks(records):
-                    self._settle(consumer_id, chunk)
-            except DatabaseUnavailable:
-                raise
-            except DatabaseError:  # because of one of them
-                self._write_each(consumer_id, records)
-            records = []
-            self._write_each(consumer_id, held_up)
-            held_up = []
-        finally:  # written twice, they would change nothing
-            self.put_back(records)
-            self._held_up.extend(held_up)
+                try:
+                    for chunk in messages.chunks(records):
+                        self._settle(consumer_id, chunk)
+                except DatabaseUnavailable:
+                    raise
+                except DatabaseError:  # because of one of them
+                    self._write_each(consumer_id, records)
+                records = []
+                self._write_each(consumer_id, held_up)
+                held_up = []
+            finally:  # written twice, they would change nothing
+                self._put_back(records)
+                self._held_up.extend(held_up)
 
     def _write_each(self, consumer_id: int, records: list[bytes]) -> None:
         for record in records:

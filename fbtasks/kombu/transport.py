@@ -1,14 +1,12 @@
-"""The transport: one connection of kombu's, its event loop, its errors, its URL."""
+"""The transport: one connection of kombu's, its event loop and its errors."""
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
-import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,34 +15,22 @@ from kombu.transport import base, virtual
 
 from fbtasks import clock
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseUnavailable, ForkError
+from fbtasks.firebird.session import READ
 from fbtasks.kombu import scheduled
-from fbtasks.kombu.broker import Broker, broker_for
+from fbtasks.kombu.address import DEFAULT_PORT, hide_alternates, hide_password, keep_queries, url_of
 from fbtasks.kombu.channel import Channel as _Channel
-from fbtasks.kombu.wake import Waker
-from fbtasks.store.messages import BUCKETS, DELIVERY_LIMIT
-from fbtasks.url import DatabaseURL, show_refused
+from fbtasks.kombu.inbox import Inbox
+from fbtasks.kombu.process import ConsumerProcess, process_for
+from fbtasks.store import messages
+from fbtasks.store.messages import DELIVERY_LIMIT
 from fbtasks.version import VERSION
 
-DEFAULT_PORT: Final = 3050
 LEASE: Final = 30.0
 """Seconds without a sign of life after which a consumer that cannot be looked at is taken for dead."""
 
 
 _MOST_LIMIT: Final = 30_000
 """The database counts somewhat further."""
-
-
-class _NoWaker(Waker):
-    """What a connection has that is not open: nobody waits."""
-
-    def __init__(self) -> None:
-        self.woken = True
-
-    def close(self) -> None:
-        pass
-
-
-_NO_WAKER: Final[Waker] = _NoWaker()
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
@@ -90,49 +76,50 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         self._lease = float(settings.get("lease", LEASE))
         self._auto_migrate = settings.get("auto_migrate")
         self._delivery_limit = _limit(settings.get("delivery_limit", DELIVERY_LIMIT))
-        self._broker: Broker | None = None
-        self._waker: Waker = _NO_WAKER
+        self._process: ConsumerProcess | None = None
+        self._inbox: Inbox | None = None
         self._pid = os.getpid()
-        self._buckets: set[int] = set()
-        self._lock = threading.Lock()
         self._turn = 0
         self._loop: Any = None
-        self._lost_queue: str | None = None
-        self.poll_at = float("inf")
-        """The monotonic time of the next look at the database; never, while nothing is consumed."""
 
     # The connection.
 
     @property
-    def broker(self) -> Broker:
+    def process(self) -> ConsumerProcess:
         """What this process shares for the database. Raises :class:`DatabaseUnavailable` when not connected."""
-        broker = self._broker
-        if broker is None or self._pid != os.getpid():
+        process = self._process
+        if process is None or self._pid != os.getpid():
             raise DatabaseUnavailable("This connection is closed, or was inherited by a fork: connect anew.")
-        return broker
+        return process
+
+    @property
+    def inbox(self) -> Inbox:
+        """What other threads tell this connection. Raises :class:`DatabaseUnavailable` when not connected."""
+        if self._inbox is None:
+            raise DatabaseUnavailable("This connection is closed: connect anew.")
+        return self._inbox
 
     def establish_connection(self) -> Transport:
         """Touches the database. Raises what keeps it from answering, and :class:`ConfigurationError`."""
         if self._pid != os.getpid():
             raise DatabaseUnavailable("This connection was inherited by a fork: connect anew.")
-        broker = broker_for(
+        process = process_for(
             url_of(self.client),
             lease=self._lease,
             auto_migrate=self._auto_migrate,
             delivery_limit=self._delivery_limit,
         )
-        broker.verify()
-        self._waker = Waker()
-        broker.attach(self)
-        self._broker = broker
+        process.verify()
+        self._inbox = process.attach()
+        self._process = process
         return self
 
     def close_connection(self, connection: Any) -> None:
         """Closes the channels, and gives the connection back."""
-        broker = self._broker
-        if broker is None:
+        process = self._process
+        if process is None:
             return
-        if broker.shared.inherited:
+        if process.shared.inherited:
             self._collect(None)
             return
         lost: DatabaseUnavailable | None = None
@@ -144,42 +131,36 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
                     lost = error  # the others are closed all the same
             if lost is not None:
                 raise lost
-            broker.flush()
+            process.flush()
         finally:
-            self._detach(broker)
+            self._detach(process)
 
     def _collect(self, _connection: Any) -> None:
         """Lets go of a lost connection, or of one that a fork inherited, without asking the database anything."""
-        broker = self._broker
-        if broker is None:
+        process = self._process
+        if process is None:
             return
-        inherited = broker.shared.inherited
+        inherited = process.shared.inherited
         for channel in list(self.channels):
             channel.abandon(give_back=not inherited)
         self.channels.clear()
         if inherited:
-            self._broker = None
-            self._close_waker()
+            inbox, self._process, self._inbox = self.inbox, None, None
+            inbox.waker.close()
         else:
-            self._detach(broker)
+            self._detach(process)
 
-    def _detach(self, broker: Broker) -> None:
-        self._broker = None
-        self.poll_at = float("inf")
+    def _detach(self, process: ConsumerProcess) -> None:
+        inbox, self._process, self._inbox = self.inbox, None, None
         if self._loop is not None:
             with suppress(Exception):
-                self._loop.remove_reader(self._waker.fileno())
+                self._loop.remove_reader(inbox.waker.fileno())
             self._loop = None
-        broker.detach(self)
-        self._close_waker()
-
-    def _close_waker(self) -> None:
-        waker, self._waker = self._waker, _NO_WAKER
-        waker.close()
+        process.detach(inbox)
 
     def verify_connection(self, connection: Any) -> bool:
         """Whether it is open, here. A database that went away is noticed by what is asked of it next."""
-        return self._broker is not None and self._pid == os.getpid()
+        return self._process is not None and self._pid == os.getpid()
 
     def create_channel(self, connection: Any) -> _Channel:
         """A channel on this connection."""
@@ -206,40 +187,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     # Receiving.
 
-    def look_soon(self) -> None:
-        """Has the thread or loop that waits look at the database: a channel consumes, or the connection was lost."""
-        self.poll_at = 0.0
-        self._waker.wake()
-
-    def wake(self, buckets: set[int]) -> None:
-        """Events came for queues of these numbers, modulo 14; or none, and something else is to be looked at."""
-        with self._lock:
-            self._buckets |= buckets
-        self._waker.wake()
-
-    def wake_if_due(self, now: float) -> None:
-        """Wakes whoever waits when it is time for a look."""
-        if now >= self.poll_at:
-            self._waker.wake()
-
-    @property
-    def next_wake(self) -> float:
-        """The monotonic time at which it is to be woken; never, while it has been and did not look yet."""
-        return float("inf") if self._waker.woken else self.poll_at
-
-    def renumber(self, queue: str, number: int) -> bool:
-        """Tells the channels a queue's number. Whether it was another one for some."""
-        return bool(sum(channel.renumber(queue, number) for channel in list(self.channels)))
-
-    def lose(self, queue: str) -> None:
-        """A queue is gone that may be consumed from here: who consumes is told that the connection is lost.
-
-        So it declares everything anew, as after a cut. From any thread.
-        """
-        if any(channel.consumes_from(queue) for channel in list(self.channels)):
-            self._lost_queue = queue
-            self._waker.wake()
-
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Delivers what is there, or waits for it. Raises :class:`TimeoutError` after *timeout* seconds."""
         deadline = None if timeout is None else clock.monotonic() + timeout
@@ -247,36 +194,36 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             now = clock.monotonic()
             if deadline is not None and now >= deadline:
                 raise socket.timeout("timed out")  # noqa: UP041  # the name that kombu's users know
-            until = min(self.poll_at, now + 10 * self.polling_interval)
-            self._waker.wait((until if deadline is None else min(until, deadline)) - now)
+            until = min(self.inbox.poll_at, now + 10 * self.polling_interval)
+            self.inbox.waker.wait((until if deadline is None else min(until, deadline)) - now)
 
     def deliver(self) -> int:
-        """Claims and delivers to one channel, each having its turn. Gives how many messages; 0: there was nothing."""
-        broker = self.broker
-        queue, self._lost_queue = self._lost_queue, None
+        """Claims and delivers to one channel, each having its turn. Returns how many messages; 0: there was nothing."""
+        process, inbox = self.process, self.inbox
+        queue = inbox.take_lost()
         if queue is not None:
             raise DatabaseUnavailable(
                 f"This process was taken for dead, and its queue {queue!r} deleted: connect anew."
             )
-        with self._lock:
-            buckets, self._buckets = self._buckets, set()
+        buckets = inbox.take_buckets()
         channels = list(self.channels)
-        for channel in channels:
-            channel.heat(lambda number: number % BUCKETS in buckets)
+        if buckets:
+            for channel in channels:
+                channel.note_events(buckets)
         delivered = self._deliver_one(channels)
         if delivered:
             return delivered
         now = clock.monotonic()
-        if buckets or now >= self.poll_at:
-            queues = {number for channel in channels for number in channel.queue_ids}
+        if buckets or now >= inbox.poll_at:
+            queues = {queue.number for channel in channels for queue in channel.consumed}
             if not queues:
-                self.poll_at = float("inf")
+                inbox.poll_at = math.inf
                 return 0
-            ready, due = broker.ready(queues)
-            self.poll_at = now + min(self.polling_interval, self.polling_interval if due is None else due + 0.001)
+            ready, due = process.shared.use(lambda t: messages.ready(t, queues), READ)
+            inbox.poll_at = now + min(self.polling_interval, self.polling_interval if due is None else due + 0.001)
             if ready:
                 for channel in channels:
-                    channel.heat(lambda number: number in ready)
+                    channel.note_ready(ready)
                 return self._deliver_one(channels)
         return 0
 
@@ -294,41 +241,24 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """Has *loop* deliver when the database has something."""
         self._loop = loop
-        loop.add_reader(self._waker.fileno(), self.on_readable, connection, loop)
-        self._waker.wake()
+        waker = self.inbox.waker
+        loop.add_reader(waker.fileno(), self.on_readable, connection, loop)
+        waker.wake()
 
     def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
         """Ends that."""
-        loop.remove_reader(self._waker.fileno())
+        if self._inbox is not None:
+            loop.remove_reader(self._inbox.waker.fileno())
         self._loop = None
 
     def on_readable(self, connection: Any, loop: Any) -> None:
         """Called by the loop. Raises :class:`DatabaseUnavailable` when the connection is lost."""
-        self._waker.clear()
-        if self._broker is None:
+        if self._inbox is None:
             return
+        waker = self._inbox.waker
+        waker.clear()
         if self.deliver():
-            self._waker.wake()  # there may be more, when the loop's other duties have had their turn
-
-
-def url_of(client: Any, text: str | None = None) -> DatabaseURL:
-    """The database of a ``kombu.Connection``, as it was made or as it is after a failover."""
-    text = text or client.hostname
-    if text and "://" in text:
-        url = DatabaseURL.parse(text)
-        if url.password is None and url.user is not None and client.password:
-            return replace(url, password=_password(client))
-        return url
-    database, _, query = (client.virtual_host or "").partition("?")
-    options = f"?{query}" if query else ""
-    if not text:
-        return DatabaseURL.parse(f"firebird:///{quote(database.lstrip('/'))}{options}")
-    login = ""
-    if client.userid:
-        password = _password(client)
-        login = quote(client.userid, safe="") + ("" if password is None else ":" + quote(password, safe="")) + "@"
-    host = f"[{text}]" if ":" in text else text
-    return DatabaseURL.parse(f"firebird://{login}{host}:{client.port or DEFAULT_PORT}/{quote(database)}{options}")
+            waker.wake()  # there may be more, when the loop's other duties have had their turn
 
 
 def _limit(value: Any) -> int | None:
@@ -340,79 +270,6 @@ def _limit(value: Any) -> int | None:
             f"delivery_limit is {value!r:.60}: give the number of times that a message may come back, or None."
         ) from None
     return None if limit is None or limit < 0 else min(limit, _MOST_LIMIT)
-
-
-def _password(client: Any) -> Any:
-    return client.password() if callable(client.password) else client.password
-
-
-def hide_password(client: Any) -> None:
-    """Keeps the password of a URL where kombu keeps passwords.
-
-    What ``celery inspect stats`` and ``Connection.info()`` show has the URL as the name of the host.
-    """
-    if not client.hostname or "://" not in client.hostname:
-        return
-    with suppress(ConfigurationError):  # told when it connects
-        url = DatabaseURL.parse(client.hostname)
-        if url.password is not None:
-            client.hostname = str(replace(url, password=None))
-            client.password = url.password
-
-
-def keep_queries(client: Any) -> None:
-    """Lets the alternates of a failover list keep their query.
-
-    kombu takes an alternate apart itself when it switches to it, and does not know our options; written as a part of
-    the path they come through. And it shows the port of the first URL as those of the others.
-    """
-    if client.port is None and client.hostname and "://" in client.hostname:
-        with suppress(ConfigurationError):
-            url = DatabaseURL.parse(client.hostname)
-            if not url.embedded:
-                client.port = url.port
-    if not client.hostname:
-        client.port = None  # left over from the URL before, which was that of a server
-    if client.cycle is not None and not isinstance(client.cycle, _Cycle):
-        client.cycle = _Cycle(client.cycle)
-
-
-class Alternate(str):
-    """A URL of a failover list, as it is shown: without its password."""
-
-    whole: str
-
-    def __new__(cls, whole: str) -> Alternate:
-        """The URL *whole* for ``Connection.info()``, which kombu also makes copies of connections from."""
-        shown = show_refused(whole)
-        with suppress(ConfigurationError):
-            shown = str(DatabaseURL.parse(whole))
-        made = super().__new__(cls, shown)
-        made.whole = whole
-        return made
-
-    def __reduce__(self) -> tuple[type[Alternate], tuple[str]]:
-        return Alternate, (self.whole,)
-
-
-def hide_alternates(client: Any) -> None:
-    """Has the URLs of a failover list shown without their passwords, also by ``celery inspect stats``."""
-    if any(not isinstance(alternate, Alternate) for alternate in client.alt or ()):
-        client.alt = [each if isinstance(each, Alternate) else Alternate(each) for each in client.alt]
-
-
-class _Cycle:
-    """The URLs that a failover switches to, in the order of kombu's strategy, each as :func:`keep_queries` says."""
-
-    def __init__(self, urls: Iterator[str]) -> None:
-        self._urls = urls
-
-    def __iter__(self) -> _Cycle:
-        return self
-
-    def __next__(self) -> str:
-        url = next(self._urls)
-        return (url.whole if isinstance(url, Alternate) else url).replace("?", "%3F")
 
 
 def welcome_celery() -> None:

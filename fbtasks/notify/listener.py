@@ -75,7 +75,7 @@ class Listener:
             if not self._stopping.is_set():
                 logger.info("No events from the database, polling instead: %s", error)
                 if self._session is not None and isinstance(error, DatabaseUnavailable):
-                    fork.lose(self._session.connection)  # a fork need not wait for it
+                    fork.note_lost(self._session.connection)  # a fork need not wait for it
                 self._lost = True
                 time.sleep(_LAY_OUT)
         finally:

@@ -30,22 +30,22 @@ class Complete:
 
 
 def begin(transaction: Transaction, name: str, shape: bytes | None, expires: float | None) -> int:
-    """A chord begins, or begins anew. Gives its number."""
+    """Notes that a chord begins, or begins anew. Returns its number."""
     return int(transaction.value("celery_chord_begin", name, milliseconds(expires), shape))
 
 
 def size(transaction: Transaction, name: str, parts: int, *, more: bool = False) -> bool:
-    """Tells how many parts it has, or with *more* that it has so many more. False: there is no such chord."""
+    """Notes how many parts it has, or with *more* that it has so many more. False: there is no such chord."""
     return bool(transaction.value("celery_chord_size", name, parts, int(more)))
 
 
 def ended(
     transaction: Transaction, name: str, part: Part, *, final: bool, expires: float | None
 ) -> tuple[bool, Complete | None]:
-    """A part has ended, with success when *final*; each counts once.
+    """Counts a part that has ended, with success when *final*; each once.
 
-    Gives whether there is such a chord, and the whole of it to that part's caller who is to send the body: to him again
-    when he comes again before :func:`end`.
+    Returns whether there is such a chord, and the whole of it to the caller that is to send the body: again when it
+    comes again before :func:`end`.
     """
     large = len(part.value) > INLINE
     number, ready = transaction.rows(
@@ -63,10 +63,5 @@ def ended(
 
 
 def end(transaction: Transaction, name: str, number: int) -> bool:
-    """The body was sent, or the chord has failed. False: it has begun anew meanwhile."""
+    """Notes that the body was sent, or that the chord has failed. False: it has begun anew meanwhile."""
     return bool(transaction.value("celery_chord_end", name, number))
-
-
-def prune(transaction: Transaction, most: int) -> int:
-    """Deletes up to *most* chords that have expired. Gives how many."""
-    return int(transaction.value("celery_chord_prune", most))

@@ -1,4 +1,4 @@
-"""Values by name, as the result backend of Celery keeps them: states, results, groups, and the counters of chords."""
+"""Values by name, as the result backend of Celery keeps them: states, results, groups, and counters."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def delete(transaction: Transaction, name: str) -> bool:
     return bool(transaction.value("celery_delete", name))
 
 
-def increment(transaction: Transaction, name: str, part: str | None, expires: float | None) -> int:
-    """Counts one more and gives the number; a *part* that was counted before is not counted again."""
-    return int(transaction.value("celery_increment", name, part, milliseconds(expires)))
+def increment(transaction: Transaction, name: str, expires: float | None) -> int:
+    """Counts one more and returns the number; a new counter is kept for *expires* seconds."""
+    return int(transaction.value("celery_increment", name, milliseconds(expires)))
 
 
 def expire(transaction: Transaction, name: str, expires: float | None) -> bool:
@@ -48,7 +48,7 @@ def expire(transaction: Transaction, name: str, expires: float | None) -> bool:
 
 
 def prune(transaction: Transaction, most: int = BATCH) -> int:
-    """Deletes up to *most* values that have expired. Gives how many."""
+    """Deletes up to *most* values and chords that have expired. Returns how many."""
     return int(transaction.value("celery_prune", most))
 
 

@@ -22,7 +22,7 @@ PUBLISH: Final = UPDATE + NO_AUTO_UNDO
 _LOOK: Final = 0.05
 _LOOK_WHILE_AWAY: Final = 0.5
 _PATIENCE: Final = 2.0
-"""Seconds for which a transaction may go on whose connection was lost on this side; then it is cut on the other."""
+"""Seconds for which a transaction may go on whose connection was lost on this side; then it is killed on the other."""
 _LONGEST: Final = 6.0
 
 
@@ -40,13 +40,13 @@ class InDoubt(CommitUncertain):
         super().__init__(message)
         self.number = number
         self.written = written
-        """What the transaction would have given."""
+        """What the transaction would have returned."""
 
 
 def once(use: Use, write: Callable[[Transaction], tuple[T, int | None]], kind: bytes, away: float = 0.0) -> T:
-    """What *write* gives, in one transaction that takes effect once. *kind* is ``ENQUEUE`` or ``PUBLISH``.
+    """Returns what *write* returns, in one transaction that takes effect once. *kind* is ``ENQUEUE`` or ``PUBLISH``.
 
-    *write* also gives the number of its transaction, or None when it wrote nothing. When the answer to the commit is
+    *write* also returns the number of its transaction, or None when it wrote nothing. When the answer to the commit is
     lost the database is asked, for up to *away* seconds while it is not there. Raises :class:`InDoubt` when it does
     not say.
     """

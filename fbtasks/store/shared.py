@@ -2,33 +2,31 @@
 
 Programs such as Celery's worker fork when they are connected. A child that used, or merely kept, a connection of its
 parent's would lose commits without an error (on the embedded engine) or mix its words into the parent's (on a server).
-So before a fork everybody who is in the middle of something is waited for, and everything is detached; parent and child
-then open connections of their own.
+So a fork waits for the threads that are in the middle of something, and everything is detached before it; parent and
+child then open connections of their own.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Final, TypeVar
-from weakref import WeakSet
+from typing import Final, Generic, Protocol, TypeVar
 
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseReplaced, DuplicateKey
-from fbtasks.firebird.embedded import reaper
+from fbtasks.firebird import fork, watchdog
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import MOST_ATTEMPTS, READ, UPDATE, Session, Transaction
 from fbtasks.store.database import Database
 
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
-"""Seconds for which a fork waits for those who are in the middle of something."""
+"""Seconds for which a fork waits for the threads that are in the middle of something."""
 _FIRSTS: Final = 5
-
-_all: WeakSet[SharedDatabase] = WeakSet()
 
 
 class SharedDatabase:
@@ -44,11 +42,11 @@ class SharedDatabase:
         self._turn_lock = threading.Lock()
         self._turn: HostLock | None = None
         self._pid = os.getpid()
-        self._around_fork: list[tuple[Callable[[], None], Callable[[], None]]] = []
-        self._to_attach: list[Callable[[], None]] = []
+        self.detached = False
+        """Whether its connections are closed for a fork that is under way."""
         self.conflicts = 0
         """Conflicts met and retried."""
-        _all.add(self)
+        fork.register(before=self._before_fork, in_parent=self._after_fork)
 
     @property
     def inherited(self) -> bool:
@@ -72,16 +70,6 @@ class SharedDatabase:
             return True
         return False
 
-    def around_fork(self, detach: Callable[[], None], attach: Callable[[], None]) -> None:
-        """Has *detach* called before a fork for which all is quiet, and then *attach* after it in the parent."""
-        self._around_fork.append((detach, attach))
-
-    def at_pool_exit(self, close: Callable[[], None]) -> None:
-        """Has *close* called when this process is one of Celery's pool, and ends: it does so without exit functions."""
-        signals = sys.modules.get("celery.signals")
-        if signals is not None:
-            signals.worker_process_shutdown.connect(lambda **_: close(), weak=False, dispatch_uid=id(self))
-
     def use(self, work: Callable[[Transaction], T], kind: bytes = UPDATE) -> T:
         """*work* in a transaction of its own, tried again when another one is in its way."""
         with self._inside(), self._watched():
@@ -99,7 +87,7 @@ class SharedDatabase:
             return self._database.use(lambda session: self._run(session, work, UPDATE, attempts))
 
     def _watched(self) -> AbstractContextManager[None]:
-        return reaper.reaped() if self.url.embedded else nullcontext()
+        return watchdog.reaping() if self.url.embedded else nullcontext()
 
     def _run(self, session: Session, work: Callable[[Transaction], T], kind: bytes, attempts: int = MOST_ATTEMPTS) -> T:
         try:
@@ -125,8 +113,7 @@ class SharedDatabase:
     @contextmanager
     def _inside(self) -> Iterator[None]:
         if getattr(self._mine, "depth", 0):
-            with nullcontext():
-                yield
+            yield
             return
         with self._changed:
             self._changed.wait_for(lambda: not self._forking)
@@ -142,7 +129,7 @@ class SharedDatabase:
 
     @property
     def database(self) -> Database:
-        """The database, for a listener: it opens a connection of its own, and is stopped by a detacher."""
+        """The database, for a listener: it has a connection of its own, which its owner closes before a fork."""
         return self._database
 
     def close(self) -> None:
@@ -153,53 +140,84 @@ class SharedDatabase:
                 self._turn.close()
                 self._turn = None
 
-    def before_fork(self) -> None:
-        """Waits until nobody is in the middle of something, and detaches."""
+    def _before_fork(self) -> None:
+        """Waits until no thread is in the middle of something, and detaches."""
+        if self.inherited:
+            return
         own = getattr(self._mine, "depth", 0)
         with self._changed:
             self._forking = True
             quiet = self._changed.wait_for(lambda: self._active <= own, 0 if own else _PATIENCE)
         if quiet and not own:  # else a connection stays open, and the child is refused
-            for detach, attach in self._around_fork:
-                self._to_attach.append(attach)
-                with suppress(Exception):
-                    detach()
+            self.detached = True
             self.close()
 
-    def after_fork_in_parent(self) -> None:
-        """Goes on, and attaches what was detached."""
+    def _after_fork(self) -> None:
+        """Goes on, in the parent."""
+        if self.inherited:
+            return
         with self._changed:
-            self._forking = False
+            self.detached = self._forking = False
             self._changed.notify_all()
-        attachers, self._to_attach = self._to_attach, []
-        for attach in attachers:
-            with suppress(Exception):
-                attach()
 
 
-_mine: list[SharedDatabase] = []
+class UserOfDatabase(Protocol):
+    """What shares one database among all its users in this process."""
+
+    @property
+    def shared(self) -> SharedDatabase:
+        """The database."""
+
+    def close(self) -> None:
+        """Closes the connections."""
 
 
-def _before() -> None:
-    _mine[:] = [shared for shared in _all if not shared.inherited]
-    for shared in _mine:
-        shared.before_fork()
+U = TypeVar("U", bound=UserOfDatabase)
 
 
-def _in_parent() -> None:
-    for shared in _mine:
-        shared.after_fork_in_parent()
-    _mine.clear()
+class OnePerDatabase(Generic[U]):
+    """The objects of which a process has one for each database. A fork begins without any."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[tuple[str, str | None, bool | None], U] = {}
+        self._closes_at_exit = False
+        fork.register(in_child=self._forget)
 
-def _in_child() -> None:
-    reaper.forget()
-    _inherited.extend(_mine)  # their locks and files are the parent's: neither used nor collected
-    _mine.clear()
-    _all.clear()
+    def get(self, settings: Settings, make: Callable[[], U], good: Callable[[U], bool] = lambda _: True) -> U:
+        """The object for the database of *settings*: the one there is while it is *good*, else a new one."""
+        key = (str(settings.url), settings.url.password, settings.auto_migrate)
+        with self._lock:
+            former = self._found.get(key)
+            if former is not None and good(former):
+                return former
+            made = self._found[key] = make()
+        if former is not None:
+            former.close()
+        return made
 
+    def close_all(self) -> None:
+        """Closes the connections of all."""
+        with self._lock:
+            found = list(self._found.values())
+            self._found.clear()
+        for each in found:
+            if not each.shared.inherited:
+                each.close()
 
-_inherited: list[SharedDatabase] = []
+    def close_at_exit(self) -> None:
+        """Has all closed when this process ends. To be called after the first use.
 
-if sys.platform != "win32":
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+        The driver's own exit function, which shuts the library down, must run after this one. A process of Celery's
+        pool ends without exit functions, but sends a signal.
+        """
+        if not self._closes_at_exit:
+            self._closes_at_exit = True
+            atexit.register(self.close_all)
+            if (signals := sys.modules.get("celery.signals")) is not None:
+                signals.worker_process_shutdown.connect(lambda **_: self.close_all(), weak=False, dispatch_uid=id(self))
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._found.clear()
+        self._closes_at_exit = False

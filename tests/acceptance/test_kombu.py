@@ -18,6 +18,7 @@ from support.sql import one, rows
 
 import fbtasks.kombu
 from fbtasks.errors import ConfigurationError, SerializationError
+from fbtasks.kombu.address import url_of
 from fbtasks.store import messages
 from fbtasks.store.messages import Publication
 from fbtasks.url import DatabaseURL
@@ -218,10 +219,10 @@ def test_a_batch_is_one_transaction(connection, app):
 def test_publishing_within_the_callers_transaction(connection, app):
     queue("q")(connection.default_channel).declare()
     with app.connect() as mine:
-        with fbtasks.kombu.within(mine):
+        with fbtasks.kombu.in_transaction(mine):
             publish(connection, "q", "first")
         mine.rollback()
-        with fbtasks.kombu.within(mine):
+        with fbtasks.kombu.in_transaction(mine):
             publish(connection, "q", "second")
         assert count(app) == 0
         mine.commit()
@@ -251,17 +252,17 @@ def test_the_url_and_its_password(app):
     made = kombu.Connection(text)
     assert made.as_uri() == "firebird://me:**@db.example:3051//srv/x.fdb?charset=UTF8"
     assert made.as_uri(include_password=True) == text
-    found = fbtasks.kombu.transport.url_of(made)
+    found = url_of(made)
     assert (found.password, found.database, found.options) == (special, "/srv/x.fdb", {"charset": "UTF8"})
     assert made.info()["hostname"] == "firebird://me@db.example:3051//srv/x.fdb?charset=UTF8"
-    assert fbtasks.kombu.transport.url_of(made.clone()) == found
+    assert url_of(made.clone()) == found
     several = kombu.Connection(f"{text};firebird://u:p@other:3052//y.fdb?role=R;firebird:////srv/z.fdb")
     assert several.transport.client is several
     several.maybe_switch_next()
-    assert fbtasks.kombu.transport.url_of(several) == DatabaseURL.parse("firebird://u:p@other:3052//y.fdb?role=R")
+    assert url_of(several) == DatabaseURL.parse("firebird://u:p@other:3052//y.fdb?role=R")
     several.maybe_switch_next()
-    assert fbtasks.kombu.transport.url_of(several).embedded
-    assert fbtasks.kombu.transport.url_of(several).database == "/srv/z.fdb"
+    assert url_of(several).embedded
+    assert url_of(several).database == "/srv/z.fdb"
 
 
 def test_passwords_of_alternates_are_not_shown_and_not_lost():
@@ -275,7 +276,7 @@ def test_passwords_of_alternates_are_not_shown_and_not_lost():
     for copy in copies:
         seen = []
         for _ in range(7):
-            seen.append(fbtasks.kombu.transport.url_of(copy))
+            seen.append(url_of(copy))
             assert copy.transport.client is copy  # made anew after each switch
             copy.maybe_switch_next()
         assert seen == [DatabaseURL.parse(urls[n % 3]) for n in range(7)]
@@ -389,7 +390,7 @@ def test_a_fork_waits_for_the_first_connection_that_another_thread_makes(url):
         def hold():
             with exclusive(folder_of(DatabaseURL.parse(sys.argv[1]).database) / "create.lock"):
                 held.set()
-                while not runs(threading.main_thread(), "before_fork"):
+                while not runs(threading.main_thread(), "_before_fork"):
                     time.sleep(0.01)
         held = threading.Event()
         connection = kombu.Connection(sys.argv[1])
@@ -433,7 +434,7 @@ def test_a_fork_in_the_middle_of_something_begins_no_second_listener(connection,
             if child == 0:
                 os._exit(0)
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        shared = connection.transport.broker.shared
+        shared = connection.transport.process.shared
         print([shared.use(fork) for _ in range(3)])
         print(sum(thread.name == "fbtasks-events" for thread in threading.enumerate()))
         fork(None)
@@ -466,7 +467,7 @@ with kombu.Connection(sys.argv[1]) as connection:
                 idle = 0
             except socket.timeout:
                 idle += 1
-    conflicts = connection.transport.broker.shared.conflicts
+    conflicts = connection.transport.process.shared.conflicts
 fbtasks.kombu.close_all()
 print(conflicts, *got)
 """

@@ -13,7 +13,7 @@ from support.sql import rows
 
 import fbtasks.kombu
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
-from fbtasks.kombu.keeper import BEAT
+from fbtasks.kombu.consumer import HEARTBEAT
 from fbtasks.kombu.transport import LEASE
 from fbtasks.maintenance.watch import SHARE
 
@@ -75,7 +75,7 @@ def test_what_is_worked_on_stays_and_what_was_dropped_comes_again(app, proxy, wa
     connection.ensure_connection(timeout=30)
     queue(connection.default_channel).declare()
     wait_for(lambda: states(app) == [(2, 0), (0, 1)], 30)
-    time.sleep(LEASE / SHARE + 2 * BEAT)  # in which a consumer whose connection is gone would be taken for dead
+    time.sleep(LEASE / SHARE + 2 * HEARTBEAT)  # in which a consumer whose connection is gone would be taken for dead
     assert states(app) == [(2, 0), (0, 1)]
     working.ack()
     wait_for(lambda: states(app) == [(0, 1)])
@@ -114,7 +114,7 @@ def test_a_consumer_that_is_kept_out_for_a_while_keeps_what_it_works_on(app, url
                 wait_for(lambda: all(heard not in before for heard in rows(app, consumers)))
                 proxy.refuse(True)
                 proxy.cut()
-                time.sleep(BEAT + 2.0)
+                time.sleep(HEARTBEAT + 2.0)
                 proxy.refuse(False)
                 (_, heard), _ = rows(app, consumers)
                 wait_for(lambda: rows(app, consumers)[0][1] != heard)

@@ -10,7 +10,7 @@ from support.sql import one
 from fbtasks.celery.chords import shape_of
 from fbtasks.config import Settings
 from fbtasks.firebird.session import INSERT
-from fbtasks.store import chords
+from fbtasks.store import chords, keyvalues
 from fbtasks.store.chords import Part
 from fbtasks.store.shared import SharedDatabase
 from fbtasks.url import DatabaseURL
@@ -38,7 +38,7 @@ class Store:
         return self.shared.use(lambda t: function(t, "chord", *arguments, **options), INSERT)
 
     def prune(self):
-        return self.shared.use(lambda t: chords.prune(t, 100))
+        return self.shared.use(lambda t: keyvalues.prune(t, 100))
 
 
 @pytest.fixture

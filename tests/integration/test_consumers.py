@@ -10,8 +10,11 @@ from support.sql import execute, one, rows
 
 from fbtasks import kombu as transport
 from fbtasks.errors import DatabaseUnavailable
-from fbtasks.kombu import broker as brokers
-from fbtasks.kombu import keeper
+from fbtasks.kombu import process as processes
+from fbtasks.kombu import settlements
+from fbtasks.kombu.claims import Uncertain
+from fbtasks.kombu.sweep import Sweep
+from fbtasks.kombu.thread import ConsumerThread
 from fbtasks.store import messages
 from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
@@ -22,8 +25,7 @@ LINGER = 0.3
 @pytest.fixture(autouse=True)
 def migrated(app, monkeypatch):
     app.migrate()
-    monkeypatch.setattr(keeper, "LINGER", LINGER)
-    monkeypatch.setattr(brokers, "LINGER", LINGER)
+    monkeypatch.setattr(processes, "LINGER", LINGER)
     yield
     transport.close_all()
 
@@ -45,9 +47,9 @@ def outage(monkeypatch):
 
 
 @pytest.fixture
-def broker(url):
+def process(url):
     """The one that the connections of this process use."""
-    return brokers.broker_for(DatabaseURL.parse(url), lease=30.0, auto_migrate=None)
+    return processes.process_for(DatabaseURL.parse(url), lease=30.0, auto_migrate=None)
 
 
 def queue(name="q", **options):
@@ -91,7 +93,7 @@ def lose(connection):
     connection.collect()
 
 
-def test_what_is_worked_on_stays_while_a_program_takes_its_time_to_reconnect(app, url, outage, wait_for, broker):
+def test_what_is_worked_on_stays_while_a_program_takes_its_time_to_reconnect(app, url, outage, wait_for, process):
     connection, got = kombu.Connection(url), []
     consumer = consume(connection, got, queue())
     publish(connection, "x")
@@ -135,11 +137,11 @@ def test_a_large_message_whose_body_could_not_be_fetched_comes_again(app, url, m
     consume(connection, got, queue())
     publish(connection, "x" * 20_000)
 
-    def refuse(self, number):
+    def refuse(transaction, number):
         raise DatabaseUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(brokers.Broker, "body", refuse)
+        patch.setattr(messages, "body", refuse)
         lose(connection)
     consume(connection, got, queue())
     drain(connection, lambda: got)
@@ -176,25 +178,27 @@ def test_a_connection_that_is_closed_in_an_outage_gives_everything_back(app, url
     wait_for(lambda: rows(app, "SELECT QUEUE_ID FROM QUEUE_MSG_USE") == [])
 
 
-def test_a_claim_that_takes_effect_after_it_was_given_back_is_given_back_again(app, url, wait_for, broker):
+def test_a_claim_that_takes_effect_after_it_was_given_back_is_given_back_again(app, url, wait_for, process):
     with kombu.Connection(url) as connection:
         queue()(connection.default_channel).declare()
         publish(connection, "x")
-        number, consumer = one(app, "SELECT ID FROM QUEUE_MSG_QUEUE"), broker.register()
+        number, consumer = one(app, "SELECT ID FROM QUEUE_MSG_QUEUE"), process.register()
         session = app.database.open()
         with session.transaction() as late:
             assert len(messages.claim(late, consumer, 77, number, 1, b"")) == 1
-            claim = brokers._Uncertain(consumer, 77, number)
-            broker._uncertain.append(claim)
+            claim = Uncertain(consumer, 77, number)
+            process.claims.note_lost(claim)
             wait_for(lambda: claim.again_at)  # given back in vain
         session.close()
         wait_for(lambda: states(app) == [0])
 
 
-def test_a_consumer_that_was_buried_is_told_that_its_queue_is_gone(app, url, wait_for, broker):
+def test_a_consumer_that_was_buried_is_told_that_its_queue_is_gone(app, url, wait_for, process):
     connection, got = kombu.Connection(url), []
     consume(connection, got, queue("ours", auto_delete=True))
-    app.database.use(lambda session: session.run(lambda t: messages.rescue(t, broker.consumer_id, gone=True, share=7)))
+    app.database.use(
+        lambda session: session.run(lambda t: messages.rescue(t, process.consumer.number, gone=True, share=7))
+    )
     lose(connection)
     consume(connection, got, queue("ours", auto_delete=True))
     publish(connection, "x", key="ours")
@@ -204,87 +208,87 @@ def test_a_consumer_that_was_buried_is_told_that_its_queue_is_gone(app, url, wai
     wait_for(lambda: rows(app, "SELECT NAME FROM QUEUE_MSG_QUEUE WHERE NAME = 'ours'") == [])
 
 
-def test_nobody_consumes_who_is_not_registered(app, url, broker):
+def test_nobody_consumes_who_is_not_registered(app, url, process):
     with kombu.Connection(url) as connection:
         queue("ours", auto_delete=True)(connection.default_channel).declare()
         execute(app, "INSERT INTO QUEUE_MSG_USE (QUEUE_ID, CONSUMER_ID) SELECT ID, 999 FROM QUEUE_MSG_QUEUE")
-        assert broker.shared.use(lambda t: messages.use(t, 998, "ours", begins=True)) is not None
+        assert process.shared.use(lambda t: messages.use(t, 998, "ours", begins=True)) is not None
         assert rows(app, "SELECT CONSUMER_ID FROM QUEUE_MSG_USE") == [(999,)]
-        broker.shared.use(messages.sweep)
+        process.shared.use(messages.sweep)
         assert rows(app, "SELECT NAME FROM QUEUE_MSG_QUEUE") == []
 
 
-def test_a_sweep_is_done_in_turns(app, url, broker):
+def test_a_sweep_is_done_in_turns(app, url, process):
     with kombu.Connection(url) as connection:
         queue()(connection.default_channel).declare()
         producer = connection.Producer()
         for number in range(messages.BATCH + 1):
             producer.publish(number, exchange="", routing_key="q", expiration=0.001)
-        broker.register()
-        broker.sweeps = True
-        assert broker.sweep()
+        process.register()
+        sweep = Sweep(process.shared)
+        assert sweep.run()
         assert len(states(app)) == 1
-        assert not broker.sweep()
+        assert not sweep.run()
         assert states(app) == []
 
 
-def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, monkeypatch, broker):
-    """Its settlement waits when the process ends, and the keeper flushes once more before it has stopped."""
-    monkeypatch.setattr(keeper, "_GATHER", 60.0)
-    stop = keeper.Keeper.stop
+def test_what_was_acknowledged_before_the_end_is_not_delivered_again(app, url, monkeypatch, process):
+    """Its settlement waits when the process ends, and the thread flushes once more before it has stopped."""
+    monkeypatch.setattr(settlements, "_GATHER", 60.0)
+    stop = ConsumerThread.stop
 
     def flush_and_stop(self):
-        self._broker.flush()
+        process.flush()
         stop(self)
 
     connection, got = kombu.Connection(url), []
     consume(connection, got, queue())
     publish(connection, "x")
     drain(connection, lambda: got)
-    broker.beat()  # so that the keeper itself has nothing to flush for a second
+    process.consumer.beat()  # so that the thread itself has nothing to flush for a second
     got.pop().ack()
-    monkeypatch.setattr(keeper.Keeper, "stop", flush_and_stop)
+    monkeypatch.setattr(ConsumerThread, "stop", flush_and_stop)
     transport.close_all()
     assert states(app) == []
     assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
     connection.release()
-    broker.close()
+    process.close()
 
 
-def test_a_keeper_whose_heartbeat_is_due_at_the_end_does_not_register_again(app, url, monkeypatch, broker):
-    stop = keeper.Keeper.stop
+def test_a_thread_whose_heartbeat_is_due_at_the_end_does_not_register_again(app, url, monkeypatch, process):
+    stop = ConsumerThread.stop
 
     def beat_and_stop(self):
-        self._broker.beat()
+        self._beat()
         stop(self)
 
     connection, got = kombu.Connection(url), []
     consume(connection, got, queue())
-    monkeypatch.setattr(keeper.Keeper, "stop", beat_and_stop)
+    monkeypatch.setattr(ConsumerThread, "stop", beat_and_stop)
     transport.close_all()
     assert rows(app, "SELECT ID FROM QUEUE_MSG_CONSUMER") == []
     connection.release()
-    broker.close()
+    process.close()
 
 
 @pytest.mark.parametrize("struck", [False, True])
-def test_settlements_wait_while_there_is_no_consumer(app, url, broker, struck):
+def test_settlements_wait_while_there_is_no_consumer(app, url, process, struck):
     """A flush between two registrations does not drop them; of a consumer that was buried they are stale."""
     connection, got = kombu.Connection(url), []
     consume(connection, got, queue())
     publish(connection, "x")
     drain(connection, lambda: got)
-    number, broker._consumer_id = broker.consumer_id, None
+    number, process.consumer.number = process.consumer.number, None
     got.pop().ack()
-    broker.flush()
+    process.flush()
     if struck:
-        broker.shared.use(lambda t: messages.rescue(t, number, gone=True, share=7))
-        assert broker.register() != number
-        broker.flush()
+        process.shared.use(lambda t: messages.rescue(t, number, gone=True, share=7))
+        assert process.register() != number
+        process.flush()
         assert states(app) == [0]
     else:
-        broker._consumer_id = number
-        broker.flush()
+        process.consumer.number = number
+        process.flush()
         assert states(app) == []
     connection.release()
 
@@ -297,7 +301,7 @@ MANY_EXPIRED = f"""
         END END"""
 
 
-def test_a_live_message_behind_many_expired_ones_comes_at_once(app, url, broker):
+def test_a_live_message_behind_many_expired_ones_comes_at_once(app, url, process):
     """Each claim takes away a batch of them and no more; it is made again without waiting for an event or a poll."""
     with kombu.Connection(url) as connection:
         channel = connection.default_channel
@@ -308,7 +312,7 @@ def test_a_live_message_behind_many_expired_ones_comes_at_once(app, url, broker)
         assert channel.basic_get("q", no_ack=True).payload == "first"
         got = []
         consumer = consume(connection, got, queue())
-        connection.transport.poll_at = connection.transport.polling_interval = float("inf")
+        connection.transport.inbox.poll_at = connection.transport.polling_interval = float("inf")
         connection.drain_events(timeout=5)
         assert got.pop().payload == "second"
         consumer.cancel()

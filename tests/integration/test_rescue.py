@@ -8,7 +8,7 @@ from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
 from fbtasks.call import Finished, Released
-from fbtasks.kombu.broker import broker_for
+from fbtasks.kombu.process import process_for
 from fbtasks.maintenance.watch import SHARE
 from fbtasks.store import tasks, workers
 from fbtasks.url import DatabaseURL
@@ -97,7 +97,7 @@ def test_any_of_several_queues(app):
 @pytest.fixture
 def broker(app, url):
     app.migrate()
-    yield broker_for(DatabaseURL.parse(url), lease=30.0, auto_migrate=None)
+    yield process_for(DatabaseURL.parse(url), lease=30.0, auto_migrate=None)
     transport.close_all()
 
 

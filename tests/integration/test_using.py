@@ -86,7 +86,7 @@ def test_what_is_no_connection_is_refused(app, add, what):
     given, message = REFUSED[what]
     with refused(message):
         add.using(given).delay(1, 2)
-    with refused(message), fbtasks.kombu.within(given):
+    with refused(message), fbtasks.kombu.in_transaction(given):
         pass
     if app.settings.url.embedded:
         assert not os.path.exists(app.settings.url.database), "nothing was opened for it"
@@ -121,7 +121,7 @@ def test_a_closed_connection_is_refused_whenever_it_was_closed(app, add):
         lambda: bound.delay(1, 2),
         lambda: bound.delay_many([(1, 2)]),
         lambda: add.using(connection),
-        lambda: fbtasks.kombu.within(connection).__enter__(),
+        lambda: fbtasks.kombu.in_transaction(connection).__enter__(),
     ):
         with refused(message):
             enqueue()
@@ -157,7 +157,10 @@ def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url):
                 add.using(connection)
         with kombu.Connection(url) as broker:
             kombu.Queue("q", kombu.Exchange(""), routing_key="q")(broker.default_channel).declare()
-            with fbtasks.kombu.within(connection), pytest.raises(EnqueueError, match="the connection is one to"):
+            with (
+                fbtasks.kombu.in_transaction(connection),
+                pytest.raises(EnqueueError, match="the connection is one to"),
+            ):
                 broker.Producer().publish("x", exchange="", routing_key="q")
         fbtasks.kombu.close_all()
         assert count(connection) == 0

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.lockdir import folder_of, open_lock_file
 from fbtasks.url import DatabaseURL
 
@@ -158,5 +158,4 @@ def _forked() -> None:
     _turns.clear()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)
+fork.register(in_child=_forked)

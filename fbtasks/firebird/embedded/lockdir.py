@@ -33,6 +33,7 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.errors import EngineError
+from fbtasks.firebird import fork
 
 try:
     import fcntl
@@ -477,4 +478,4 @@ if fcntl is not None:
     # Registered before the driver's own exit function when this module is imported first, so it comes after that.
     atexit.register(_clear)
     # The processes on both sides of a fork share their locks, and neither can tell whether the other uses the folder.
-    os.register_at_fork(before=_made.clear)
+    fork.register(in_parent=_made.clear, in_child=_made.clear)

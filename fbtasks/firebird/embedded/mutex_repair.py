@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.enginefiles import EVENT_CONDITION_AT, EVENT_MUTEX_AT, GUARD_AT, PLAIN, EngineFiles
 from fbtasks.firebird.embedded.lockdir import exclusive
 from fbtasks.threads import Background
@@ -240,5 +241,4 @@ def _forked() -> None:
     _started = False
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)
+fork.register(in_child=_forked)

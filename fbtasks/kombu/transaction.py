@@ -15,7 +15,7 @@ _connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=No
 
 
 @contextmanager
-def within(connection: Any) -> Iterator[None]:
+def in_transaction(connection: Any) -> Iterator[None]:
     """For the block, what this thread publishes is part of the main transaction of *connection*.
 
     *connection* is one of firebird-driver, to the database that the messages are in (``FBTasks.connect()`` gives one
@@ -32,7 +32,7 @@ def within(connection: Any) -> Iterator[None]:
 
 
 def current(database: Database) -> Transaction | None:
-    """The transaction that the caller is within; None: it publishes on its own."""
+    """The transaction of the caller's that is to be published in; None: in one of its own."""
     connection = _connection.get()
     if connection is None:
         return None

@@ -1,0 +1,95 @@
+"""The database as the result backends of this process use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final, TypeVar
+
+from fbtasks import clock
+from fbtasks.config import Settings
+from fbtasks.errors import ConflictError, DatabaseUnavailable
+from fbtasks.firebird import fork
+from fbtasks.firebird.session import INSERT, Transaction
+from fbtasks.notify.results import ResultListener, Waiter
+from fbtasks.store import keyvalues
+from fbtasks.store.shared import OnePerDatabase, SharedDatabase
+
+T = TypeVar("T")
+POLL: Final = 1.0
+"""Seconds between two looks when no event comes."""
+FIRST_POLLS: Final = 0.05
+
+
+class Store:
+    """One database, shared by all backends of this process, with the listener of those that wait."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.shared = SharedDatabase(settings)
+        self._listener = ResultListener(self.shared.database, keyvalues.EVENTS)
+        fork.register(before=self._before_fork)
+
+    def waiter(self) -> AbstractContextManager[Waiter]:
+        """A wait, woken when a value was stored."""
+        return self._listener.waiter()
+
+    def close(self) -> None:
+        """Stops listening and closes the connections."""
+        self._listener.close()
+        self.shared.close()
+
+    def _before_fork(self) -> None:
+        if self.shared.detached:
+            self._listener.close()
+
+
+_stores: OnePerDatabase[Store] = OnePerDatabase()
+
+
+def close_all() -> None:
+    """Closes the connections of all backends of this process."""
+    _stores.close_all()
+
+
+class StoreAccess:
+    """The store of this process for one database, as one backend uses it."""
+
+    def __init__(self, settings: Settings, patience: float) -> None:
+        self._settings = settings
+        self._patience = patience
+        """Seconds for which a database that does not answer is asked again."""
+
+    @property
+    def _store(self) -> Store:
+        return _stores.get(self._settings, lambda: Store(self._settings))
+
+    def waiter(self) -> AbstractContextManager[Waiter]:
+        """A wait, woken when a value was stored."""
+        return self._store.waiter()
+
+    def run(self, work: Callable[[Transaction], T], kind: bytes = INSERT) -> T:
+        """*work* in a transaction of its own."""
+        found = self._store.shared.use(work, kind)
+        _stores.close_at_exit()
+        return found
+
+    def run_until_answered(self, work: Callable[[Transaction], T]) -> T:
+        """The same, again and again while the database does not answer: for what comes to the same when done twice."""
+        return self.until_answered(lambda: self.run(work))
+
+    def until_answered(self, ask: Callable[[], T], deadline: float | None = None) -> T:
+        """What *ask* returns, which is called again while the database does not answer, until *deadline* at most."""
+        limit = clock.monotonic() + self._patience
+        if deadline is not None:
+            limit = min(limit, deadline)
+        pause = FIRST_POLLS
+        while True:
+            try:
+                return ask()
+            except (DatabaseUnavailable, ConflictError):
+                left = limit - clock.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, POLL)

@@ -1,0 +1,206 @@
+"""What the transports of one process share for one database: its connections, and this process as a consumer of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+from weakref import WeakSet
+
+from fbtasks.config import Settings
+from fbtasks.errors import DatabaseError
+from fbtasks.firebird import fork
+from fbtasks.kombu.claims import Claims
+from fbtasks.kombu.consumer import Consumer
+from fbtasks.kombu.inbox import Inbox, Inboxes
+from fbtasks.kombu.publisher import Publisher
+from fbtasks.kombu.qos import QoS
+from fbtasks.kombu.queues import ConsumedQueues
+from fbtasks.kombu.settlements import Settlements
+from fbtasks.kombu.thread import ConsumerThread
+from fbtasks.kombu.wake import Alarm
+from fbtasks.store.messages import DELIVERY_LIMIT, Taken
+from fbtasks.store.shared import OnePerDatabase, SharedDatabase
+from fbtasks.threads import deferred
+from fbtasks.url import DatabaseURL
+
+logger = logging.getLogger("fbtasks.kombu")
+LINGER: Final = 5.0
+"""Seconds after which the connections of a process without transports are closed."""
+_POOL: Final = 10
+
+
+class ConsumerProcess:
+    """One database as the transports of this process use it. Every method may be called from any thread.
+
+    The process is registered as a consumer, and has a thread that keeps it one, from its first claim on until no
+    transport has been attached for a while.
+    """
+
+    def __init__(self, settings: Settings, *, lease: float, delivery_limit: int | None) -> None:
+        self.shared = SharedDatabase(settings)
+        self.shared.keep()  # what was claimed in one database is not settled in another
+        self.publisher = Publisher(self.shared)
+        self.consumer = Consumer(self.shared, lease, delivery_limit)
+        self.queues = ConsumedQueues(self.shared, self.consumer)
+        self._alarm = Alarm()
+        self.settlements = Settlements(self.shared, self._alarm)
+        self.claims = Claims(self.shared, self.settlements)
+        self._inboxes = Inboxes()
+        self._unsettled: WeakSet[QoS] = WeakSet()
+        self._lock = threading.RLock()
+        self._thread: ConsumerThread | None = None
+        self._timer: threading.Timer | None = None
+        fork.register(before=self._before_fork, in_parent=self._after_fork)
+
+    # Transports.
+
+    def attach(self) -> Inbox:
+        """Begins to serve another transport. Returns its inbox."""
+        return self._inboxes.add()
+
+    def detach(self, inbox: Inbox) -> None:
+        """Ends that; after the last transport the connections are closed in a while."""
+        self._inboxes.discard(inbox)
+        inbox.waker.close()
+        if not self._inboxes.all():
+            self._close_later()
+
+    def watch(self, unsettled: QoS) -> None:
+        """Counts a channel's unsettled messages as being worked on here, also when its connection is lost."""
+        with self._lock:
+            self._unsettled.add(unsettled)
+
+    def verify(self) -> None:
+        """Raises what keeps the database from answering."""
+        self.shared.verify()
+        _processes.close_at_exit()
+
+    # Consuming.
+
+    def register(self) -> int:
+        """The number of this process among the consumers; it becomes one, with a thread, when it is none."""
+        number = self.consumer.number
+        if number is not None and self._thread is not None:
+            return number
+        with self._lock:
+            number = self.queues.register()
+            if self._thread is None:
+                self._thread = ConsumerThread(
+                    self.shared,
+                    consumer=self.consumer,
+                    queues=self.queues,
+                    settlements=self.settlements,
+                    claims=self.claims,
+                    inboxes=self._inboxes,
+                    alarm=self._alarm,
+                )
+                self._thread.start()
+            return number
+
+    def claim(self, queue_id: int, most: int) -> Taken:
+        """Claims up to *most* messages."""
+        while True:
+            number = self.register()
+            taken = self.claims.claim(number, queue_id, most)
+            if taken is not None:
+                return taken
+            self.consumer.forget(number)
+
+    def flush(self) -> None:
+        """Writes the settlements that wait, and gives back claims whose answer was lost."""
+        self._flush(self.consumer.number)
+
+    def _flush(self, number: int | None) -> None:
+        self.settlements.write(number)
+        self.claims.give_back_lost()
+
+    # Its end.
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transport is attached, and nothing is worked on that came over one."""
+        with self._lock:
+            return not self._inboxes.all() and not any(unsettled.busy for unsettled in self._unsettled)
+
+    def close(self) -> None:
+        """Writes what waits, ends this process's registration and closes the connections."""
+        if self._thread is not None:  # first: without a number it would register anew
+            self._thread.stop()
+        with self._lock:
+            self._withdraw()
+        self.shared.close()
+
+    def _withdraw(self) -> None:
+        self._thread = None
+        number = self.consumer.withdraw()
+        if number is None:
+            return
+        try:
+            self._flush(number)
+            self.consumer.unregister(number)
+        except DatabaseError as error:
+            logger.info("Not struck off at the end: %s", error)
+
+    def _close_later(self) -> None:
+        timer = threading.Timer(LINGER, self._close_if_idle)
+        timer.daemon = True
+        with self._lock:
+            former, self._timer = self._timer, timer
+        if former is not None:
+            former.cancel()
+        with deferred():  # it takes no signal that is the program's
+            timer.start()
+
+    def _close_if_idle(self) -> None:
+        """Closes all when no transport was attached for a while."""
+        if self.shared.inherited or self._inboxes.all():
+            return
+        try:
+            self.flush()
+            with self._lock:
+                idle = self.idle
+                if idle and self._thread is not None:
+                    self._thread.stop()
+                    self._withdraw()
+        except DatabaseError as error:
+            logger.debug("The connections are closed later: %s", error)
+            idle = False
+        if not idle:
+            self._close_later()
+        elif self.idle:
+            self.shared.close()
+
+    # A fork.
+
+    def _before_fork(self) -> None:
+        if self.shared.detached and self._thread is not None:
+            self._thread.pause()
+
+    def _after_fork(self) -> None:
+        if not self.shared.inherited and self._thread is not None:
+            self._thread.resume()
+
+
+_processes: OnePerDatabase[ConsumerProcess] = OnePerDatabase()
+
+
+def process_for(
+    url: DatabaseURL, *, lease: float, auto_migrate: bool | None, delivery_limit: int | None = DELIVERY_LIMIT
+) -> ConsumerProcess:
+    """What this process shares for *url*; the first caller's options count.
+
+    It is another one when the database's file was replaced: the former lets go of its connections, and its transports
+    have to be connected anew.
+    """
+    settings = Settings(url=url, pool_size=_POOL, auto_migrate=auto_migrate)
+    return _processes.get(
+        settings,
+        lambda: ConsumerProcess(settings, lease=lease, delivery_limit=delivery_limit),
+        lambda former: not former.shared.replaced,
+    )
+
+
+def close_all() -> None:
+    """Closes the connections of all transports of this process that are not in use any more."""
+    _processes.close_all()

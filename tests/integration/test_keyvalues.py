@@ -1,0 +1,39 @@
+"""The values, counters and chords of Celery's result backend: counted, and deleted when they have expired."""
+
+import pytest
+from support.sql import one
+
+from fbtasks.config import Settings
+from fbtasks.firebird.session import INSERT
+from fbtasks.store import chords, keyvalues
+from fbtasks.store.chords import Part
+from fbtasks.store.shared import SharedDatabase
+from fbtasks.url import DatabaseURL
+
+
+@pytest.fixture
+def use(app, url):
+    app.migrate()
+    shared = SharedDatabase(Settings(url=DatabaseURL.parse(url)))
+    yield lambda function, *arguments, **options: shared.use(lambda t: function(t, *arguments, **options), INSERT)
+    shared.close()
+
+
+def test_a_counter_begins_with_one_and_goes_on(use):
+    assert [use(keyvalues.increment, "counter", 60.0) for _ in range(3)] == [1, 2, 3]
+    assert use(keyvalues.increment, "another", None) == 1
+    assert use(keyvalues.delete, "counter")
+    assert use(keyvalues.increment, "counter", 60.0) == 1
+
+
+def test_one_prune_deletes_values_and_chords_up_to_its_limit(use, app):
+    for number in range(3):
+        use(keyvalues.store, f"value{number}", b"x", final=True, expires=-1.0)
+        use(chords.begin, f"chord{number}", None, -1.0)
+        use(chords.ended, f"chord{number}", Part("task", 0, b"x"), final=True, expires=-1.0)
+    use(keyvalues.store, "kept", b"x", final=True, expires=60.0)
+    use(chords.begin, "kept", None, None)
+    assert [use(keyvalues.prune, 2) for _ in range(4)] == [2, 2, 2, 0]
+    assert one(app, "SELECT NAME FROM QUEUE_CELERY") == "kept"
+    assert one(app, "SELECT NAME FROM QUEUE_CELERY_CHORD") == "kept"
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_CELERY_CHORD_PART") == 0
