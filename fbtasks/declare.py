@@ -118,10 +118,14 @@ def takes(
     def decorate(init: Callable[[A, V], None]) -> Callable[Concatenate[A, O], None]:
         def taking(self: A, /, *values: O.args, **options: O.kwargs) -> None:
             refuse_unknown(declared, options, refuse)
+            try:
+                signature.bind(self, *values, **options)
+            except TypeError as error:  # in the words of what was called
+                raise TypeError(f"{type(self).__name__}() got wrong arguments: {error}") from None
             init(self, declared(*values, **options))
 
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        taking.__signature__ = inspect.Signature([own, *_parameters(declared)])  # type: ignore[attr-defined]
+        signature = taking.__signature__ = inspect.Signature([own, *_parameters(declared)])  # type: ignore[attr-defined]
         update_wrapper(taking, init)
         return taking
 

@@ -81,3 +81,9 @@ def test_settings_go_to_another_process_without_their_hooks() -> None:
     settings = FBTasks("a", "firebird:///x/y.fdb", on_failure=lambda request, error: None, pool_size=7).settings
     there = pickle.loads(pickle.dumps(settings))
     assert there == replace(settings, on_failure=None)
+
+
+@pytest.mark.parametrize(("given", "wrong"), [((), "'name'"), (("shop", "url", "more"), "too many")])
+def test_wrong_arguments_of_an_app_are_told_in_its_own_words(given, wrong):
+    with pytest.raises(TypeError, match=rf"FBTasks\(\) got wrong arguments: .*{wrong}"):
+        FBTasks(*given)
