@@ -1,6 +1,7 @@
 """Outcomes in whose way another transaction is, and statements of a worker that meet rows that another one holds."""
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -177,7 +178,7 @@ def test_maintenance_leaves_what_another_transaction_holds_for_the_next_time(
     end_all(kept, claims, Succeeded("application/json", b'"' + b"x" * 5000 + b'"'))
     kept.record(session, worker)
     app.send_task("note", (), expires=timedelta(milliseconds=1))
-    settings = app.settings.__class__(url=app.settings.url, result_expires=timedelta(milliseconds=1))
+    settings = replace(app.settings, result_expires=timedelta(milliseconds=1))
     with held(app, "QUEUE_RESULT", claims[0].id):
         assert Housekeeping(settings).turn(session) == 60.0
     assert "another transaction is in the way" in caplog.text
