@@ -269,9 +269,12 @@ class FBTasks:
         return sorted({self.settings.default_queue, *declared, *(self.settings.queues or ())})
 
     def check_queue(self, queue: str | None) -> str | None:
-        """Returns *queue*. Raises :class:`UnknownQueueError` when it is none of those that the app declares."""
+        """Returns *queue*. Raises :class:`ConfigurationError`, or :class:`UnknownQueueError` for one not declared."""
+        if queue is None:
+            return None
+        checks.queue_name("queue", queue)
         declared = self.settings.queues
-        if declared is not None and queue is not None and queue not in declared:
+        if declared is not None and queue not in declared:
             known = ", ".join(sorted(declared))
             raise UnknownQueueError(f"the app {self.name!r} declares no queue {queue!r}. Declared: {known}.")
         return queue

@@ -83,16 +83,19 @@ class TaskOptions(RetryPolicy):
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of one call. Those left out, or None, are as the task says."""
+    """The options of one call. Those left out, or None, are as the task says.
+
+    What is right for the last four depends on the app, which checks them: :meth:`fbtasks.FBTasks.make_call`.
+    """
 
     countdown: Annotated[float | None, times.countdown]
-    eta: datetime | None
     priority: Annotated[int | None, checks.priority]
-    queue: Annotated[str | None, checks.queue_name]
-    expires: float | timedelta | datetime | None
     max_retries: Annotated[int | None, _max_tries]
     task_id: Annotated[str | None, _task_id]
-    serializer: Annotated[str | None, checks.text]
+    eta: datetime | None
+    expires: float | timedelta | datetime | None
+    queue: str | None
+    serializer: str | None
 
 
 class RetryOptions(TypedDict, total=False):

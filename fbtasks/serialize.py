@@ -126,7 +126,7 @@ class Serializer:
         return self._dump([value], ("result",), task, serializer, _result_of(number))
 
     def load_result(self, payload: Payload, *, number: int) -> Any:
-        """The value that the call *number* returned. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
+        """The result of the call *number*. Raises :class:`ContentDisallowed` or :class:`SerializationError`."""
         return self._load(payload, _result_of(number))
 
     def check(self, name: str) -> None:

@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -110,3 +111,76 @@ def restored(url: DatabaseURL) -> DatabaseReplaced:
 def change(url: DatabaseURL, found: FileIdentity | None) -> str:
     """What happened to the file of *url*, when *found* is there now."""
     return f"{url.database} {'was deleted' if found is None else 'was replaced by another file'}"
+
+
+class KnownDatabase:
+    """Which database all connections of a process are to be to, and whether it is still the one at its place."""
+
+    def __init__(self, url: DatabaseURL) -> None:
+        self._url = url
+        self.file: FileIdentity | None = None
+        """The file of the connections; None before the first, and for a database on a server."""
+        self.mark: Mark | None = None
+        """Which database the connections are to; None before the first."""
+        self._kept: Callable[[], Mark | None] | None = None
+        self._met_another = False
+
+    def keep(self, mark: Callable[[], Mark | None] = lambda: None) -> None:
+        """Has all connections be to one database: that of the first one, or the one that *mark* returns, if any.
+
+        For a process that works on what was claimed there. Without this a replaced file is followed: the connections
+        to the old one are closed when they are idle, and the new one is made ready as at the first use.
+        """
+        self._kept = mark
+
+    def saw(self, transaction: int) -> None:
+        """Notes that a transaction with this number was committed: what does not know of it is an older copy."""
+        if self.mark is not None:
+            self.mark = self.mark._replace(transaction=max(transaction, self.mark.transaction))
+
+    def check(self) -> None:
+        """Raises :class:`DatabaseReplaced` when the database of the connections is not the one at its place any more.
+
+        For a database on a server only if a connection has found that out, in any thread.
+        """
+        if self.file_changed():
+            raise replaced(self._url, file_of(self._url))
+        self.check_met()
+
+    def check_met(self) -> None:
+        """Raises :class:`DatabaseReplaced` when a connection has met another database."""
+        if self._met_another:
+            raise restored(self._url)
+
+    def file_changed(self) -> bool:
+        """Whether another file is at the place now than that of the connections, or none."""
+        return self.file is not None and file_of(self._url, self.file) != self.file
+
+    def refuse_change(self) -> None:
+        """Raises :class:`DatabaseReplaced`, for a file that has changed, where that is not followed."""
+        if self._kept is not None:
+            raise replaced(self._url, file_of(self._url))
+
+    def expected(self) -> Mark | None:
+        """Which database the next connection must be to; None before the first, and where a change is followed."""
+        return None if self._kept is None else self._kept() or self.mark
+
+    def expect_file(self, found: FileIdentity | None, expected: Mark | None) -> FileIdentity | None:
+        """Returns *found*. Raises :class:`DatabaseReplaced` when connections must be to another file."""
+        file = expected.file if expected is not None else self.file
+        if file is not None and found != file:
+            raise replaced(self._url, found)
+        return found
+
+    def meet(self, found: Mark, expected: Mark | None) -> None:
+        """Notes the database of a new connection. Raises :class:`DatabaseReplaced` when it is not *expected*."""
+        if expected is None and (first := self.expected()) is not None:  # another thread was first, and has gone on
+            expected = first._replace(transaction=0)
+        if expected is not None and not expected.accepts(found):
+            self._met_another = True
+            raise restored(self._url)
+        self.file = found.file
+        if expected is None:
+            # How far the database has come is counted from what was done in it: of what other connections do,
+            # something may be undone when the engine is killed.
+            self.mark = found._replace(transaction=0)

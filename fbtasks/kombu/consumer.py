@@ -80,7 +80,7 @@ class Consumer:
             self.forget(number)
             return None
         self.sweeps = reply.oldest
-        self._shared.saw(reply.transaction)
+        self._shared.database.known.saw(reply.transaction)
         pause = self._registration.pause()
         self._registration.rescue(self._shared.use_in_turn)
         return pause

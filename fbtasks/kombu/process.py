@@ -40,7 +40,7 @@ class ConsumerProcess:
 
     def __init__(self, settings: Settings, *, lease: float, delivery_limit: int | None) -> None:
         self.shared = SharedDatabase(settings)
-        self.shared.keep()  # what was claimed in one database is not settled in another
+        self.shared.database.known.keep()  # what was claimed in one database is not settled in another
         self.publisher = Publisher(self.shared)
         self.consumer = Consumer(self.shared, lease, delivery_limit)
         self.queues = ConsumedQueues(self.shared, self.consumer)

@@ -13,7 +13,7 @@ from fbtasks.config import Settings
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.firebird import connections, fork
 from fbtasks.firebird.facts import Facts
-from fbtasks.firebird.identity import FileIdentity, Mark, change, file_of, replaced, restored
+from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, replaced
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 from fbtasks.sql import queries
@@ -37,11 +37,8 @@ class Database:
         self.url = settings.url
         self._pool: Pool | None = None
         self._ready = self._created = False
-        self._file: FileIdentity | None = None
-        self._mark: Mark | None = None
-        self._kept: Callable[[], Mark | None] | None = None
-        self._replaced = False
-        """Whether a connection has found another database than the one that all are to be to."""
+        self.known = KnownDatabase(self.url)
+        """Which database the connections are to."""
         self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
         self.tell: Callable[[str], None] = logger.info
@@ -96,14 +93,14 @@ class Database:
         Raises :class:`DatabaseReplaced` when another one is there by now, or none.
         """
         for _ in range(_TRIES):
-            known = self._known()  # before the database is asked: it goes on meanwhile
-            before = self._expect(file_of(self.url), known)
+            expected = self.known.expected()  # before the database is asked: it goes on meanwhile
+            before = self.known.expect_file(file_of(self.url), expected)
             met: list[Facts] = []
             connection = connections.connect(self.url, create=create, met=met.append, **options)
             found = file_of(self.url)
             if not self.url.embedded or (found is not None and found == (before or found)):
                 try:
-                    self._meet(Mark(found, met[0].key, met[0].transaction), known)
+                    self.known.meet(Mark(found, met[0].key, met[0].transaction), expected)
                 except DatabaseReplaced:
                     connection.close()
                     raise
@@ -111,73 +108,17 @@ class Database:
             connection.close()  # to which of the two it is cannot be told
         raise replaced(self.url, found)
 
-    def _expect(self, found: FileIdentity | None, known: Mark | None) -> FileIdentity | None:
-        """*found* itself, unless connections are to be to another file."""
-        expected = known.file if known is not None else self._file
-        if expected is not None and found != expected:
-            raise replaced(self.url, found)
-        return found
-
-    def _meet(self, found: Mark, known: Mark | None) -> None:
-        """Notes the database of a new connection. Raises :class:`DatabaseReplaced` when it is not *known*."""
-        if known is None and (first := self._known()) is not None:  # another thread was first, and has gone on since
-            known = first._replace(transaction=0)
-        if known is not None and not known.accepts(found):
-            self._replaced = True
-            raise restored(self.url)
-        self._file = found.file
-        if known is None:
-            # How far the database has come is counted from what was done in it: of what other connections do,
-            # something may be undone when the engine is killed.
-            self._mark = found._replace(transaction=0)
-
-    def _known(self) -> Mark | None:
-        """Which database all connections are to be to; None before the first, and when a replaced one is followed."""
-        return None if self._kept is None else self._kept() or self._mark
-
-    def keep(self, mark: Callable[[], Mark | None] = lambda: None) -> None:
-        """Has all connections be to one database: that of the first one, or the one that *mark* gives. None is created.
-
-        For a process that works on what was claimed there. Without this a replaced file is followed: the connections
-        to the old one are given up when they are idle, and the new one is made ready as at the first use.
-        """
-        self._kept = mark
-
-    @property
-    def mark(self) -> Mark | None:
-        """Which database the connections are to; None before the first."""
-        return self._mark
-
-    def saw(self, transaction: int) -> None:
-        """Notes that a transaction with this number was committed: what does not know of it is an older copy."""
-        if self._mark is not None:
-            self._mark = self._mark._replace(transaction=max(transaction, self._mark.transaction))
-
-    def check(self) -> None:
-        """Raises :class:`DatabaseReplaced` when the database of the connections is not the one at its place any more.
-
-        For a database on a server only if a connection has found that out, in any thread.
-        """
-        if self._file is not None and (found := file_of(self.url, self._file)) != self._file:
-            raise replaced(self.url, found)
-        self._refuse_replaced()
-
-    def _refuse_replaced(self) -> None:
-        """Raises :class:`DatabaseReplaced` when a connection has met another database."""
-        if self._replaced:
-            raise restored(self.url)
-
     def _follow_file(self) -> None:
-        """Gives up the connections to a file that was deleted or replaced, so that the one that is there is opened."""
-        if self._file is None or (found := file_of(self.url, self._file)) == self._file:
+        """Closes the connections to a file that was deleted or replaced, so that the one that is there is opened."""
+        if not self.known.file_changed():
             return
-        if self._kept is not None:
-            raise replaced(self.url, found)
+        self.known.refuse_change()
         with self._lock:
-            if self._file not in (None, file_of(self.url, self._file)):  # no other thread was first
-                logger.warning("%s: connecting anew.", change(self.url, found))
+            if self.known.file_changed():  # no other thread was first
+                logger.warning("%s: connecting anew.", change(self.url, file_of(self.url)))
                 self.close()
-                self._file, self._ready = None, False
+                self.known.file = None
+                self._ready = False
 
     def make_ready(self, *, create: bool = True) -> None:
         """Creates and migrates the database where the settings say so, else checks its schema. Once.
@@ -187,7 +128,7 @@ class Database:
         fork.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
             self._follow_file()
-        self._refuse_replaced()
+        self.known.check_met()
         if self._is_ready():
             return
         with fork.opening(), self._lock:
@@ -195,7 +136,7 @@ class Database:
                 return
             create = create and self.settings.migrates
             if not create and self._missing():
-                self._expect(None, self._known())
+                self.known.expect_file(None, self.known.expected())
                 raise SchemaError(_no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:

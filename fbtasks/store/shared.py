@@ -55,19 +55,11 @@ class SharedDatabase:
         """Whether its connections are closed for a fork that is under way."""
         return self._detached and not self.inherited
 
-    def keep(self) -> None:
-        """Has all connections be to one database; see :meth:`Database.keep`."""
-        self._database.keep()
-
-    def saw(self, transaction: int) -> None:
-        """See :meth:`Database.saw`."""
-        self._database.saw(transaction)
-
     @property
     def replaced(self) -> bool:
         """Whether the database of the connections is not the one at its place any more."""
         try:
-            self._database.check()
+            self._database.known.check()
         except DatabaseReplaced:
             return True
         return False

@@ -96,7 +96,7 @@ class Consumer:
 
     def _register(self, session: Session) -> None:
         self.membership.register(session)
-        self._executor.serve(self.membership.worker_id, self._app.database.mark)
+        self._executor.serve(self.membership.worker_id, self._app.database.known.mark)
 
     def wake(self, events: Iterable[str]) -> None:
         """Wakes the loop for *events* of the database; from any thread."""
@@ -180,7 +180,7 @@ class Consumer:
         reply = self.membership.beat(session, draining=draining)
         if reply is None:
             return
-        self._app.database.saw(reply.transaction)
+        self._app.database.known.saw(reply.transaction)
         self._intake.parked.beat(reply.parked)
         self._hand_out.stops_requested = reply.stops
         if reply.alive:
@@ -192,7 +192,7 @@ class Consumer:
             self._listener.restart()
         self.draining.look_at_schema(reply.schema_version)
         try:
-            self._app.database.check()
+            self._app.database.known.check()
         except DatabaseReplaced as error:
             self.draining.leave_database(error)
         if not draining:

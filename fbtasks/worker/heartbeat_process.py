@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     settings, rhythm = pipe.recv()
     registration, backoff = Registration("worker", rhythm), Backoff()
     database = Database(settings)
-    database.keep(lambda: status.database)
+    database.known.keep(lambda: status.database)
     session: Session | None = None
     pause = rhythm.heartbeat
     while not pipe.poll(pause):

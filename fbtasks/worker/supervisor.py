@@ -34,7 +34,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     consumer = Consumer(app, executor, options)
     signals = Signals(consumer, executor if isinstance(executor, SoloExecutor) else None, options.grace)
     mutex_repair.exit_when_engine_hangs()
-    app.database.keep()
+    app.database.known.keep()
     heartbeats = None
     try:
         signals.hear()
@@ -44,7 +44,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
         consumer.open()
         if options.pool == "solo":
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
-            heartbeats = HeartbeatProcess(app.settings, consumer.membership, app.database.mark)
+            heartbeats = HeartbeatProcess(app.settings, consumer.membership, app.database.known.mark)
         consumer.run()
     finally:
         if heartbeats is not None:

@@ -82,11 +82,11 @@ def test_a_connection_that_was_lent_meanwhile_is_not_used_again(app, replace):
 def test_who_keeps_a_file_opens_no_other(app, replace, deleted):
     app.send_task("first")
     replace()
-    app.database.keep()
+    app.database.known.keep()
     held = app.database.open()
-    app.database.check()
+    app.database.known.check()
     os.unlink(app.settings.url.database) if deleted else replace()
-    for use in (app.database.check, app.database.open, app.connect, app.migrate, lambda: app.send_task("second")):
+    for use in (app.database.known.check, app.database.open, app.connect, app.migrate, lambda: app.send_task("second")):
         with pytest.raises(DatabaseReplaced, match="was deleted" if deleted else "was replaced by another file"):
             use()
     held.ping()  # what is open goes on
@@ -101,13 +101,13 @@ def test_who_is_told_the_file_opens_no_other_from_the_beginning(app, replace, de
     """A worker's child: it connects when a task needs it, and the file may have been replaced by then."""
     app.migrate()
     replace()
-    told = app.database.mark
+    told = app.database.known.mark
     child = Database(app.settings)
-    child.keep(lambda: told)
+    child.known.keep(lambda: told)
     child.open().close()
     os.unlink(app.settings.url.database) if deleted else replace()
     late = Database(app.settings)
-    late.keep(lambda: told)
+    late.known.keep(lambda: told)
     for database in (child, late):
         with pytest.raises(DatabaseReplaced):
             database.open()
@@ -117,7 +117,7 @@ def test_who_is_told_the_file_opens_no_other_from_the_beginning(app, replace, de
 def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
     app.migrate()
     replace()
-    app.database.keep()
+    app.database.known.keep()
     options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
     consumer = Consumer(app, SoloExecutor(app), options)
     consumer.open()
@@ -160,17 +160,17 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     """The new file may have the number of the one that was deleted for it, and an older copy has the same GUID."""
     app.migrate()
     replace()
-    app.database.keep()
+    app.database.known.keep()
     options = WorkerOptions(name="w", queues=("default",), pool="solo", concurrency=1)
     consumer = Consumer(app, SoloExecutor(app), options)
     consumer.open()
     consumer._beat(consumer.connection.session)
     consumer.connection.lose(DatabaseUnavailable("the connection was lost."))
-    told = app.database.mark
+    told = app.database.known.mark
     app.close()
     harm(app.settings.url.database)
     late = Database(app.settings)
-    late.keep(lambda: told)
+    late.known.keep(lambda: told)
     with pytest.raises(DatabaseReplaced, match="restored from a backup, moved or replaced by a copy"):
         late.open()
     consumer.connection.next_attempt = 0.0
@@ -256,17 +256,17 @@ def test_a_heartbeat_while_a_connection_is_opened_does_not_make_it_another_datab
     """The database told how far it had come before that heartbeat's transaction began."""
     app.migrate()
     database, connect = Database(app.settings), connections.connect
-    database.keep()
+    database.known.keep()
     database.make_ready()
 
     def slowly(*args, **options):
         connection = connect(*args, **options)
-        database.saw(1_000_000)
+        database.known.saw(1_000_000)
         return connection
 
     monkeypatch.setattr(connections, "connect", slowly)
     database.connect().close()
-    database.check()
+    database.known.check()
     with pytest.raises(DatabaseReplaced):  # what it saw is more than this one has
         database.connect()
     with pytest.raises(DatabaseReplaced):  # and nobody works on, in any thread

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support import rules
 
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
@@ -27,8 +28,9 @@ from fbtasks.states import TRANSITIONS, State
 from fbtasks.store import codec, processes, results, tasks
 
 LEASE = 3.0
+LIMIT = 2
 LONG = 1e6
-"""Seconds for which whoever looks was not held up."""
+"""Seconds for which the worker that looks was not held up."""
 LARGE = b'[["' + b"x" * 5_000 + b'"],{}]'
 SMALL = b"[[],{}]"
 QUEUES = ("a", "b")
@@ -44,7 +46,7 @@ OUTCOMES = st.sampled_from(
     [
         Succeeded("application/json", b"1"), Succeeded("application/json", LARGE), Succeeded(keep=False),
         Failed("builtins.ValueError", "no", "trace"), Retry(0.0, "again"), Retry(7200.0, "later"),
-        Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, 2), Crashed("it died", False, 2),
+        Cancelled("stopped"), Released(), Parked(), Crashed("it died", True, LIMIT), Crashed("it died", False, LIMIT),
     ]
 )  # fmt: skip
 
@@ -97,7 +99,7 @@ class Model:
         assert state is row.state or state in TRANSITIONS[row.state], (row, state)
         row.state = state
 
-    def bury(self, row, state, tries=0, result=False):
+    def archive(self, row, state, tries=0, result=False):
         self.move(row, state)
         del self.live[row.id]
         self.cancels.pop(row.id, None)
@@ -115,7 +117,7 @@ class Model:
         row.suspect = max(row.suspect, 2 if row.suspect and row.started else 1)
         if row.id in self.cancels:
             self.back(row)
-            self.bury(row, State.CANCELLED)
+            self.archive(row, State.CANCELLED)
         elif charge and row.crashes >= limit:
             row.worker = row.claim = None
             self.move(row, State.FAILED)
@@ -296,7 +298,7 @@ class Store(RuleBasedStateMachine):
         gone = {task for (task,) in self.rows("SELECT ID FROM QUEUE_HISTORY")} - model.past.keys()
         assert gone <= {row.id for row in over}
         for task in gone:
-            model.bury(model.live[task], State.CANCELLED)
+            model.archive(model.live[task], State.CANCELLED)
         for claim, row in zip(claims, taken, strict=True):
             assert (claim.try_count, claim.crash_count, claim.suspect) == (row.tries, row.crashes, row.suspect)
             assert (claim.payload is None) == row.large
@@ -353,13 +355,13 @@ class Store(RuleBasedStateMachine):
         model.cancels.pop(row.id, None)
         match outcome:
             case Succeeded(_, result, keep):
-                model.bury(row, State.SUCCEEDED, 1, keep and len(result) > codec.INLINE)
+                model.archive(row, State.SUCCEEDED, 1, keep and len(result) > codec.INLINE)
                 if not keep:
                     del model.past[row.id]
             case Failed():
-                model.bury(row, State.FAILED, 1)
+                model.archive(row, State.FAILED, 1)
             case Cancelled():
-                model.bury(row, State.CANCELLED, tries)
+                model.archive(row, State.CANCELLED, tries)
             case Retry(delay):
                 row.tries += 1
                 row.suspect = 0
@@ -372,7 +374,7 @@ class Store(RuleBasedStateMachine):
             case Crashed(_, charged, limit):
                 row.crashes += charged
                 row.suspect = max(row.suspect, 1)
-                model.back(row) if not (charged and row.crashes >= limit) else model.bury(row, State.FAILED)
+                model.back(row) if not (charged and row.crashes >= limit) else model.archive(row, State.FAILED)
 
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data())
@@ -389,7 +391,7 @@ class Store(RuleBasedStateMachine):
         over = {task for (task,) in self.rows("SELECT ID FROM QUEUE_HISTORY")} - self.model.past.keys()
         for task in over:
             assert self.model.live[task].expires <= self.model.now
-            self.model.bury(self.model.live[task], State.CANCELLED)
+            self.model.archive(self.model.live[task], State.CANCELLED)
 
     # Death
 
@@ -403,7 +405,7 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data())
     def its_process_is_gone(self, data):
-        self.bury(self.a_worker(data))
+        self.declare_dead(self.a_worker(data))
 
     @precondition(lambda self: any(row.state is State.RUNNING for row in self.model.live.values()))
     @rule(data=st.data(), begin=st.booleans())
@@ -412,7 +414,7 @@ class Store(RuleBasedStateMachine):
         running = [row for row in self.model.live.values() if row.state is State.RUNNING]
         row = data.draw(st.sampled_from(running))
         if row.worker in self.model.workers:
-            self.bury(row.worker)
+            self.declare_dead(row.worker)
         else:
             self.orphans()
         self.register()
@@ -422,9 +424,11 @@ class Store(RuleBasedStateMachine):
             assert self.run(lambda t: tasks.start(t, claim))
             row.started = 1
 
-    def bury(self, worker):
-        released, why, failed = self.run(lambda t: processes.rescue(t, worker, gone=True, awake=LONG, crash_limit=2))
-        assert ((released, failed), why) == (self.model.rescue(worker, 2), "its process is gone")
+    def declare_dead(self, worker):
+        released, why, failed = self.run(
+            lambda t: processes.rescue(t, worker, gone=True, awake=LONG, crash_limit=LIMIT)
+        )
+        assert ((released, failed), why) == (self.model.rescue(worker, LIMIT), "its process is gone")
 
     @precondition(lambda self: self.model.workers)
     @rule(data=st.data())
@@ -434,12 +438,12 @@ class Store(RuleBasedStateMachine):
         if not silent:  # renewed at this moment, so that real time cannot decide
             self.run(lambda t: processes.worker_heartbeat(t, worker, lease=LEASE, beat=1))
         if silent:  # but for whoever was held up all the time, that is no wonder
-            look = lambda t: processes.rescue(t, worker, gone=False, awake=0.0, share=1, crash_limit=2)
+            look = lambda t: processes.rescue(t, worker, gone=False, awake=0.0, share=1, crash_limit=LIMIT)
             assert self.run(look) == (0, None, None)
         released, why, failed = self.run(
-            lambda t: processes.rescue(t, worker, gone=False, awake=LONG, share=1, crash_limit=2)
+            lambda t: processes.rescue(t, worker, gone=False, awake=LONG, share=1, crash_limit=LIMIT)
         )
-        expected = (self.model.rescue(worker, 2), "its lease ran out") if silent else ((0, None), None)
+        expected = (self.model.rescue(worker, LIMIT), "its lease ran out") if silent else ((0, None), None)
         assert ((released, failed), why) == expected
 
     @precondition(lambda self: self.model.live)
@@ -465,7 +469,7 @@ class Store(RuleBasedStateMachine):
         lost = [r for r in self.model.live.values() if r.state is State.RUNNING and r.worker not in self.model.workers]
         assert self.run(tasks.release_orphans) == len(lost)
         for row in lost:
-            self.model.take_back(row, 0, 2)
+            self.model.take_back(row, 0, LIMIT)
 
     # What operators do
 
@@ -482,7 +486,7 @@ class Store(RuleBasedStateMachine):
             self.model.cancels[task] = self.model.cancels.get(task, False) or terminate
         else:
             assert answer == "cancelled"
-            self.model.bury(row, State.CANCELLED)
+            self.model.archive(row, State.CANCELLED)
 
     @precondition(lambda self: self.model.past)
     @rule(data=st.data())
@@ -516,7 +520,7 @@ class Store(RuleBasedStateMachine):
         found = self.run(lambda t: tasks.fail_parked(t, timedelta(hours=1.5)))
         assert sorted(found) == sorted(row.id for row in old)
         for row in old:
-            self.model.bury(row, State.FAILED)
+            self.model.archive(row, State.FAILED)
 
     @precondition(lambda self: len(self.model.live) > 6)
     @rule(queue=st.sampled_from(QUEUES))
@@ -539,17 +543,16 @@ class Store(RuleBasedStateMachine):
             (r.id, r.queue, r.priority, r.state, r.tries, r.crashes, r.suspect, r.started, r.worker, r.claim)
             for r in sorted(model.live.values(), key=lambda r: r.id)
         ]
-        found = self.rows("SELECT ID, STATE, TRY_COUNT, CRASH_COUNT FROM QUEUE_HISTORY ORDER BY ID")
+        stored = rules.read(self.rows)
+        found = sorted((row.id, row.state, row.tries, row.crashes) for row in stored.history)
         assert found == [(t, p.state, p.tries, p.crashes) for t, p in sorted(model.past.items())]
         rows = [*model.live.values(), *(p.row for p in model.past.values())]
-        self.ids("QUEUE_PAYLOAD", {r.id for r in rows if r.large})
-        self.ids("QUEUE_RESULT", {t for t, p in model.past.items() if p.result})
-        self.ids("QUEUE_TASK_ID", {r.id for r in rows if r.task_id})
-        self.ids("QUEUE_PROCESS", set(model.workers))
+        assert stored.payloads == {r.id for r in rows if r.large}
+        assert stored.results == {t for t, p in model.past.items() if p.result}
+        assert stored.task_ids == {r.id for r in rows if r.task_id}
+        assert stored.workers == set(model.workers)
         assert dict(self.rows("SELECT ID, TERMINATE FROM QUEUE_CANCEL")) == model.cancels
-
-    def ids(self, table, expected):
-        assert {task for (task,) in self.rows(f"SELECT ID FROM {table}")} == expected, table
+        assert rules.broken(stored, crash_limit=LIMIT, at_rest=False, orphans=True) == []
 
 
 def test_the_store_keeps_the_rules(url):

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from support.rules import WORKER_LOST, Violation, broken
+from support.rules import Row as AnyRow
+from support.rules import Rows as AnyRows
+
+from fbtasks.states import State
 from soak.ledger import Record
 
-SUCCEEDED, FAILED, CANCELLED = 10, 11, 12
-RUNNING = 2
-CRASH_LIMIT = 3
 TRIES = {"failing": 1}
 """Most tries of a kind, where they are not the default's."""
 MOST_TRIES = 4
-WORKER_LOST = "WorkerLost"
 CONNECTION = frozenset({"cut", "freeze", "refuse", "throttle"})
 """Faults of all connections, by which a worker's lease may run out. A lock that others hold is a reason for nothing."""
 
@@ -41,31 +42,13 @@ Two threads may write at once, and a line of one may then begin in the middle of
 _MISTAKEN = re.compile(r" ERROR The database is away: (deadlock|lock conflict|update conflict)")
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """Something that must not be, with what shows it."""
-
-    rule: str
-    subject: str
-    evidence: tuple[object, ...] = ()
-
-    def __str__(self) -> str:
-        return "\n".join([f"{self.rule}: {self.subject}", *(f"      {line}" for line in self.evidence)])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A row of QUEUE_TASK or of QUEUE_HISTORY."""
+class Row(AnyRow):
+    """A row of QUEUE_TASK or of QUEUE_HISTORY, with what leads to the ledger."""
 
-    id: int
     task_id: str | None = None
     ref: str = ""
     kind: str = "quick"
-    state: int = SUCCEEDED
-    worker_id: int | None = None
-    tries: int = 0
-    crashes: int = 0
-    error_type: str | None = None
     error: str | None = None
 
     @property
@@ -73,20 +56,19 @@ class Row:
         """The id as callers know it."""
         return self.task_id or str(self.id)
 
+    @property
+    def subject(self) -> str:
+        return f"{self.ref}, id {self.key}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class Rows(AnyRows):
     """The database in one snapshot."""
 
     live: Sequence[Row] = ()
     history: Sequence[Row] = ()
     effects: Sequence[tuple[str, str]] = ()
     """(ref, run) of each row that a transactional task inserted."""
-    workers: frozenset[int] = frozenset()
-    payloads: frozenset[int] = frozenset()
-    results: frozenset[int] = frozenset()
-    task_ids: frozenset[int] = frozenset()
-    cancels: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -328,6 +310,12 @@ def story(books: Ledgers, ref: str) -> tuple[object, ...]:
     return tuple(record for record in books.records if about(record))
 
 
+def with_story(violation: Violation, books: Ledgers) -> Violation:
+    """With what the ledger has about the tasks of its evidence."""
+    told = [story(books, row.ref) for row in violation.evidence if isinstance(row, Row)]
+    return replace(violation, evidence=tuple(chain(violation.evidence, *told)))
+
+
 # The account
 
 
@@ -341,7 +329,7 @@ def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[V
     )  # fmt: skip
     for check in checks:
         violations.extend(check(books, rows))
-    violations.extend(invariants(rows))
+    violations.extend(with_story(violation, books) for violation in broken(rows))
     violations.extend(processes(books))
     return violations, explained
 
@@ -418,11 +406,11 @@ def outcomes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
             yield Violation(
                 "TRY_COUNT is above its limit", f"{row.ref}: {row.tries} > {limit}", (row, *story(books, row.ref))
             )
-        if row.state == SUCCEEDED and (row.kind == "failing" or not returned(books, row.ref)):
+        if row.state == State.SUCCEEDED and (row.kind == "failing" or not returned(books, row.ref)):
             yield Violation("a task succeeded that did not return", row.ref, (row, *story(books, row.ref)))
-        elif row.state == FAILED:
+        elif row.state == State.FAILED:
             yield from failure(books, row)
-        elif row.state == CANCELLED and not asked(books, row.key, "cancel"):
+        elif row.state == State.CANCELLED and not asked(books, row.key, "cancel"):
             yield Violation("a task was cancelled that nobody cancelled", row.ref, (row, *story(books, row.ref)))
     for row in rows.live:
         if row.tries > TRIES.get(row.kind, MOST_TRIES):
@@ -439,11 +427,7 @@ def asked(books: Ledgers, key: str, what: str) -> bool:
 
 
 def failure(books: Ledgers, row: Row) -> Iterator[Violation]:
-    if WORKER_LOST in (row.error_type or ""):
-        if row.crashes < CRASH_LIMIT:
-            what = f"{row.ref}: {row.crashes} of {CRASH_LIMIT}, {row.error}"
-            yield Violation("a task failed before its crashes reached the limit", what, (row, *story(books, row.ref)))
-    elif row.kind != "failing":
+    if WORKER_LOST not in (row.error_type or "") and row.kind != "failing":
         yield Violation("a task failed that should not", f"{row.ref}: {row.error_type}", (row, *story(books, row.ref)))
 
 
@@ -455,10 +439,10 @@ def effects(books: Ledgers, rows: Rows) -> Iterator[Violation]:
     states = {row.ref: row for row in rows.history if row.kind == "transactional"}
     for ref, row in states.items():
         runs = found.get(ref, [])
-        if row.state == SUCCEEDED and len(runs) != 1:
+        if row.state == State.SUCCEEDED and len(runs) != 1:
             what = f"{ref} succeeded with {len(runs)} effects"
             yield Violation("a transactional effect is not there exactly once", what, (row, *runs, *story(books, ref)))
-        if row.state != SUCCEEDED and runs:
+        if row.state != State.SUCCEEDED and runs:
             what = f"{ref} in state {row.state} with {len(runs)} effects"
             yield Violation("a transactional effect of a task that did not succeed", what, (row, *story(books, ref)))
     for ref in found.keys() - states.keys():
@@ -506,33 +490,6 @@ def cancelled_runs(books: Ledgers, rows: Rows) -> Iterator[Violation]:
                 again = any(a["what"] == "retry" and action["t"] <= a["until"] and a["t"] <= run.start for a in actions)
                 if run.start > action["until"] + SLACK and not again:
                     yield Violation("a task ran after it had been cancelled", ref, story(books, ref))
-
-
-def invariants(rows: Rows, *, at_rest: bool = True, locks: bool = False) -> list[Violation]:
-    """What holds in every snapshot of the database.
-
-    With *locks*, others lock rows meanwhile: a worker that leaves then cannot give a locked task back, and the next
-    maintenance of another one does.
-    """
-    live, history = {row.id for row in rows.live}, {row.id for row in rows.history}
-    known = live | history
-    found = [
-        Violation("a running task's worker is not registered", f"{row.ref}, id {row.key}", (row,))
-        for row in rows.live
-        if row.state == RUNNING and row.worker_id not in rows.workers and (at_rest or not locks)
-    ]
-    for what, strays in (
-        ("an id is both in QUEUE_TASK and in QUEUE_HISTORY", live & history),
-        ("a row of QUEUE_PAYLOAD has no task", rows.payloads - known),
-        ("a row of QUEUE_RESULT has no task", rows.results - known),
-        ("a row of QUEUE_TASK_ID has no task", rows.task_ids - known),
-    ):
-        found.extend(Violation(what, f"id {id}") for id in sorted(strays))
-    if at_rest:  # a request that came too late goes at the next heartbeat
-        strays = sorted(rows.cancels - live)
-        found.extend(Violation("a row of QUEUE_CANCEL has no live task", f"id {id}") for id in strays)
-        found.extend(Violation("a worker is registered that is gone", f"id {id}") for id in sorted(rows.workers))
-    return found
 
 
 def processes(books: Ledgers) -> Iterator[Violation]:

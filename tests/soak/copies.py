@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from support.proxy import Proxy
+from support.rules import Violation
 
-from soak.accounting import Violation
 from soak.database import Database
 from soak.ledger import read_ledger
 from soak.processes import Fleet

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from support.rules import ids
 from support.sql import execute, one
 
 from fbtasks import FBTasks
@@ -25,10 +26,6 @@ LIVE = f"SELECT ID, {NAME}, NAME, STATE, WORKER_ID, TRY_COUNT, CRASH_COUNT, NULL
 HISTORY = (
     f"SELECT ID, {NAME}, NAME, STATE, NULL, TRY_COUNT, CRASH_COUNT, ERROR_TYPE, {ERROR}, PAYLOAD FROM QUEUE_HISTORY T"
 )
-IDS = {
-    "workers": "QUEUE_PROCESS", "payloads": "QUEUE_PAYLOAD", "results": "QUEUE_RESULT", "task_ids": "QUEUE_TASK_ID",
-    "cancels": "QUEUE_CANCEL",
-}  # fmt: skip
 
 
 class Database:
@@ -63,19 +60,17 @@ class Database:
         connection.begin(tpb(Isolation.SNAPSHOT))
         try:
             with connection.cursor() as cursor:
-                ids = {
-                    name: frozenset(r[0] for r in cursor.execute(f"SELECT ID FROM {table}").fetchall())
-                    for name, table in IDS.items()
-                }
+                found_ids = ids(lambda sql: cursor.execute(sql).fetchall())
                 large = dict(cursor.execute("SELECT ID, DATA FROM QUEUE_PAYLOAD").fetchall())
                 live = [_row(r, large) for r in cursor.execute(LIVE).fetchall()]
                 history = [_row(r, large) for r in cursor.execute(HISTORY).fetchall()] if effects else []
                 if not effects:
-                    history = [Row(id=r[0]) for r in cursor.execute("SELECT ID FROM QUEUE_HISTORY").fetchall()]
+                    sql = "SELECT ID, STATE FROM QUEUE_HISTORY"
+                    history = [Row(id=id, state=state) for id, state in cursor.execute(sql).fetchall()]
                 found = cursor.execute("SELECT TASK, RUN FROM SOAK_EFFECT").fetchall() if effects else []
         finally:
             connection.rollback()
-        return Rows(live=live, history=history, effects=[(a, b) for a, b in found], **ids)
+        return Rows(live=live, history=history, effects=[(a, b) for a, b in found], **found_ids)
 
     def locking_connection(self) -> Any:
         """A connection of its own, in a transaction that waits for nobody."""

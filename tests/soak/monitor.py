@@ -9,7 +9,9 @@ import threading
 import time
 from contextlib import suppress
 
-from soak.accounting import Rows, Violation, invariants
+from support.rules import Violation, broken
+
+from soak.accounting import Rows
 from soak.database import Database
 from soak.ledger import Ledger, Record
 from soak.settings import Run
@@ -56,7 +58,7 @@ class Monitor(threading.Thread):
         began = time.monotonic()
         rows = self._database.snapshot(effects=False)
         self._live, self._seen = len(rows.live), began
-        violations = [str(v) for v in invariants(rows, at_rest=False, locks=self._locks)]
+        violations = [str(v) for v in broken(rows, at_rest=False, orphans=self._locks)]
         self._ledger.write(
             "sample", live=len(rows.live), violations=violations, took=round(time.monotonic() - began, 3)
         )

@@ -7,7 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from soak.accounting import Rows, Violation, sort_out
+from support.rules import Violation
+
+from soak.accounting import Rows, sort_out
 from soak.ledger import Record
 
 STATES = {10: "succeeded", 11: "failed", 12: "cancelled"}

@@ -20,8 +20,9 @@ from itertools import chain
 from pathlib import Path
 
 from support.proxy import Proxy
+from support.rules import Violation
 
-from soak.accounting import Rules, Violation, account, mistaken_outages, tracebacks
+from soak.accounting import Rules, account, mistaken_outages, tracebacks
 from soak.copies import restored_beneath
 from soak.database import Database
 from soak.faults import KINDS, Faults

@@ -1,8 +1,9 @@
 """The account must be able to fail: hand-made ledgers that each hold one kind of violation."""
 
 import pytest
+from support.rules import broken
 
-from soak.accounting import Row, Rows, Rules, account, invariants, mistaken_outages, tracebacks
+from soak.accounting import Row, Rows, Rules, account, mistaken_outages, tracebacks
 from soak.ledger import Ledger, parse, read_ledger
 from soak.report import summary, verdict
 
@@ -310,26 +311,35 @@ def test_an_effect_of_a_task_that_is_nowhere(story):
     ("rows", "rule"),
     [
         (Rows(live=[row(state=2, worker_id=7)]), "a running task's worker is not registered"),
+        (Rows(live=[row(state=2)]), "a task has a worker and does not run, or runs without"),
+        (Rows(live=[row(state=0, worker_id=7)]), "a task has a worker and does not run, or runs without"),
+        (Rows(live=[row(state=10)]), "a task in QUEUE_TASK has ended"),
+        (Rows(live=[row(state=0, crashes=3)]), "a task goes on whose crashes have reached the limit"),
+        (Rows(history=[row(state=0)]), "a task in QUEUE_HISTORY has not ended"),
+        (Rows(history=[row(tries=0)]), "a task succeeded without a try"),
+        (Rows(history=[row(crashes=3)]), "a task went on whose crashes had reached the limit"),
+        (Rows(history=[row(state=12, crashes=4)]), "a task went on whose crashes had reached the limit"),
         (Rows(live=[row(state=0)], history=[row()]), "an id is both in QUEUE_TASK and in QUEUE_HISTORY"),
         (Rows(payloads=frozenset({1})), "a row of QUEUE_PAYLOAD has no task"),
-        (Rows(results=frozenset({1})), "a row of QUEUE_RESULT has no task"),
+        (Rows(history=[row()], payloads=frozenset({1})), "a row of QUEUE_PAYLOAD is that of a success"),
+        (Rows(live=[row(state=0)], results=frozenset({1})), "a row of QUEUE_RESULT has no finished task"),
         (Rows(task_ids=frozenset({1})), "a row of QUEUE_TASK_ID has no task"),
         (Rows(history=[row()], cancels=frozenset({1})), "a row of QUEUE_CANCEL has no live task"),
         (Rows(workers=frozenset({7})), "a worker is registered that is gone"),
     ],
 )
-def test_invariants(rows, rule):
-    assert [v.rule for v in invariants(rows)] == [rule]
+def test_the_rules_of_the_tables(rows, rule):
+    assert [v.rule for v in broken(rows)] == [rule]
 
 
 def test_a_worker_that_leaves_may_leave_a_locked_row_for_a_while():
     rows = Rows(live=[row(state=2, worker_id=7)])
-    assert invariants(rows, at_rest=False, locks=True) == []
-    assert len(invariants(rows, at_rest=False)) == len(invariants(rows, locks=True)) == 1
+    assert broken(rows, at_rest=False, orphans=True) == []
+    assert len(broken(rows, at_rest=False)) == len(broken(rows, orphans=True)) == 1
 
 
 def test_a_running_task_of_a_registered_worker_is_right():
-    assert invariants(Rows(live=[row(state=2, worker_id=7)], workers=frozenset({7})), at_rest=False) == []
+    assert broken(Rows(live=[row(state=2, worker_id=7)], workers=frozenset({7})), at_rest=False) == []
 
 
 @pytest.mark.parametrize(

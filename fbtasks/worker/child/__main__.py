@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     link = Link(pipe, tasks, status, int(slots))
     try:
         app = import_app(app_path)
-        app.database.keep(lambda: link.status.database)
+        app.database.known.keep(lambda: link.status.database)
         app.load()
         import_module("fbtasks.formats")  # now, and not when the first task is to run
         set_up(LogOptions.of(log))
