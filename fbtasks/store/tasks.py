@@ -57,18 +57,18 @@ def claim(
     most: int,
     parked_name: str | None = None,
     *,
-    accused: bool = True,
+    repeated: bool = True,
     after: Claim | None = None,
 ) -> Claims:
     """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
 
-    A suspect comes alone. With *accused* false, those that are suspected for the second time are left to others.
+    A suspect comes alone. With *repeated* false, those that are suspected for the second time are left to others.
     *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before
     it are found only when that is not enough.
     """
     claims = Claims()
     mark = (None, None, None) if after is None else (-after.priority, after.start, after.id)
-    rows = transaction.rows("claim", worker_id, queue, most, parked_name, int(accused), *mark)
+    rows = transaction.rows("claim", worker_id, queue, most, parked_name, int(repeated), *mark)
     for claim_id, packed, unseen in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
         claims.unseen = bool(unseen)

@@ -37,7 +37,7 @@ class Claiming:
         self._first = 0
         self._marks: dict[str, Mark | None] = {}
 
-    def claim(self, transaction: Transaction, worker_id: int, room: int, *, accused: bool) -> Taken:
+    def claim(self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool) -> Taken:
         """Up to *room* tasks; each queue has an equal share of what room is left.
 
         Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
@@ -49,17 +49,17 @@ class Claiming:
         for nth, queue in enumerate(order):
             share = -(-(room - len(taken.claims)) // (len(order) - nth))
             if share > 0:
-                self._claim_from(transaction, worker_id, queue, share, accused, taken)
+                self._claim_from(transaction, worker_id, queue, share, repeated, taken)
         return taken
 
     def _claim_from(
-        self, transaction: Transaction, worker_id: int, queue: str, most: int, accused: bool, taken: Taken
+        self, transaction: Transaction, worker_id: int, queue: str, most: int, repeated: bool, taken: Taken
     ) -> None:
         after, until = self._marks.get(queue) or (None, 0.0)
         now = clock.monotonic()
         if now > until:
             after, until = None, now + LOOK_BACK
-        claims = tasks.claim(transaction, worker_id, queue, most, accused=accused, after=after)
+        claims = tasks.claim(transaction, worker_id, queue, most, repeated=repeated, after=after)
         taken.claims += claims
         taken.unseen |= claims.unseen
         taken.marks[queue] = (claims[-1], until) if len(claims) == most else None

@@ -91,7 +91,7 @@ class Intake:
         worker_id, repeated = self._membership.worker_id, self._takes_repeated()
 
         def claim(transaction: Transaction) -> Taken:
-            return self._claiming.claim(transaction, worker_id, wanted, accused=repeated)
+            return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated)
 
         self._maybe_ready = False  # an event that comes while this claim looks has it look again
         taken = None
@@ -170,7 +170,7 @@ class Intake:
     def _claim_named(self, session: Session, queue: str, name: str, most: int) -> Claims:
         worker_id, repeated = self._membership.worker_id, self._takes_repeated()
         return self._outcomes.recorder.claim(
-            session, lambda t: tasks.claim(t, worker_id, queue, most, name, accused=repeated)
+            session, lambda t: tasks.claim(t, worker_id, queue, most, name, repeated=repeated)
         )
 
     def any_due(self, session: Session) -> bool:

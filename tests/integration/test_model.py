@@ -131,9 +131,9 @@ class Model:
 
     def rescue(self, worker, limit):
         held = self.held(worker)
-        accused = [row for row in held if row.started and row.suspect == 2]
+        repeated = [row for row in held if row.started and row.suspect == 2]
         charged = [
-            row.id for row in held if row.started and (len(held) == 1 or (row.suspect == 2 and len(accused) == 1))
+            row.id for row in held if row.started and (len(held) == 1 or (row.suspect == 2 and len(repeated) == 1))
         ]
         for row in held:
             self.take_back(row, int(row.id in charged), limit)
@@ -271,15 +271,15 @@ class Store(RuleBasedStateMachine):
             self.model.move(row, State.READY)
 
     @precondition(lambda self: self.model.workers)
-    @rule(data=st.data(), queue=st.sampled_from(QUEUES), most=st.integers(1, 4), accused=st.booleans())
-    def claim(self, data, queue, most, accused):
-        self.claim_for(self.a_worker(data), queue, most, accused)
+    @rule(data=st.data(), queue=st.sampled_from(QUEUES), most=st.integers(1, 4), repeated=st.booleans())
+    def claim(self, data, queue, most, repeated):
+        self.claim_for(self.a_worker(data), queue, most, repeated)
 
-    def claim_for(self, worker, queue, most, accused):
+    def claim_for(self, worker, queue, most, repeated):
         model = self.model
-        claims = self.run(lambda t: tasks.claim(t, worker, queue, most, accused=accused))
+        claims = self.run(lambda t: tasks.claim(t, worker, queue, most, repeated=repeated))
         ready = [row for row in model.live.values() if row.state is State.READY and row.queue == queue]
-        eligible = [row for row in ready if accused or row.suspect < 2]
+        eligible = [row for row in ready if repeated or row.suspect < 2]
         taken = [model.live[claim.id] for claim in claims]
         keys = [(-row.priority, row.start) for row in taken]
         assert keys == sorted(keys), "best first"
