@@ -252,7 +252,9 @@ def test_roles_are_granted_and_revoked(app):
     assert changed(database.grant, "ann", "bob") == {"ANN": False, "BOB": True}
     assert changed(database.revoke, "ann", "eve") == {"ANN": True, "EVE": False}
     unknown = database.grant(app.database, "producer", ["nosuch"]).unknown
-    assert unknown == ([] if app.settings.url.embedded else ["NOSUCH"])
+    with app.database.session() as session:
+        sees_users = not app.settings.url.embedded and len(session.read("users")) > 1
+    assert unknown == (["NOSUCH"] if sees_users else [])
     with pytest.raises(ConfigurationError, match="PUBLIC"):
         database.grant(app.database, "worker", ["eve", "public"])
     with pytest.raises(ConfigurationError, match="unknown role 'admin'"):
