@@ -10,6 +10,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.store import grants
 from fbtasks.store import migrate as schema
 from fbtasks.store.database import Database
+from fbtasks.store.grants import ROLES as ROLES
 
 
 @dataclass(frozen=True, slots=True)

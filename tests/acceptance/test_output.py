@@ -17,8 +17,7 @@ from support.programs import command_line
 from support.sql import NOW, execute, one
 
 from fbtasks.cli import main
-from fbtasks.cli.escapes import visible
-from fbtasks.cli.json_output import visible_json
+from fbtasks.cli.output import visible, visible_json
 from fbtasks.sql import queries
 from fbtasks.testing import drain
 
