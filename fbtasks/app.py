@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from fbtasks import checks
@@ -143,7 +143,7 @@ class FBTasks:
         task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
-        return self.enqueue(self.make_call(name, *as_arguments(args, kwargs), **options), None)
+        return self.enqueue_many([self.make_call(name, *as_arguments(args, kwargs), **options)], None)[0]
 
     def make_call(
         self,
@@ -176,10 +176,6 @@ class FBTasks:
             max_tries=given.get("max_retries"),
             task_id=given.get("task_id"),
         )
-
-    def enqueue(self, call: Call, task: Task[..., Any] | None) -> AsyncResult[Any]:
-        """Writes one call in a transaction of its own."""
-        return self.enqueue_many([call], task)[0]
 
     def enqueue_many(
         self, calls: Sequence[Call], task: Task[..., Any] | None, using: Any = None
@@ -243,11 +239,9 @@ class FBTasks:
         """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
         return migrate(self.database).applied
 
-    @contextmanager
-    def waiting(self) -> Iterator[Waiter]:
+    def waiting(self) -> AbstractContextManager[Waiter]:
         """A wait that ends early when some task finishes."""
-        with self._listener.waiter() as waiter:
-            yield waiter
+        return self._listener.waiter()
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

@@ -60,9 +60,6 @@ class App(Application, Protocol):
     ) -> Call:
         """A call as the record that is enqueued. Raises when it cannot be one; nothing is written here."""
 
-    def enqueue(self, call: Call, task: Task[..., Any] | None) -> AsyncResult[Any]:
-        """Writes one call in a transaction of its own."""
-
     def enqueue_many(
         self, calls: Sequence[Call], task: Task[..., Any] | None, using: Any = None
     ) -> list[AsyncResult[Any]]:
@@ -158,7 +155,7 @@ class Task(Generic[P, R]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueues the call in a transaction of its own."""
-        return self.app.enqueue(self.call(args, kwargs), self)
+        return self.app.enqueue_many([self.call(args, kwargs)], self)[0]
 
     @shows(CallOptions)
     def apply_async(
@@ -168,7 +165,7 @@ class Task(Generic[P, R]):
         **options: Unpack[CallOptions],
     ) -> AsyncResult[R]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
-        return self.app.enqueue(self.call(args, kwargs, **options), self)
+        return self.app.enqueue_many([self.call(args, kwargs, **options)], self)[0]
 
     def using(self, connection: Any) -> BoundTask[P, R]:
         """The task, enqueued inside the open transaction of *connection*.
