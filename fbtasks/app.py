@@ -10,7 +10,7 @@ from fbtasks import checks
 from fbtasks.call import Call, Enqueued
 from fbtasks.config import Settings
 from fbtasks.declare import chosen, shows, takes
-from fbtasks.definition import Task, decorator_method, make_options, unbound_tasks
+from fbtasks.definition import Task, decorator_method, define, unbound_tasks
 from fbtasks.errors import (
     ConfigurationError,
     EnqueueUncertain,
@@ -84,12 +84,7 @@ class FBTasks:
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-        checked = make_options(options)
-
-        def define(target: Callable[..., Any]) -> Task[..., Any]:
-            return self.register(Task(target, checked, None))
-
-        return define if function is None else define(function)
+        return define(function, options, self.register)
 
     def register(self, task: Task[..., Any]) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""

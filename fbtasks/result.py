@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from fbtasks import clock
 from fbtasks.call import Failed, Stored
@@ -25,10 +26,36 @@ from fbtasks.states import State, celery_name
 from fbtasks.store import results
 
 if TYPE_CHECKING:
-    from fbtasks.application import Application
+    from fbtasks.config import Settings
+    from fbtasks.notify.outcomes import OutcomeReader
+    from fbtasks.notify.results import Waiter
+    from fbtasks.serialize import Serializer
+    from fbtasks.store.database import Database
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
+
+
+class Application(Protocol):
+    """The app as its results know it. :class:`fbtasks.definition.App` adds the tasks."""
+
+    name: str
+    settings: Settings
+    serializer: Serializer
+    database: Database
+    outcomes: OutcomeReader
+
+    def waiting(self) -> AbstractContextManager[Waiter]:
+        """A wait that ends early when some task finishes."""
+
+    def connect(self, **options: Any) -> Any:
+        """A connection of firebird-driver to the app's database, for the application's own data."""
+
+    def migrate(self) -> list[int]:
+        """Brings the database's schema up to date. Returns the versions applied now."""
+
+    def close(self) -> None:
+        """Closes all connections; the next use opens new ones."""
 
 
 class AsyncResult(Generic[R]):

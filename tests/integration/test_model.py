@@ -24,7 +24,7 @@ from support import rules
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.firebird.session import INSERT
-from fbtasks.states import TRANSITIONS, State
+from fbtasks.states import State
 from fbtasks.store import codec, processes, results, tasks
 
 LEASE = 3.0
@@ -96,7 +96,7 @@ class Model:
     """When each last showed itself, on the model's clock."""
 
     def move(self, row, state):
-        assert state is row.state or state in TRANSITIONS[row.state], (row, state)
+        assert state is row.state or state in rules.TRANSITIONS[row.state], (row, state)
         row.state = state
 
     def archive(self, row, state, tries=0, result=False):
@@ -497,7 +497,7 @@ class Store(RuleBasedStateMachine):
         if may:
             old = past.row
             del self.model.past[old.id]
-            assert State.READY in TRANSITIONS[past.state]
+            assert State.READY in rules.TRANSITIONS[past.state]
             self.model.live[old.id] = Row(old.id, old.queue, old.priority, self.model.now, None, old.large, old.task_id)
 
     @precondition(lambda self: self.model.past)
