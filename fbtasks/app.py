@@ -10,7 +10,7 @@ from fbtasks import checks
 from fbtasks.call import Call, Enqueued
 from fbtasks.config import Settings
 from fbtasks.declare import chosen, shows, takes
-from fbtasks.definition import Task, decorator_method, define, unbound_tasks
+from fbtasks.definition import Task, decorator, define, unbound_tasks
 from fbtasks.errors import (
     ConfigurationError,
     EnqueueUncertain,
@@ -78,7 +78,7 @@ class FBTasks:
     def __repr__(self) -> str:
         return f"<FBTasks {self.name!r} at {self.settings.url}>"
 
-    @decorator_method(TaskOptions)
+    @decorator(TaskOptions)
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Defines a task: ``@app.task`` or ``@app.task(queue="mail", max_retries=5)``.
 
@@ -196,11 +196,6 @@ class FBTasks:
             )
             for call, enqueued in zip(calls, found, strict=True)
         ]
-
-    def check_connection(self, connection: Any) -> None:
-        """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
-        if connection is None or not self.always_eager:  # eager calls need none
-            guests.transaction_of(connection, self.database)
 
     def _enqueue_once(self, calls: Sequence[Call]) -> list[Enqueued]:
         """Writes calls in a transaction of its own. What became of a commit whose answer was lost is asked.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -18,6 +17,7 @@ from fbtasks.options import CallOptions, RetryOptions, TaskOptions, task_name, u
 from fbtasks.request import Hook, Request, RetryRequested, current_request
 from fbtasks.result import Application, AsyncResult
 from fbtasks.retry import RetryPolicy
+from fbtasks.store import guests
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
@@ -61,9 +61,6 @@ class App(Application, Protocol):
         self, calls: Sequence[Call], task: Task[..., Any] | None, using: Any = None
     ) -> list[AsyncResult[Any]]:
         """Writes calls in one transaction: a new one, or with *using* the caller's."""
-
-    def check_connection(self, connection: Any) -> None:
-        """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
@@ -189,7 +186,8 @@ class Task(TaskCalls[P, R]):
         Rolled back means never enqueued; no worker sees the call before the commit. Raises :class:`EnqueueError`
         for anything else, and for a connection that is closed or has another database open than the app's.
         """
-        self.app.check_connection(connection)
+        if connection is None or not self.app.always_eager:  # eager calls need none
+            guests.transaction_of(connection, self.app.database)
         return TaskCalls(self, connection)
 
     def calls(self, calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Call]:
@@ -229,26 +227,16 @@ class TaskDecorator(Protocol[O]):
         self, function: None = None, /, *args: O.args, **options: O.kwargs
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-
-class TaskDecoratorMethod(Protocol[O]):
-    """The same as a method."""
-
     def __get__(self, app: Any, owner: Any = None, /) -> TaskDecorator[O]:
-        """The method of *app*."""
+        """The same as a method of *app*."""
 
 
 def decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
-    """Has a function of ``**options`` show those that are *declared*, to people and to type checkers."""
-    return shows(declared)
-
-
-def decorator_method(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], TaskDecoratorMethod[O]]:
-    """The same for a method."""
+    """Has a function or method of ``**options`` show those that are *declared*, to people and to type checkers."""
     return shows(declared)
 
 
 _unbound: list[Task[..., Any]] = []
-_unbound_lock = threading.Lock()
 
 
 @decorator(TaskOptions)
@@ -272,12 +260,10 @@ def define(function: Any, options: Mapping[str, Any], keep: Callable[[Task[..., 
 
 
 def _keep_unbound(task: Task[..., Any]) -> Task[..., Any]:
-    with _unbound_lock:
-        _unbound.append(task)
+    _unbound.append(task)
     return task
 
 
 def unbound_tasks() -> list[Task[..., Any]]:
     """All free-standing tasks defined so far."""
-    with _unbound_lock:
-        return list(_unbound)
+    return list(_unbound)
