@@ -152,7 +152,7 @@ class Store(RuleBasedStateMachine):
         super().__init__()
         self.session = self.app.database.open()
         self.model = Model()
-        self.old = []  # claims that were in somebody's hands once
+        self.old = []  # claims that a worker once held
         self.next_name = 0
 
     def teardown(self):
@@ -437,7 +437,7 @@ class Store(RuleBasedStateMachine):
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
             self.run(lambda t: processes.worker_heartbeat(t, worker, lease=LEASE, beat=1))
-        if silent:  # but for whoever was held up all the time, that is no wonder
+        if silent:  # a rescuer that was itself held up all the time does not judge by it
             look = lambda t: processes.rescue(t, worker, gone=False, awake=0.0, share=1, crash_limit=LIMIT)
             assert self.run(look) == (0, None, None)
         released, why, failed = self.run(
@@ -449,7 +449,7 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self.model.live)
     @rule(data=st.data())
     def who_was_buried_comes_back(self, data):
-        """With what it still holds; nobody comes back as one who is registered."""
+        """A worker that was declared dead registers again, with what it still holds."""
         former = data.draw(st.sampled_from(sorted({row.worker or 0 for row in self.model.live.values()})))
         worker = self.register(former)
         if former not in self.model.workers:

@@ -322,7 +322,7 @@ def test_writing_raises_only_errors_of_ours(value: Any) -> None:
             assert kwargs == {}
 
 
-# Reading what anybody wrote
+# Reading what any producer wrote
 
 
 @given(st.binary() | st.text().map(str.encode), st.sampled_from([JSON_TYPE, PICKLE_TYPE, "text/plain", "", "\0"]))
