@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
+from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.options import CallOptions, RetryOptions, TaskOptions, task_name, unknown_of_retry, unknown_of_task
 from fbtasks.request import Hook, Request, RetryRequested, current_request
-from fbtasks.result import Application, AsyncResult
+from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
-from fbtasks.store import guests
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
@@ -28,6 +28,7 @@ class App(Application, Protocol):
     """The app as its tasks, and what runs them, know it."""
 
     always_eager: bool
+    enqueuer: Enqueuer
     on_success: Hook | None
     on_failure: Hook | None
 
@@ -47,20 +48,8 @@ class App(Application, Protocol):
     ) -> AsyncResult[Any]:
         """Enqueues a task by its name, which this process need not know."""
 
-    def make_call(
-        self,
-        name: str,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        task: TaskOptions = ...,
-        **options: Unpack[CallOptions],
-    ) -> Call:
-        """A call as the record that is enqueued. Raises when it cannot be one; nothing is written here."""
-
-    def enqueue_many(
-        self, calls: Sequence[Call], task: Task[..., Any] | None, using: Any = None
-    ) -> list[AsyncResult[Any]]:
-        """Writes calls in one transaction: a new one, or with *using* the caller's."""
+    def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
+        """Runs *calls* here and now."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
@@ -75,7 +64,7 @@ class TaskCalls(Generic[P, R]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueues the call."""
-        return self._enqueue([self._task.call(args, kwargs)])[0]
+        return self._task.send([self._task.call(args, kwargs)], self._connection)[0]
 
     @shows(CallOptions)
     def apply_async(
@@ -85,15 +74,12 @@ class TaskCalls(Generic[P, R]):
         **options: Unpack[CallOptions],
     ) -> AsyncResult[R]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
-        return self._enqueue([self._task.call(args, kwargs, **options)])[0]
+        return self._task.send([self._task.call(args, kwargs, **options)], self._connection)[0]
 
     @shows(CallOptions)
     def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
         """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
-        return self._enqueue(self._task.calls(calls, options))
-
-    def _enqueue(self, calls: Sequence[Call]) -> list[AsyncResult[R]]:
-        return self._task.app.enqueue_many(calls, self._task, self._connection)
+        return self._task.send(self._task.calls(calls, options), self._connection)
 
 
 class Task(TaskCalls[P, R]):
@@ -187,7 +173,7 @@ class Task(TaskCalls[P, R]):
         for anything else, and for a connection that is closed or has another database open than the app's.
         """
         if connection is None or not self.app.always_eager:  # eager calls need none
-            guests.transaction_of(connection, self.app.database)
+            self.app.enqueuer.check_connection(connection)
         return TaskCalls(self, connection)
 
     def calls(self, calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Call]:
@@ -210,7 +196,15 @@ class Task(TaskCalls[P, R]):
         """The call as a record for the queue. Raises before anything is written when it cannot be one."""
         args, kwargs = as_arguments(args, kwargs)
         self._parameters.check(self.name, args, kwargs)
-        return self.app.make_call(self.name, args, kwargs, self.options, **options)
+        return self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
+
+    def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
+        """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""
+        app = self.app
+        if app.always_eager:
+            return app.run_eagerly(calls)
+        found = app.enqueuer.enqueue(calls, using)
+        return results_of(app, calls, found, ignored=self.options.ignore_result, committed=using is None)
 
     @cached_property
     def _parameters(self) -> Parameters:

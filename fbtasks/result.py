@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from fbtasks import clock
-from fbtasks.call import Failed, Stored
+from fbtasks.call import Call, Enqueued, Failed, Stored
 from fbtasks.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -237,6 +237,22 @@ class AsyncResult(Generic[R]):
             raise rebuild_exception(failed)
         payload = Payload(stored.content_type or "application/json", stored.result or b"null")
         return cast(R, self.app.serializer.load_result(payload, number=self._number or 0))
+
+
+def results_of(
+    app: Application, calls: Sequence[Call], found: Sequence[Enqueued], *, ignored: bool = False, committed: bool = True
+) -> list[AsyncResult[Any]]:
+    """Returns the results of *calls* that were enqueued; while that is not *committed* they have no number."""
+    return [
+        AsyncResult(
+            call.task_id or str(enqueued.id),
+            app,
+            duplicate=enqueued.duplicate,
+            ignored=ignored,
+            number=(enqueued.id or None) if committed else None,
+        )
+        for call, enqueued in zip(calls, found, strict=True)
+    ]
 
 
 def _check_id(id: object) -> str:

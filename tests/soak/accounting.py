@@ -249,7 +249,7 @@ def began_while_stopped(run: TaskRun, books: Ledgers, rules: Rules) -> bool:
 
 
 def second_runs(books: Ledgers, rules: Rules) -> tuple[Counter[str], list[Violation]]:
-    """Takes for each run after the first a reason of an earlier run, or an operator's retry. Returns how often which."""
+    """Takes for each second run a reason of an earlier run, or an operator's retry. Returns how often which."""
     found: Counter[str] = Counter()
     violations = []
     stalls = books.stalls
