@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
 from fbtasks.declare import shows, takes
-from fbtasks.definition import Task, decorator_method, make_options, unbound_tasks
+from fbtasks.definition import Task, decorator, define, unbound_tasks
 from fbtasks.enqueuing import Enqueuer
-from fbtasks.errors import (
-    ConfigurationError,
-    TaskDefinitionError,
-    UnknownTaskError,
-)
+from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.function import as_arguments, same_code
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
@@ -68,18 +64,13 @@ class FBTasks:
     def __repr__(self) -> str:
         return f"<FBTasks {self.name!r} at {self.settings.url}>"
 
-    @decorator_method(TaskOptions)
+    @decorator(TaskOptions)
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Defines a task: ``@app.task`` or ``@app.task(queue="mail", max_retries=5)``.
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-        checked = make_options(options)
-
-        def define(target: Callable[..., Any]) -> Task[..., Any]:
-            return self.register(Task(target, checked, None))
-
-        return define if function is None else define(function)
+        return define(function, options, self.register)
 
     def register(self, task: Task[..., Any]) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
@@ -161,11 +152,9 @@ class FBTasks:
         """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""
         return migrate(self.database).applied
 
-    @contextmanager
-    def waiting(self) -> Iterator[Waiter]:
+    def waiting(self) -> AbstractContextManager[Waiter]:
         """A wait that ends early when some task finishes."""
-        with self._listener.waiter() as waiter:
-            yield waiter
+        return self._listener.waiter()
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""

@@ -83,9 +83,11 @@ class Failed:
     """The task raised and no retry is left."""
 
     error_type: str
+    """Module and qualified name of the exception's class, such as ``builtins.ValueError``."""
     message: str
     traceback: str = ""
     args_payload: bytes | None = None
+    """What its class is to be called with, in JSON; None when JSON cannot hold it."""
 
 
 @dataclass(frozen=True, slots=True)

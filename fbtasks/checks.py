@@ -15,7 +15,6 @@ from typing import Any, Final
 from fbtasks.clock import LONGEST
 from fbtasks.errors import ConfigurationError, FBTasksError
 
-Refusal = type[FBTasksError]
 Check = Callable[[str, Any], Any]
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}")
 
@@ -62,7 +61,7 @@ def queue_name(what: str, value: object) -> str:  # noqa: ARG001  # the message 
     return value
 
 
-def retries(what: str, value: object, error: Refusal = ConfigurationError) -> int | None:
+def retries(what: str, value: object, error: type[FBTasksError] = ConfigurationError) -> int | None:
     """A number of retries, or None."""
     if value is None:
         return None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from fbtasks import checks
-from fbtasks.application import Application
 from fbtasks.call import Call
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
@@ -18,7 +16,7 @@ from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.options import CallOptions, RetryOptions, TaskOptions, task_name, unknown_of_retry, unknown_of_task
 from fbtasks.request import Hook, Request, RetryRequested, current_request
-from fbtasks.result import AsyncResult, results_of
+from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
 
 O = ParamSpec("O")  # noqa: E741  # options
@@ -57,13 +55,42 @@ class App(Application, Protocol):
         """The result of an earlier call by its id."""
 
 
-class Task(Generic[P, R]):
+class TaskCalls(Generic[P, R]):
+    """The ways to enqueue calls of a task, in a transaction of their own or in that of a connection."""
+
+    def __init__(self, task: Task[P, R], connection: Any) -> None:
+        self._task = task
+        self._connection = connection
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+        """Enqueues the call."""
+        return self._task.send([self._task.call(args, kwargs)], self._connection)[0]
+
+    @shows(CallOptions)
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AsyncResult[R]:
+        """Enqueues the call with options of its own; see docs/reference/options.md."""
+        return self._task.send([self._task.call(args, kwargs, **options)], self._connection)[0]
+
+    @shows(CallOptions)
+    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
+        """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
+        return self._task.send(self._task.calls(calls, options), self._connection)
+
+
+class Task(TaskCalls[P, R]):
     """A function that can be called now, or enqueued to be called by a worker.
 
-    Calling the task runs the function here and now. :meth:`delay` and :meth:`apply_async` enqueue the call.
+    Calling the task runs the function here and now. :meth:`delay` and :meth:`apply_async` enqueue the call in a
+    transaction of its own.
     """
 
-    def __init__(self, function: Callable[P, R], options: TaskOptions, app: App | None) -> None:
+    def __init__(self, function: Callable[P, R], options: TaskOptions) -> None:
+        super().__init__(self, None)
         if isinstance(function, Task):
             raise TaskDefinitionError(f"{function.name!r} is a task already: decorate a function once.")
         check_function(function, bind=options.bind)
@@ -71,7 +98,7 @@ class Task(Generic[P, R]):
         self.options = options
         self.name: str = options.name or task_name("name", f"{home_module(function)}.{function.__qualname__}")
         self.policy: RetryPolicy = options
-        self._app = app
+        self._app: App | None = None
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -138,33 +165,16 @@ class Task(Generic[P, R]):
         cause = given.get("exc") or sys.exc_info()[1]
         raise RetryRequested(cause, given.get("countdown"), given.get("max_retries")) from cause
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
-        """Enqueues the call in a transaction of its own."""
-        return self.send([self.call(args, kwargs)])[0]
-
-    @shows(CallOptions)
-    def apply_async(
-        self,
-        args: Sequence[Any] | None = (),
-        kwargs: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> AsyncResult[R]:
-        """Enqueues the call with options of its own; see docs/reference/options.md."""
-        return self.send([self.call(args, kwargs, **options)])[0]
-
-    def using(self, connection: Any) -> BoundTask[P, R]:
+    def using(self, connection: Any) -> TaskCalls[P, R]:
         """The task, enqueued inside the open transaction of *connection*.
 
         *connection* is a connection of firebird-driver (its main transaction) or one of its transaction managers.
         Rolled back means never enqueued; no worker sees the call before the commit. Raises :class:`EnqueueError`
         for anything else, and for a connection that is closed or has another database open than the app's.
         """
-        return BoundTask(self, connection)
-
-    @shows(CallOptions)
-    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
-        """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
-        return self.send(self.calls(calls, options))
+        if connection is None or not self.app.always_eager:  # eager calls need none
+            self.app.enqueuer.check_connection(connection)
+        return TaskCalls(self, connection)
 
     def calls(self, calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Call]:
         """A record for each sequence of arguments, all with the same options."""
@@ -201,35 +211,6 @@ class Task(Generic[P, R]):
         return Parameters(self.function, (self,) if self.options.bind else ())
 
 
-class BoundTask(Generic[P, R]):
-    """A task whose calls are enqueued inside the caller's open transaction."""
-
-    def __init__(self, task: Task[P, R], connection: Any) -> None:
-        if connection is None or not task.app.always_eager:  # eager calls need none
-            task.app.enqueuer.check_connection(connection)
-        self._task = task
-        self._connection = connection
-
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
-        """Enqueues the call in the caller's transaction."""
-        return self.apply_async(args, kwargs)
-
-    @shows(CallOptions)
-    def apply_async(
-        self,
-        args: Sequence[Any] | None = (),
-        kwargs: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> AsyncResult[R]:
-        """Enqueues the call, with options, in the caller's transaction."""
-        return self._task.send([self._task.call(args, kwargs, **options)], self._connection)[0]
-
-    @shows(CallOptions)
-    def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
-        """Enqueues one call for each sequence of arguments in the caller's transaction."""
-        return self._task.send(self._task.calls(calls, options), self._connection)
-
-
 class TaskDecorator(Protocol[O]):
     """``@task`` and ``@task(**options)``."""
 
@@ -240,49 +221,43 @@ class TaskDecorator(Protocol[O]):
         self, function: None = None, /, *args: O.args, **options: O.kwargs
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-
-class TaskDecoratorMethod(Protocol[O]):
-    """The same as a method."""
-
     def __get__(self, app: Any, owner: Any = None, /) -> TaskDecorator[O]:
-        """The method of *app*."""
+        """The same as a method of *app*."""
 
 
 def decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
-    """Has a function of ``**options`` show those that are *declared*, to people and to type checkers."""
-    return shows(declared)
-
-
-def decorator_method(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], TaskDecoratorMethod[O]]:
-    """The same for a method."""
+    """Has a function or method of ``**options`` show those that are *declared*, to people and to type checkers."""
     return shows(declared)
 
 
 _unbound: list[Task[..., Any]] = []
-_unbound_lock = threading.Lock()
 
 
 @decorator(TaskOptions)
 def task(function: Any = None, /, **options: Any) -> Any:
     """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
-    checked = make_options(options)
-
-    def define(target: Callable[..., Any]) -> Task[..., Any]:
-        made: Task[..., Any] = Task(target, checked, None)
-        with _unbound_lock:
-            _unbound.append(made)
-        return made
-
-    return define if function is None else define(function)
+    return define(function, options, _keep_unbound)
 
 
-def make_options(options: Mapping[str, Any]) -> TaskOptions:
-    """The options as a checked record. Raises :class:`TaskDefinitionError` for a name that does not exist."""
+def define(function: Any, options: Mapping[str, Any], keep: Callable[[Task[..., Any]], Task[..., Any]]) -> Any:
+    """The task made of *function*, as *keep* returns it; without a function the decorator that makes it.
+
+    Raises :class:`TaskDefinitionError` for an option that does not exist.
+    """
     refuse_unknown(TaskOptions, options, unknown_of_task)
-    return TaskOptions(**options)
+    checked = TaskOptions(**options)
+
+    def decorate(target: Callable[..., Any]) -> Task[..., Any]:
+        return keep(Task(target, checked))
+
+    return decorate if function is None else decorate(function)
+
+
+def _keep_unbound(task: Task[..., Any]) -> Task[..., Any]:
+    _unbound.append(task)
+    return task
 
 
 def unbound_tasks() -> list[Task[..., Any]]:
     """All free-standing tasks defined so far."""
-    with _unbound_lock:
-        return list(_unbound)
+    return list(_unbound)

@@ -58,8 +58,8 @@ def run_eagerly(app: App, call: Call) -> EagerResult:
     while True:
         claim = Claim(
             id=0, claim_id=0, name=call.name, queue=call.queue, priority=call.priority, try_count=tries,
-            crash_count=0, max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), expire_ms=None,
-            content_type=call.content_type, payload=call.payload, task_id=task_id,
+            max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), content_type=call.content_type,
+            payload=call.payload, task_id=task_id,
         )  # fmt: skip
         finished, failure, _ = runner.run(claim)
         if failure is not None:

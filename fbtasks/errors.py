@@ -87,7 +87,7 @@ class SchemaError(DatabaseError):
 
 
 class ForeignDatabaseError(SchemaError):
-    """The database is a copy: it was restored or moved, and nobody has adopted it yet."""
+    """The database is a copy: it was restored or moved, and was not adopted yet."""
 
 
 class PoolTimeout(DatabaseUnavailable):

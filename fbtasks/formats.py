@@ -1,6 +1,6 @@
-"""What the serialisation libraries do: kombu's registry and its JSON, and cloudpickle.
+"""What kombu does: its registry of serializers, and its JSON.
 
-Importing these takes as long as all else of fbtasks together. So they are imported with the first payload that is
+Importing it takes as long as all else of fbtasks together. So it is imported with the first payload that is
 written or read: a command that only looks, and a worker, whose children run the tasks, do without.
 """
 
@@ -10,7 +10,6 @@ import contextlib
 import json
 from typing import Any, Final
 
-import cloudpickle
 from kombu import serialization
 from kombu.exceptions import SerializerNotInstalled
 from kombu.utils import json as kombu_json
@@ -33,23 +32,6 @@ def dump_json(value: Any) -> bytes:
 def load_json(data: bytes) -> Any:
     """The value that :func:`dump_json` was given."""
     return _DECODER.decode(data.decode())
-
-
-def dump_strict_json(value: Any) -> bytes:
-    """The same as :func:`dump_json`, but raises :class:`ValueError` for NaN and the infinities."""
-    text: str = kombu_json.dumps(value, allow_nan=False)
-    return text.encode()
-
-
-def dump_pickle(value: Any) -> bytes:
-    """*value* as cloudpickle writes it, functions and classes of ``__main__`` by value."""
-    data: bytes = cloudpickle.dumps(value)
-    return data
-
-
-def load_pickle(data: bytes) -> Any:
-    """The value of a pickle, which must come from a source that may run code here."""
-    return cloudpickle.loads(data)
 
 
 def dump(value: Any, content_type: str) -> bytes:

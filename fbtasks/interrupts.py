@@ -10,9 +10,9 @@ import ctypes
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fbtasks.errors import SoftTimeLimitExceeded, TimeLimitExceeded
 
@@ -28,37 +28,24 @@ class TaskStopped(BaseException):
     """Raised inside a task that is to end at once: its time is over, or it was cancelled. Not to be caught."""
 
 
-class Interrupts(Protocol):
-    """Knows which tasks run, and raises inside them."""
-
-    def window(self, task: int) -> AbstractContextManager[None]:
-        """For the block, *task* may be interrupted in this thread."""
-
-    def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """*coroutine*, which runs *task* and may be interrupted in its loop."""
-
-    def meant(self, task: int, error: BaseException) -> BaseException:
-        """What *error*, raised by *task*, stands for when an interruption caused it; else itself."""
-
-
-class NoInterrupts:
-    """Lets every task run to its end."""
+class Interrupts:
+    """Knows which tasks run, and raises inside them. This one lets every task run to its end."""
 
     @contextmanager
     def window(self, task: int) -> Iterator[None]:  # noqa: ARG002  # nothing depends on it here
-        """Does nothing."""
+        """For the block, *task* may be interrupted in this thread."""
         yield
 
     async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:  # noqa: ARG002
-        """What *coroutine* returns."""
+        """What *coroutine*, which runs *task*, returns; meanwhile it may be interrupted in its loop."""
         return await coroutine
 
     def meant(self, task: int, error: BaseException) -> BaseException:  # noqa: ARG002
-        """*error* itself."""
+        """What *error*, raised by *task*, stands for when an interruption caused it; else itself."""
         return error
 
 
-class ThreadInterrupts(NoInterrupts):
+class ThreadInterrupts(Interrupts):
     """Interrupts tasks in threads other than the main one, and coroutines in any loop by cancelling them."""
 
     def __init__(self) -> None:
@@ -123,7 +110,7 @@ def _set_async(ident: int, error: type[BaseException] | None) -> None:
     )
 
 
-class SignalInterrupts(NoInterrupts):
+class SignalInterrupts(Interrupts):
     """Interrupts the one task in the main thread: SIGUSR1 for the soft limit, SIGUSR2 to stop it.
 
     *aimed_at* tells for which task the last signal of a kind was meant: the one that runs may be the next already.
@@ -154,7 +141,7 @@ class SignalInterrupts(NoInterrupts):
             raise TaskStopped
 
 
-class AlarmInterrupts(NoInterrupts):
+class AlarmInterrupts(Interrupts):
     """Time limits for the solo pool: the alarm timer of the main thread. Elsewhere there are none.
 
     A worker has it stop the task that runs as well, at SIGUSR2; see :meth:`heed_halt`.

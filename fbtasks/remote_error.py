@@ -8,10 +8,10 @@ import json
 import os
 import sys
 import traceback
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+from fbtasks.call import Failed
 from fbtasks.errors import TaskFailure
 from fbtasks.serialize import check_json
 from fbtasks.showing import CUT, name_of, sendable, shorten, show
@@ -22,19 +22,7 @@ _MACHINERY: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteError:
-    """An exception as it travels from the worker to the caller that asks for the result."""
-
-    type_name: str
-    """Module and qualified name of its class, such as ``builtins.ValueError``."""
-    message: str
-    args_payload: bytes | None
-    """What its class is to be called with, in JSON; None when JSON cannot hold it."""
-    traceback: str
-
-
-def describe_exception(error: BaseException, *, limit: int = 30_000) -> RemoteError:
+def describe_exception(error: BaseException, *, limit: int = 30_000) -> Failed:
     """*error* as it travels, its message and its traceback cut in the middle to *limit* characters each.
 
     The traceback begins where the task's own code does. Survives exceptions that cannot be shown.
@@ -46,27 +34,27 @@ def describe_exception(error: BaseException, *, limit: int = 30_000) -> RemoteEr
     except BaseException:  # noqa: BLE001  # it, or what is chained to it, cannot be shown
         trace = f"{name_of(type(error))}: {message}\n(its traceback cannot be shown)\n"
     args = _args_payload(error)
-    return RemoteError(
-        type_name=name_of(type(error)),
+    return Failed(
+        error_type=name_of(type(error)),
         message=shorten(message, limit, CUT),
         args_payload=args if args is None or len(args) <= limit else None,
         traceback=shorten(trace, limit, "\n  ... (cut here) ...\n"),
     )
 
 
-def rebuild_exception(remote: RemoteError) -> Exception:
-    """The exception that *remote* describes, or a :class:`TaskFailure` that tells of it.
+def rebuild_exception(failed: Failed) -> Exception:
+    """The exception that *failed* describes, or a :class:`TaskFailure` that tells of it.
 
     Nothing is imported for it: the class must be loaded already, be an ordinary exception (SystemExit and
     KeyboardInterrupt are not), and give the same arguments and message again. The remote traceback is in its
     notes. Attributes other than the arguments are lost.
     """
-    error = _construct(remote)
+    error = _construct(failed)
     if error is None:
-        error = TaskFailure(f"{remote.type_name.removeprefix('builtins.')}: {remote.message}")
-    if remote.traceback:
+        error = TaskFailure(f"{failed.error_type.removeprefix('builtins.')}: {failed.message}")
+    if failed.traceback:
         with contextlib.suppress(Exception):
-            BaseException.add_note(error, f"Remote traceback:\n{remote.traceback}")
+            BaseException.add_note(error, f"Remote traceback:\n{failed.traceback}")
     return error
 
 
@@ -91,9 +79,9 @@ def _args_payload(error: BaseException) -> bytes | None:
         return None
 
 
-def _construct(remote: RemoteError) -> Exception | None:
-    kind = _find_type(remote.type_name)
-    payload = remote.args_payload or _own_arguments(remote)
+def _construct(failed: Failed) -> Exception | None:
+    kind = _find_type(failed.error_type)
+    payload = failed.args_payload or _own_arguments(failed)
     if kind is None or not payload:
         return None
     from fbtasks import formats
@@ -108,12 +96,12 @@ def _construct(remote: RemoteError) -> Exception | None:
     # Both sides as JSON: what went through it once, such as a tuple, is equal only after that.
     wanted = _args_payload(Exception(*args))
     same = wanted is not None and type(made) is kind and _args_payload(made) == wanted
-    return made if same and _agrees(show(made), remote.message) else None
+    return made if same and _agrees(show(made), failed.message) else None
 
 
-def _own_arguments(remote: RemoteError) -> bytes | None:
+def _own_arguments(failed: Failed) -> bytes | None:
     """What an error of fbtasks is called with that no task has raised, such as WorkerLost: its message."""
-    return json.dumps([remote.message]).encode("ascii") if remote.type_name.startswith("fbtasks.errors.") else None
+    return json.dumps([failed.message]).encode("ascii") if failed.error_type.startswith("fbtasks.errors.") else None
 
 
 def _agrees(message: str, kept: str) -> bool:

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from fbtasks import clock
-from fbtasks.call import Call, Enqueued, Stored
+from fbtasks.call import Call, Enqueued, Failed, Stored
 from fbtasks.errors import (
     ConfigurationError,
     DatabaseUnavailable,
     ResultTimeout,
-    SerializationError,
-    TaskFailure,
     TaskNotFound,
     TaskRevoked,
 )
 from fbtasks.firebird.session import Session
 from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.notify.results import event_of
-from fbtasks.remote_error import RemoteError, rebuild_exception
+from fbtasks.remote_error import rebuild_exception
 from fbtasks.serialize import Payload
 from fbtasks.states import State, celery_name
 from fbtasks.store import results
 
 if TYPE_CHECKING:
-    from fbtasks.application import Application
+    from fbtasks.config import Settings
+    from fbtasks.notify.outcomes import OutcomeReader
+    from fbtasks.notify.results import Waiter
+    from fbtasks.serialize import Serializer
+    from fbtasks.store.database import Database
 
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
+
+
+class Application(Protocol):
+    """The app as its results know it. :class:`fbtasks.definition.App` adds the tasks."""
+
+    name: str
+    settings: Settings
+    serializer: Serializer
+    database: Database
+    outcomes: OutcomeReader
+
+    def waiting(self) -> AbstractContextManager[Waiter]:
+        """A wait that ends early when some task finishes."""
+
+    def connect(self, **options: Any) -> Any:
+        """A connection of firebird-driver to the app's database, for the application's own data."""
+
+    def migrate(self) -> list[int]:
+        """Brings the database's schema up to date. Returns the versions applied now."""
+
+    def close(self) -> None:
+        """Closes all connections; the next use opens new ones."""
 
 
 class AsyncResult(Generic[R]):
@@ -191,16 +217,15 @@ class AsyncResult(Generic[R]):
         return self._number
 
     def _stored(self) -> Stored | None:
-        def read(session: Session) -> Stored | None:
-            number = self._find(session)
-            return None if number is None else results.outcome(session, number)
-
-        return self.app.database.use(read)
+        return self._read(results.outcome)
 
     def _state(self) -> tuple[State, int] | None:
-        def read(session: Session) -> tuple[State, int] | None:
+        return self._read(results.state)
+
+    def _read(self, query: Callable[[Session, int], T | None]) -> T | None:
+        def read(session: Session) -> T | None:
             number = self._find(session)
-            return None if number is None else results.state(session, number)
+            return None if number is None else query(session, number)
 
         return self.app.database.use(read)
 
@@ -208,21 +233,10 @@ class AsyncResult(Generic[R]):
         if stored.state is State.CANCELLED:
             raise TaskRevoked(f"task {self.id} did not run to its end: {stored.error_msg or 'cancelled'}.")
         if stored.state is State.FAILED:
-            raise self._exception(stored)
+            failed = Failed(stored.error_type or "", stored.error_msg or "", stored.traceback or "", stored.result)
+            raise rebuild_exception(failed)
         payload = Payload(stored.content_type or "application/json", stored.result or b"null")
         return cast(R, self.app.serializer.load_result(payload, number=self._number or 0))
-
-    def _exception(self, stored: Stored) -> BaseException:
-        remote = RemoteError(
-            type_name=stored.error_type or "",
-            message=stored.error_msg or "",
-            args_payload=stored.result,
-            traceback=stored.traceback or "",
-        )
-        try:
-            return rebuild_exception(remote)
-        except SerializationError:
-            return TaskFailure(f"{remote.type_name}: {remote.message}")
 
 
 def results_of(

@@ -15,8 +15,8 @@ from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
-from fbtasks.interrupts import Interrupts, NoInterrupts, TaskStopped
-from fbtasks.remote_error import RemoteError, describe_exception, rebuild_exception
+from fbtasks.interrupts import Interrupts, TaskStopped
+from fbtasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.request import Hook, Request, RetryRequested, running
 from fbtasks.serialize import Payload
 
@@ -84,7 +84,7 @@ class Runner:
         self.app = app
         self._eager = eager
         self._pid = os.getpid()
-        self._interrupts = interrupts or NoInterrupts()
+        self._interrupts = interrupts or Interrupts()
         self._rng = rng or random.Random()  # noqa: S311  # jitter, not a secret
 
     def run(self, claim: Claim, connection: Any = None) -> RunResult:
@@ -97,7 +97,9 @@ class Runner:
                 with self._interrupts.window(claim.id):
                     value = self._here(prepared.call)
                     if isinstance(value, Coroutine):  # for asyncio a generator is one too, before Python 3.12
-                        value = _run(self._interrupts.watched(claim.id, self._awaited(value)))
+                        from asyncio import run  # programs without a coroutine do not pay for it
+
+                        value = run(self._interrupts.watched(claim.id, self._awaited(value)))
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 return self._raised(prepared, error)
             else:
@@ -158,7 +160,11 @@ class Runner:
         """The result of a task that returned *value*."""
         task, outcome = prepared.task, Succeeded(keep=False)
         if isinstance(value, GeneratorType | AsyncGeneratorType):
-            return self._fail(prepared, _not_run(task.name), outside=True)
+            not_run = SerializationError(
+                f"task {task.name!r} returned a generator, whose code has not run: return a list of its items, or make "
+                "each item a call."
+            )
+            return self._fail(prepared, not_run, outside=True)
         if not task.options.ignore_result:
             try:
                 payload = self.app.serializer.dump_result(
@@ -227,9 +233,10 @@ class Runner:
         failure = None
         if failure_hooks(self.app, prepared.claim.name):
             failure = Failure(replace(prepared.request, connection=None), error)  # its transaction is over then
-        remote = describe_exception(error)
-        trace = "" if outside and isinstance(error, FBTasksError) else remote.traceback
-        return prepared.ended(Failed(remote.type_name, remote.message, trace, remote.args_payload), failure)
+        failed = describe_exception(error)
+        if outside and isinstance(error, FBTasksError):
+            failed = replace(failed, traceback="")
+        return prepared.ended(failed, failure)
 
     def _arguments(self, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
         return self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
@@ -273,8 +280,7 @@ class Runner:
             request = self._request(claim, task)
         else:
             request = self._request(claim, task, args, kwargs)
-        remote = RemoteError(failed.error_type, failed.message, failed.args_payload, failed.traceback)
-        return Failure(request, rebuild_exception(remote))
+        return Failure(request, rebuild_exception(failed))
 
     def call_failure_hooks(self, failure: Failure, number: int = 0) -> None:
         """Calls the on_failure hooks, which may be interrupted as the task *number*. What they raise is logged."""
@@ -289,22 +295,8 @@ class Runner:
                     logger.exception("The on_failure hook of %s raised; the outcome stands.", failure.request.task)
 
 
-def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What *coroutine* returns in an event loop of its own. Programs without a coroutine do not pay for asyncio."""
-    from asyncio import run
-
-    return run(coroutine)
-
-
 def _retry(prepared: Prepared, delay: float, error: BaseException) -> Retry:
-    remote = describe_exception(error)
+    failed = describe_exception(error)
     task = prepared.request
-    logger.debug("Task %s (%s) is to be tried again after:\n%s", task.id, task.task, remote.traceback)
-    return Retry(delay, f"{remote.type_name}: {remote.message}", remote.type_name)
-
-
-def _not_run(task: str) -> SerializationError:
-    return SerializationError(
-        f"task {task!r} returned a generator, whose code has not run: return a list of its items, or make each item a "
-        "call."
-    )
+    logger.debug("Task %s (%s) is to be tried again after:\n%s", task.id, task.task, failed.traceback)
+    return Retry(delay, f"{failed.error_type}: {failed.message}", failed.error_type)

@@ -182,7 +182,9 @@ class Serializer:
         if content_type == JSON_TYPE:
             return formats.dump_json(body)
         if content_type == PICKLE_TYPE:
-            pickled = formats.dump_pickle(body)
+            import cloudpickle
+
+            pickled: bytes = cloudpickle.dumps(body)  # functions and classes of __main__ by value
             return _sign(self._keys[0], what, pickled) + pickled
         return formats.dump(body, content_type)
 
@@ -223,9 +225,9 @@ class Serializer:
                 "the payload's signature does not hold: it was written with another signing_key, for another task, or "
                 "changed since. Nothing of it was unpickled; set one signing_key wherever tasks are enqueued and run."
             )
-        from fbtasks import formats
+        import cloudpickle
 
-        return formats.load_pickle(body)
+        return cloudpickle.loads(body)
 
 
 def _call_of(task: str) -> bytes:
@@ -330,10 +332,10 @@ def _check_text(text: str, what: str) -> None:
 
 
 def _check_object(value: object) -> None:
-    from fbtasks import formats
+    from kombu.utils import json as kombu_json
 
     try:
-        formats.dump_strict_json(value)  # kombu may know the type, or the type itself its JSON
+        kombu_json.dumps(value, allow_nan=False)  # kombu may know the type, or the type itself its JSON
     except Exception as error:
         kind = name_of(type(value)).removeprefix("builtins.")
         article = "an" if kind[0] in "aeiouAEIOU" else "a"

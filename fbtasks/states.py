@@ -1,10 +1,8 @@
-"""The states of a task, the moves between them, and the names that Celery has for them."""
+"""The states of a task, and the names that Celery has for them."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from types import MappingProxyType
-from typing import Final
 
 
 class State(IntEnum):
@@ -32,22 +30,6 @@ class State(IntEnum):
     def live(self) -> bool:
         """Whether the task still waits or runs."""
         return self < State.SUCCEEDED
-
-
-TRANSITIONS: Final = MappingProxyType(
-    {
-        State.READY: frozenset({State.RUNNING, State.CANCELLED}),
-        State.SCHEDULED: frozenset({State.READY, State.CANCELLED}),
-        State.RUNNING: frozenset(
-            {State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SCHEDULED, State.READY, State.PARKED}
-        ),
-        State.PARKED: frozenset({State.RUNNING, State.FAILED, State.CANCELLED}),
-        State.SUCCEEDED: frozenset[State](),
-        State.FAILED: frozenset({State.READY}),
-        State.CANCELLED: frozenset({State.READY}),
-    }
-)
-"""From each state, the states a task may go to next. FAILED and CANCELLED lead back by an operator's retry."""
 
 
 def celery_name(state: State, try_count: int) -> str:

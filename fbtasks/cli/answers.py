@@ -9,10 +9,8 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 
-from fbtasks.cli.escapes import say, visible_line
-from fbtasks.cli.json_output import print_json
+from fbtasks.cli.output import count, print_json, say, visible_line
 from fbtasks.cli.tables import console, table
-from fbtasks.cli.words import count
 from fbtasks.store.adhoc import Answer
 
 _NULL: Final = "<null>"

@@ -8,11 +8,8 @@ from typing import Any
 import click
 
 from fbtasks.app import FBTasks
-from fbtasks.cli.escapes import say
-from fbtasks.cli.json_output import print_json
-from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
-from fbtasks.cli.types import Seconds
-from fbtasks.cli.words import failure
+from fbtasks.cli.options import DatabaseArgs, Seconds, announce, json_option, with_database
+from fbtasks.cli.output import answer, failure, print_json, say
 from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout, UnknownTaskError
 from fbtasks.options import task_name
 from fbtasks.services import tasks
@@ -56,10 +53,7 @@ def call(
         number = tasks.number_of(app.database, sent.id) if as_json else None
     if sent.duplicate:
         say(f"task_id {sent.id!r} was enqueued before; nothing was enqueued.", err=True)
-    if as_json:
-        print_json({"id": number, "task_id": task_id, "duplicate": sent.duplicate})
-    else:
-        say(sent.id)
+    answer({"id": number, "task_id": task_id, "duplicate": sent.duplicate}, sent.id, as_json=as_json)
 
 
 def _check_known(app: FBTasks, name: str) -> None:

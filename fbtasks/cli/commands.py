@@ -6,11 +6,11 @@ from typing import Final
 
 COMMANDS: Final = {
     "worker": ("worker", "Run the tasks of an app until stopped."),
-    "inspect": ("inspect", "Look at tasks, queues and workers."),
+    "inspect": ("main", "Look at tasks, queues and workers."),
     "retry": ("tasks", "Put failed or cancelled tasks back into their queues."),
     "discard": ("tasks", "Delete finished tasks for good."),
     "cancel": ("tasks", "Cancel tasks: waiting ones at once; running ones are stopped by their worker."),
-    "purge": ("queues", "Delete all waiting tasks of a queue."),
+    "purge": ("tasks", "Delete all waiting tasks of a queue."),
     "prune": ("tasks", "Delete results and failures that have been kept long enough."),
     "health": ("health", "Check for monitoring: exit code 1 when a queue is not served or waits too long."),
     "call": ("calls", "Enqueue a task by its name and print its id."),
@@ -23,16 +23,16 @@ COMMANDS: Final = {
 """The commands of ``fbtasks``."""
 
 INSPECT: Final = {
-    "failed": ("inspect.tasks", "Tasks that failed for good, newest first."),
-    "succeeded": ("inspect.tasks", "Tasks that returned, newest first."),
-    "cancelled": ("inspect.tasks", "Tasks that were cancelled or expired, newest first."),
-    "active": ("inspect.tasks", "Tasks that run now."),
-    "ready": ("inspect.tasks", "Tasks that wait for a worker."),
-    "scheduled": ("inspect.tasks", "Tasks that wait for their time."),
-    "parked": ("inspect.tasks", "Tasks whose name no worker knew: start one that does."),
-    "task": ("inspect.tasks", "One task: arguments, times, tries, result, traceback."),
-    "queues": ("inspect.queues", "What waits and runs in each queue, and who serves it."),
-    "stats": ("inspect.queues", "Counters of tasks, errors, times and conflicts."),
-    "workers": ("inspect.workers", "The workers that are registered."),
+    "failed": ("inspect", "Tasks that failed for good, newest first."),
+    "succeeded": ("inspect", "Tasks that returned, newest first."),
+    "cancelled": ("inspect", "Tasks that were cancelled or expired, newest first."),
+    "active": ("inspect", "Tasks that run now."),
+    "ready": ("inspect", "Tasks that wait for a worker."),
+    "scheduled": ("inspect", "Tasks that wait for their time."),
+    "parked": ("inspect", "Tasks whose name no worker knew: start one that does."),
+    "task": ("inspect", "One task: arguments, times, tries, result, traceback."),
+    "queues": ("inspect", "What waits and runs in each queue, and who serves it."),
+    "stats": ("inspect", "Counters of tasks, errors, times and conflicts."),
+    "workers": ("inspect", "The workers that are registered."),
 }
 """The commands of ``fbtasks inspect``."""

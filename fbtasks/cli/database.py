@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fbtasks.choices import ROLES
-from fbtasks.cli.escapes import say
-from fbtasks.cli.json_output import print_json
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
+from fbtasks.cli.output import answer, say
 from fbtasks.services import database as service
 
 
@@ -18,11 +16,9 @@ def migrate(database: DatabaseArgs, as_json: bool) -> None:
     """Create or update the tables of the queue."""
     with database.opened() as app:
         done = service.migrate(announce(app).database)
-    if as_json:
-        print_json({"url": str(app.settings.url), "applied": done.applied, "version": done.version})
-    else:
-        versions = ", ".join(map(str, done.applied))
-        say(f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date."))
+    versions = ", ".join(map(str, done.applied))
+    text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
+    answer({"url": str(app.settings.url), "applied": done.applied, "version": done.version}, text, as_json=as_json)
 
 
 @click.command()
@@ -38,14 +34,12 @@ def adopt(database: DatabaseArgs, yes: bool, as_json: bool) -> None:
             if not yes:
                 click.confirm("Adopt it?", abort=True, err=as_json)
             service.adopt(app.database)
-    if as_json:
-        print_json({"adopted": copy is not None})
-    else:
-        say("Nothing to adopt: the database is the one it was." if copy is None else "Adopted.")
+    text = "Nothing to adopt: the database is the one it was." if copy is None else "Adopted."
+    answer({"adopted": copy is not None}, text, as_json=as_json)
 
 
 @click.command()
-@click.argument("role", type=click.Choice(list(ROLES)))
+@click.argument("role", type=click.Choice(list(service.ROLES)))
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("--revoke", is_flag=True, help="Take the role from them instead.")
 @with_database
@@ -54,11 +48,8 @@ def grant(database: DatabaseArgs, role: str, users: tuple[str, ...], revoke: boo
     """Let users of a server enqueue, work or operate, and no more than that."""
     with database.opened() as app:
         found = (service.revoke if revoke else service.grant)(app.database, role, users)
-    if as_json:
-        print_json({"role": role, "revoked": revoke, "users": found.users})
-    else:
-        for change in found.users:
-            say(_sentence(change, role, revoke))
+    text = "\n".join(_sentence(change, role, revoke) for change in found.users)
+    answer({"role": role, "revoked": revoke, "users": found.users}, text, as_json=as_json)
     for name in found.unknown:
         say(f"Note: the server has no user {name} yet. In SQL: CREATE USER {name} PASSWORD '...'", err=True)
     if app.settings.url.embedded:

@@ -6,11 +6,8 @@ import sys
 
 import click
 
-from fbtasks.cli.escapes import say
-from fbtasks.cli.json_output import print_json
-from fbtasks.cli.options import DatabaseArgs, json_option, with_database
-from fbtasks.cli.types import Seconds
-from fbtasks.cli.words import count, span
+from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
+from fbtasks.cli.output import answer, count, span
 from fbtasks.services.workers import Health, get_health
 
 
@@ -23,10 +20,8 @@ def health(database: DatabaseArgs, as_json: bool, max_age: float) -> None:
     with database.opened() as app:
         found = get_health(app.database, max_age)
     problems = _problems(found)
-    if as_json:
-        print_json({"healthy": found.healthy, "problems": problems, "workers": found.workers})
-    else:
-        say("\n".join(problems) or f"healthy: {count(found.workers, 'worker')}")
+    record = {"healthy": found.healthy, "problems": problems, "workers": found.workers}
+    answer(record, "\n".join(problems) or f"healthy: {count(found.workers, 'worker')}", as_json=as_json)
     sys.exit(0 if found.healthy else 1)
 
 

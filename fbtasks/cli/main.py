@@ -6,9 +6,9 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fbtasks.cli.commands import COMMANDS
-from fbtasks.cli.escapes import say
+from fbtasks.cli.commands import COMMANDS, INSPECT
 from fbtasks.cli.groups import CommandGroup
+from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
 from fbtasks.version import VERSION
 
@@ -52,3 +52,8 @@ def _say_traceback(ctx: click.Context) -> NoReturn:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def main(app_path: str | None, debug: bool) -> None:  # read by CommandGroup and by Program
     """Background tasks whose queue is a table of your Firebird database."""
+
+
+@click.group(cls=CommandGroup, table=INSPECT)
+def inspect() -> None:
+    """Look at tasks, queues and workers."""

@@ -1,23 +1,37 @@
-"""What several commands share: the options that name a database, and those that they have in common."""
+"""What several commands share: options, and their types."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from fbtasks.app import FBTasks
-from fbtasks.cli.escapes import say
+from fbtasks.cli.output import say
+from fbtasks.clock import LONGEST
 from fbtasks.errors import ConfigurationError
 from fbtasks.importing import import_app
 
-since_option = click.option("--since", metavar="AGE|TIME", help="Only since then: 90s, 15m, 2h, 7d, or an ISO time.")
+_MOST: Final = LONGEST.total_seconds()
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds: finite, and not NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the number."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number) or number > _MOST:
+            self.fail(f"{value} must be a number of seconds, at most a hundred years.", param, ctx)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +60,16 @@ class DatabaseArgs:
             app.close()
 
 
-def database_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds -A and --url to a command, which gets ``url`` and ``app_path``."""
-    function = click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app to take the URL from.")(
-        function
-    )
-    return click.option("--url", metavar="URL", help="The database; default: FBTASKS_URL, or ./fbtasks.fdb.")(function)
-
-
 def with_database(function: Callable[..., None]) -> Callable[..., None]:
     """Adds -A and --url to a command, which gets both as ``database``, a :class:`DatabaseArgs`."""
 
+    @click.option("--url", metavar="URL", help="The database; default: FBTASKS_URL, or ./fbtasks.fdb.")
+    @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app to take the URL from.")
     @functools.wraps(function)
     def command(*, url: str | None, app_path: str | None, **arguments: Any) -> None:
         function(database=DatabaseArgs(url, app_path), **arguments)
 
-    return database_options(command)
+    return command
 
 
 def announce(app: FBTasks, indent: str = "") -> FBTasks:

@@ -8,9 +8,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from fbtasks.call import TaskRow, WorkerRow
-from fbtasks.cli.escapes import say
+from fbtasks.cli.output import ago, failure, say, since, span
 from fbtasks.cli.tables import table
-from fbtasks.cli.words import ago, failure, since, span
 from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.states import State
 

@@ -7,16 +7,16 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from fbtasks.cli import answers
-from fbtasks.cli.escapes import say
 from fbtasks.cli.options import DatabaseArgs, json_option, with_database
+from fbtasks.cli.output import say
 from fbtasks.cli.splitter import Splitter
 from fbtasks.errors import FBTasksError
 from fbtasks.store.adhoc import Answer, Statements
@@ -55,49 +55,49 @@ _WRITES: Final = "Each statement is committed at once: COMMIT is not needed, and
 def sql(database: DatabaseArgs, statement: str | None, write: bool, limit: int, as_json: bool) -> None:
     """Run SQL statements, at a prompt or from a pipe; read-only unless --write."""
     statements = Statements(database.app().settings.url, write=write)
-    show = _Show(limit or None, as_json)
+    runner = _Runner(statements, limit or None, as_json)
     try:
         if statement is not None:
-            _run_all(statement.splitlines(), statements, show)
+            runner.run_all(statement.splitlines())
         elif sys.stdin.isatty() and sys.stdout.isatty():
-            _Prompt(statements, show, _WRITES if write else _READS).run()
+            _Prompt(statements.url, runner, _WRITES if write else _READS).run()
         else:
-            _run_all(sys.stdin, statements, show)
+            runner.run_all(sys.stdin)
     finally:
         statements.close()
 
 
-class _Show:
+class _Runner:
     """Runs statements and prints their answers."""
 
-    def __init__(self, limit: int | None, as_json: bool) -> None:
+    def __init__(self, statements: Statements, limit: int | None, as_json: bool) -> None:
+        self._statements = statements
         self._limit = limit
         self._json = as_json
 
-    def run(self, statement: str, statements: Statements) -> None:
+    def run(self, statement: str) -> None:
         """Runs one *statement*. Raises :class:`FBTasksError`, and :class:`KeyboardInterrupt` when it was cancelled."""
         if re.fullmatch(r"COMMIT(\s+WORK)?", statement, re.IGNORECASE):  # the last line of many a script
             return
         if " ".join(statement.lower().split()) in _TABLES:
-            answer = _interruptible(statements.tables, statements)
+            answer = _interruptible(self._statements.tables, self._statements)
         else:
-            answer = _interruptible(lambda: statements.run(statement, self._limit), statements)
+            answer = _interruptible(lambda: self._statements.run(statement, self._limit), self._statements)
         answers.show(answer, as_json=self._json)
 
-
-def _run_all(lines: Any, statements: Statements, show: _Show) -> None:
-    """Runs what *lines* hold, and ends at the first error."""
-    splitter = Splitter()
-    for line in lines:
-        if not splitter.pending and _command(line) in _QUIT:
-            return
-        for statement in splitter.feed(line):
-            if _command(statement) in _QUIT:
+    def run_all(self, lines: Iterable[str]) -> None:
+        """Runs what *lines* hold, and ends at the first error."""
+        splitter = Splitter()
+        for line in lines:
+            if not splitter.pending and _command(line) in _QUIT:
                 return
-            show.run(statement, statements)
-    rest = splitter.rest()
-    if rest is not None:
-        show.run(rest, statements)
+            for statement in splitter.feed(line):
+                if _command(statement) in _QUIT:
+                    return
+                self.run(statement)
+        rest = splitter.rest()
+        if rest is not None:
+            self.run(rest)
 
 
 def _command(line: str) -> str:
@@ -135,16 +135,16 @@ def _interruptible(work: Callable[[], Answer], statements: Statements) -> Answer
 class _Prompt:
     """Reads statements from the terminal until the user leaves."""
 
-    def __init__(self, statements: Statements, show: _Show, rights: str) -> None:
-        self._statements = statements
-        self._show = show
+    def __init__(self, url: DatabaseURL, runner: _Runner, rights: str) -> None:
+        self._url = url
+        self._runner = runner
         self._rights = rights
         self._splitter = Splitter()
 
     def run(self) -> None:
         """Prompts."""
-        say(f"{self._statements.url}\n{self._rights} Statements end with ';'. Try: help")
-        with _history() as remember, _never_stopped(self._statements.url):
+        say(f"{self._url}\n{self._rights} Statements end with ';'. Try: help")
+        with _history() as remember, _never_stopped(self._url):
             while True:
                 try:
                     line = input(_CONTINUED if self._splitter.pending else _PROMPT)
@@ -173,7 +173,7 @@ class _Prompt:
             if _command(statement) in _QUIT:
                 return False
             try:
-                self._show.run(statement, self._statements)
+                self._runner.run(statement)
             except FBTasksError as error:
                 say(f"Error: {error}", err=True)
                 self._splitter.clear()
@@ -189,7 +189,7 @@ def _history() -> Iterator[Callable[[str], None]]:
     except ImportError:  # Windows
         yield lambda _: None
         return
-    path = _history_file()
+    path = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "fbtasks" / "sql_history"
     readline.set_auto_history(False)
     readline.set_history_length(_HISTORY)
     with suppress(OSError):
@@ -206,11 +206,6 @@ def _history() -> Iterator[Callable[[str], None]]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
             readline.write_history_file(path)
-
-
-def _history_file() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(home) / "fbtasks" / "sql_history"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fbtasks.cli.escapes import visible, write
+from fbtasks.cli.output import visible, write
 
 _GAP: Final = 2
 """Columns of the screen between two columns of a table."""

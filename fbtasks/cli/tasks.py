@@ -1,15 +1,13 @@
-"""The commands that change tasks: ``retry``, ``discard``, ``cancel``, ``prune``."""
+"""The commands that change tasks: ``retry``, ``discard``, ``cancel``, ``purge``, ``prune``."""
 
 from __future__ import annotations
 
 import click
 
-from fbtasks.cli.escapes import say
-from fbtasks.cli.json_output import print_json
 from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
-from fbtasks.cli.words import count
+from fbtasks.cli.output import answer, count, print_json, say
 from fbtasks.errors import FBTasksError
-from fbtasks.services import tasks
+from fbtasks.services import queues, tasks
 
 
 def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = "") -> None:
@@ -24,13 +22,6 @@ def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = ""
     left = ", ".join(f"{change.given} ({change.state or 'gone'})" for change in changes.refused)
     if left:
         raise FBTasksError(f"nothing was changed for {left}: {changes.condition}{hint}.")
-
-
-def _report_count(total: int, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"count": total})
-    else:
-        say(text)
 
 
 @click.command()
@@ -56,7 +47,7 @@ def retry(
             return
         wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since))
         total = tasks.retry_failed(app.database, wanted)
-    _report_count(total, f"{count(total, 'task')} put back.", as_json)
+    answer({"count": total}, f"{count(total, 'task')} put back.", as_json=as_json)
 
 
 @click.command()
@@ -80,10 +71,25 @@ def cancel(database: DatabaseArgs, task_ids: tuple[str, ...], as_json: bool) -> 
 
 
 @click.command()
+@click.argument("queue")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@with_database
+@json_option
+def purge(database: DatabaseArgs, queue: str, yes: bool, as_json: bool) -> None:
+    """Delete all waiting tasks of a queue."""
+    with database.opened() as app:
+        if not yes:
+            waiting = count(queues.count_waiting(app.database, queue), "waiting task")
+            click.confirm(f"Delete {waiting} of queue {queue!r}?", abort=True, err=as_json)
+        total = queues.purge(app.database, queue)
+    answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.", as_json=as_json)
+
+
+@click.command()
 @with_database
 @json_option
 def prune(database: DatabaseArgs, as_json: bool) -> None:
     """Delete results and failures that have been kept long enough."""
     with database.opened() as app:
         total = tasks.prune(app.database)
-    _report_count(total, f"{count(total, 'finished task')} deleted.", as_json)
+    answer({"count": total}, f"{count(total, 'finished task')} deleted.", as_json=as_json)

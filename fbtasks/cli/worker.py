@@ -6,26 +6,40 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from fbtasks import checks
 from fbtasks.app import FBTasks
-from fbtasks.cli.options import announce
-from fbtasks.cli.types import Pool, Seconds
+from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.liveness.hosts import host_name
 from fbtasks.version import VERSION
 from fbtasks.worker.consumer import WorkerOptions
-from fbtasks.worker.executors import ChildOptions
+from fbtasks.worker.executors import POOLS, ChildOptions
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.supervisor import work
 
 logger = logging.getLogger("fbtasks.worker")
 MOST_QUEUES: Final = 4000
 """Characters of the names of a worker's queues, as the database keeps them."""
+
+
+class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions of click alone
+    """One of the pools. A name that Celery has for a pool is answered with its name here."""
+
+    def __init__(self) -> None:
+        super().__init__(POOLS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the pool of that name."""
+        from fbtasks.celery_words import POOLS as WORDS
+
+        if value in WORDS:
+            self.fail(f"{value!r} is a pool of Celery's: {WORDS[value]}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command()

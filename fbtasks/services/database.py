@@ -10,6 +10,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.store import grants
 from fbtasks.store import migrate as schema
 from fbtasks.store.database import Database
+from fbtasks.store.grants import ROLES as ROLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def adopt(database: Database) -> None:
 
 
 def grant(database: Database, role: str, users: Iterable[str]) -> RoleChanges:
-    """Gives *users* of a server one of the roles "producer", "worker" and "operator".
+    """Grants *users* of a server one of the roles "producer", "worker" and "operator".
 
     Raises :class:`ConfigurationError` for a role or a name that cannot be one, before anything is changed, and
     :class:`AuthenticationError` when the app's own user may not grant it.

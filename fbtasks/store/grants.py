@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from fbtasks.choices import ROLES
 from fbtasks.errors import AuthenticationError, ConfigurationError, DatabaseError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.sql import grants
 
+ROLES: Final = {"producer": "FBTASKS_PRODUCER", "worker": "FBTASKS_WORKER", "operator": "FBTASKS_OPERATOR"}
+"""The roles of the database by the names that people give."""
 _REGULAR: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _LONGEST: Final = 63
 

@@ -52,7 +52,7 @@ def waiting(project):
 
 @pytest.fixture
 def refused(project, monkeypatch, capsys):
-    """Runs a command that fails, here. Gives exit code and message, which is one line; there is no traceback."""
+    """Runs a command that fails, here. Returns exit code and message, which is one line; there is no traceback."""
     monkeypatch.chdir(project.folder)
     monkeypatch.setenv("FBTASKS_URL", project.url)
     monkeypatch.setattr(sys, "path", [str(project.folder), *sys.path])
@@ -124,7 +124,7 @@ def test_wrong_urls(project, waiting, refused):
 
 
 def test_a_database_that_cannot_be_reached(project, waiting, refused):
-    with socket.socket() as nobody:  # bound and not listening: a port where nobody answers
+    with socket.socket() as nobody:  # bound and not listening: a port where no server answers
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
         url = f"firebird://ann:secret@127.0.0.1:{port}//srv/x.fdb"

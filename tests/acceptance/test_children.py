@@ -99,7 +99,7 @@ def begun(executor):
 def test_a_task_that_has_ended_is_not_stopped_in_place_of_the_next(executor, wait_for):
     for number, seconds in enumerate((0.01, 0.01, 0.01, 60), start=1):
         assert executor.submit(claim(number, "nap", seconds))
-    wait_for(lambda: 4 in begun(executor))  # the others have ended, which nobody has read
+    wait_for(lambda: 4 in begun(executor))  # the others have ended, which the test has not read
     executor.interrupt(3, Cancelled("cancelled on request"))
     assert {number: type(outcome) for number, outcome in collected(executor, wait_for, 3).items()} == {
         1: Succeeded,

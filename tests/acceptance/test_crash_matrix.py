@@ -96,7 +96,7 @@ def test_a_worker_killed_at(project, producer, wait_for, point, moment):
         assert all(count == 1 for task, count in times_run.items() if task.startswith("effect"))
     crashes = rows(producer, "SELECT SUM(CRASH_COUNT) FROM QUEUE_HISTORY")[0][0]
     # A child's task alone can have killed it, so that is counted, unless the task was finished already. A worker's
-    # death is charged to nobody, since several tasks ran.
+    # death is charged to no task, since several tasks ran.
     assert crashes == int((point, moment) == ("effect", "before"))
 
 

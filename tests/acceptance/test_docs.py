@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 import pytest
+from support.rules import TRANSITIONS
 
 from fbtasks.cli import main
 from fbtasks.cli.main import COMMANDS
-from fbtasks.states import TRANSITIONS
+from fbtasks.states import State
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -58,7 +59,7 @@ def test_the_states_are_those_of_the_code():
     for line in (DOCS / "reference" / "states.md").read_text().splitlines():
         if match := re.match(r"\| (\d+) \| (\w+) \|.*\| ([^|]*) \|$", line):
             leads = {part.strip().split(",")[0] for part in re.sub(r", by .*", "", match[3]).split(",") if part.strip()}
-            assert leads == {state.name.lower() for state in TRANSITIONS[type(next(iter(TRANSITIONS)))(int(match[1]))]}
+            assert leads == {state.name.lower() for state in TRANSITIONS[State(int(match[1]))]}
 
 
 def test_links_lead_somewhere():

@@ -207,7 +207,7 @@ def test_a_worker_that_is_stopping_sleeps_though_a_neighbour_has_died(project, p
 
 
 def test_what_a_worker_on_another_host_held_runs_again_within_five_seconds(project, producer, ledger, wait_for):
-    """Nobody here hears of its end: its connection is gone, and it has had the time to come back."""
+    """No process here is told of its end: its connection is gone, and it has had the time to come back."""
     if producer.settings.url.embedded:
         pytest.skip("all processes on an embedded database are on one host")
     survivor = project.worker("-c", "1", "-n", "survivor", "-Q", "other")
@@ -255,7 +255,7 @@ def test_the_first_outcome_stands_when_a_stopped_worker_wakes(project, producer,
 
 
 def test_nobody_is_taken_for_dead_when_all_were_held_up_together(project, producer, ledger, wait_for):
-    """A machine that was suspended, a disk that did not answer: the first to wake must not bury the others."""
+    """A machine that was suspended, a disk that did not answer: the first to wake must not declare the others dead."""
     names = ("one", "two", "three")
     workers = [project.worker("-c", "1", "-n", name, "--lease", "3", "--pool", "threads") for name in names]
     results = [producer.send_task("proj.slow", (8, name)) for name in names]
@@ -276,7 +276,9 @@ def test_what_a_worker_claims_while_it_is_buried_stays_its_own(project, producer
     worker = project.worker("-c", "1", "--lease", "3", "--pool", "threads")
     result = producer.send_task("proj.slow", (6,))
     wait_for(ledger)
-    execute(producer, "DELETE FROM QUEUE_PROCESS")  # as if it had been buried just before this claim was committed
+    execute(
+        producer, "DELETE FROM QUEUE_PROCESS"
+    )  # as if it had been declared dead just before this claim was committed
     wait_for(lambda: "it registers again" in project.logs())
     kept = "SELECT COUNT(*) FROM QUEUE_TASK T JOIN QUEUE_PROCESS W ON W.ID = T.WORKER_ID"
     wait_for(lambda: one(producer, kept) == 1)

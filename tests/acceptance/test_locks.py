@@ -163,7 +163,7 @@ def test_a_locked_row_of_a_worker_holds_up_nothing(project, producer, wait_for):
     assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
     with held(producer, "QUEUE_PROCESS", one(producer, "SELECT ID FROM QUEUE_PROCESS")) as free:
         wait_for(lambda: "its lease is not renewed" in project.logs())
-        until = time.monotonic() + 5  # longer than a worker may be silent before it asks whether it was buried
+        until = time.monotonic() + 5  # longer than a worker may be silent before it asks whether it was declared dead
         n = 2
         while time.monotonic() < until:
             assert producer.send_task("proj.note", (n,)).get(timeout=2) == n

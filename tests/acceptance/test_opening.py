@@ -38,7 +38,7 @@ READS = {
 
 @pytest.fixture
 def refused(capsys):
-    """Runs a command that fails, here. Gives its message."""
+    """Runs a command that fails, here. Returns its message."""
 
     def run(*arguments):
         capsys.readouterr()

@@ -54,7 +54,7 @@ def producer(project):
 
 @pytest.fixture
 def proxy(project, url):
-    """Between the server and whoever is started from now on. Events take another way, and their loss is polled over."""
+    """Between the server and the processes started from now on. Events take another way; polls cover their loss."""
     parts = urlsplit(url)
     if not parts.hostname:
         pytest.skip("needs a server: FBTASKS_TEST_URL")

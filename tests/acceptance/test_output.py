@@ -17,8 +17,7 @@ from support.programs import command_line
 from support.sql import NOW, execute, one
 
 from fbtasks.cli import main
-from fbtasks.cli.escapes import visible
-from fbtasks.cli.json_output import visible_json
+from fbtasks.cli.output import visible, visible_json
 from fbtasks.sql import queries
 from fbtasks.testing import drain
 
@@ -30,7 +29,7 @@ LISTS = ["failed", "succeeded", "cancelled", "active", "ready", "scheduled", "pa
 
 @pytest.fixture
 def fb(url, capsys, monkeypatch):
-    """Runs a command here and gives what it prints on both outputs."""
+    """Runs a command here. Returns what it prints on both outputs."""
     monkeypatch.setenv("FBTASKS_URL", url)
 
     def run(*arguments, code=0):
@@ -70,7 +69,7 @@ def shop(app):
 
 
 def register_worker(app, name="w@host", queues="default", lease=3600):
-    """A row of a worker, as one on another host would leave it. Gives its id."""
+    """A row of a worker, as one on another host would leave it. Returns its id."""
     number = one(app, "SELECT NEXT VALUE FOR QUEUE_PROCESS_SEQ FROM RDB$DATABASE")
     execute(
         app,

@@ -56,7 +56,7 @@ def test_what_a_process_leaves_behind_is_killed_when_it_dies(tmp_path, monkeypat
     process = Process("leaves", (), ())
     assert process.wait(30)
     assert process.how_it_ended() == "with exit code 3"
-    process.signal(signal.SIGTERM)  # is for nobody
+    process.signal(signal.SIGTERM)  # has no process to go to
     process.close()
     left = int((tmp_path / "left").read_text())
     wait_for(lambda: hosts.start_ticks(left) in (0, hosts.ENDED), 5)

@@ -1,4 +1,7 @@
-"""Consumers of the kombu transport in outages and after a burial: nothing is delivered twice, and nobody stays deaf."""
+"""Consumers of the kombu transport in outages and after they were declared dead.
+
+Nothing is delivered twice, and each consumer receives again.
+"""
 
 import gc
 import threading
@@ -33,7 +36,7 @@ def migrated(app, monkeypatch):
 
 @pytest.fixture
 def outage(monkeypatch):
-    """While it lasts, nobody of this process gets at the database."""
+    """While it lasts, no thread of this process reaches the database."""
 
     @contextmanager
     def away():
@@ -274,7 +277,7 @@ def test_a_thread_whose_heartbeat_is_due_at_the_end_does_not_register_again(app,
 
 @pytest.mark.parametrize("struck", [False, True])
 def test_settlements_wait_while_there_is_no_consumer(app, url, process, struck):
-    """A flush between two registrations does not drop them; of a consumer that was buried they are stale."""
+    """A flush between two registrations does not drop them; of a consumer that was declared dead they are stale."""
     connection, got = kombu.Connection(url), []
     consume(connection, got, queue())
     publish(connection, "x")

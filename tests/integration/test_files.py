@@ -186,7 +186,7 @@ def test_a_consumer_of_messages_refuses_a_copy_that_was_not_adopted(app):
     moved = f"firebird://{path}.moved"
     try:
         with kombu.Connection(moved) as connection:
-            connection.SimpleQueue("q").put("published")  # which harms nobody
+            connection.SimpleQueue("q").put("published")  # which does no harm
             with pytest.raises(ForeignDatabaseError, match="fbtasks adopt"):
                 connection.SimpleQueue("q").get(timeout=5)
         with closing(Database(FBTasks("b", moved).settings).open()) as session:
@@ -269,6 +269,6 @@ def test_a_heartbeat_while_a_connection_is_opened_does_not_make_it_another_datab
     database.known.check()
     with pytest.raises(DatabaseReplaced):  # what it saw is more than this one has
         database.connect()
-    with pytest.raises(DatabaseReplaced):  # and nobody works on, in any thread
+    with pytest.raises(DatabaseReplaced):  # and no thread works on
         database.make_ready()
     database.close()

@@ -109,7 +109,7 @@ def test_settling_is_fenced(store):
     (old,) = store.take(first, queue)
     assert old.message is None
     assert store.body(old.id) == b"x" * 20_000
-    assert store.settle(second, old.settle(DONE)) == 1, "somebody else's"
+    assert store.settle(second, old.settle(DONE)) == 1, "another consumer's"
     assert store.rescue(first, gone=True, awake=LONG) == (1, "its process is gone", None)
     (new,) = store.take(second, queue)
     assert (new.id, new.redelivered) == (old.id, True)

@@ -24,7 +24,7 @@ from support import rules
 from fbtasks import FBTasks
 from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.firebird.session import INSERT
-from fbtasks.states import TRANSITIONS, State
+from fbtasks.states import State
 from fbtasks.store import codec, processes, results, tasks
 
 LEASE = 3.0
@@ -96,7 +96,7 @@ class Model:
     """When each last showed itself, on the model's clock."""
 
     def move(self, row, state):
-        assert state is row.state or state in TRANSITIONS[row.state], (row, state)
+        assert state is row.state or state in rules.TRANSITIONS[row.state], (row, state)
         row.state = state
 
     def archive(self, row, state, tries=0, result=False):
@@ -152,7 +152,7 @@ class Store(RuleBasedStateMachine):
         super().__init__()
         self.session = self.app.database.open()
         self.model = Model()
-        self.old = []  # claims that were in somebody's hands once
+        self.old = []  # claims that a worker once held
         self.next_name = 0
 
     def teardown(self):
@@ -437,7 +437,7 @@ class Store(RuleBasedStateMachine):
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
             self.run(lambda t: processes.worker_heartbeat(t, worker, lease=LEASE, beat=1))
-        if silent:  # but for whoever was held up all the time, that is no wonder
+        if silent:  # a rescuer that was itself held up all the time does not judge by it
             look = lambda t: processes.rescue(t, worker, gone=False, awake=0.0, share=1, crash_limit=LIMIT)
             assert self.run(look) == (0, None, None)
         released, why, failed = self.run(
@@ -449,7 +449,7 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self.model.live)
     @rule(data=st.data())
     def who_was_buried_comes_back(self, data):
-        """With what it still holds; nobody comes back as one who is registered."""
+        """A worker that was declared dead registers again, with what it still holds."""
         former = data.draw(st.sampled_from(sorted({row.worker or 0 for row in self.model.live.values()})))
         worker = self.register(former)
         if former not in self.model.workers:
@@ -497,7 +497,7 @@ class Store(RuleBasedStateMachine):
         if may:
             old = past.row
             del self.model.past[old.id]
-            assert State.READY in TRANSITIONS[past.state]
+            assert State.READY in rules.TRANSITIONS[past.state]
             self.model.live[old.id] = Row(old.id, old.queue, old.priority, self.model.now, None, old.large, old.task_id)
 
     @precondition(lambda self: self.model.past)

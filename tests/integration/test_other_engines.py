@@ -33,7 +33,7 @@ else:
 
 @pytest.fixture
 def other():
-    """Opens a file as another program does. Gives the process and what it says."""
+    """Opens a file as another program does. Returns the process and what it prints."""
     opened = []
 
     def start(path):

@@ -30,7 +30,7 @@ INNER = {
     "QUEUE_MSG_UNBIND_ALL", "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_DEAD_LETTER", "QUEUE_MSG_PROMOTE",
     "QUEUE_MSG_RELEASE", "QUEUE_MSG_EXPIRE",
 }  # fmt: skip
-"""Called by other procedures alone: whoever could execute one could forge an enqueuer or end a task."""
+"""Called by other procedures alone: a user who could execute one could forge an enqueuer or end a task."""
 
 
 def ask(session, sql, *params):
@@ -476,9 +476,9 @@ def test_a_producer_knows_no_other_tasks(app, users):
         for procedure in ("STATE", "OUTCOME"):
             assert ask(session, f"SELECT * FROM QUEUE_{procedure}_V1({theirs})") == []
         taken = "SELECT DUPLICATE FROM QUEUE_ENQUEUE_V1('add', '[]', '{}', NULL, 'default', 0, 'theirs')"
-        # The id is taken, which is all that anybody learns.
+        # The id is taken, which is all that the user learns.
         assert ask(session, taken) == [(1,)]
-        # A payload for somebody else's task goes nowhere.
+        # A payload for another user's task goes nowhere.
         session.run(lambda t: t.execute("put_payload", theirs, b"[[9, 9], {}]"))
     with owner.database.session() as session:
         assert session.read("payload", theirs) == []

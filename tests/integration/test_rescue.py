@@ -1,4 +1,4 @@
-"""Rows that somebody holds, leases of different lengths: what is taken back, and from whom."""
+"""Rows that another transaction holds, leases of different lengths: what is taken back, and from which worker."""
 
 from contextlib import contextmanager
 

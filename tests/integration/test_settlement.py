@@ -166,7 +166,7 @@ def test_a_number_that_the_database_has_not_come_to_was_not_committed(app, add):
 
 @pytest.mark.embedded
 def test_a_user_who_may_only_enqueue_is_told_of_its_own_transactions_and_cuts_no_others(app, add):
-    """The embedded engine takes anybody's word for who they are, and then lets them do what that user may."""
+    """The embedded engine believes any user name, and then allows what that user may do."""
     with app.database.session() as session:
         grants.grant(session, "producer", "BOB")
 

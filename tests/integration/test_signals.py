@@ -85,7 +85,7 @@ def test_a_signal_that_comes_while_a_program_connects_for_the_first_time_is_its_
 
 
 class Elapsed(Exception):
-    """Somebody's own error, as the soft time limit of Celery is."""
+    """An error of the application's, as the soft time limit of Celery is."""
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from contextlib import closing
 from datetime import timedelta
 
 from support.programs import command_line
+from support.rules import TRANSITIONS
 from support.sql import NOW, execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.call import Finished, Released
-from fbtasks.states import TRANSITIONS, State
+from fbtasks.states import State
 from fbtasks.store import tasks
 from fbtasks.testing import drain
 

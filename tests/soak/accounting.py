@@ -249,7 +249,7 @@ def began_while_stopped(run: TaskRun, books: Ledgers, rules: Rules) -> bool:
 
 
 def second_runs(books: Ledgers, rules: Rules) -> tuple[Counter[str], list[Violation]]:
-    """Every run after the first takes one reason of an earlier one, or an operator's retry. Gives how often which."""
+    """Takes for each second run a reason of an earlier run, or an operator's retry. Returns how often which."""
     found: Counter[str] = Counter()
     violations = []
     stalls = books.stalls
@@ -369,10 +369,10 @@ def ignored_success(books: Ledgers, ref: str) -> bool:
 def unattempted(books: Ledgers, rows: Rows) -> Iterator[Violation]:
     """What ran, or is in the database, without any producer's having tried to enqueue it."""
     for ref in books.runs.keys() - books.attempts.keys():
-        yield Violation("a task ran that nobody enqueued", ref, story(books, ref))
+        yield Violation("a task ran that was not enqueued", ref, story(books, ref))
     for row in chain(rows.live, rows.history):
         if row.ref not in books.attempts:
-            yield Violation("the database holds a task that nobody enqueued", row.key, (row,))
+            yield Violation("the database holds a task that was not enqueued", row.key, (row,))
     keys: dict[str, list[Row]] = defaultdict(list)
     for row in chain(rows.live, rows.history):
         keys[row.ref].append(row)
@@ -411,7 +411,7 @@ def outcomes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
         elif row.state == State.FAILED:
             yield from failure(books, row)
         elif row.state == State.CANCELLED and not asked(books, row.key, "cancel"):
-            yield Violation("a task was cancelled that nobody cancelled", row.ref, (row, *story(books, row.ref)))
+            yield Violation("a task was cancelled without a request", row.ref, (row, *story(books, row.ref)))
     for row in rows.live:
         if row.tries > TRIES.get(row.kind, MOST_TRIES):
             yield Violation("TRY_COUNT is above its limit", row.ref, (row, *story(books, row.ref)))

@@ -73,7 +73,7 @@ class Database:
         return Rows(live=live, history=history, effects=[(a, b) for a, b in found], **found_ids)
 
     def locking_connection(self) -> Any:
-        """A connection of its own, in a transaction that waits for nobody."""
+        """A connection of its own, in a transaction that does not wait for others."""
         from firebird.driver import Isolation, tpb
 
         connection = self._app.connect()
@@ -104,7 +104,7 @@ class Database:
         self._serve(lambda service: service.database.backup(database=self.parsed.database, backup=path))
 
     def restore(self, path: str) -> None:
-        """Puts the backup in the database's place, once nobody is connected; an embedded file is replaced as it is."""
+        """Puts the backup in the database's place, when no process is connected any more; an embedded file as it is."""
         from firebird.driver import SrvRestoreFlag
 
         target = f"{self.parsed.database}.restored" if self.parsed.embedded else self.parsed.database
@@ -144,7 +144,7 @@ class Database:
         self.disconnect()
         self._app.close()
         if drop:
-            with suppress(Exception):  # somebody may still be attached: the violations tell who
+            with suppress(Exception):  # a process may still be attached: the violations tell which
                 connections.connect(self.parsed).drop_database()
 
 

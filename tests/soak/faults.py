@@ -165,7 +165,7 @@ class Faults:
             self._network_until = 0.0
 
     def stop(self) -> None:
-        """No more faults: whoever was stopped goes on, and the network is whole."""
+        """Ends all faults: stopped processes go on, and the network is whole."""
         now = time.monotonic()
         self._resume(now, at_once=True)
         self._mend(now, at_once=True)

@@ -125,7 +125,7 @@ class Soak:
         self.fleet.end_others(60.0)
 
     def finish(self) -> float:
-        """Fresh workers until nothing is left. Gives the seconds it took."""
+        """Starts fresh workers until no task is left. Returns the seconds that this took."""
         self.fleet.terminate(60.0)
         for pool in self.fleet.pools:
             self.fleet.start(pool)

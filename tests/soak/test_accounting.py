@@ -109,11 +109,11 @@ def test_an_uncertain_enqueue_may_have_happened_or_not(story):
 
 
 def test_a_run_that_nobody_asked_for(story):
-    assert rules(story.ran(1, 2), Rows()) == ["a task ran that nobody enqueued"]
+    assert rules(story.ran(1, 2), Rows()) == ["a task ran that was not enqueued"]
 
 
 def test_a_row_that_nobody_asked_for(story):
-    assert "the database holds a task that nobody enqueued" in rules(story, DONE)
+    assert "the database holds a task that was not enqueued" in rules(story, DONE)
 
 
 def test_an_enqueue_that_made_two_tasks(story):
@@ -272,7 +272,7 @@ def test_too_many_tries(story):
 
 def test_a_cancellation_that_nobody_asked_for(story):
     rows = Rows(history=[row(state=12)])
-    assert rules(story.enqueued(), rows) == ["a task was cancelled that nobody cancelled"]
+    assert rules(story.enqueued(), rows) == ["a task was cancelled without a request"]
     assert rules(story.operator(1, "cancel", "cancelled"), rows) == []
 
 

@@ -183,7 +183,7 @@ class Proxy:
             return len(self._links)
 
     def cut(self) -> int:
-        """Resets all connections at once. Gives how many there were; new ones are still accepted."""
+        """Resets all connections at once. Returns how many there were; new ones are still accepted."""
         with self._lock:
             links, self._links = list(self._links), set()
             self.cuts += 1

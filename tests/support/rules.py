@@ -26,6 +26,16 @@ IDS = {
 }  # fmt: skip
 LIVE = "SELECT ID, STATE, WORKER_ID, TRY_COUNT, CRASH_COUNT FROM QUEUE_TASK"
 HISTORY = "SELECT ID, STATE, NULL, TRY_COUNT, CRASH_COUNT, ERROR_TYPE FROM QUEUE_HISTORY"
+TRANSITIONS = {
+    State.READY: {State.RUNNING, State.CANCELLED},
+    State.SCHEDULED: {State.READY, State.CANCELLED},
+    State.RUNNING: {State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SCHEDULED, State.READY, State.PARKED},
+    State.PARKED: {State.RUNNING, State.FAILED, State.CANCELLED},
+    State.SUCCEEDED: set[State](),
+    State.FAILED: {State.READY},
+    State.CANCELLED: {State.READY},
+}
+"""From each state, the states a task may go to next. FAILED and CANCELLED lead back by an operator's retry."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from fbtasks import (
 )
 from fbtasks.cli import main
 from fbtasks.options import TaskOptions
+from fbtasks.worker.executors import POOLS
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "from-celery.md"
 app = FBTasks("a", "firebird:///nosuch/queue.fdb")
@@ -132,7 +133,7 @@ def test_no_word_is_one_that_exists_here() -> None:
         "CALL_OPTIONS": inspect.signature(add.apply_async).parameters,
         "RETRY_OPTIONS": inspect.signature(add.retry).parameters,
         "COMMANDS": main.list_commands(click.Context(main)),
-        "POOLS": fbtasks.choices.POOLS,
+        "POOLS": POOLS,
     }
     for table, known in names.items():
         assert getattr(celery_words, table).keys() & set(known) == set(), table

@@ -13,7 +13,7 @@ import pytest
 from fbtasks import FBTasks, RetryPolicy, Task, task
 from fbtasks.config import Settings
 from fbtasks.declare import options_of
-from fbtasks.definition import BoundTask
+from fbtasks.definition import TaskCalls
 from fbtasks.options import CallOptions, RetryOptions, TaskOptions
 
 app = FBTasks("a", "firebird:///nosuch/queue.fdb")
@@ -34,8 +34,8 @@ def add(a: int, b: int) -> int:
         (RetryPolicy, RetryPolicy),
         (Task.apply_async, CallOptions),
         (Task.delay_many, CallOptions),
-        (BoundTask.apply_async, CallOptions),
-        (BoundTask.delay_many, CallOptions),
+        (TaskCalls.apply_async, CallOptions),
+        (TaskCalls.delay_many, CallOptions),
         (FBTasks.send_task, CallOptions),
         (add.apply_async, CallOptions),
         (Task.retry, RetryOptions),

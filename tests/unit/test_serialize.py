@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from kombu import serialization
 
 from fbtasks import FBTasks, serialize
+from fbtasks.call import Failed
 from fbtasks.errors import (
     ConfigurationError,
     ContentDisallowed,
@@ -37,7 +38,7 @@ from fbtasks.errors import (
     TaskFailure,
     UnknownQueueError,
 )
-from fbtasks.remote_error import RemoteError, describe_exception, rebuild_exception
+from fbtasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.serialize import (
     JSON_TYPE,
     MAX_DEPTH,
@@ -321,7 +322,7 @@ def test_writing_raises_only_errors_of_ours(value: Any) -> None:
             assert kwargs == {}
 
 
-# Reading what anybody wrote
+# Reading what any producer wrote
 
 
 @given(st.binary() | st.text().map(str.encode), st.sampled_from([JSON_TYPE, PICKLE_TYPE, "text/plain", "", "\0"]))
@@ -687,8 +688,8 @@ def test_what_cannot_be_rebuilt_becomes_a_task_failure(error: BaseException) -> 
     assert not str(back).startswith("builtins.")
 
 
-def remote(name: str, args: bytes | None = b"[]", message: str = "") -> RemoteError:
-    return RemoteError(name, message, args, "")
+def remote(name: str, args: bytes | None = b"[]", message: str = "") -> Failed:
+    return Failed(name, message, "", args)
 
 
 @pytest.mark.parametrize(
@@ -740,7 +741,7 @@ def test_a_message_that_was_cut_still_belongs_to_its_exception() -> None:
 
 def test_an_exception_that_cannot_be_shown_is_described() -> None:
     described = describe_exception(raised(Unshowable("x")))
-    assert described.type_name.endswith("Unshowable")
+    assert described.error_type.endswith("Unshowable")
     assert described.message == "(its message cannot be shown)"
     assert "Unshowable" in described.traceback
     assert isinstance(rebuild_exception(described), Exception)
@@ -808,7 +809,7 @@ texts = st.text(st.characters())
 @given(texts, st.none() | st.binary() | shapes.map(lambda shape: json.dumps(shape).encode()), texts)
 def test_rebuilding_never_raises(message: str, args: bytes | None, trace: str) -> None:
     for name in ("builtins.ValueError", "builtins.UnicodeDecodeError", "os.error", message):
-        error = rebuild_exception(RemoteError(name, message, args, trace))
+        error = rebuild_exception(Failed(name, message, trace, args))
         assert isinstance(error, Exception)
 
 

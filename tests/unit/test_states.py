@@ -1,6 +1,8 @@
 """The table of states."""
 
-from fbtasks.states import TRANSITIONS, State
+from support.rules import TRANSITIONS
+
+from fbtasks.states import State
 
 
 def test_every_transition_leads_to_a_state():

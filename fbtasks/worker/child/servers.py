@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim
-from fbtasks.interrupts import STOP, NoInterrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
+from fbtasks.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Failure, Runner, RunResult
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import Link, ending
@@ -22,7 +22,7 @@ from fbtasks.worker.wire import HOOK, SKIP, Assignment, receive_task
 class Server:
     """Runs the tasks of one worker; each subclass in its own way."""
 
-    interrupts: NoInterrupts
+    interrupts: Interrupts
 
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
         self._runner = Runner(app, interrupts=self.interrupts)

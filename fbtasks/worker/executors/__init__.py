@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fbtasks.app import FBTasks
-from fbtasks.choices import POOLS
 from fbtasks.errors import ConfigurationError
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.executors.children import ChildExecutor, ChildOptions
 from fbtasks.worker.executors.solo import SoloExecutor
 
-__all__ = ["ChildOptions", "Executor", "make_executor"]
+__all__ = ["POOLS", "ChildOptions", "Executor", "make_executor"]
+
+POOLS: Final = ("processes", "threads", "asyncio", "solo")
 
 
 def make_executor(

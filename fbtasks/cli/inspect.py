@@ -1,18 +1,20 @@
-"""``fbtasks inspect failed`` and the other lists of tasks, and ``fbtasks inspect task``."""
+"""The commands of ``fbtasks inspect``: tasks, queues and workers, shown and not changed."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from fbtasks.cli import render
 from fbtasks.cli.commands import INSPECT
-from fbtasks.cli.escapes import say
-from fbtasks.cli.json_output import as_dict, print_json
-from fbtasks.cli.options import DatabaseArgs, json_option, since_option, since_time, with_database
+from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
+from fbtasks.cli.output import as_dict, print_json, say
 from fbtasks.serialize import show_json
-from fbtasks.services import tasks
+from fbtasks.services import queues as queue_service
+from fbtasks.services import tasks as task_service
+from fbtasks.services.workers import list_workers
 from fbtasks.states import State
 
 
@@ -24,15 +26,15 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
     @json_option
     @click.option("--queue", help="Only this queue.")
     @click.option("--name", "task_name", help="Only tasks of this name.")
-    @since_option
+    @click.option("--since", metavar="AGE|TIME", help="Only since then: 90s, 15m, 2h, 7d, or an ISO time.")
     @click.option("--limit", type=click.IntRange(1, 1_000_000), default=50, help="At most so many.")
     def command(
         database: DatabaseArgs, as_json: bool, queue: str | None, task_name: str | None, since: str | None, limit: int
     ) -> None:
         filtered = (queue, task_name, since) != (None, None, None)
-        wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
+        wanted = task_service.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
         with database.opened() as app:
-            page = tasks.list_tasks(app.database, state, wanted)
+            page = task_service.list_tasks(app.database, state, wanted)
         if as_json:
             print_json(page.tasks)
             return
@@ -59,7 +61,7 @@ parked = _list_command("parked", State.PARKED, "Nothing is parked.")
 def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
     """One task: arguments, times, tries, result, traceback."""
     with database.opened() as app:
-        found = tasks.get_task(app.database, task_id)
+        found = task_service.get_task(app.database, task_id)
     if as_json:
         print_json(_as_dict(found))
     else:
@@ -68,16 +70,56 @@ def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
         render.task(found.row, shown, returned, found.traceback)
 
 
-def _as_dict(found: tasks.TaskDetail) -> dict[str, Any]:
+def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
     """Returns what the lists have of a task, and the rest of it."""
-    call = tasks.json_value(found.arguments)
+    call = task_service.json_value(found.arguments)
     args, kwargs = call if isinstance(call, list) and len(call) == 2 else (None, None)
     return {
         **as_dict(found.row),
         "args": args,
         "kwargs": kwargs,
         "content_type": None if found.arguments is None else found.arguments.content_type,
-        "result": tasks.json_value(found.result),
+        "result": task_service.json_value(found.result),
         "result_type": None if found.result is None else found.result.content_type,
         "traceback": found.traceback,
     }
+
+
+@click.command()
+@with_database
+@json_option
+@click.option("--queue", help="Only this queue.")
+def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
+    """What waits and runs in each queue, and who serves it."""
+    with database.opened() as app:
+        rows = queue_service.list_queues(app.database, queue)
+    show = print_json if as_json else render.queues
+    show(rows)
+
+
+@click.command()
+@with_database
+@json_option
+@click.option("--queue", help="Only this queue; conflicts belong to none.")
+@click.option(
+    "--since", default="1d", metavar="AGE|TIME", help="Since the hour of then: 90s, 15m, 2h, 7d, or an ISO time."
+)
+def stats(database: DatabaseArgs, as_json: bool, queue: str | None, since: str) -> None:
+    """Counters of tasks, errors, times and conflicts."""
+    start = since_time(since)
+    window = timedelta(0) if start is None else datetime.now(UTC) - start
+    with database.opened() as app:
+        found = queue_service.get_statistics(app.database, window, queue)
+    show = print_json if as_json else render.stats
+    show(found)
+
+
+@click.command()
+@with_database
+@json_option
+def workers(database: DatabaseArgs, as_json: bool) -> None:
+    """The workers that are registered."""
+    with database.opened() as app:
+        rows = list_workers(app.database)
+    show = print_json if as_json else render.workers
+    show(rows)

@@ -1,0 +1,118 @@
+"""The one way out of the command line: text and JSON in which nothing is left that a terminal would obey.
+
+Names, errors, tracebacks and results come from tasks, and tasks have them from the world.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any, Final
+
+import click
+
+OBEYED: Final = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # control characters, without tab and newline
+    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # what turns or hides text
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, and tags, which no terminal shows
+)
+"""The characters that a terminal would obey."""
+
+
+def visible(text: str) -> str:
+    r"""Returns *text* with an escape such as ``\x1b`` for what a terminal would obey. Newlines and tabs stay."""
+    return OBEYED.sub(lambda match: _escape(match[0]), text.replace("\r\n", "\n"))
+
+
+def visible_line(text: str) -> str:
+    r"""Returns the same on one line: newlines and tabs too are written as ``\n`` and ``\t``."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Prints *text*, made visible."""
+    write(visible(text), err=err)
+
+
+def write(text: str, *, err: bool = False) -> None:
+    """Prints *text* as it is, with an escape for what the terminal's encoding does not have."""
+    encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def answer(record: Any, text: str, *, as_json: bool) -> None:
+    """Prints what a command has done: as JSON for scripts, or in words."""
+    if as_json:
+        print_json(record)
+    else:
+        say(text)
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """Prints records as JSON. A value that JSON does not have becomes text."""
+    import json  # not for --help
+
+    narrow = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    write(visible_json(json.dumps(value, indent=indent, ensure_ascii=narrow, default=_plain)))
+
+
+def visible_json(text: str) -> str:
+    """Returns JSON of the same meaning, with the characters that a terminal would obey escaped as JSON does it."""
+    import json
+
+    return OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return as_dict(value)
+    return str(value)
+
+
+def as_dict(record: Any) -> dict[str, Any]:
+    """Returns the fields of a record, with the names of states instead of their numbers."""
+    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return {name: value.name.lower() if isinstance(value, IntEnum) else value for name, value in fields.items()}
+
+
+def count(number: int, what: str) -> str:
+    """Returns *number* things, in words."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """Returns a duration in one short word."""
+    for limit, unit, size in ((1, "ms", 0.001), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def ago(moment: datetime | None) -> str:
+    """Returns how long ago, or in how long, in one short word."""
+    if moment is None:
+        return ""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    return f"in {span(-seconds)}" if seconds < 0 else f"{span(seconds)} ago"
+
+
+def since(moment: datetime | None) -> str:
+    """Returns how long it has lasted since then, in one short word."""
+    return "" if moment is None else span(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
+
+
+def failure(error_type: str | None, message: str | None) -> str:
+    """Returns an exception as Python names it: its type and its message."""
+    return ": ".join(part for part in ((error_type or "").removeprefix("builtins."), message) if part)
