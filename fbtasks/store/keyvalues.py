@@ -1,4 +1,4 @@
-"""Values by name, as the result backend of Celery keeps them: states, results, groups, and counters."""
+"""Values by name, as the result backend of Celery keeps them: states, results and groups."""
 
 from __future__ import annotations
 
@@ -33,18 +33,8 @@ def fetch(transaction: Transaction, name: str) -> bytes | None:
 
 
 def delete(transaction: Transaction, name: str) -> bool:
-    """Deletes a value, or a counter. False when there was none."""
+    """Deletes a value. False when there was none."""
     return bool(transaction.value("celery_delete", name))
-
-
-def increment(transaction: Transaction, name: str, expires: float | None) -> int:
-    """Counts one more and returns the number; a new counter is kept for *expires* seconds."""
-    return int(transaction.value("celery_increment", name, milliseconds(expires)))
-
-
-def expire(transaction: Transaction, name: str, expires: float | None) -> bool:
-    """Keeps a value for *expires* seconds from now (None: for ever). False when there is none."""
-    return bool(transaction.value("celery_expire", name, milliseconds(expires)))
 
 
 def prune(transaction: Transaction, most: int = BATCH) -> int:

@@ -334,7 +334,7 @@ class Store(RuleBasedStateMachine):
         running = [row for row in self.model.live.values() if row.state is State.RUNNING]
         row = data.draw(st.sampled_from(running))
         for wish in (terminate, False):
-            assert self.run(lambda t, w=wish: tasks.cancel(t, row.id, terminate=w)) == "requested"
+            assert self.run(lambda t, w=wish: tasks.revoke(t, row.id, terminate=w)) == "requested"
             self.model.cancels[row.id] = self.model.cancels.get(row.id, False) or wish
         self.end(next(c for c in reversed(self.old) if c.claim_id == row.claim and c.id == row.id), outcome)
 
@@ -477,7 +477,7 @@ class Store(RuleBasedStateMachine):
     def cancel(self, data, terminate):
         ids = [*self.model.live, *self.model.past] or [5]
         task = data.draw(st.sampled_from(ids))
-        answer = self.run(lambda t: tasks.cancel(t, task, terminate=terminate))
+        answer = self.run(lambda t: tasks.revoke(t, task, terminate=terminate))
         row = self.model.live.get(task)
         if row is None:
             assert answer is None
@@ -504,7 +504,7 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def forget(self, data):
         task = data.draw(st.sampled_from(list(self.model.past)))
-        assert self.run(lambda t: tasks.forget(t, task))
+        assert self.run(lambda t: tasks.dismiss(t, task))
         del self.model.past[task]
 
     @rule(state=st.sampled_from([State.SUCCEEDED, State.FAILED, State.CANCELLED]))
