@@ -11,7 +11,7 @@ from typing import Any, Final
 from fbtasks.call import Stored, TaskRow
 from fbtasks.errors import TaskNotFound
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.maintenance.prune import prune as prune_batches
+from fbtasks.maintenance.housekeeping import prune as prune_batches
 from fbtasks.serialize import JSON_TYPE, Payload
 from fbtasks.services.queues import check_queue
 from fbtasks.states import State

@@ -66,11 +66,12 @@ END^
 
 -- A part has ended. One that ended before is not counted again, but a success (FINAL 1) takes the place of a failure.
 -- ID is NULL when there is no such chord. READY is 1 for the part that makes it complete, also when that one comes again
--- because its worker died before the body was sent: it is to send the body, and then to call QUEUE_CELERY_CHORD_END.
+-- because its worker died before the body was sent: it is to send the body, and then to call QUEUE_CELERY_CHORD_END. It is
+-- told in SHAPE how the parts are nested; NULL: they are not.
 CREATE OR ALTER PROCEDURE QUEUE_CELERY_CHORD_PART_V1 (
     NAME VARCHAR(250) CHARACTER SET UTF8, PART VARCHAR(250) CHARACTER SET UTF8, PART_INDEX INTEGER, FINAL SMALLINT,
     EXPIRES_MS BIGINT, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS, DATA BLOB SUB_TYPE BINARY)
-RETURNS (ID BIGINT, READY SMALLINT)
+RETURNS (ID BIGINT, READY SMALLINT, SHAPE BLOB SUB_TYPE BINARY)
 SQL SECURITY DEFINER
 AS
     DECLARE EXPIRE_TIME TIMESTAMP;
@@ -101,21 +102,12 @@ BEGIN
         BEGIN
             READY = 1;
             CLAIMED_BY = PART;
+            SELECT C.DATA FROM QUEUE_CELERY_CHORD C WHERE C.NAME = :NAME INTO :SHAPE;
         END
         EXPIRE_TIME = DATEADD(EXPIRES_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
         UPDATE QUEUE_CELERY_CHORD C SET ENDED = :ENDED, CLAIMED_BY = :CLAIMED_BY, EXPIRE_TIME = :EXPIRE_TIME
             WHERE C.NAME = :NAME;
     END
-    SUSPEND;
-END^
-
--- How the parts of a chord are nested; NULL: they are not.
-CREATE OR ALTER PROCEDURE QUEUE_CELERY_CHORD_SHAPE_V1 (NAME VARCHAR(250) CHARACTER SET UTF8)
-RETURNS (DATA BLOB SUB_TYPE BINARY)
-SQL SECURITY DEFINER
-AS
-BEGIN
-    SELECT C.DATA FROM QUEUE_CELERY_CHORD C WHERE C.NAME = :NAME INTO :DATA;
     SUSPEND;
 END^
 
