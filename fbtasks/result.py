@@ -23,7 +23,7 @@ from fbtasks.notify.results import event_of
 from fbtasks.remote_error import rebuild_exception
 from fbtasks.serialize import Payload
 from fbtasks.states import State, celery_name
-from fbtasks.store import results
+from fbtasks.store import results, tasks
 
 if TYPE_CHECKING:
     from fbtasks.config import Settings
@@ -135,13 +135,13 @@ class AsyncResult(Generic[R]):
             number = self._find(session)
             if number is None:
                 return False
-            return session.run(lambda t: results.revoke(t, number, terminate=terminate), point="cancel") is not None
+            return session.run(lambda t: tasks.revoke(t, number, terminate=terminate), point="cancel") is not None
 
     def forget(self) -> bool:
         """Deletes the outcome. False when there is none."""
         with self.app.database.session() as session:
             number = self._find(session)
-            return number is not None and session.run(lambda t: results.dismiss(t, number))
+            return number is not None and session.run(lambda t: tasks.dismiss(t, number))
 
     def get(self, timeout: float | None = None) -> R:
         """The task's result, waited for up to *timeout* seconds (None: as long as it lives).

@@ -105,14 +105,6 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
         """Deletes a value."""
         self._store.run_until_answered(lambda t: keyvalues.delete(t, _text(key)))
 
-    def incr(self, key: Any) -> int:
-        """Counts one more."""
-        return self._store.run(lambda t: keyvalues.increment(t, _text(key), self._lifetime))
-
-    def expire(self, key: Any, value: float | None) -> None:
-        """Keeps a value for so many seconds from now; without *value* for ever."""
-        self._store.run(lambda t: keyvalues.expire(t, _text(key), float(value) if value else None))
-
     # Chords.
 
     def _chord(self, group_id: Any) -> Chord:

@@ -63,14 +63,6 @@ def _call(acts: list[Act | None]) -> None:
                 stack.callback(act)
 
 
-def _before() -> None:
-    _call([hook.before() for hook in _hooks])
-
-
-def _in_parent() -> None:
-    _call([hook.in_parent() for hook in _hooks])
-
-
 def _in_child() -> None:
     _note_inherited()
     _abandoned.extend(act for hook in _hooks for held in hook if (act := held()))
@@ -91,7 +83,11 @@ def _note_inherited() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=lambda: _call([hook.before() for hook in _hooks]),
+        after_in_parent=lambda: _call([hook.in_parent() for hook in _hooks]),
+        after_in_child=_in_child,
+    )
 
 
 def note(connection: Any) -> None:

@@ -96,20 +96,6 @@ class Channel(DeclaringChannel):
         """Settles a message as done."""
         self.qos.ack(delivery_tag, multiple=multiple)
 
-    def basic_reject(self, delivery_tag: Any, requeue: bool = False) -> None:
-        """Settles a message as refused; with *requeue* it goes back to its queue, else to the dead-letter exchange."""
-        self.qos.reject(delivery_tag, requeue=requeue)
-
-    def basic_recover(self, requeue: bool = False) -> None:
-        """Gives back all that is unsettled."""
-        if not requeue:
-            raise NotImplementedError("Does not support recover(requeue=False)")
-        self.qos.restore_unacked()
-
-    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
-        """Limits how many messages of this channel may be unsettled; 0 without limit."""
-        self.qos.prefetch_count = prefetch_count
-
     # Its end.
 
     def close(self) -> None:

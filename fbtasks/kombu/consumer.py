@@ -14,6 +14,7 @@ from typing import Final
 from fbtasks.firebird.session import READ
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
+from fbtasks.store import messages
 from fbtasks.store.migrate import refuse_copy
 from fbtasks.store.shared import SharedDatabase
 
@@ -32,6 +33,8 @@ class Consumer:
         self._lock = threading.RLock()
         self.number: int | None = None
         """The number of this process among the consumers; None while it is not registered."""
+        self._swept_up_to = 0
+        """The number of the message up to which the last sweep looked for expired ones."""
         self.sweeps = False
         """Whether this process is the one that sweeps, as the last heartbeat told."""
 
@@ -84,6 +87,12 @@ class Consumer:
         pause = self._registration.pause()
         self._registration.rescue(self._shared.use_in_turn)
         return pause
+
+    def sweep(self) -> bool:
+        """Takes away some of what is over in the tables of messages. Returns whether there may be more."""
+        swept = self._shared.use_in_turn(lambda t: messages.sweep(t, self._swept_up_to))
+        self._swept_up_to = swept.last or 0
+        return max(swept.queues, swept.released, swept.expired) >= messages.BATCH
 
     def lost(self) -> None:
         """Notes that the connection was lost in the middle of something."""

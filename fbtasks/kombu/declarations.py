@@ -97,14 +97,7 @@ class DeclaringChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no t
         number = self._process.consumer.number
         self._shared.use(lambda t: messages.drop_queue(t, queue, number, if_unused=if_unused, if_empty=if_empty))
 
-    def queue_bind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: Any = None,
-        **_: Any,
-    ) -> None:
+    def queue_bind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Binds a queue to an exchange."""
         name = exchange or "amq.direct"
         done = self._shared.use(lambda t: messages.bind(t, queue, name, routing_key or ""))
@@ -113,14 +106,7 @@ class DeclaringChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no t
         if not done:
             raise not_found("queue", queue, (50, 20), "Channel.queue_bind")
 
-    def queue_unbind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: Any = None,
-        **_: Any,
-    ) -> None:
+    def queue_unbind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Takes a binding away."""
         self._shared.use(lambda t: messages.unbind(t, queue, exchange or "amq.direct", routing_key or ""))
 

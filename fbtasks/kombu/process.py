@@ -141,7 +141,7 @@ class ConsumerProcess:
             self._flush(number)
             self.consumer.unregister(number)
         except DatabaseError as error:
-            logger.info("Not struck off at the end: %s", error)
+            logger.info("The consumer is not unregistered at its end: %s", error)
 
     def _close_later(self) -> None:
         timer = threading.Timer(LINGER, self._close_if_idle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -117,17 +117,10 @@ class Receiver:
         """The queues that it consumes from."""
         return [source.queue for source in self._sources.values()]
 
-    def note_events(self, buckets: Set[int]) -> None:
-        """Notes that events of these numbers came: there may be something in the queues that have them."""
+    def note_ready(self, is_ready: Callable[[ConsumedQueue], bool]) -> None:
+        """Notes that there may be something in those of its queues for which *is_ready* says so."""
         for source in self._sources.values():
-            if source.queue.bucket in buckets:
-                source.ready = True
-
-    def note_ready(self, numbers: Set[int]) -> None:
-        """Notes that there is something in the queues of these numbers."""
-        for source in self._sources.values():
-            if source.queue.number in numbers:
-                source.ready = True
+            source.ready = source.ready or is_ready(source.queue)
 
     def deliver(self) -> int:
         """Claims from the next queue that has something, and delivers. Returns how many messages.

@@ -13,6 +13,7 @@ from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
 from fbtasks.kombu.wake import Alarm
 from fbtasks.store import messages
+from fbtasks.store.codec import chunks
 from fbtasks.store.shared import SharedDatabase
 
 logger = logging.getLogger("fbtasks.kombu")
@@ -88,8 +89,8 @@ class Settlements:
                     held_up, self._held_up = self._held_up, []
             try:
                 try:
-                    for chunk in messages.chunks(records):
-                        self._settle(consumer_id, chunk)
+                    for group in chunks(records):
+                        self._settle(consumer_id, b"".join(group))
                 except (ConflictError, StatementRefused):  # because of one of them
                     self._write_each(consumer_id, records)
                 records = []

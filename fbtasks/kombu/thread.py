@@ -13,7 +13,6 @@ from fbtasks.kombu.consumer import HEARTBEAT, Consumer
 from fbtasks.kombu.inbox import Inboxes
 from fbtasks.kombu.queues import ConsumedQueues
 from fbtasks.kombu.settlements import Settlements
-from fbtasks.kombu.sweep import Sweep
 from fbtasks.kombu.wake import Alarm
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import messages
@@ -45,7 +44,6 @@ class ConsumerThread:
         self._claims = claims
         self._inboxes = inboxes
         self._alarm = alarm
-        self._sweep = Sweep(shared)
         self._stopping = False
         self._paused = False
         self._beat_at = clock.monotonic() + HEARTBEAT
@@ -127,7 +125,7 @@ class ConsumerThread:
             inbox.wake_if_due(now)
         if now >= self._sweep_at:
             self._queues.tell_ended()
-            more = self._consumer.sweeps and self._sweep.run()
+            more = self._consumer.sweeps and self._consumer.sweep()
             self._sweep_at = now if more else now + _SWEEP
             self._queues.renew()
 

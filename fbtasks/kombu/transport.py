@@ -209,7 +209,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         channels = list(self.channels)
         if buckets:
             for channel in channels:
-                channel.receiver.note_events(buckets)
+                channel.receiver.note_ready(lambda queue: queue.bucket in buckets)
         delivered = self._deliver_one(channels)
         if delivered:
             return delivered
@@ -223,7 +223,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             inbox.poll_at = now + min(self.polling_interval, self.polling_interval if due is None else due + 0.001)
             if ready:
                 for channel in channels:
-                    channel.receiver.note_ready(ready)
+                    channel.receiver.note_ready(lambda queue: queue.number in ready)
                 return self._deliver_one(channels)
         return 0
 

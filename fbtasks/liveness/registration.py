@@ -55,15 +55,11 @@ class Registration:
         """Renews the lease."""
         self.monitor.begin()
         lease, beat = self.rhythm.lease, self.rhythm.heartbeat
-
-        def beaten(transaction: Transaction) -> HeartbeatReply:
-            if self.kind == "consumer":
-                return processes.heartbeat(transaction, process_id, lease=lease, beat=beat)
-            return processes.worker_heartbeat(
-                transaction, process_id, lease=lease, beat=beat, draining=draining, conflicts=conflicts
+        reply = run(
+            lambda t: processes.heartbeat(
+                t, self.kind, process_id, lease=lease, beat=beat, draining=draining, conflicts=conflicts
             )
-
-        reply = run(beaten)
+        )
         self.monitor.heard(reply)
         self.neighbours = reply.neighbours
         return reply

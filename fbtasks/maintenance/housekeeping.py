@@ -13,7 +13,7 @@ from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance.prune import give_up_parked, prune
+from fbtasks.states import State
 from fbtasks.store import results, tasks
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,23 @@ def release_orphans(session: Session) -> int:
     if released:
         logger.warning("%d tasks were held by no worker that is known; they run again.", released)
     return released
+
+
+def prune(session: Session, settings: Settings, batches: int = BATCHES) -> int:
+    """Deletes results and failures older than the settings keep them. Returns how many rows went."""
+    kept = {
+        State.SUCCEEDED: settings.result_expires,
+        State.CANCELLED: settings.result_expires,
+        State.FAILED: settings.failed_expires,
+    }
+    total = 0
+    for state, age in kept.items():
+        for _ in range(batches):
+            gone = session.run(lambda t, s=state, a=age: tasks.prune(t, s, a))  # type: ignore[misc]
+            total += gone
+            if gone < tasks.BATCH:
+                break
+    return total
 
 
 def _unless_blocked(part: Callable[[Session], bool], session: Session) -> bool:
@@ -74,10 +91,10 @@ class Housekeeping:
         return taken
 
     def _prune(self, session: Session) -> bool:
-        return prune(session, self._settings, BATCHES) >= BATCHES * tasks.BATCH
+        return prune(session, self._settings) >= BATCHES * tasks.BATCH
 
     def _give_up(self, session: Session) -> bool:
-        given_up = give_up_parked(session, self._settings)
+        given_up = session.run(lambda t: tasks.fail_parked(t, self._settings.unknown_task_timeout))
         self._given_up += given_up
         return len(given_up) >= tasks.BATCH
 

@@ -117,23 +117,19 @@ class _Awaited:
         self.once = False
         """Whether one look is all that it has time for."""
         self.error: Exception | None = None
-        self._due = 0.0
+        self.due = 0.0
+        """The monotonic time of the next look."""
         self._pause = POLL_FIRST
 
     def is_due(self, events: Collection[str], now: float) -> bool:
         """Whether it is time for a look, or its task may have ended."""
         number = self.wait.number
-        return now >= self._due - _EARLY * self._pause or (number is not None and event_of(number) in events)
+        return now >= self.due - _EARLY * self._pause or (number is not None and event_of(number) in events)
 
     def looked(self, now: float) -> None:
         """A look was made; the next one may wait for longer."""
-        self._due = now + self._pause
+        self.due = now + self._pause
         self._pause = min(self._pause * SLOWER, POLL_LAST)
-
-    @property
-    def due(self) -> float:
-        """The monotonic time of the next look."""
-        return self._due
 
     def end(self) -> None:
         """Wakes the coroutine, in its loop."""

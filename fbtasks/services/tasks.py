@@ -11,7 +11,7 @@ from typing import Any, Final
 from fbtasks.call import Stored, TaskRow
 from fbtasks.errors import TaskNotFound
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.maintenance.prune import prune as prune_batches
+from fbtasks.maintenance.housekeeping import prune as prune_batches
 from fbtasks.serialize import JSON_TYPE, Payload
 from fbtasks.services.queues import check_queue
 from fbtasks.states import State
@@ -201,7 +201,7 @@ def cancel(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
     """
     condition = "only tasks that have not ended are cancelled"
-    return _change(database, task_ids, partial(tasks.cancel, terminate=True), condition)
+    return _change(database, task_ids, partial(tasks.revoke, terminate=True), condition)
 
 
 def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:
@@ -210,7 +210,7 @@ def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
     """
     condition = "only tasks that have ended are discarded"
-    return _change(database, task_ids, lambda t, task: tasks.forget(t, task) and "discarded", condition)
+    return _change(database, task_ids, lambda t, task: tasks.dismiss(t, task) and "discarded", condition)
 
 
 def prune(database: Database) -> int:

@@ -18,7 +18,7 @@ class Migration(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """One line of ``grants.sql``: what some roles may do with an object."""
+    """An object of ``grants.sql``, and what some roles may do with it."""
 
     privilege: str
     """EXECUTE or SELECT."""
@@ -81,7 +81,8 @@ def grants() -> tuple[Grant, ...]:
     text = (files(__package__) / "grants.sql").read_text("utf-8")
     found = []
     for statement in statements(text):
-        match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PROCEDURE|TABLE) (\w+) TO ([\w, ]+)", statement)
+        match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PROCEDURE|TABLE)\s([\w\s,]+)\sTO ([\w, ]+)", statement)
         assert match, statement
-        found.append(Grant(match[1], match[2], match[3], tuple(match[4].split(", "))))
+        roles = tuple(match[4].split(", "))
+        found += [Grant(match[1], match[2], name, roles) for name in re.findall(r"\w+", match[3])]
     return tuple(found)

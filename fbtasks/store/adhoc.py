@@ -23,10 +23,11 @@ from fbtasks.url import DatabaseURL
 _WRITE: Final = bytes((3, 9, 15, 22, 6, 21, 4, 10, 0, 0, 0))
 """READ COMMITTED READ CONSISTENCY; waits for other transactions for 10 seconds."""
 _SESSION: Final = re.compile(
-    r"SET\s+(ROLE|TRUSTED|STATEMENT|SESSION|TIME|BIND|DECFLOAT|OPTIMIZE)\b|ALTER\s+SESSION\b", re.IGNORECASE
+    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+"
+    r"(?:SET\s+(?:ROLE|TRUSTED|STATEMENT|SESSION|TIME|BIND|DECFLOAT|OPTIMIZE)|ALTER\s+SESSION)\b",
+    re.IGNORECASE | re.DOTALL,
 )
-"""What the engine counts as a change of the schema, and changes this connection alone."""
-_COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+"""What the engine counts as a change of the schema, and changes this connection alone; comments may stand before it."""
 _REFUSED: Final = "this statement would change the database, and `fbtasks sql` only reads: start it with --write."
 _NO_TRANSACTION: Final = (
     "each statement is a transaction of its own, and is committed when it has run: there is nothing to {what}."
@@ -152,7 +153,7 @@ class Statements:
         if what is not None:
             raise DatabaseError(_NO_TRANSACTION.format(what=what))
         reads = kind in (StatementType.SELECT, StatementType.SELECT_FOR_UPD, StatementType.EXEC_PROCEDURE)
-        if not (self._write or reads or (kind == StatementType.DDL and _SESSION.match(sql, _begin(sql)))):
+        if not (self._write or reads or (kind == StatementType.DDL and _SESSION.match(sql))):
             raise DatabaseError(_REFUSED)
 
 
@@ -165,12 +166,6 @@ def _cursor(transaction: Any) -> Iterator[Any]:
     finally:
         with suppress(Exception):
             cursor.close()
-
-
-def _begin(sql: str) -> int:
-    """Returns the place in *sql* where its comments end."""
-    found = _COMMENTS.match(sql)
-    return found.end() if found else 0
 
 
 def _rows(cursor: Any, limit: int | None, *, to_end: bool) -> Answer:

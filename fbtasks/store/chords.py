@@ -48,13 +48,12 @@ def ended(
     comes again before :func:`end`.
     """
     large = len(part.value) > INLINE
-    number, ready = transaction.rows(
+    number, ready, shape = transaction.rows(
         "celery_chord_part", name, part.task_id, part.index, int(final), milliseconds(expires),
         None if large else part.value, part.value if large else None,
     )[0]  # fmt: skip
     if not ready:
         return number is not None, None
-    shape = transaction.value("celery_chord_shape", name)
     parts = tuple(
         Part(task_id, index, bytes(data if short is None else short))
         for task_id, index, short, data in transaction.rows("celery_chord_parts", number)

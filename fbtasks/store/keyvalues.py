@@ -1,4 +1,4 @@
-"""Values by name, as the result backend of Celery keeps them: states, results, groups, and counters."""
+"""Values by name, as the result backend of Celery keeps them: states, results and groups."""
 
 from __future__ import annotations
 
@@ -13,38 +13,24 @@ EVENTS: Final = tuple(f"fbtasks:celery:{number}" for number in range(15))
 BATCH: Final = 500
 
 
-def store(transaction: Transaction, name: str, value: bytes, *, final: bool, expires: float | None) -> bool:
-    """Stores *value* for *expires* seconds. False when a final value stands there: that one stays."""
+def store(transaction: Transaction, name: str, value: bytes, *, final: bool, expires: float | None) -> None:
+    """Stores *value* for *expires* seconds, unless a final value stands there: that one stays."""
     large = len(value) > INLINE
-    return bool(
-        transaction.value(
-            "celery_set", name, int(final), milliseconds(expires), None if large else value, value if large else None
-        )
+    transaction.execute(
+        "celery_set", name, int(final), milliseconds(expires), None if large else value, value if large else None
     )
 
 
 def fetch(transaction: Transaction, name: str) -> bytes | None:
     """A value; None when there is none, or it has expired."""
-    rows = transaction.rows("celery_get", name)
-    if not rows:
-        return None
-    value = rows[0][0] if rows[0][0] is not None else rows[0][1]
+    short, large = transaction.rows("celery_get", name)[0]
+    value = large if short is None else short
     return None if value is None else bytes(value)
 
 
-def delete(transaction: Transaction, name: str) -> bool:
-    """Deletes a value, or a counter. False when there was none."""
-    return bool(transaction.value("celery_delete", name))
-
-
-def increment(transaction: Transaction, name: str, expires: float | None) -> int:
-    """Counts one more and returns the number; a new counter is kept for *expires* seconds."""
-    return int(transaction.value("celery_increment", name, milliseconds(expires)))
-
-
-def expire(transaction: Transaction, name: str, expires: float | None) -> bool:
-    """Keeps a value for *expires* seconds from now (None: for ever). False when there is none."""
-    return bool(transaction.value("celery_expire", name, milliseconds(expires)))
+def delete(transaction: Transaction, name: str) -> None:
+    """Deletes a value."""
+    transaction.execute("celery_delete", name)
 
 
 def prune(transaction: Transaction, most: int = BATCH) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from fbtasks import clock
 from fbtasks.firebird.session import Transaction
-from fbtasks.store.codec import CHUNK
+from fbtasks.store.codec import chunks
 
 INLINE: Final = 8_000
 """The longest message, in bytes, that stays in its row."""
@@ -32,7 +33,6 @@ LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for messages that have come to be before those that were claimed last."""
 DELIVERY_LIMIT: Final = 20
 """How often a message may come back after it was delivered, as in RabbitMQ's quorum queues."""
-_RECORD: Final = 39
 
 DONE: Final = b"A"
 DONE_WITH_BODY: Final = b"a"
@@ -176,29 +176,15 @@ def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[lis
     """
     counts: list[int] = []
     number: int | None = None
-    group: list[bytes] = []
-    size = 0
-
-    def write() -> None:
-        nonlocal number, size
-        if group:
-            packed, number = transaction.rows("msg_publish_packed", b"".join(group))[0]
-            counts.extend(int(packed[at : at + 6]) for at in range(0, len(packed), 6))
-        group.clear()
-        size = 0
-
-    for item in items:
-        if len(item.message) > INLINE:
-            write()
-            routed, number = _publish_large(transaction, item)
-            counts.append(routed)
-            continue
-        record = _pack(item)
-        if size + len(record) > CHUNK:
-            write()
-        group.append(record)
-        size += len(record)
-    write()
+    for is_large, some in groupby(items, lambda item: len(item.message) > INLINE):
+        if is_large:
+            for item in some:
+                routed, number = _publish_large(transaction, item)
+                counts.append(routed)
+        else:
+            for group in chunks(map(_pack, some)):
+                packed, number = transaction.rows("msg_publish_packed", b"".join(group))[0]
+                counts.extend(int(packed[at : at + 6]) for at in range(0, len(packed), 6))
     return counts, number
 
 
@@ -323,14 +309,6 @@ def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:
 def gives_back(record: bytes) -> bool:
     """Whether a record of :meth:`Claimed.settle` gives its message back."""
     return record[:1] in (GIVEN_BACK, UNSEEN)
-
-
-def chunks(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Records of :meth:`Claimed.settle` in strings of a length that the database takes."""
-    joined = b"".join(records)
-    most = CHUNK // _RECORD * _RECORD
-    for at in range(0, len(joined), most):
-        yield joined[at : at + most]
 
 
 def unclaim(transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int) -> int:

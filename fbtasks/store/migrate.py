@@ -44,7 +44,7 @@ def latest_version() -> int:
 def check(session: Session) -> None:
     """Raises :class:`SchemaError` unless the schema is the one that this release works with."""
     found = current_version(session)
-    if found is not None and found == latest_version():
+    if found == latest_version():
         return
     url = session.url
     _refuse_development_version(session, found)
@@ -84,7 +84,8 @@ def migrate(session: Session) -> list[int]:
         _refuse_development_version(session, done)
         for migration in migrations():
             if migration.version > done:
-                _apply(session, migration.script)
+                for statements in transactions(migration.script):
+                    _change(session, statements)
                 session.run(lambda t, m=migration: t.execute("schema_applied", m.version, m.name))  # type: ignore[misc]
                 applied.append(migration.version)
         if done == 0:
@@ -93,11 +94,6 @@ def migrate(session: Session) -> list[int]:
         manager.close()
     check(session)
     return applied
-
-
-def _apply(session: Session, script: str) -> None:
-    for statements in transactions(script):
-        _change(session, statements)
 
 
 def _change(session: Session, statements: Sequence[str]) -> None:
@@ -121,7 +117,7 @@ def _change(session: Session, statements: Sequence[str]) -> None:
 
 
 def _take_lock(lock: Session, manager: Any) -> None:
-    """Locks the first row of QUEUE_SCHEMA; it is written here if its maker has not come to it yet."""
+    """Locks the first row of QUEUE_SCHEMA, which the first process to come here writes."""
     manager.begin()
     while not Transaction(manager, lock.url, lock.queries, lock).rows("schema_lock", more=" "):
         with suppress(DuplicateKey, ConflictError):
@@ -140,21 +136,18 @@ def _check_database(session: Session) -> None:
 
 
 def _create_ledger(session: Session) -> None:
-    """Makes QUEUE_SCHEMA with its lock row. Of several at once one wins, and the others wait until it is there."""
+    """Makes QUEUE_SCHEMA. Of several at once one wins, and the others wait until it is there."""
     deadline = time.monotonic() + 30
     while True:
         try:
             session.run(lambda t: t.execute("schema_create"))
-            session.run(lambda t: t.execute("schema_applied", 0, "ledger"))
             return
         except DatabaseError:
             if time.monotonic() > deadline:
                 raise
-        try:
-            if current_version(session) is not None and session.read("schema_lock_row"):
+        with suppress(ConflictError):
+            if current_version(session) is not None:
                 return
-        except ConflictError:
-            pass
         time.sleep(0.05)
 
 

@@ -54,31 +54,27 @@ def register(
 
 
 def heartbeat(
-    transaction: Transaction, process_id: int, *, lease: float, beat: float, share: int = SHARE
-) -> HeartbeatReply:
-    """Renews the lease of a consumer, for *lease* seconds.
-
-    Neighbours in the answer: the consumers of its host, and those that will have been silent for the *share*-th part of
-    their lease before the next heartbeat, in *beat* seconds.
-    """
-    rows = transaction.rows("heartbeat", process_id, int(lease * 1000), share, int(beat * 1000))
-    return _reply(process_id, *rows[0])
-
-
-def worker_heartbeat(
     transaction: Transaction,
+    kind: Kind,
     process_id: int,
     *,
     lease: float,
     beat: float,
     draining: bool = False,
     conflicts: int = 0,
-    share: int = SHARE,
 ) -> HeartbeatReply:
-    """The same for a worker, which is also told what concerns its tasks. Adds its *conflicts* to the counters."""
-    times = int(lease * 1000), share, int(beat * 1000)
-    rows = transaction.rows("worker_heartbeat", process_id, *times, draining, process_id, conflicts)
-    return _reply(process_id, *rows[0])
+    """Renews the lease of a process, for *lease* seconds.
+
+    Neighbours in the answer: the processes of its kind on its host, and those that will have been silent for a part of
+    their lease (see :data:`SHARE`) before the next heartbeat, in *beat* seconds. A worker is also told what concerns
+    its tasks, and adds its *conflicts* to the counters.
+    """
+    times = int(lease * 1000), SHARE, int(beat * 1000)
+    if kind == "consumer":
+        return _reply(process_id, *transaction.rows("heartbeat", process_id, *times)[0])
+    return _reply(
+        process_id, *transaction.rows("worker_heartbeat", process_id, *times, draining, process_id, conflicts)[0]
+    )
 
 
 def _reply(
@@ -115,9 +111,9 @@ def rescue(
     return Rescued(*transaction.rows("rescue", process_id, int(gone), share, int(awake * 1000), crash_limit)[0])
 
 
-def kill_connection(transaction: Transaction, process_id: int, *, awake: float, share: int = SHARE) -> bool:
+def kill_connection(transaction: Transaction, process_id: int, *, awake: float) -> bool:
     """Kills the connection of a process that the database takes for dead, so that its locks go. False when it lives."""
-    return bool(transaction.value("kill_connection", process_id, share, int(awake * 1000)))
+    return bool(transaction.value("kill_connection", process_id, SHARE, int(awake * 1000)))
 
 
 def unregister(transaction: Transaction, process_id: int) -> None:

@@ -133,19 +133,6 @@ def _stored(row: Sequence[Any]) -> Stored:
     )
 
 
-def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:
-    """Cancels a waiting task of the caller's ('cancelled'), asks the worker of a running one ('requested').
-
-    The worker is asked not to try it again, or with *terminate* to stop it.
-    """
-    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task, int(terminate))]
-
-
-def dismiss(transaction: Transaction, task: int) -> bool:
-    """Deletes a finished task of the caller's. False when there is none."""
-    return bool(transaction.value("dismiss", task))
-
-
 def find(session: Session, task: int) -> TaskRow | None:
     """A task, live or finished."""
     # Finished first: a task goes from live to finished, and one that an operator puts back is found by the second.

@@ -32,7 +32,8 @@ class SharedDatabase:
 
     def __init__(self, settings: Settings) -> None:
         self.url = settings.url
-        self._database = Database(settings)
+        self.database = Database(settings)
+        """A listener may open a connection of its own in it, which its owner closes before a fork."""
         self._changed = threading.Condition()
         self._active = 0
         self._forking = False
@@ -59,7 +60,7 @@ class SharedDatabase:
     def replaced(self) -> bool:
         """Whether the database of the connections is not the one at its place any more."""
         try:
-            self._database.known.check()
+            self.database.known.check()
         except DatabaseReplaced:
             return True
         return False
@@ -67,8 +68,8 @@ class SharedDatabase:
     def use(self, work: Callable[[Transaction], T], kind: bytes = UPDATE) -> T:
         """*work* in a transaction of its own, tried again when another one is in its way."""
         with self._inside(), self._watched():
-            self._database.make_ready()
-            return self._database.use(lambda session: self._run(session, work, kind))
+            self.database.make_ready()
+            return self.database.use(lambda session: self._run(session, work, kind))
 
     def verify(self) -> None:
         """Raises what keeps the database from answering."""
@@ -77,8 +78,8 @@ class SharedDatabase:
     def use_in_turn(self, work: Callable[[Transaction], T], attempts: int = MOST_ATTEMPTS) -> T:
         """The same, one at a time on this host where the engine is embedded: what claims and deletes side by side."""
         with self._inside(), self._watched(), self._in_turn():
-            self._database.make_ready()
-            return self._database.use(lambda session: self._run(session, work, UPDATE, attempts))
+            self.database.make_ready()
+            return self.database.use(lambda session: self._run(session, work, UPDATE, attempts))
 
     def _watched(self) -> AbstractContextManager[None]:
         return watchdog.reaping() if self.url.embedded else nullcontext()
@@ -121,14 +122,9 @@ class SharedDatabase:
                 self._active -= 1
                 self._changed.notify_all()
 
-    @property
-    def database(self) -> Database:
-        """The database, for a listener: it has a connection of its own, which its owner closes before a fork."""
-        return self._database
-
     def close(self) -> None:
         """Closes the connections; the next use opens new ones."""
-        self._database.close()
+        self.database.close()
         with self._turn_lock:
             if self._turn is not None:
                 self._turn.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from fbtasks.call import Call, Claim, Claims, Enqueued, Finished, Stale
@@ -112,12 +112,13 @@ def payload(transaction: Transaction, task: int) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def cancel(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:
-    """Cancels a waiting task ('cancelled'), asks the worker of a running one ('requested'), else None.
+def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> str | None:
+    """Cancels a waiting task ('cancelled'), asks the worker of a running one ('requested').
 
-    The worker is asked not to try it again, or with *terminate* to stop it.
+    The worker is asked not to try it again, or with *terminate* to stop it. None when there is no such live task that
+    the caller's user may see.
     """
-    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("cancel", task, int(terminate))]
+    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task, int(terminate))]
 
 
 def release_orphans(transaction: Transaction, most: int = BATCH) -> int:
@@ -130,9 +131,9 @@ def retry(transaction: Transaction, task: int) -> bool:
     return bool(transaction.value("retry", task))
 
 
-def forget(transaction: Transaction, task: int) -> bool:
-    """Deletes a finished task. False when there is none."""
-    return bool(transaction.value("forget", task))
+def dismiss(transaction: Transaction, task: int) -> bool:
+    """Deletes a finished task. False when there is none that the caller's user may see."""
+    return bool(transaction.value("dismiss", task))
 
 
 def prune(transaction: Transaction, state: State, age: timedelta, most: int = BATCH) -> int:
@@ -157,9 +158,3 @@ def expire(transaction: Transaction, after: int, reads: int = READS, most: int =
 def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> list[int]:
     """Fails up to *most* tasks that were parked longer than *age* ago. Returns their ids."""
     return [row[0] for row in transaction.rows("fail_parked", age // timedelta(milliseconds=1), most)]
-
-
-def database_time(transaction: Transaction) -> datetime:
-    """The database's clock, in UTC, without a time zone."""
-    moment: datetime = transaction.value("now")
-    return moment

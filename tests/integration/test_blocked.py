@@ -114,7 +114,7 @@ def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_wait
     app, session, worker, claims, kept, outcome
 ):
     claim = claims[0]
-    assert session.run(lambda t: tasks.cancel(t, claim.id)) == "requested"
+    assert session.run(lambda t: tasks.revoke(t, claim.id)) == "requested"
     end_all(kept, [claim], outcome)
     with held(app, "QUEUE_CANCEL", claim.id):
         kept.record(session, worker)
@@ -129,7 +129,7 @@ def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_wait
 
 def beat(session, worker, conflicts=0):
     facts = {"lease": 30.0, "beat": 2.0, "conflicts": conflicts}
-    return session.run(lambda t: processes.worker_heartbeat(t, worker, **facts), attempts=1)
+    return session.run(lambda t: processes.heartbeat(t, "worker", worker, **facts), attempts=1)
 
 
 def test_a_heartbeat_waits_for_no_row(app, session, worker):
@@ -154,7 +154,7 @@ def test_a_consumers_heartbeat_waits_for_no_row(app, session):
     consumer = session.run(lambda t: processes.register(t, "consumer", **facts))
 
     def beat():
-        reply = session.run(lambda t: processes.heartbeat(t, consumer, lease=30.0, beat=1.0), attempts=1)
+        reply = session.run(lambda t: processes.heartbeat(t, "consumer", consumer, lease=30.0, beat=1.0), attempts=1)
         return reply.alive, reply.renewed
 
     with held(app, "QUEUE_PROCESS", consumer):
@@ -165,7 +165,7 @@ def test_a_consumers_heartbeat_waits_for_no_row(app, session):
 
 
 def test_what_a_dead_worker_held_is_taken_back_though_a_request_to_cancel_it_is_held(app, session, claims):
-    assert session.run(lambda t: tasks.cancel(t, claims[0].id)) == "requested"
+    assert session.run(lambda t: tasks.revoke(t, claims[0].id)) == "requested"
     execute(app, "DELETE FROM QUEUE_PROCESS")
     with held(app, "QUEUE_CANCEL", claims[0].id):
         assert release_orphans(session) == 20

@@ -16,7 +16,6 @@ from fbtasks.errors import DatabaseUnavailable
 from fbtasks.kombu import process as processes
 from fbtasks.kombu import settlements
 from fbtasks.kombu.claims import Uncertain
-from fbtasks.kombu.sweep import Sweep
 from fbtasks.kombu.thread import ConsumerThread
 from fbtasks.store import messages
 from fbtasks.store import processes as register
@@ -229,10 +228,9 @@ def test_a_sweep_is_done_in_turns(app, url, process):
         for number in range(messages.BATCH + 1):
             producer.publish(number, exchange="", routing_key="q", expiration=0.001)
         process.register()
-        sweep = Sweep(process.shared)
-        assert sweep.run()
+        assert process.consumer.sweep()
         assert len(states(app)) == 1
-        assert not sweep.run()
+        assert not process.consumer.sweep()
         assert states(app) == []
 
 

@@ -17,10 +17,12 @@ from fbtasks.testing import drain
 from fbtasks.worker.claiming import Claiming
 
 EXPIRED = """
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; DECLARE D SMALLINT; BEGIN
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE QUEUE_INSERT_V1('t', '{queue}', 0, {start}, TIMESTAMP '2001-01-01', NULL, NULL,
-                'application/json', '[[],{{}}]') RETURNING_VALUES ID, D;
+            INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
+                CONTENT_TYPE, PAYLOAD)
+            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 't', '{queue}', 0, 0, LOCALTIMESTAMP,
+                LOCALTIMESTAMP, TIMESTAMP '2001-01-01', 'application/json', '[[],{{}}]');
             I = I + 1;
         END END"""
 
@@ -37,8 +39,8 @@ def session(app):
     session.close()
 
 
-def expire(app, count, queue="default", start="NULL"):
-    execute(app, EXPIRED.format(count=count, queue=queue, start=start))
+def expire(app, count, queue="default"):
+    execute(app, EXPIRED.format(count=count, queue=queue))
 
 
 def cancelled(app):

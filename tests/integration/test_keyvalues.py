@@ -1,4 +1,4 @@
-"""The values, counters and chords of Celery's result backend: counted, and deleted when they have expired."""
+"""The values and chords of Celery's result backend are deleted when they have expired."""
 
 import pytest
 from support.sql import one
@@ -17,13 +17,6 @@ def use(app, url):
     shared = SharedDatabase(Settings("test", url=DatabaseURL.parse(url)))
     yield lambda function, *arguments, **options: shared.use(lambda t: function(t, *arguments, **options), INSERT)
     shared.close()
-
-
-def test_a_counter_begins_with_one_and_goes_on(use):
-    assert [use(keyvalues.increment, "counter", 60.0) for _ in range(3)] == [1, 2, 3]
-    assert use(keyvalues.increment, "another", None) == 1
-    assert use(keyvalues.delete, "counter")
-    assert use(keyvalues.increment, "counter", 60.0) == 1
 
 
 def test_one_prune_deletes_values_and_chords_up_to_its_limit(use, app):

@@ -255,7 +255,7 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def heartbeat(self, data):
         worker = self.a_worker(data)
-        reply = self.run(lambda t: processes.worker_heartbeat(t, worker, lease=LEASE, beat=LEASE / 14))
+        reply = self.run(lambda t: processes.heartbeat(t, "worker", worker, lease=LEASE, beat=LEASE / 14))
         self.model.workers[worker] = self.model.now
         assert reply.alive
         assert reply.parked == any(row.state is State.PARKED for row in self.model.live.values())
@@ -334,7 +334,7 @@ class Store(RuleBasedStateMachine):
         running = [row for row in self.model.live.values() if row.state is State.RUNNING]
         row = data.draw(st.sampled_from(running))
         for wish in (terminate, False):
-            assert self.run(lambda t, w=wish: tasks.cancel(t, row.id, terminate=w)) == "requested"
+            assert self.run(lambda t, w=wish: tasks.revoke(t, row.id, terminate=w)) == "requested"
             self.model.cancels[row.id] = self.model.cancels.get(row.id, False) or wish
         self.end(next(c for c in reversed(self.old) if c.claim_id == row.claim and c.id == row.id), outcome)
 
@@ -436,7 +436,7 @@ class Store(RuleBasedStateMachine):
         worker = self.a_worker(data)
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
-            self.run(lambda t: processes.worker_heartbeat(t, worker, lease=LEASE, beat=1))
+            self.run(lambda t: processes.heartbeat(t, "worker", worker, lease=LEASE, beat=1))
         if silent:  # a rescuer that was itself held up all the time does not judge by it
             look = lambda t: processes.rescue(t, worker, gone=False, awake=0.0, share=1, crash_limit=LIMIT)
             assert self.run(look) == (0, None, None)
@@ -477,7 +477,7 @@ class Store(RuleBasedStateMachine):
     def cancel(self, data, terminate):
         ids = [*self.model.live, *self.model.past] or [5]
         task = data.draw(st.sampled_from(ids))
-        answer = self.run(lambda t: tasks.cancel(t, task, terminate=terminate))
+        answer = self.run(lambda t: tasks.revoke(t, task, terminate=terminate))
         row = self.model.live.get(task)
         if row is None:
             assert answer is None
@@ -504,7 +504,7 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def forget(self, data):
         task = data.draw(st.sampled_from(list(self.model.past)))
-        assert self.run(lambda t: tasks.forget(t, task))
+        assert self.run(lambda t: tasks.dismiss(t, task))
         del self.model.past[task]
 
     @rule(state=st.sampled_from([State.SUCCEEDED, State.FAILED, State.CANCELLED]))

@@ -96,7 +96,6 @@ def test_what_cannot_be_read_fails_with_a_clear_error(app, add, change, said):
         ("STATE = 3", State.SUCCEEDED),
         ("NAMED = 1", State.SUCCEEDED),
         ("ERROR_MSG = 'earlier'", State.SUCCEEDED),
-        ("GROUP_ID = -1, UNIQUE_KEY = x'00'", State.SUCCEEDED),
         ("NAME = ''", State.PARKED),
         ("NAME = ASCII_CHAR(10) || ASCII_CHAR(27) || '[31m;' || ASCII_CHAR(0)", State.PARKED),
         ("NAME = LPAD('', 255, '\N{PILE OF POO}')", State.PARKED),

@@ -52,7 +52,7 @@ def test_a_worker_has_the_grace_of_its_own_lease(app, wait_for, up_for_an_hour):
     ours = a_worker(app, lease=3.0)
 
     def neighbours():
-        reply = run(app, lambda t: processes.worker_heartbeat(t, ours, lease=3.0, beat=0.2))
+        reply = run(app, lambda t: processes.heartbeat(t, "worker", ours, lease=3.0, beat=0.2))
         return {neighbour.process_id: neighbour.lease for neighbour in reply.neighbours}
 
     execute(app, "UPDATE QUEUE_PROCESS SET HOST = 'here' WHERE ID = ?", ours)

@@ -95,10 +95,8 @@ def _make(folder: Path, like: Path) -> bool:
         raise _refused(folder, error) from error
     if not _HAS_OWNERS:
         return True
-    with (
-        suppress(OSError),
-        _opened(folder, os.O_RDONLY | _FOLDER_ONLY) as file,
-    ):  # not by name, which may lead elsewhere
+    # Not by name, which may lead elsewhere.
+    with suppress(OSError), _opened(folder, os.O_RDONLY | _FOLDER_ONLY) as file:
         facts = like.stat()
         # What root makes goes to the database's owner, who could not open it otherwise.
         owner = facts.st_uid if os.geteuid() == 0 else -1
@@ -399,15 +397,8 @@ class Guard:
 
     def _write(self, file: int, directory: Path) -> None:
         facts = directory.stat()
-        inside = directory.parent == self._folder
-        text = json.dumps(
-            {
-                "directory": directory.name if inside else str(directory),
-                "device": facts.st_dev,
-                "inode": facts.st_ino,
-            }
-        )
-        data = text.encode()
+        name = directory.name if directory.parent == self._folder else str(directory)
+        data = json.dumps({"directory": name, "device": facts.st_dev, "inode": facts.st_ino}).encode()
         if os.pread(file, 65536, 0) != data:
             os.ftruncate(file, 0)
             os.pwrite(file, data, 0)
