@@ -25,8 +25,7 @@ _WORD: Final = struct.Struct("=4sqq")
 WORD_SIZE: Final = _WORD.size
 
 HOOK: Final = "hook"
-SKIP: Final = "skip"
-"""What the worker says to a slot that waits with a failed task: to call its on_failure hooks, or not to."""
+"""The word to a slot that waits with a failed task: to call its on_failure hooks as the run of a number; 0: not to."""
 
 
 class HookCall(NamedTuple):
@@ -41,8 +40,6 @@ class Assignment(NamedTuple):
     """A task for a child to run, or to call the on_failure hooks of."""
 
     claim: Claim
-    announce: bool
-    """Whether the worker wants to hear at once that it has begun: it has time limits."""
     hooks: HookCall | None = None
 
     @property
@@ -63,20 +60,13 @@ class Ended(NamedTuple):
     """Where the child waits to hear whether the on_failure hooks of this task are to be called; None: nowhere."""
 
 
-class Begun(NamedTuple):
-    """What a child says of a task that was to be announced."""
-
-    task: int
-    since: float
-
-
 class NotNow(NamedTuple):
     """What a child says that cannot become ready, for a reason that may be over in a moment."""
 
     why: str
 
 
-Message = Ended | Begun | NotNow | str
+Message = Ended | NotNow | str
 """A string is "ready", or why the child cannot become so."""
 
 
@@ -110,5 +100,5 @@ def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
     for _, _, content in ancillary:
         with os.fdopen(int.from_bytes(content[:_FILE], "little"), "rb") as file:
             data = file.read()
-    announce, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
-    return Assignment(Claim._make(fields), bool(announce), None if isinstance(announce, bool) else announce)
+    hooks, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
+    return Assignment(Claim._make(fields), hooks)

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fbtasks import clock
 from fbtasks.call import Claim, Succeeded
 from fbtasks.interrupts import TaskStopped
 from fbtasks.runner import RunResult
 from fbtasks.worker.child.lifeline import identities, leave
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.wire import WORD_SIZE, Assignment, Begun, Ended, Message, pack_message, unpack_word
+from fbtasks.worker.wire import WORD_SIZE, Assignment, Ended, Message, pack_message, unpack_word
 
 _LOOK: Final = 1.0
 """Seconds between looks whether the way to the worker is still there."""
@@ -91,11 +90,8 @@ class Link:
                 yield unpack_word(data)
 
     def begin(self, slot: int, assignment: Assignment) -> Claim:
-        """Notes that a task begins; and says so, where the worker wants to hear it."""
-        number = assignment.number
-        self.status.begin(slot, number)
-        if assignment.announce:
-            self.say(Begun(number, clock.monotonic()))
+        """Notes that a task begins."""
+        self.status.begin(slot, assignment.number)
         return assignment.claim
 
     def end(self, slot: int, result: RunResult) -> None:

@@ -16,7 +16,7 @@ from fbtasks.runner import Failure, Runner, RunResult
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import Link, ending
 from fbtasks.worker.transactional import TransactionalRunner
-from fbtasks.worker.wire import HOOK, SKIP, Assignment, receive_task
+from fbtasks.worker.wire import HOOK, Assignment, receive_task
 
 
 class Server:
@@ -68,7 +68,7 @@ class Server:
 
     def call_hooks(self, slot: int, assignment: Assignment) -> None:
         """Calls the hooks of a task that was not failed here."""
-        claim, _, hooks = assignment
+        claim, hooks = assignment
         if hooks is not None:
             self._call(slot, hooks.number, self._runner.failure_of(claim, hooks.failed))
 
@@ -167,7 +167,7 @@ class ThreadServer(Server):
                 waiting.put(0)
 
     def _heed(self, kind: str, number: int, run: int) -> None:
-        if kind in (HOOK, SKIP):
+        if kind == HOOK:
             self._words[number].put(run)
             return
         with suppress(RuntimeError):  # its event loop has just been closed

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 from fbtasks.call import Cancelled, Failed, Parked, Released, Retry, Succeeded
 from fbtasks.showing import shorten, show
-from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Begun, Ended, Message, NotNow, receive_task
+from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, NotNow, receive_task
 
 _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
@@ -40,8 +40,7 @@ def send_task(to: socket.socket, assignment: Assignment) -> None:
     Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when the child will not read it, and any other
     :class:`OSError` when a longer one finds no room on this machine.
     """
-    claim, announce, hooks = assignment
-    data = pickle.dumps((hooks or announce, *claim), pickle.HIGHEST_PROTOCOL)
+    data = pickle.dumps((assignment.hooks, *assignment.claim), pickle.HIGHEST_PROTOCOL)
     try:
         if len(data) <= PACKET:
             to.send(data, socket.MSG_DONTWAIT)
@@ -95,8 +94,6 @@ def _is_sound(said: object) -> bool:
             and (outcome is _DONE or _is_outcome(outcome))
             and (slot is None or type(slot) is int)
         )
-    if type(said) is Begun:
-        return type(said.task) is int and type(said.since) is float and math.isfinite(said.since)
     if type(said) is NotNow:
         return type(said.why) is str
     return type(said) is str

@@ -7,6 +7,7 @@ suspicion of having killed its process gets a process of its own for that one ru
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -22,7 +23,7 @@ from fbtasks.worker.executors.channel import LONGEST
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.executors.starting import Starter
 from fbtasks.worker.limits import HOOKS, Limits
-from fbtasks.worker.wire import HOOK, SKIP, Ended
+from fbtasks.worker.wire import Ended
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0
@@ -215,11 +216,10 @@ class ChildExecutor(Executor):
         slot, run.slot = run.slot, None
         if failed is None:
             del child.running[run.number]
-            child.tell(SKIP, slot)
+            child.answer(slot)
             return False
         run.failed = failed
-        run.begin(clock.monotonic())
-        child.tell(HOOK, slot, run.number)
+        child.answer(slot, run.number)
         return True
 
     def call_hooks(self, claim: Claim, failed: Failed) -> bool:
@@ -262,18 +262,11 @@ class ChildExecutor(Executor):
 
     def deadline(self) -> float | None:
         """The next limit that a task reaches, the next look at what waits, or the next child that is to be started."""
-        times = [
-            moment
-            for child in self._all()
-            for run in child.running.values()
-            if run.soft is not None or run.hard is not None or run.outcome is not None
-            for moment in (run.kill_at, None if run.outcome else run.hard_at, None if run.outcome else run.soft_at)
-            if moment is not None
-        ]
+        times = [run.due for child in self._all() for run in child.running.values() if run.due < math.inf]
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
         if len(self._children) < self._count:
             times.append(self._starter.next_start)
-        if any(child.has_unsent for child in self._all()):
+        if any(child.unsent for child in self._all()):
             times.append(clock.monotonic() + _AGAIN)
         if self._submit_at > clock.monotonic():
             times.append(self._submit_at)
@@ -355,7 +348,7 @@ class ChildExecutor(Executor):
         run = child.running.pop(ended.task, None)
         if run is None or run.failed is not None:
             if ended.slot is not None:
-                child.tell(SKIP, ended.slot)
+                child.answer(ended.slot)
             return
         if ended.slot is not None:
             self._let_wait(child, run, ended.outcome, ended.slot)
@@ -369,7 +362,7 @@ class ChildExecutor(Executor):
     def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
         """Notes that a child waits with a task that it has failed, unless that does not count any more."""
         if run.outcome is not None or not isinstance(outcome, Failed):
-            child.tell(SKIP, slot)
+            child.answer(slot)
             return
         now, number = clock.monotonic(), next(self._numbers)
         hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, slot=slot)
@@ -398,7 +391,7 @@ class ChildExecutor(Executor):
             if child in self._children:
                 self._children.remove(child)
                 self._extra.append(child)
-            counts = child.prepared or any(run.outcome is None or run.kill_at for run in child.running.values())
+            counts = child.prepared or any(run.outcome is None or run.due < math.inf for run in child.running.values())
             if not counts:
                 self._end(child, killed=True, patience=1.0)
 
@@ -468,18 +461,23 @@ class ChildExecutor(Executor):
 
     def _enforce(self, now: float) -> None:
         for child in self._all():
-            for run in list(child.running.values()):
-                if run.number not in child.running:  # it has ended meanwhile, perhaps with its child
-                    continue
-                if run.kill_at is not None:
-                    if now >= run.kill_at and self._still_runs(child, run):
-                        self._lose_patience(child, run)
-                elif run.hard_at is not None and now >= run.hard_at and run.outcome is None:
-                    if self._still_runs(child, run):
-                        self._stop_late(child, run)
-                elif run.soft_at is not None and now >= run.soft_at:
-                    run.soft_at = None
-                    child.interrupt(run, SOFT)
+            for run in [run for run in child.running.values() if now >= run.due]:
+                if run.number in child.running:  # else it has ended meanwhile, perhaps with its child
+                    self._enforce_on(child, run, now)
+
+    def _enforce_on(self, child: Child, run: Run, now: float) -> None:
+        if run.outcome is None:  # its time runs from now on when it has not begun; the status may be of an earlier run
+            run.begin(max(run.since, child.status.running().get(run.number, now)))
+        if now < run.due or not self._still_runs(child, run):
+            return
+        if run.outcome is not None:
+            self._lose_patience(child, run)
+        elif run.hard is not None and now >= run.since + run.hard:
+            self._stop_late(child, run)
+        else:
+            run.soft = None
+            run.begin(run.since)
+            child.interrupt(run, SOFT)
 
     def _stop_late(self, child: Child, run: Run) -> None:
         if run.failed is not None:
@@ -496,11 +494,11 @@ class ChildExecutor(Executor):
             if run.failed is None:
                 self._ended.append(Finished(run.claim, outcome, run.elapsed))
             child.interrupt(run, STOP)
-            run.kill_at = now + _UNWIND
+            run.due = now + _UNWIND
         elif run.failed is None and self._limits.is_transactional(run.claim) and child.ready:
             run.outcome = outcome
             child.interrupt(run, STOP)  # its rows are free when it has rolled back
-            run.kill_at = now + _ROLLBACK
+            run.due = now + _ROLLBACK
         else:
             child.kill()
             if self._still_runs(child, run):  # else it has ended by itself a moment ago, as it said
@@ -508,7 +506,7 @@ class ChildExecutor(Executor):
             self._end(child, killed=True)
 
     def _lose_patience(self, child: Child, run: Run) -> None:
-        run.kill_at = None
+        run.due = math.inf
         if child.one:
             self._end(child, killed=True)
             return
