@@ -144,7 +144,7 @@ class HandOut:
 
     def _is_overdue(self) -> bool:
         """Whether the worker was stopped for a while, so that what it holds may be another worker's by now."""
-        if self._membership.overdue:
+        if self._membership.monitor.overdue:
             self._membership.beat_soon()
             return True
         return False

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
@@ -67,15 +67,6 @@ class Tally:
         return ", ".join(f"{self._counts[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
-class Settled(NamedTuple):
-    """What became of an outcome other than a success."""
-
-    claim: Claim
-    outcome: Outcome
-    recorded: bool
-    """False when it was stale, or when the database did not take it."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Blocked(Hindrance):
     """An outcome that is kept by itself: another transaction is in its way, or the connection was lost with it."""
@@ -105,7 +96,8 @@ class Outcomes:
         """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
         """When those that wait have waited for long enough, on the monotonic clock."""
-        self._settled: list[Settled] = []
+        self._settled: list[Finished] = []
+        """What became of outcomes other than successes."""
 
     def __bool__(self) -> bool:
         """Whether there are any but the blocked ones."""
@@ -198,10 +190,10 @@ class Outcomes:
 
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):
-            self._settled.append(Settled(finished.claim, finished.outcome, recorded))
+            self._settled.append(finished._replace(recorded=recorded))
 
-    def take_settled(self) -> list[Settled]:
-        """What has been settled since the last call."""
+    def take_settled(self) -> list[Finished]:
+        """What has become of outcomes since the last call; not recorded is what was stale or refused."""
         settled, self._settled = self._settled, []
         return settled
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -23,6 +22,7 @@ from fbtasks.worker.executors.channel import LONGEST
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.executors.starting import Starter
 from fbtasks.worker.limits import HOOKS, Limits
+from fbtasks.worker.options import ChildOptions
 from fbtasks.worker.wire import Ended
 
 logger = logging.getLogger(__name__)
@@ -47,16 +47,6 @@ _OVERHEAD: Final = 50e-6
 """Seconds that a task takes beside its own."""
 _PATIENCE: Final = 0.01
 """Seconds that a task may wait in a child behind longer ones, before it is taken back for others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildOptions:
-    """How children are used."""
-
-    max_tasks: int | None = None
-    """Tasks after which a child is replaced."""
-    max_memory: int | None = None
-    """Bytes of memory above which a child that has served something is replaced once it is idle."""
 
 
 class ChildExecutor(Executor):
