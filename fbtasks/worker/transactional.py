@@ -25,6 +25,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.runner import Runner, RunResult
 from fbtasks.worker.recording import Recorder
+from fbtasks.worker.task_log import label
 
 if TYPE_CHECKING:
     from fbtasks.firebird.lent import TaskTransaction
@@ -63,7 +64,7 @@ class TransactionalRunner:
             session, recorder = self._open()
             return self._run(claim, session, recorder)
         except (DatabaseUnavailable, SchemaError) as error:
-            logger.warning("Task %d (%s) lost its connection: %s", claim.id, claim.name, error)
+            logger.warning("Task %s lost its connection: %s", label(claim), error)
             self.close()
             return RunResult(Finished(claim, Released()))
         except (DatabaseError, TaskDefinitionError) as error:
@@ -100,10 +101,9 @@ class TransactionalRunner:
             result = self._runner.refused(claim, misuse, elapsed)
         if transaction.ended:
             logger.error(
-                "Task %d (%s) ended its transaction itself: what it had done until then is committed or undone "
+                "Task %s ended its transaction itself: what it had done until then is committed or undone "
                 "whatever its outcome.",
-                claim.id,
-                claim.name,
+                label(claim),
             )
             self.close()
             return result
@@ -140,16 +140,14 @@ class TransactionalRunner:
         held = stale.stands == claim.claim_id
         if held:
             logger.warning(
-                "Task %d (%s) had ended, but another transaction held its row for %g s: its effects are undone.",
-                claim.id,
-                claim.name,
+                "Task %s had ended, but another transaction held its row for %g s: its effects are undone.",
+                label(claim),
                 HELD_MOST,
             )
         else:
             logger.warning(
-                "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
-                claim.id,
-                claim.name,
+                "Task %s ended too late and its effects are undone: its claim is %d now, not %d.",
+                label(claim),
                 stale.stands,
                 claim.claim_id,
             )

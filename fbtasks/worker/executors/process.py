@@ -18,6 +18,7 @@ from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.processes import Process, leave_descriptors, starting
+from fbtasks.worker.task_log import label
 from fbtasks.worker.wire import HOOK, Assignment, Ended, HookCall, NotNow, pack_word
 
 logger = logging.getLogger(__name__)
@@ -53,9 +54,8 @@ class Run:
             self.begin(self.since)
 
     def __str__(self) -> str:
-        if self.failed is None:
-            return f"Task {self.claim.id} ({self.claim.name})"
-        return f"The on_failure hook of task {self.claim.id} ({self.claim.name})"
+        what = "Task" if self.failed is None else "The on_failure hook of task"
+        return f"{what} {label(self.claim)}"
 
     def begin(self, since: float) -> None:
         """Its time runs from *since* on: when it was sent, or as far as is known that it has begun."""
