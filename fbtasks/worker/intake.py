@@ -77,7 +77,8 @@ class Intake:
 
     def _wanted_soon(self) -> int:
         """The same, without a look whether there are any."""
-        if (not self._maybe_ready and clock.monotonic() < self._next_poll) or self._hindrances.hinder(CLAIM):
+        now = clock.monotonic()
+        if (not self._maybe_ready and now < self._next_poll) or now < self._hindrances.until(CLAIM):
             return 0
         return self._hand_out.wanted()
 

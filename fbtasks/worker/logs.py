@@ -205,9 +205,8 @@ class Lines(logging.Handler):
         if self._descriptor < 0:
             return self._path is None
         with suppress(FileNotFoundError):
-            return (
-                _identity(os.fstat(self._descriptor) if self._path is None else os.stat(self._path)) == self._identity
-            )
+            status = os.fstat(self._descriptor) if self._path is None else os.stat(self._path)
+            return _identity(status) == self._identity
         return False
 
 

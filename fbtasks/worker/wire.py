@@ -12,6 +12,7 @@ import os
 import pickle
 import socket
 import struct
+import tempfile
 from typing import Final, NamedTuple
 
 from fbtasks.call import Claim, Failed, Outcome, Succeeded
@@ -60,14 +61,24 @@ class Ended(NamedTuple):
     """Where the child waits to hear whether the on_failure hooks of this task are to be called; None: nowhere."""
 
 
-class NotNow(NamedTuple):
-    """What a child says that cannot become ready, for a reason that may be over in a moment."""
+class Ready(NamedTuple):
+    """What a child says when it has imported the app, or could not."""
 
-    why: str
+    why_not: str = ""
+    """Why it cannot become ready."""
+    for_now: bool = False
+    """Whether that may be over in a moment."""
 
 
-Message = Ended | NotNow | str
-"""A string is "ready", or why the child cannot become so."""
+Message = Ended | Ready
+
+
+def memory_file(name: str) -> int:
+    """A new file without a place in any folder, as far as this system has such files. Returns its descriptor."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def pack_message(message: Message) -> bytes:

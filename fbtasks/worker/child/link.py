@@ -63,6 +63,7 @@ class Link:
         if identities(self._numbers) != self._files:
             leave("a task has closed the file descriptors that lead to the worker.")
 
+    @ending()
     def watch(self) -> None:
         """Looks from time to time whether this process can still serve; ends it when it cannot.
 
@@ -70,13 +71,12 @@ class Link:
         library that catches the error.
         """
         full = 0
-        with ending():
-            while True:
-                time.sleep(_LOOK)
-                self.check()
-                full = full + 1 if _is_memory_used_up() else 0
-                if full >= _FULL:
-                    leave("its memory is used up.")
+        while True:
+            time.sleep(_LOOK)
+            self.check()
+            full = full + 1 if _is_memory_used_up() else 0
+            if full >= _FULL:
+                leave("its memory is used up.")
 
     def say(self, message: Message) -> None:
         """Tells the worker; from any thread."""

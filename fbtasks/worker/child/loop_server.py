@@ -41,12 +41,9 @@ class LoopServer(ThreadServer):
             await asyncio.wait(self._running)
         self._threads.shutdown()
 
+    @ending()
     def _take(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins tasks as long as there are free slots, and has itself called when there is more."""
-        with ending():
-            self._take_some(loop)
-
-    def _take_some(self, loop: asyncio.AbstractEventLoop) -> None:
         link = self._link
         try:
             while self._free:

@@ -7,6 +7,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
@@ -27,9 +28,8 @@ class Server:
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
         self._runner = Runner(app, interrupts=self.interrupts)
         self._link = link
-        self._lock = threading.Lock()
         self._local = threading.local()
-        self._counters = iter(range(number * 10_000, number * 10_000 + 10_000))
+        self._counters = count(number * 10_000)
         self._transactional: list[TransactionalRunner] = []
         self._connected: dict[int, TransactionalRunner] = {}
 
@@ -79,21 +79,17 @@ class Server:
 
     def run(self, claim: Claim) -> RunResult:
         """Runs one claim in this thread."""
+        task = self._runner.app.tasks.get(claim.name)
         with ending():
-            if self._is_transactional(claim):
+            if task is not None and task.options.transactional:
                 return self._run_transactional(claim)
             return self._runner.run(claim)
-
-    def _is_transactional(self, claim: Claim) -> bool:
-        task = self._runner.app.tasks.get(claim.name)
-        return task is not None and task.options.transactional
 
     def _run_transactional(self, claim: Claim) -> RunResult:
         runner: TransactionalRunner | None = getattr(self._local, "runner", None)
         if runner is None:
-            with self._lock:
-                runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._counters))
-                self._transactional.append(runner)
+            runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._counters))
+            self._transactional.append(runner)
         self._connected[claim.id] = runner
         try:
             return runner.run(claim)
@@ -157,14 +153,14 @@ class ThreadServer(Server):
                 pool.submit(self.serve_slot, slot)
             self._listen()
 
+    @ending()
     def _listen(self) -> None:
-        with ending():
-            with suppress(ConnectionResetError):
-                for kind, number, run in self._link.words():
-                    self._heed(kind, number, run)
-            self._link.check()
-            for waiting in self._words:  # the worker will say no more
-                waiting.put(0)
+        with suppress(ConnectionResetError):
+            for kind, number, run in self._link.words():
+                self._heed(kind, number, run)
+        self._link.check()
+        for waiting in self._words:  # the worker will say no more
+            waiting.put(0)
 
     def _heed(self, kind: str, number: int, run: int) -> None:
         if kind == HOOK:

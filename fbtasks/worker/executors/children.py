@@ -378,9 +378,7 @@ class ChildExecutor(Executor):
         if memory is not None and child.served and not child.running:  # a new one may be larger from the start
             used_up = used_up or child.memory() > memory
         if child in self._extra or used_up:
-            if child in self._children:
-                self._children.remove(child)
-                self._extra.append(child)
+            self._set_apart(child)
             counts = child.prepared or any(run.outcome is None or run.due < math.inf for run in child.running.values())
             if not counts:
                 self._end(child, killed=True, patience=1.0)
@@ -501,10 +499,14 @@ class ChildExecutor(Executor):
             self._end(child, killed=True)
             return
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
+        self._set_apart(child)
+        self._take_back(child)
+
+    def _set_apart(self, child: Child) -> None:
+        """Gives the child no more tasks; another one takes its place."""
         if child in self._children:
             self._children.remove(child)
             self._extra.append(child)
-            self._take_back(child)
 
 
 def _why(how: str, others: int) -> str:

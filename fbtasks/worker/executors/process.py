@@ -19,7 +19,7 @@ from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.processes import Process, leave_descriptors, starting
 from fbtasks.worker.task_log import label
-from fbtasks.worker.wire import HOOK, Assignment, Ended, HookCall, NotNow, pack_word
+from fbtasks.worker.wire import HOOK, Assignment, Ended, HookCall, pack_word
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
@@ -172,12 +172,8 @@ class Child:
         for message in messages:
             if isinstance(message, Ended):
                 ended.append(message)
-            elif isinstance(message, NotNow):
-                self.message, self.for_now = message.why, True
-            elif message == "ready":
-                self.ready = True
             else:
-                self.message = message
+                self.ready, self.message, self.for_now = not message.why_not, *message
         if messages:
             self.stuck = False
         return ended, dead or bool(self.fault)
