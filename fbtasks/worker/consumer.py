@@ -25,7 +25,7 @@ from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.intake import POLL_FIRST, Intake
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.options import WorkerOptions
-from fbtasks.worker.outcomes import GATHER, Outcomes, Tally
+from fbtasks.worker.outcomes import GATHER, Outcomes
 from fbtasks.worker.upkeep import Upkeep
 from fbtasks.worker.waking import Waker
 
@@ -46,16 +46,12 @@ class Consumer:
         self._listener = WatchedListener(app.database, self._events, self.wake)
         self._turn = HostLock(app.settings.url)
         self._outcomes = Outcomes(self._turn)
+        self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks)
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
         self._upkeep = Upkeep(app.settings, self._hooks)
         self._is_ready = self._listens = False
-
-    @property
-    def tally(self) -> Tally:
-        """How many tasks ended in which way."""
-        return self._outcomes.tally
 
     # Its start, and what is asked of it from outside
 

@@ -30,12 +30,7 @@ class HandOut:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
-        self,
-        known: Iterable[str],
-        executor: Executor,
-        membership: Membership,
-        outcomes: Outcomes,
-        hooks: FailureHooks,
+        self, known: Iterable[str], executor: Executor, membership: Membership, outcomes: Outcomes, hooks: FailureHooks
     ) -> None:
         """*known*: the names of the tasks that the executor can run."""
         self._executor = executor

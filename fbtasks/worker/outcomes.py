@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -44,22 +44,15 @@ LONG: Final = 65_535
 """Bytes of a result above which the fault may be with its length."""
 
 
-class Tally:
+class Tally(Counter[type]):
     """How many tasks ended in which way, in a worker's life."""
 
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
     _SELDOM: Final = {Cancelled: "cancelled", Crashed: "crashed"}
 
-    def __init__(self) -> None:
-        self._counts = Counter[type]()
-
-    def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Counts what has been recorded."""
-        self._counts.update(map(type, outcomes))
-
     def __str__(self) -> str:
-        seldom = {kind: word for kind, word in self._SELDOM.items() if self._counts[kind]}
-        return ", ".join(f"{self._counts[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
+        seldom = {kind: word for kind, word in self._SELDOM.items() if self[kind]}
+        return ", ".join(f"{self[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +108,7 @@ class Outcomes:
                 self.gathered_at = clock.monotonic() + GATHER
             self._waiting.append(finished)
         elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
-            self.tally.add([finished.outcome])
+            self.tally[type(finished.outcome)] += 1
             log_outcome(finished)
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
@@ -173,7 +166,7 @@ class Outcomes:
         def late(item: Finished) -> bool:
             return standing.get(item.claim.id, item.claim.claim_id) != item.claim.claim_id
 
-        self.tally.add(item.outcome for item in batch if not late(item))
+        self.tally.update(type(item.outcome) for item in batch if not late(item))
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:

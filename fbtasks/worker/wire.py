@@ -29,24 +29,14 @@ HOOK: Final = "hook"
 """The word to a slot that waits with a failed task: to call its on_failure hooks as the run of a number; 0: not to."""
 
 
-class HookCall(NamedTuple):
-    """The on_failure hooks of a task that was not failed by the child that is to call them."""
-
-    number: int
-    """What worker and child call this run; below 0, as the ids of tasks are not."""
-    failed: Failed
-
-
 class Assignment(NamedTuple):
     """A task for a child to run, or to call the on_failure hooks of."""
 
     claim: Claim
-    hooks: HookCall | None = None
-
-    @property
-    def number(self) -> int:
-        """What worker and child call this run."""
-        return self.claim.id if self.hooks is None else self.hooks.number
+    number: int
+    """What worker and child call this run: the id of the task, or a number below 0 for hooks."""
+    failed: Failed | None
+    """What the task has failed with, elsewhere, when its hooks are to be called."""
 
 
 class Ended(NamedTuple):
@@ -111,5 +101,5 @@ def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
     for _, _, content in ancillary:
         with os.fdopen(int.from_bytes(content[:_FILE], "little"), "rb") as file:
             data = file.read()
-    hooks, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
-    return Assignment(Claim._make(fields), hooks)
+    number, failed, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
+    return Assignment(Claim._make(fields), number, failed)

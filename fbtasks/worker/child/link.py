@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fbtasks.call import Claim, Succeeded
+from fbtasks.call import Succeeded
 from fbtasks.interrupts import TaskStopped
 from fbtasks.runner import RunResult
 from fbtasks.worker.child.lifeline import identities, leave
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.wire import WORD_SIZE, Assignment, Ended, Message, pack_message, unpack_word
+from fbtasks.worker.wire import WORD_SIZE, Ended, Message, pack_message, unpack_word
 
 _LOOK: Final = 1.0
 """Seconds between looks whether the way to the worker is still there."""
@@ -88,11 +88,6 @@ class Link:
         with self.pipe.makefile("rb") as file:
             while len(data := file.read(WORD_SIZE)) == WORD_SIZE:
                 yield unpack_word(data)
-
-    def begin(self, slot: int, assignment: Assignment) -> Claim:
-        """Notes that a task begins."""
-        self.status.begin(slot, assignment.number)
-        return assignment.claim
 
     def end(self, slot: int, result: RunResult) -> None:
         """Says what became of a task. With hooks to be called this slot waits to hear whether they are."""

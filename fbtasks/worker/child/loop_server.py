@@ -51,7 +51,7 @@ class LoopServer(ThreadServer):
                 if assignment is None:
                     raise EOFError
                 slot = self._free.pop()
-                link.begin(slot, assignment)
+                link.status.begin(slot, assignment.number)
                 job = loop.create_task(self._run(slot, assignment))
                 self._running.add(job)
                 job.add_done_callback(self._running.discard)
@@ -70,10 +70,11 @@ class LoopServer(ThreadServer):
 
     async def _run(self, slot: int, assignment: Assignment) -> None:
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
-            if assignment.hooks is not None:
-                await self._in_thread(partial(self.call_hooks, slot, assignment))
+            claim, number, failed = assignment
+            if failed is not None:
+                await self._in_thread(lambda: self.call_hooks(slot, number, self._runner.failure_of(claim, failed)))
             else:
-                await self._run_task(slot, assignment.claim)
+                await self._run_task(slot, claim)
         self._free.append(slot)
         if not self._taking and not self._over.done():
             self._take(asyncio.get_running_loop())

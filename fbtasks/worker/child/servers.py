@@ -46,9 +46,10 @@ class Server:
             link.check()
 
     def _serve_one(self, slot: int, assignment: Assignment) -> None:
-        claim = self._link.begin(slot, assignment)
-        if assignment.hooks is not None:
-            self.call_hooks(slot, assignment)
+        claim, number, failed = assignment
+        self._link.status.begin(slot, number)
+        if failed is not None:
+            self.call_hooks(slot, number, self._runner.failure_of(claim, failed))
             return
         result = self.run(claim)
         self._link.end(slot, result)
@@ -60,19 +61,14 @@ class Server:
         number = self.hear(slot)
         self._link.status.begin(slot, number)
         if number:
-            self._call(slot, number, failure)
+            self.call_hooks(slot, number, failure)
 
     def hear(self, slot: int) -> int:
         """Waits for the worker's word to this slot: the number of a run of hooks, or 0 when they are not called."""
         raise NotImplementedError
 
-    def call_hooks(self, slot: int, assignment: Assignment) -> None:
-        """Calls the hooks of a task that was not failed here."""
-        claim, hooks = assignment
-        if hooks is not None:
-            self._call(slot, hooks.number, self._runner.failure_of(claim, hooks.failed))
-
-    def _call(self, slot: int, number: int, failure: Failure) -> None:
+    def call_hooks(self, slot: int, number: int, failure: Failure) -> None:
+        """Calls the on_failure hooks of a task, as the run of this *number*."""
         with suppress(TaskStopped):  # their time is over, as the worker knows
             self._runner.call_failure_hooks(failure, number)
         self._link.end_hooks(slot, number)

@@ -39,7 +39,8 @@ def send_task(to: socket.socket, assignment: Assignment) -> None:
     Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when the child will not read it, and any other
     :class:`OSError` when a longer one finds no room on this machine.
     """
-    data = pickle.dumps((assignment.hooks, *assignment.claim), pickle.HIGHEST_PROTOCOL)
+    claim, number, failed = assignment
+    data = pickle.dumps((number, failed, *claim), pickle.HIGHEST_PROTOCOL)
     try:
         if len(data) <= PACKET:
             to.send(data, socket.MSG_DONTWAIT)

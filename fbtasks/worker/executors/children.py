@@ -141,14 +141,12 @@ class ChildExecutor(Executor):
                 child = other
             child.suspect = False
             return self._send(child, run)
-        own = self._idle_child() if self._one else self._single()
+        idle = (child for child in self._children if self._room(child) and not child.running)
+        own = next(idle, None) if self._one else self._single()
         if own is None:
             return False
         own.suspect, own.prepared = True, run
         return True
-
-    def _idle_child(self) -> Child | None:
-        return next((child for child in self._children if self._room(child) and not child.running), None)
 
     def _single(self) -> Child | None:
         """A new process for one suspect."""
@@ -435,7 +433,10 @@ class ChildExecutor(Executor):
             logger.error("%s ended with its process, %s; it is not called again.", run, how)
 
     def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
-        return Crashed(_why(how, others), charged and others == 0, self._crash_limit)
+        why = f"its process ended {how} while it ran"
+        if others:
+            why = f"the process that it shared with {others} other tasks ended {how}"
+        return Crashed(why, charged and not others, self._crash_limit)
 
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._starter.next_start:
@@ -507,9 +508,3 @@ class ChildExecutor(Executor):
         if child in self._children:
             self._children.remove(child)
             self._extra.append(child)
-
-
-def _why(how: str, others: int) -> str:
-    if not others:
-        return f"its process ended {how} while it ran"
-    return f"the process that it shared with {others} other tasks ended {how}"

@@ -19,7 +19,7 @@ from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.processes import Process, leave_descriptors, starting
 from fbtasks.worker.task_log import label
-from fbtasks.worker.wire import HOOK, Assignment, Ended, HookCall, pack_word
+from fbtasks.worker.wire import HOOK, Assignment, Ended, pack_word
 
 logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
@@ -123,8 +123,7 @@ class Child:
         Raises :class:`OSError` when the claim cannot be sent to any child now.
         """
         try:
-            hooks = None if run.failed is None else HookCall(run.number, run.failed)
-            send_task(self._tasks, Assignment(run.claim, hooks))
+            send_task(self._tasks, Assignment(run.claim, run.number, run.failed))
         except Full:
             self.stuck = True
             return False
