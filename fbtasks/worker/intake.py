@@ -107,7 +107,7 @@ class Intake:
     def _claimed(self, taken: Taken, wanted: int) -> None:
         self._claiming.committed(taken)
         claims = taken.claims
-        if taken.unseen or len(claims) >= wanted or any(claim.suspect for claim in claims):
+        if claims.unseen or len(claims) >= wanted or any(claim.suspect for claim in claims):
             self._maybe_ready = True
         if claims:
             self._poll = POLL_FIRST

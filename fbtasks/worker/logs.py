@@ -283,7 +283,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TaskFilter(logging.Filter):
-    """Gives each record ``task_id`` and ``task_name``, for the formats of an application that logs by itself.
+    """Adds to each record ``task_id`` and ``task_name``, for the formats of an application that logs by itself.
 
     They are those of the task that runs where the line is logged, and "-" outside of one. What the record has already
     of these names stays.

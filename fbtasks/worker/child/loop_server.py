@@ -95,7 +95,7 @@ class LoopServer(ThreadServer):
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Runs *work*, which raises nothing, in a thread, and returns what it returns.
 
-        Used in slot of ``asyncio.to_thread``, which loses the returned value without an error when memory is used up.
+        Used instead of ``asyncio.to_thread``, which loses the returned value without an error when memory is used up.
         """
         loop, context = asyncio.get_running_loop(), copy_context()
         done: asyncio.Future[T] = loop.create_future()

@@ -478,6 +478,7 @@ class ChildExecutor(Executor):
 
     def _stop(self, child: Child, run: Run, outcome: Outcome) -> None:
         now = clock.monotonic()
+        run.since = max(run.since, child.status.running().get(run.number, 0.0))
         if not child.one:
             run.outcome = outcome
             if run.failed is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import signal
@@ -21,7 +20,6 @@ from fbtasks.worker.processes import Process, leave_descriptors, starting
 from fbtasks.worker.task_log import label
 from fbtasks.worker.wire import HOOK, Assignment, Ended, pack_word
 
-logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
 _AT_ONCE: Final = 0.2
