@@ -89,8 +89,8 @@ class Run:
                 self._group(group)
             for key, measure in self._chosen.measures.items():
                 self._try(key, key, measure(self._bench))
-            left = (time.monotonic() - begun) / number * (self._chosen.rounds - number) / 60
-            self._progress(f"round {number} of {self._chosen.rounds} is done, about {left:.0f} minutes are left")
+            left = (time.monotonic() - begun) / number * (self._chosen.rounds - number)
+            self._progress(f"round {number} of {self._chosen.rounds} is done; left: about {left:.0f} s")
 
     def _group(self, group: plan.Group) -> None:
         """Measures the members one after the other, and the ratios of ours to each of the others."""

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fbtasks import checks
-from fbtasks.call import Call, Enqueued
+from fbtasks.call import Call
 from fbtasks.config import Settings
-from fbtasks.declare import chosen, shows, takes
+from fbtasks.declare import shows, takes
 from fbtasks.definition import Task, decorator_method, make_options, unbound_tasks
+from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import (
     ConfigurationError,
-    EnqueueUncertain,
     TaskDefinitionError,
-    UnknownQueueError,
     UnknownTaskError,
 )
-from fbtasks.firebird.fork import refuse_fork
-from fbtasks.firebird.session import Transaction
 from fbtasks.function import as_arguments, same_code
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
-from fbtasks.options import CallOptions, TaskOptions, task_name, unknown, unknown_of_call
-from fbtasks.result import AsyncResult
+from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.result import AsyncResult, results_of
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
-from fbtasks.store import guests, settlement, tasks
 from fbtasks.store.database import Database
-from fbtasks.store.settlement import ENQUEUE, InDoubt
-from fbtasks.times import expiry_of, start_of
-
-T = TypeVar("T")
-_ASKED: Final = 10.0
-"""Seconds for which a database that is away is asked what became of an enqueue."""
-_PLAIN: Final = TaskOptions()
 
 
 class FBTasks:
@@ -59,6 +48,7 @@ class FBTasks:
             limit=settings.payload_limit,
         )
         self.database = Database(settings)
+        self.enqueuer = Enqueuer(settings, self.serializer, self.database)
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
@@ -103,7 +93,7 @@ class FBTasks:
                 f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
                 f"{task.function.__module__}. Give one of them another name=."
             )
-        self.check_queue(task.options.queue)
+        self.enqueuer.check_queue(task.options.queue)
         if task.options.serializer is not None:
             self.serializer.check(task.options.serializer)
         self._tasks[task.name] = task.bound_to(self)
@@ -143,88 +133,16 @@ class FBTasks:
         task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
-        return self.enqueue(self.make_call(name, *as_arguments(args, kwargs), **options), None)
-
-    def make_call(
-        self,
-        name: str,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        task: TaskOptions = _PLAIN,
-        **options: Unpack[CallOptions],
-    ) -> Call:
-        """A call as the record that is enqueued; the options that it does not give are those of its *task*.
-
-        Raises when it cannot be one; nothing is written here.
-        """
-        given = chosen(CallOptions, options, unknown_of_call) if options else {}
-        timezone = self.settings.timezone
-        start = start_of(given.get("countdown"), given.get("eta"), timezone) if given else None
-        expires = given.get("expires", task.expires)
-        serializer = given.get("serializer")
-        if serializer is not None:
-            self.serializer.check(serializer)
-        payload = self.serializer.dump_call(args, kwargs, task=name, serializer=serializer or task.serializer)
-        return Call(
-            name=name,
-            queue=self.check_queue(given.get("queue")) or task.queue or self.settings.default_queue,
-            content_type=payload.content_type,
-            payload=payload.data,
-            priority=given.get("priority", task.priority),
-            start=start,
-            expires=None if expires is None else expiry_of(expires, start, timezone),
-            max_tries=given.get("max_retries"),
-            task_id=given.get("task_id"),
-        )
-
-    def enqueue(self, call: Call, task: Task[..., Any] | None) -> AsyncResult[Any]:
-        """Writes one call in a transaction of its own."""
-        return self.enqueue_many([call], task)[0]
-
-    def enqueue_many(
-        self, calls: Sequence[Call], task: Task[..., Any] | None, using: Any = None
-    ) -> list[AsyncResult[Any]]:
-        """Writes calls in one transaction: a new one, or with *using* the caller's."""
+        call = self.enqueuer.make_call(name, *as_arguments(args, kwargs), **options)
         if self.always_eager:
-            from fbtasks.eager import run_eagerly
+            return self.run_eagerly([call])[0]
+        return results_of(self, [call], self.enqueuer.enqueue([call]))[0]
 
-            return [run_eagerly(self, call) for call in calls]
-        ignored = task is not None and task.options.ignore_result
-        if using is not None:
-            refuse_fork()
-            found, _ = tasks.enqueue(guests.transaction(using, self.database), calls)
-        else:
-            found = self._enqueue_once(calls)
-        return [
-            AsyncResult(
-                call.task_id or str(enqueued.id),
-                self,
-                duplicate=enqueued.duplicate,
-                ignored=ignored,
-                number=(enqueued.id or None) if using is None else None,
-            )
-            for call, enqueued in zip(calls, found, strict=True)
-        ]
+    def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
+        """Runs *calls* here and now."""
+        from fbtasks.eager import run_eagerly
 
-    def check_connection(self, connection: Any) -> None:
-        """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
-        if connection is None or not self.always_eager:  # eager calls need none
-            guests.transaction_of(connection, self.database)
-
-    def _enqueue_once(self, calls: Sequence[Call]) -> list[Enqueued]:
-        """Writes calls in a transaction of its own. What became of a commit whose answer was lost is asked.
-
-        Raises :class:`EnqueueUncertain` when the database is away for too long to be asked.
-        """
-        self.database.make_ready()
-        try:
-            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls), ENQUEUE, _ASKED)
-        except InDoubt as doubt:
-            raise _uncertain(calls, doubt) from doubt
-
-    def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
-        point = "enqueue" if kind == ENQUEUE else ""
-        return self.database.use(lambda session: session.run(work, kind, point))
+        return [run_eagerly(self, call) for call in calls]
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
@@ -267,25 +185,3 @@ class FBTasks:
         """The queues of a worker that was not told any: the default one and those that tasks name."""
         declared = {task.options.queue for task in self.tasks.values() if task.options.queue}
         return sorted({self.settings.default_queue, *declared, *(self.settings.queues or ())})
-
-    def check_queue(self, queue: str | None) -> str | None:
-        """Returns *queue*. Raises :class:`ConfigurationError`, or :class:`UnknownQueueError` for one not declared."""
-        if queue is None:
-            return None
-        checks.queue_name("queue", queue)
-        declared = self.settings.queues
-        if declared is not None and queue not in declared:
-            known = ", ".join(sorted(declared))
-            raise UnknownQueueError(f"the app {self.name!r} declares no queue {queue!r}. Declared: {known}.")
-        return queue
-
-
-def _uncertain(calls: Sequence[Call], doubt: InDoubt) -> EnqueueUncertain:
-    given = next((call.task_id for call in calls if call.task_id), None)
-    found: list[Enqueued] = doubt.written
-    task_id = given or str(found[0].id)
-    return EnqueueUncertain(
-        f"the connection was lost while task {task_id} was committed, and whether it was enqueued cannot be told: "
-        f"{doubt} Look for it with app.AsyncResult({task_id!r}), or enqueue it again under the same task_id.",
-        task_id=task_id,
-    )

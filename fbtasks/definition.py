@@ -13,14 +13,13 @@ from fbtasks import checks
 from fbtasks.application import Application
 from fbtasks.call import Call
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
+from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.options import CallOptions, RetryOptions, TaskOptions, task_name, unknown_of_retry, unknown_of_task
 from fbtasks.request import Hook, Request, RetryRequested, current_request
+from fbtasks.result import AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from fbtasks.result import AsyncResult
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
@@ -31,6 +30,7 @@ class App(Application, Protocol):
     """The app as its tasks, and what runs them, know it."""
 
     always_eager: bool
+    enqueuer: Enqueuer
     on_success: Hook | None
     on_failure: Hook | None
 
@@ -50,26 +50,8 @@ class App(Application, Protocol):
     ) -> AsyncResult[Any]:
         """Enqueues a task by its name, which this process need not know."""
 
-    def make_call(
-        self,
-        name: str,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        task: TaskOptions = ...,
-        **options: Unpack[CallOptions],
-    ) -> Call:
-        """A call as the record that is enqueued. Raises when it cannot be one; nothing is written here."""
-
-    def enqueue(self, call: Call, task: Task[..., Any] | None) -> AsyncResult[Any]:
-        """Writes one call in a transaction of its own."""
-
-    def enqueue_many(
-        self, calls: Sequence[Call], task: Task[..., Any] | None, using: Any = None
-    ) -> list[AsyncResult[Any]]:
-        """Writes calls in one transaction: a new one, or with *using* the caller's."""
-
-    def check_connection(self, connection: Any) -> None:
-        """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
+    def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
+        """Runs *calls* here and now."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
@@ -158,7 +140,7 @@ class Task(Generic[P, R]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueues the call in a transaction of its own."""
-        return self.app.enqueue(self.call(args, kwargs), self)
+        return self.send([self.call(args, kwargs)])[0]
 
     @shows(CallOptions)
     def apply_async(
@@ -168,7 +150,7 @@ class Task(Generic[P, R]):
         **options: Unpack[CallOptions],
     ) -> AsyncResult[R]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
-        return self.app.enqueue(self.call(args, kwargs, **options), self)
+        return self.send([self.call(args, kwargs, **options)])[0]
 
     def using(self, connection: Any) -> BoundTask[P, R]:
         """The task, enqueued inside the open transaction of *connection*.
@@ -182,7 +164,7 @@ class Task(Generic[P, R]):
     @shows(CallOptions)
     def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
         """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
-        return self.app.enqueue_many(self.calls(calls, options), self)
+        return self.send(self.calls(calls, options))
 
     def calls(self, calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Call]:
         """A record for each sequence of arguments, all with the same options."""
@@ -204,7 +186,15 @@ class Task(Generic[P, R]):
         """The call as a record for the queue. Raises before anything is written when it cannot be one."""
         args, kwargs = as_arguments(args, kwargs)
         self._parameters.check(self.name, args, kwargs)
-        return self.app.make_call(self.name, args, kwargs, self.options, **options)
+        return self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
+
+    def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
+        """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""
+        app = self.app
+        if app.always_eager:
+            return app.run_eagerly(calls)
+        found = app.enqueuer.enqueue(calls, using)
+        return results_of(app, calls, found, ignored=self.options.ignore_result, committed=using is None)
 
     @cached_property
     def _parameters(self) -> Parameters:
@@ -215,7 +205,8 @@ class BoundTask(Generic[P, R]):
     """A task whose calls are enqueued inside the caller's open transaction."""
 
     def __init__(self, task: Task[P, R], connection: Any) -> None:
-        task.app.check_connection(connection)
+        if connection is None or not task.app.always_eager:  # eager calls need none
+            task.app.enqueuer.check_connection(connection)
         self._task = task
         self._connection = connection
 
@@ -231,13 +222,12 @@ class BoundTask(Generic[P, R]):
         **options: Unpack[CallOptions],
     ) -> AsyncResult[R]:
         """Enqueues the call, with options, in the caller's transaction."""
-        call = self._task.call(args, kwargs, **options)
-        return self._task.app.enqueue_many([call], self._task, using=self._connection)[0]
+        return self._task.send([self._task.call(args, kwargs, **options)], self._connection)[0]
 
     @shows(CallOptions)
     def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
         """Enqueues one call for each sequence of arguments in the caller's transaction."""
-        return self._task.app.enqueue_many(self._task.calls(calls, options), self._task, using=self._connection)
+        return self._task.send(self._task.calls(calls, options), self._connection)
 
 
 class TaskDecorator(Protocol[O]):

@@ -85,7 +85,7 @@ class TaskOptions(RetryPolicy):
 class CallOptions(TypedDict, total=False):
     """The options of one call. Those left out, or None, are as the task says.
 
-    What is right for the last four depends on the app, which checks them: :meth:`fbtasks.FBTasks.make_call`.
+    What is right for the last four depends on the app, which checks them: :meth:`fbtasks.enqueuing.Enqueuer.make_call`.
     """
 
     countdown: Annotated[float | None, times.countdown]

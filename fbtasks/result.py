@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from fbtasks import clock
-from fbtasks.call import Stored
+from fbtasks.call import Call, Enqueued, Stored
 from fbtasks.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -223,6 +223,22 @@ class AsyncResult(Generic[R]):
             return rebuild_exception(remote)
         except SerializationError:
             return TaskFailure(f"{remote.type_name}: {remote.message}")
+
+
+def results_of(
+    app: Application, calls: Sequence[Call], found: Sequence[Enqueued], *, ignored: bool = False, committed: bool = True
+) -> list[AsyncResult[Any]]:
+    """Returns the results of *calls* that were enqueued; while that is not *committed* they have no number."""
+    return [
+        AsyncResult(
+            call.task_id or str(enqueued.id),
+            app,
+            duplicate=enqueued.duplicate,
+            ignored=ignored,
+            number=(enqueued.id or None) if committed else None,
+        )
+        for call, enqueued in zip(calls, found, strict=True)
+    ]
 
 
 def _check_id(id: object) -> str:

@@ -79,7 +79,7 @@ def worker(
         max_memory=None if max_memory_per_child is None else max_memory_per_child * 1024 * 1024,
     )
     for queue in options.queues:
-        app.check_queue(queue)
+        app.enqueuer.check_queue(queue)
     if len(",".join(options.queues)) > MOST_QUEUES:
         raise ConfigurationError(
             f"{len(options.queues)} queues are too many for one worker: their names, with a comma between them, have "

@@ -72,8 +72,8 @@ def test_what_is_parked_costs_the_heartbeats_of_others_nothing(project, producer
 
 
 def test_the_log_has_one_line_for_each_name(project, producer):
-    calls = [producer.make_call(f"proj.new{n % 2}", (n,), {}) for n in range(1000)]
-    producer.enqueue_many(calls, None)
+    calls = [producer.enqueuer.make_call(f"proj.new{n % 2}", (n,), {}) for n in range(1000)]
+    producer.enqueuer.enqueue(calls)
     began = time.monotonic()
     log = project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
     minutes = int((time.monotonic() - began) / 60)

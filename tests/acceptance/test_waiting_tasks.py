@@ -48,7 +48,7 @@ def finished(producer, name):
 
 def send(producer, name, count, *args):
     with producer.database.session() as session:
-        calls = [producer.make_call(f"proj.{name}", args, {}) for _ in range(count)]
+        calls = [producer.enqueuer.make_call(f"proj.{name}", args, {}) for _ in range(count)]
         session.run(lambda t: tasks.enqueue(t, calls))
 
 

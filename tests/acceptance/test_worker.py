@@ -83,8 +83,8 @@ def test_sixteen_executors_run_each_of_2000_tasks_once(project, producer, wait_f
     """,
         "proj",
     )
-    calls = [producer.make_call("proj.ran", (n,), {}) for n in range(2000)]
-    producer.enqueue_many(calls, None)
+    calls = [producer.enqueuer.make_call("proj.ran", (n,), {}) for n in range(2000)]
+    producer.enqueuer.enqueue(calls)
     workers = [project.worker("-c", "4", "-l", "WARNING", "-n", f"w{n}") for n in range(4)]
     wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_TASK") == 0, 120)
     for worker in workers:

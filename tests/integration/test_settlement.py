@@ -115,7 +115,7 @@ def test_a_database_that_comes_back_in_time_is_asked(app, add, lose, away):
 
 
 def test_one_that_stays_away_leaves_the_caller_uncertain(app, add, lose, away, monkeypatch):
-    monkeypatch.setattr("fbtasks.app._ASKED", 0.6)
+    monkeypatch.setattr("fbtasks.enqueuing._ASKED", 0.6)
     lose.append(away.set)
     with pytest.raises(EnqueueUncertain, match="cannot be told") as caught:
         add.apply_async((1, 2), task_id="order-7")
@@ -139,7 +139,7 @@ def test_a_transaction_that_goes_on_is_cut(app, add, monkeypatch):
     _, number = tasks.enqueue(Transaction(manager, session.url, session.queries, session), [add.call((1, 2), {})])
     with app.database.session() as other:
         assert other.run(lambda t: settlement.committed(t, number), READ) is None
-    assert settlement.settle(app._use, number) is False
+    assert settlement.settle(app.enqueuer._use, number) is False
     assert not session.alive()
     session.close()
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
@@ -152,16 +152,16 @@ def test_one_that_does_not_end_is_left_in_doubt(app, add, monkeypatch):
     manager.begin()
     _, number = tasks.enqueue(Transaction(manager, session.url, session.queries, session), [add.call((1, 2), {})])
     with pytest.raises(settlement.InDoubt, match="does not end") as caught:
-        settlement.settle(app._use, number)
+        settlement.settle(app.enqueuer._use, number)
     assert caught.value.number == number
     manager.commit()
-    assert settlement.settle(app._use, number) is True
+    assert settlement.settle(app.enqueuer._use, number) is True
     session.close()
 
 
 def test_a_number_that_the_database_has_not_come_to_was_not_committed(app, add):
     """As after a server that lost its last moments."""
-    assert settlement.settle(app._use, 2**40) is False
+    assert settlement.settle(app.enqueuer._use, 2**40) is False
 
 
 @pytest.mark.embedded

@@ -58,7 +58,7 @@ def test_retry_options_are_those_of_a_policy() -> None:
 
 
 def test_none_is_as_if_it_was_left_out() -> None:
-    for known in (add.call, lambda args, kwargs, **options: app.make_call("other", args, kwargs, **options)):
+    for known in (add.call, lambda args, kwargs, **options: app.enqueuer.make_call("other", args, kwargs, **options)):
         plain = known((1, 2), {})
         assert known((1, 2), {}, **dict.fromkeys(options_of(CallOptions))) == plain
     assert (plain.queue, plain.priority) == ("default", 0)

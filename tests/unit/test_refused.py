@@ -172,7 +172,7 @@ def test_an_app(options: dict[str, Any], message: str) -> None:
 def test_a_timezone_may_be_named() -> None:
     app = FBTasks("a", URL, timezone="Europe/Berlin")
     assert app.settings.timezone == ZoneInfo("Europe/Berlin")
-    moment = app.make_call("t", (), {}, eta=datetime(2027, 7, 1, 12)).start
+    moment = app.enqueuer.make_call("t", (), {}, eta=datetime(2027, 7, 1, 12)).start
     assert moment == datetime(2027, 7, 1, 10, tzinfo=UTC)
 
 
@@ -414,10 +414,10 @@ def test_included_modules_that_do_not_import(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("limit", [sys.maxsize, MOST_TRIES, 2**100])
 def test_a_number_of_retries_that_is_never_reached_means_no_limit(limit: int) -> None:
     app = FBTasks("a", URL)
-    call = app.make_call("t", (), {}, max_retries=limit)
+    call = app.enqueuer.make_call("t", (), {}, max_retries=limit)
     assert call.max_tries == 0
-    assert len(codec.pack_call(call)) == len(codec.pack_call(app.make_call("t", (), {}, max_retries=0)))
-    assert app.make_call("t", (), {}, max_retries=MOST_TRIES - 1).max_tries == MOST_TRIES
+    assert len(codec.pack_call(call)) == len(codec.pack_call(app.enqueuer.make_call("t", (), {}, max_retries=0)))
+    assert app.enqueuer.make_call("t", (), {}, max_retries=MOST_TRIES - 1).max_tries == MOST_TRIES
     assert app.task(max_retries=limit)(add).policy.max_retries == limit
 
 

@@ -1,0 +1,111 @@
+"""Calls on their way into the queue: made from arguments and options, and written in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, Unpack
+
+from fbtasks import checks
+from fbtasks.call import Call, Enqueued
+from fbtasks.config import Settings
+from fbtasks.declare import chosen
+from fbtasks.errors import EnqueueUncertain, UnknownQueueError
+from fbtasks.firebird.fork import refuse_fork
+from fbtasks.firebird.session import Transaction
+from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.serialize import Serializer
+from fbtasks.store import guests, settlement, tasks
+from fbtasks.store.database import Database
+from fbtasks.store.settlement import ENQUEUE, InDoubt
+from fbtasks.times import expiry_of, start_of
+
+T = TypeVar("T")
+_ASKED: Final = 10.0
+"""Seconds for which a database that is away is asked what became of an enqueue."""
+_PLAIN: Final = TaskOptions()
+
+
+class Enqueuer:
+    """Makes and writes the calls of one app."""
+
+    def __init__(self, settings: Settings, serializer: Serializer, database: Database) -> None:
+        self._settings = settings
+        self._serializer = serializer
+        self._database = database
+
+    def make_call(
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        task: TaskOptions = _PLAIN,
+        **options: Unpack[CallOptions],
+    ) -> Call:
+        """Returns a call as the record that is enqueued; the options that it does not give are those of its *task*.
+
+        Raises when it cannot be one; nothing is written here.
+        """
+        given = chosen(CallOptions, options, unknown_of_call) if options else {}
+        timezone = self._settings.timezone
+        start = start_of(given.get("countdown"), given.get("eta"), timezone) if given else None
+        expires = given.get("expires", task.expires)
+        serializer = given.get("serializer")
+        if serializer is not None:
+            self._serializer.check(serializer)
+        payload = self._serializer.dump_call(args, kwargs, task=name, serializer=serializer or task.serializer)
+        return Call(
+            name=name,
+            queue=self.check_queue(given.get("queue")) or task.queue or self._settings.default_queue,
+            content_type=payload.content_type,
+            payload=payload.data,
+            priority=given.get("priority", task.priority),
+            start=start,
+            expires=None if expires is None else expiry_of(expires, start, timezone),
+            max_tries=given.get("max_retries"),
+            task_id=given.get("task_id"),
+        )
+
+    def check_queue(self, queue: str | None) -> str | None:
+        """Returns *queue*. Raises :class:`ConfigurationError`, or :class:`UnknownQueueError` for one not declared."""
+        if queue is None:
+            return None
+        checks.queue_name("queue", queue)
+        declared = self._settings.queues
+        if declared is not None and queue not in declared:
+            known = ", ".join(sorted(declared))
+            raise UnknownQueueError(f"the app {self._settings.name!r} declares no queue {queue!r}. Declared: {known}.")
+        return queue
+
+    def check_connection(self, connection: Any) -> None:
+        """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
+        guests.transaction_of(connection, self._database)
+
+    def enqueue(self, calls: Sequence[Call], using: Any = None) -> list[Enqueued]:
+        """Writes calls in one transaction: a new one, or with *using* the caller's.
+
+        What became of a commit whose answer was lost is asked. Raises :class:`EnqueueUncertain` when the database is
+        away for too long to be asked.
+        """
+        if using is not None:
+            refuse_fork()
+            return tasks.enqueue(guests.transaction(using, self._database), calls)[0]
+        self._database.make_ready()
+        try:
+            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls), ENQUEUE, _ASKED)
+        except InDoubt as doubt:
+            raise _uncertain(calls, doubt) from doubt
+
+    def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
+        point = "enqueue" if kind == ENQUEUE else ""
+        return self._database.use(lambda session: session.run(work, kind, point))
+
+
+def _uncertain(calls: Sequence[Call], doubt: InDoubt) -> EnqueueUncertain:
+    given = next((call.task_id for call in calls if call.task_id), None)
+    found: list[Enqueued] = doubt.written
+    task_id = given or str(found[0].id)
+    return EnqueueUncertain(
+        f"the connection was lost while task {task_id} was committed, and whether it was enqueued cannot be told: "
+        f"{doubt} Look for it with app.AsyncResult({task_id!r}), or enqueue it again under the same task_id.",
+        task_id=task_id,
+    )
