@@ -17,9 +17,8 @@ from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.liveness.hosts import host_name
 from fbtasks.version import VERSION
-from fbtasks.worker.consumer import WorkerOptions
-from fbtasks.worker.executors import POOLS, ChildOptions
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
+from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
 from fbtasks.worker.supervisor import work
 
 logger = logging.getLogger("fbtasks.worker")

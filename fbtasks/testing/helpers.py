@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from fbtasks.app import FBTasks
-from fbtasks.worker.consumer import Consumer, WorkerOptions
+from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
+from fbtasks.worker.options import WorkerOptions
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 The child notes each task as it begins it; that costs a microsecond, and no message. So the worker knows at every moment
 what has begun and since when, also of a child that has just died. And the child knows as whom the worker is registered,
 which it is only while the child starts, and may be anew when it was declared dead, and which database the worker works
-on, so that it connects to no other. And the process that sends a solo
-worker's heartbeats says here when it was held up itself.
+on, so that it connects to no other. And the process that sends a solo worker's heartbeats says here when it was held up
+itself.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.firebird.facts import KEY_SIZE
 from fbtasks.firebird.identity import FileIdentity, Mark
 from fbtasks.interrupts import SOFT, STOP
+from fbtasks.worker.wire import memory_file
 
 _TARGET: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
@@ -36,7 +36,7 @@ class ChildStatus:
     """One entry for each slot of a child. *file* is that of the other side; None makes a new one."""
 
     def __init__(self, slots: int, file: int | None = None) -> None:
-        self.file = _new_file() if file is None else file
+        self.file = memory_file("fbtasks-status") if file is None else file
         self._size = _FIRST + slots * _ENTRY.size
         try:
             if file is None:
@@ -99,10 +99,3 @@ class ChildStatus:
         """Frees the memory."""
         self._memory.close()
         os.close(self.file)
-
-
-def _new_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("fbtasks-status")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Claim
+from fbtasks.call import Claim, Claims
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store import tasks
 
@@ -23,9 +23,7 @@ Mark = tuple[Claim, float]
 class Taken:
     """What was claimed in one transaction, which is not committed yet."""
 
-    claims: list[Claim] = field(default_factory=list)
-    unseen: bool = False
-    """Whether there may be more behind the expired tasks at which a claim ended."""
+    claims: Claims = field(default_factory=Claims)
     marks: dict[str, Mark | None] = field(default_factory=dict)
 
 
@@ -61,7 +59,7 @@ class Claiming:
             after, until = None, now + LOOK_BACK
         claims = tasks.claim(transaction, worker_id, queue, most, repeated=repeated, after=after)
         taken.claims += claims
-        taken.unseen |= claims.unseen
+        taken.claims.unseen |= claims.unseen
         taken.marks[queue] = (claims[-1], until) if len(claims) == most else None
 
     def committed(self, taken: Taken) -> None:

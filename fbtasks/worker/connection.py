@@ -37,7 +37,8 @@ class Connection:
     def lose(self, error: DatabaseError) -> None:
         """Closes the connection after *error*; the next attempt comes after a pause that grows."""
         self.away_since = self.away_since or clock.monotonic()
-        pause = self._backoff.next(overdue=self._membership.overdue, leisure=self._membership.leisure)
+        monitor = self._membership.monitor
+        pause = self._backoff.next(overdue=monitor.overdue, leisure=monitor.leisure)
         logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         self.close()
         self.next_attempt = clock.monotonic() + pause

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
@@ -26,28 +24,12 @@ from fbtasks.worker.handing_out import HandOut
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.intake import POLL_FIRST, Intake
 from fbtasks.worker.membership import Membership
-from fbtasks.worker.outcomes import GATHER, Outcomes, Tally
+from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.outcomes import GATHER, Outcomes
 from fbtasks.worker.upkeep import Upkeep
 from fbtasks.worker.waking import Waker
 
 logger = logging.getLogger("fbtasks.worker")
-
-LEASE: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """How a worker works."""
-
-    name: str
-    queues: tuple[str, ...]
-    pool: str
-    concurrency: int
-    burst: bool = False
-    grace: float = 30.0
-    """Seconds that running tasks have to end in when the worker is asked to stop."""
-    lease: float = LEASE
-    """Seconds of silence after which other workers may take over what this one holds."""
 
 
 class Consumer:
@@ -57,31 +39,19 @@ class Consumer:
         self._app = app
         self._executor = executor
         self._options = options
-        self.membership = Membership(
-            name=options.name,
-            queues=options.queues,
-            pool=options.pool,
-            concurrency=options.concurrency,
-            tasks=app.tasks,
-            lease=options.lease,
-            crash_limit=app.settings.crash_limit,
-        )
+        self.membership = Membership(options, app.tasks, app.settings.crash_limit)
         self.draining = Draining(options.grace, self.membership.beat_soon)
         self.connection = Connection(app.database, self.membership)
         self._waker = Waker()
         self._listener = WatchedListener(app.database, self._events, self.wake)
         self._turn = HostLock(app.settings.url)
         self._outcomes = Outcomes(self._turn)
+        self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks)
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
         self._upkeep = Upkeep(app.settings, self._hooks)
         self._is_ready = self._listens = False
-
-    @property
-    def tally(self) -> Tally:
-        """How many tasks ended in which way."""
-        return self._outcomes.tally
 
     # Its start, and what is asked of it from outside
 

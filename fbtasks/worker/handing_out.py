@@ -30,12 +30,7 @@ class HandOut:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
-        self,
-        known: Iterable[str],
-        executor: Executor,
-        membership: Membership,
-        outcomes: Outcomes,
-        hooks: FailureHooks,
+        self, known: Iterable[str], executor: Executor, membership: Membership, outcomes: Outcomes, hooks: FailureHooks
     ) -> None:
         """*known*: the names of the tasks that the executor can run."""
         self._executor = executor
@@ -144,7 +139,7 @@ class HandOut:
 
     def _is_overdue(self) -> bool:
         """Whether the worker was stopped for a while, so that what it holds may be another worker's by now."""
-        if self._membership.overdue:
+        if self._membership.monitor.overdue:
             self._membership.beat_soon()
             return True
         return False

@@ -37,25 +37,15 @@ class HeartbeatProcess:
             ours, theirs = socket.socketpair()
             undo.enter_context(ours)
             with theirs:
-                self._status = ChildStatus(0)
-                undo.callback(self._status.close)
-                self._status.database = database
-                self.serve(membership.worker_id)
-                files = (theirs.fileno(), self._status.file)
+                status = ChildStatus(0)
+                undo.callback(status.close)
+                status.database, status.worker_id = database, membership.worker_id
+                files = (theirs.fileno(), status.file)
                 self._process = Process("fbtasks.worker.heartbeat_process", (os.getpid(), *files), files)
             undo.pop_all()
         self._pipe: Connection[object, object] = Connection(ours.detach())
         self._pipe.send((replace(settings, auto_migrate=False), membership.rhythm))
-        membership.companion = self
-
-    def serve(self, worker_id: int) -> None:
-        """As this worker it sends heartbeats from now on."""
-        self._status.worker_id = worker_id
-
-    @property
-    def stalled_until(self) -> float:
-        """The monotonic time at which its last own stall ended; 0.0: it had none."""
-        return self._status.stalled_until
+        membership.companion = status
 
     def stop(self) -> None:
         """Ends the process."""

@@ -52,13 +52,9 @@ class Hindrances:
     def __init__(self) -> None:
         self._met: dict[str, Hindrance] = {}
 
-    def hinder(self, what: str) -> bool:
-        """Whether it is too early to try *what* again."""
-        return bool(self._met) and clock.monotonic() < self.until(what)
-
     def attempt(self, what: str, act: Callable[[], None]) -> None:
         """Does *what*, unless another transaction is in its way, or was a moment ago."""
-        if self.hinder(what):
+        if clock.monotonic() < self.until(what):
             return
         try:
             act()

@@ -7,14 +7,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Crashed, Failed
+from fbtasks.call import Claim, Crashed, Failed, Finished
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
 from fbtasks.store import results
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
-from fbtasks.worker.outcomes import Settled
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -35,9 +34,9 @@ class FailureHooks:
     def __bool__(self) -> bool:
         return bool(self._calls or self._failed)
 
-    def settle(self, settled: Iterable[Settled]) -> None:
+    def settle(self, settled: Iterable[Finished]) -> None:
         """Takes note of what has been recorded."""
-        for claim, outcome, recorded in settled:
+        for claim, outcome, _, recorded in settled:
             failed = outcome if recorded and isinstance(outcome, Failed) else None
             if self._executor.settle(claim, failed) or not recorded or not failure_hooks(self._app, claim.name):
                 continue

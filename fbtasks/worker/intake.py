@@ -77,7 +77,8 @@ class Intake:
 
     def _wanted_soon(self) -> int:
         """The same, without a look whether there are any."""
-        if (not self._maybe_ready and clock.monotonic() < self._next_poll) or self._hindrances.hinder(CLAIM):
+        now = clock.monotonic()
+        if (not self._maybe_ready and now < self._next_poll) or now < self._hindrances.until(CLAIM):
             return 0
         return self._hand_out.wanted()
 
@@ -106,7 +107,7 @@ class Intake:
     def _claimed(self, taken: Taken, wanted: int) -> None:
         self._claiming.committed(taken)
         claims = taken.claims
-        if taken.unseen or len(claims) >= wanted or any(claim.suspect for claim in claims):
+        if claims.unseen or len(claims) >= wanted or any(claim.suspect for claim in claims):
             self._maybe_ready = True
         if claims:
             self._poll = POLL_FIRST

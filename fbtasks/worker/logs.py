@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import sys
 import unicodedata
 from contextlib import suppress
@@ -22,7 +21,7 @@ from fbtasks import clock
 from fbtasks.errors import ConfigurationError
 from fbtasks.interrupts import TaskStopped
 from fbtasks.request import current_request
-from fbtasks.worker.outlet import Outlet, Stream
+from fbtasks.worker.outlet import Outlet, Stream, takes_more, write_all
 
 FORMATS: Final = ("text", "json")
 _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
@@ -145,13 +144,14 @@ class Lines(logging.Handler):
         super().__init__(options.level)
         self._path = options.file
         self._waits = waits
-        self._outlet: tuple[int, Outlet] | None = None
-        self._opened: tuple[int, tuple[int, int]] | None = None
-        self._console = _console()
-        self._console_identity = _identity(os.fstat(self._console)) if self._console >= 0 else None
+        self._outlet: Outlet | None = None
+        self._identity: tuple[int, int] | None = None
+        self._descriptor = _console() if self._path is None else -1
+        if self._descriptor >= 0:
+            self._identity = _identity(os.fstat(self._descriptor))
         if self._path is not None:
             try:
-                self._descriptor()
+                self._look_at_file()
             except OSError as error:
                 raise ConfigurationError(
                     f"the log file {self._path} cannot be written: {error.strerror}. "
@@ -170,13 +170,9 @@ class Lines(logging.Handler):
             self.handleError(record)
             return
         try:
-            left = line.encode("utf-8", "backslashreplace")
-            descriptor = self._descriptor()
-            if descriptor >= 0 and not self._waits:
-                self._outlet_of(descriptor).write(left)
-                return
-            while left and descriptor >= 0:
-                left = left[os.write(descriptor, left) :]
+            self._look_at_file()
+            if self._descriptor >= 0:
+                self._write(line.encode("utf-8", "backslashreplace"))
         except OSError as error:
             if self._path is not None:
                 _complain(f"the log file {self._path} cannot be written: {error.strerror}")
@@ -184,29 +180,34 @@ class Lines(logging.Handler):
     def flush(self) -> None:
         """Waits a moment for what has not been written."""
         if self._outlet is not None:
-            self._outlet[1].flush()
+            self._outlet.flush()
 
-    def _outlet_of(self, descriptor: int) -> Outlet:
-        if self._outlet is None or self._outlet[0] != descriptor:
-            self._outlet = descriptor, Outlet(descriptor)
-        return self._outlet[1]
+    def _write(self, data: bytes) -> None:
+        if self._waits:
+            write_all(self._descriptor, data)
+            return
+        self._outlet = self._outlet or Outlet(self._descriptor)
+        self._outlet.write(data)
 
-    def _descriptor(self) -> int:
-        if self._path is None:
-            # A task may have closed it, and its number may be that of the database's file by now.
-            if self._console >= 0 and _identity(os.fstat(self._console)) != self._console_identity:
-                self._console = -1
-            return self._console
-        if self._opened is not None:
-            descriptor, identity = self._opened
-            with suppress(FileNotFoundError):
-                if _identity(os.stat(self._path)) == identity:
-                    return descriptor
-            self._opened = None
+    def _look_at_file(self) -> None:
+        """Opens the file, anew when it was moved away; leaves the console alone when its number is another file's."""
+        if self._is_the_same():
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        if self._path is None:  # a task may have closed it, and it may be the database's file by now
+            return
+        if descriptor >= 0:
             os.close(descriptor)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        self._opened = descriptor, _identity(os.fstat(descriptor))
-        return descriptor
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._identity, self._outlet = _identity(os.fstat(self._descriptor)), None
+
+    def _is_the_same(self) -> bool:
+        if self._descriptor < 0:
+            return self._path is None
+        with suppress(FileNotFoundError):
+            status = os.fstat(self._descriptor) if self._path is None else os.stat(self._path)
+            return _identity(status) == self._identity
+        return False
 
 
 def _console() -> int:
@@ -282,7 +283,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TaskFilter(logging.Filter):
-    """Gives each record ``task_id`` and ``task_name``, for the formats of an application that logs by itself.
+    """Adds to each record ``task_id`` and ``task_name``, for the formats of an application that logs by itself.
 
     They are those of the task that runs where the line is logged, and "-" outside of one. What the record has already
     of these names stays.
@@ -332,9 +333,6 @@ def _complain(text: str) -> None:
         return
     _next_complaint = now + _QUIET
     with suppress(Exception):  # there may be no standard error either
-        if (descriptor := _console()) >= 0:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLOUT)
-            if not poll.poll(0):
-                return
+        if (descriptor := _console()) >= 0 and not takes_more(descriptor):
+            return
         sys.stderr.write(f"fbtasks: {visible(text, ' ')}; lines of the log are lost.\n")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import HeartbeatReply
@@ -18,6 +18,8 @@ from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
+from fbtasks.worker.child_status import ChildStatus
+from fbtasks.worker.options import WorkerOptions
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -27,42 +29,30 @@ RESCUE_ATTEMPTS: Final = 10
 """Attempts to declare a neighbour dead, whose row another transaction may hold; the next heartbeat tries again."""
 
 
-class Companion(Protocol):
-    """Another process that sends heartbeats for the worker as well."""
-
-    def serve(self, worker_id: int) -> None:
-        """Says as whom the worker is registered."""
-
-    @property
-    def stalled_until(self) -> float:
-        """The monotonic time at which its last own stall ended; 0.0: it had none."""
-
-
 class Membership:
     """Registers the worker, renews its lease, and takes over what dead neighbours held."""
 
-    def __init__(
-        self, *, name: str, queues: Iterable[str], pool: str, concurrency: int, tasks: Iterable[str], lease: float,
-        crash_limit: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, options: WorkerOptions, tasks: Iterable[str], crash_limit: int) -> None:
         self.worker_id = 0
-        self.rhythm = Rhythm(lease)
+        self.rhythm = Rhythm(options.lease)
         self._registration = Registration(
             "worker",
             self.rhythm,
-            name=name,
-            queues=tuple(queues),
-            pool=pool,
-            concurrency=concurrency,
+            name=options.name,
+            queues=options.queues,
+            pool=options.pool,
+            concurrency=options.concurrency,
             version=VERSION,
             tasks=sorted(tasks),
         )
-        self._monitor = self._registration.monitor
-        self._monitor.begin()
+        self.monitor = self._registration.monitor
+        self.monitor.begin()
         self._crash_limit = crash_limit
-        self._next_beat = 0.0
+        self.next_beat = 0.0
+        """The monotonic time of the next heartbeat."""
         self._pidfds: dict[int, int] = {}
-        self.companion: Companion | None = None
+        self.companion: ChildStatus | None = None
+        """What the worker shares with another process that sends heartbeats for it as well."""
         self._held_up = 0
         """Heartbeats in a row that did not renew the lease."""
         self._draining = False
@@ -72,22 +62,23 @@ class Membership:
         """Announces the worker under a new id, and claims as that what it still holds under the one that it had."""
         self.worker_id = self._registration.register(partial(session.run, point="register"), former=self.worker_id)
         if self.companion is not None:
-            self.companion.serve(self.worker_id)
+            self.companion.worker_id = self.worker_id
 
     def beat(self, session: Session, *, draining: bool) -> HeartbeatReply | None:
         """Renews the lease when it is time. None when it is not."""
         now = clock.monotonic()
-        if now < self._next_beat:
+        if now < self.next_beat:
             return None
         self._draining = draining
         run, conflicts = partial(session.run, point="heartbeat"), session.take_conflicts()
         reply = self._registration.heartbeat(run, self.worker_id, draining=draining, conflicts=conflicts)
-        self._heed_companion()
+        if self.companion is not None:  # what it was held up, the worker was held up as well
+            self.monitor.stalled_until = max(self.monitor.stalled_until, self.companion.stalled_until)
         pause = self._registration.pause()
         if reply.alive and not reply.renewed:
             pause = min(pause, SOON)
         self._say_held_up(reply)
-        self._next_beat = now + pause
+        self.next_beat = now + pause
         self._wait_for_deaths()
         return reply
 
@@ -97,18 +88,13 @@ class Membership:
         The next heartbeat comes at once all the same, when that one has ended: it is told what this one leaves aside.
         """
         now = clock.monotonic()
-        if now < max(self._next_beat, self._beaten_at) + self.rhythm.heartbeat / 2:
+        if now < max(self.next_beat, self._beaten_at) + self.rhythm.heartbeat / 2:
             return
         self._beaten_at = now
         # INSERT is of use for being another kind than that of the transaction around it: a heartbeat waits for no row.
         run = partial(session.run, kind=INSERT, point="heartbeat")
         with suppress(ConflictError):
             self._registration.heartbeat(run, self.worker_id, draining=self._draining)
-
-    def _heed_companion(self) -> None:
-        """What the process beside it was held up, the worker was held up as well."""
-        if self.companion is not None:
-            self._monitor.stalled_until = max(self._monitor.stalled_until, self.companion.stalled_until)
 
     def _say_held_up(self, reply: HeartbeatReply) -> None:
         """Says, once, that the lease is not renewed. A first time may be the companion's own renewal."""
@@ -124,27 +110,12 @@ class Membership:
 
     def lost(self) -> None:
         """The connection is lost; the next heartbeat comes as soon as there is another one."""
-        self._monitor.connection_lost()
+        self.monitor.connection_lost()
         self.beat_soon()
 
     def beat_soon(self) -> None:
         """Has the next heartbeat come at once."""
-        self._next_beat = 0.0
-
-    @property
-    def next_beat(self) -> float:
-        """The monotonic time of the next heartbeat."""
-        return self._next_beat
-
-    @property
-    def overdue(self) -> bool:
-        """Whether so much time has passed since the last heartbeat that the worker may have been declared dead."""
-        return self._monitor.overdue
-
-    @property
-    def leisure(self) -> float:
-        """Seconds for which the worker need not be heard of."""
-        return self._monitor.leisure
+        self.next_beat = 0.0
 
     def filenos(self) -> list[int]:
         """Descriptors that become readable when a neighbour on this host dies."""
@@ -168,7 +139,7 @@ class Membership:
 
     def leave(self, session: Session) -> None:
         """Deletes the worker from the register."""
-        self._next_beat = 0.0
+        self.next_beat = 0.0
         self.beat(session, draining=True)  # its last conflicts are counted
         try:
             self._registration.unregister(session.run, self.worker_id)

@@ -1,23 +1,22 @@
-"""What has ended and is to be recorded: gathered for a moment, written together, said in the log."""
+"""What has ended and is to be recorded: gathered for a moment, and written together."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Parked, Released, Retry, Stale, Succeeded
+from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Released, Retry, Stale, Succeeded
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
-from fbtasks.showing import shorten
 from fbtasks.worker.hindrances import Hindrance
-from fbtasks.worker.logs import visible
 from fbtasks.worker.recording import ATTEMPTS, Recorder
+from fbtasks.worker.task_log import label, log_outcome, log_stale, one_line
 
 logger = logging.getLogger("fbtasks.worker")
 T = TypeVar("T")
@@ -43,37 +42,17 @@ LOST_FIRST: Final = 0.5
 """Seconds until it is written by itself, so that all others are written first; twice as many each time."""
 LONG: Final = 65_535
 """Bytes of a result above which the fault may be with its length."""
-LONGEST_LINE: Final = 500
-"""Characters that the log has of an error's message; the middle of a longer one is left out."""
-LONGEST_TRACE: Final = 6_000
-"""Characters that the log has of a traceback. The whole is in the database."""
 
 
-class Tally:
+class Tally(Counter[type]):
     """How many tasks ended in which way, in a worker's life."""
 
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
     _SELDOM: Final = {Cancelled: "cancelled", Crashed: "crashed"}
 
-    def __init__(self) -> None:
-        self._counts = Counter[type]()
-
-    def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Counts what has been recorded."""
-        self._counts.update(map(type, outcomes))
-
     def __str__(self) -> str:
-        seldom = {kind: word for kind, word in self._SELDOM.items() if self._counts[kind]}
-        return ", ".join(f"{self._counts[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
-
-
-class Settled(NamedTuple):
-    """What became of an outcome other than a success."""
-
-    claim: Claim
-    outcome: Outcome
-    recorded: bool
-    """False when it was stale, or when the database did not take it."""
+        seldom = {kind: word for kind, word in self._SELDOM.items() if self[kind]}
+        return ", ".join(f"{self[kind]} {word}" for kind, word in (self._ALWAYS | seldom).items())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,7 +84,8 @@ class Outcomes:
         """All that has been recorded, but what came too late."""
         self.gathered_at = 0.0
         """When those that wait have waited for long enough, on the monotonic clock."""
-        self._settled: list[Settled] = []
+        self._settled: list[Finished] = []
+        """What became of outcomes other than successes."""
 
     def __bool__(self) -> bool:
         """Whether there are any but the blocked ones."""
@@ -128,8 +108,8 @@ class Outcomes:
                 self.gathered_at = clock.monotonic() + GATHER
             self._waiting.append(finished)
         elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
-            self.tally.add([finished.outcome])
-            _log(finished)
+            self.tally[type(finished.outcome)] += 1
+            log_outcome(finished)
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
         """Keeps one of a claim that did not run to its end."""
@@ -186,22 +166,22 @@ class Outcomes:
         def late(item: Finished) -> bool:
             return standing.get(item.claim.id, item.claim.claim_id) != item.claim.claim_id
 
-        self.tally.add(item.outcome for item in batch if not late(item))
+        self.tally.update(type(item.outcome) for item in batch if not late(item))
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
         for finished in batch:
             self._settle(finished, recorded=not late(finished))
             if late(finished):
-                _log_stale(finished.claim, standing[finished.claim.id])
+                log_stale(finished.claim, standing[finished.claim.id])
             else:
-                _log(finished)
+                log_outcome(finished)
 
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):
-            self._settled.append(Settled(finished.claim, finished.outcome, recorded))
+            self._settled.append(finished._replace(recorded=recorded))
 
-    def take_settled(self) -> list[Settled]:
-        """What has been settled since the last call."""
+    def take_settled(self) -> list[Finished]:
+        """What has become of outcomes since the last call; not recorded is what was stale or refused."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -268,10 +248,9 @@ class Outcomes:
         """Says which ones are not recorded when the worker ends."""
         for each in self._blocked:
             logger.error(
-                "The outcome of task %d (%s) is lost: another transaction still holds what is to be changed. The task "
+                "The outcome of task %s is lost: another transaction still holds what is to be changed. The task "
                 "runs again when that one has ended.",
-                each.finished.claim.id,
-                each.finished.claim.name,
+                label(each.finished.claim),
             )
 
     def _record(self, session: Session, worker_id: int, part: list[Finished], before: Blocked | None = None) -> None:
@@ -303,11 +282,10 @@ class Outcomes:
             self._settle(finished, recorded=False)
         if each.is_to_be_said():
             logger.warning(
-                "The outcome of task %d (%s) cannot be recorded while another transaction holds what is to be changed: "
+                "The outcome of task %s cannot be recorded while another transaction holds what is to be changed: "
                 "%s. It is kept and tried again; all else goes on.",
-                finished.claim.id,
-                finished.claim.name,
-                _line(str(error)),
+                label(finished.claim),
+                one_line(str(error)),
             )
 
     def _write_somehow(
@@ -329,61 +307,6 @@ class Outcomes:
                 self._written(stale, 1)
                 return
         said = f"its outcome could not be recorded: {error}"
-        logger.error("Task %d (%s) is left as it is: %s", finished.claim.id, finished.claim.name, _line(said))
+        logger.error("Task %s is left as it is: %s", label(finished.claim), one_line(said))
         self._settle(finished, recorded=False)
         del self._writing[0]
-
-
-def _log_stale(claim: Claim, stands: int) -> None:
-    if stands:
-        logger.warning(
-            "The outcome of task %d (%s) came too late and was dropped: its claim is %d now, not %d.",
-            claim.id,
-            claim.name,
-            stands,
-            claim.claim_id,
-        )
-    else:
-        logger.warning(
-            "The outcome of task %d (%s) was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
-            claim.id,
-            claim.name,
-            claim.claim_id,
-        )
-
-
-def _log(finished: Finished) -> None:
-    """Says what became of a task."""
-    claim, elapsed = finished.claim, finished.elapsed
-    match finished.outcome:
-        case Succeeded():
-            _say(logging.INFO, claim, "succeeded in %.3f s.", elapsed)
-        case Failed(error_type, message, trace):
-            _say(logging.ERROR, claim, "failed in %.3f s: %s: %s", elapsed, error_type, _line(message), trace=trace)
-        case Retry(delay, message):
-            _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, _line(message))
-        case Cancelled(message):
-            _say(logging.INFO, claim, "was cancelled: %s", message)
-        case Crashed(message, charged, limit):
-            times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
-            _say(logging.ERROR, claim, "crashed (%s): %s", times, message)
-        case Released():
-            _say(logging.INFO, claim, "was given back.")
-        case Parked():
-            pass
-
-
-def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "") -> None:
-    if not logger.isEnabledFor(level):
-        return
-    name = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
-    arguments = (claim.id, name, *arguments)
-    record = logger.makeRecord(logger.name, level, __file__, 0, f"Task %d (%s) {text}", arguments, None)
-    record.__dict__ |= {"task_id": claim.task_id or str(claim.id), "task_name": claim.name}
-    record.exc_text = shorten(trace.rstrip(), LONGEST_TRACE, "\n  ... (cut here) ...\n") or None
-    logger.handle(record)
-
-
-def _line(text: str) -> str:
-    """*text*, which a task's exception chose, as one line without control characters."""
-    return visible(shorten(text, LONGEST_LINE, " ... "), " ")

@@ -74,7 +74,7 @@ class Outlet:
                 self._changed.wait_for(lambda: self._waiting)
                 data = self._waiting[0]
             with suppress(OSError):
-                _write_all(self._descriptor, data)
+                write_all(self._descriptor, data)
             with self._changed:
                 self._waiting.popleft()
                 self._size -= len(data)
@@ -116,38 +116,40 @@ def _immediate(descriptor: int) -> Callable[[bytes], int]:
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return lambda data: os.write(descriptor, data)
-    if stat.S_ISSOCK(kind):
-        return _of_socket(socket.socket(fileno=os.dup(descriptor)))
     try:
-        # Opened anew, since whether it waits is not to change for the other processes that have the old one.
-        own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND)
+        send = _sender(descriptor, kind)
     except OSError:  # another user's: the thread writes everything
         return lambda _: 0
 
     def write(data: bytes) -> int:
         try:
-            return os.write(own, data)
+            return send(data)
         except BlockingIOError:
             return 0
 
     return write
 
 
-def _of_socket(own: socket.socket) -> Callable[[bytes], int]:
-    def write(data: bytes) -> int:
-        try:
-            return own.send(data, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
+def _sender(descriptor: int, kind: int) -> Callable[[bytes], int]:
+    if stat.S_ISSOCK(kind):
+        connection = socket.socket(fileno=os.dup(descriptor))
+        return lambda data: connection.send(data, socket.MSG_DONTWAIT)
+    # Opened anew, since whether it waits is not to change for the other processes that have the old one.
+    own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND)
+    return lambda data: os.write(own, data)
 
-    return write
 
-
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes *data*, however long that takes."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLOUT)
-            poll.poll()
+            takes_more(descriptor, None)
+
+
+def takes_more(descriptor: int, milliseconds: int | None = 0) -> bool:
+    """Whether *descriptor* takes more bytes now, or so soon; None waits for that without end."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(milliseconds))

@@ -77,9 +77,10 @@ class Process:
             self._popen = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
         self.pid = self._popen.pid
         self._reaped = threading.Event()
-        self._file: int | None = None
+        self.fileno: int | None = None
+        """A descriptor that becomes readable when it dies; None where there is none to be had."""
         try:
-            self._file = _open(self.pid)  # before it can be reaped: until then the number is its own
+            self.fileno = _open(self.pid)  # before it can be reaped: until then the number is its own
             Background(target=self._reap, name=f"reaper-{self.pid}").start()
         except BaseException:
             self._kill_group()
@@ -111,18 +112,13 @@ class Process:
         """Whether it has died and was reaped."""
         return self._reaped.is_set()
 
-    @property
-    def fileno(self) -> int | None:
-        """A descriptor that becomes readable when it dies; None where there is none to be had."""
-        return self._file
-
     def signal(self, number: int) -> None:
         """Sends a signal to it, if it still lives."""
         if self._reaped.is_set():
             return
         with suppress(OSError):
-            if self._file is not None:
-                signal.pidfd_send_signal(self._file, number)
+            if self.fileno is not None:
+                signal.pidfd_send_signal(self.fileno, number)
             else:
                 os.kill(self.pid, number)
 
@@ -147,9 +143,9 @@ class Process:
 
     def close(self) -> None:
         """Closes the descriptor. The process should have ended."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        if self.fileno is not None:
+            os.close(self.fileno)
+            self.fileno = None
 
 
 def _open(pid: int) -> int | None:

@@ -11,17 +11,18 @@ from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.store.migrate import check_identity
-from fbtasks.worker.consumer import Consumer, WorkerOptions
-from fbtasks.worker.executors import ChildOptions, make_executor
+from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.executors.children import ChildExecutor
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.heartbeat_process import HeartbeatProcess
 from fbtasks.worker.logs import finish
+from fbtasks.worker.options import ChildOptions, WorkerOptions
 from fbtasks.worker.signals import Signals
 
 logger = logging.getLogger("fbtasks.worker")
 
 
-def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children: ChildOptions | None = None) -> None:
+def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children: ChildOptions) -> None:
     """Runs a worker until a signal ends it, or, in a burst, until nothing is due.
 
     *log* is how child processes are to log, as :meth:`LogOptions.argument` has it. When the schema is migrated
@@ -30,9 +31,10 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     :class:`DatabaseReplaced` when it was replaced or restored, or its file deleted.
     """
     began = clock.monotonic()
-    executor = make_executor(options.pool, app_path, app, options.concurrency, log, children)
+    solo = SoloExecutor(app) if options.pool == "solo" else None
+    executor = solo or ChildExecutor(options.pool, app_path, app, options.concurrency, log, children)
     consumer = Consumer(app, executor, options)
-    signals = Signals(consumer, executor if isinstance(executor, SoloExecutor) else None, options.grace)
+    signals = Signals(consumer, solo, options.grace)
     mutex_repair.exit_when_engine_hangs()
     app.database.known.keep()
     heartbeats = None
@@ -42,7 +44,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
         with app.database.session() as session:
             check_identity(session)
         consumer.open()
-        if options.pool == "solo":
+        if solo is not None:
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.
             heartbeats = HeartbeatProcess(app.settings, consumer.membership, app.database.known.mark)
         consumer.run()

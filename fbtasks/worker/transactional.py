@@ -25,6 +25,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.runner import Runner, RunResult
 from fbtasks.worker.recording import Recorder
+from fbtasks.worker.task_log import label
 
 if TYPE_CHECKING:
     from fbtasks.firebird.lent import TaskTransaction
@@ -44,9 +45,8 @@ class TransactionalRunner:
     def __init__(self, runner: Runner, worker_id: Callable[[], int], stat_slot: int) -> None:
         self._runner = runner
         self._worker_id = worker_id
-        self._stat_slot = stat_slot
         self._session: Session | None = None
-        self._recorder: Recorder | None = None
+        self._recorder = Recorder(HostLock(runner.app.settings.url), stat_slot)
 
     def run(self, claim: Claim) -> RunResult:
         """Runs the task.
@@ -60,22 +60,21 @@ class TransactionalRunner:
         """
         started = clock.monotonic()
         try:
-            session, recorder = self._open()
-            return self._run(claim, session, recorder)
+            return self._run(claim, self._open())
         except (DatabaseUnavailable, SchemaError) as error:
-            logger.warning("Task %d (%s) lost its connection: %s", claim.id, claim.name, error)
-            self.close()
+            logger.warning("Task %s lost its connection: %s", label(claim), error)
+            self._disconnect()
             return RunResult(Finished(claim, Released()))
         except (DatabaseError, TaskDefinitionError) as error:
-            self.close()
+            self._disconnect()
             return self._runner.refused(claim, error, clock.monotonic() - started)
 
-    def _run(self, claim: Claim, session: Session, recorder: Recorder) -> RunResult:
+    def _run(self, claim: Claim, session: Session) -> RunResult:
         from fbtasks.firebird.lent import task_transaction  # brings the driver, which other tasks can do without
 
         with task_transaction(session) as transaction:
             try:
-                return self._run_in(transaction, claim, session, recorder)
+                return self._run_in(transaction, claim, session)
             except CommitUncertain:  # it may have taken effect
                 raise
             except DatabaseUnavailable as error:
@@ -83,12 +82,12 @@ class TransactionalRunner:
                     raise
                 return self._runner.refused(claim, error)
 
-    def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, recorder: Recorder) -> RunResult:
+    def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session) -> RunResult:
         with transaction.lent():
             result = self._runner.run(claim, session.connection)
         (_, outcome, elapsed, _), _, raised = result
         if session.connection.is_closed():
-            self.close()
+            self._disconnect()
             if isinstance(outcome, Succeeded):
                 raise TaskDefinitionError(
                     f"the task {claim.name!r} closed self.connection, so its effects are undone: "
@@ -100,19 +99,18 @@ class TransactionalRunner:
             result = self._runner.refused(claim, misuse, elapsed)
         if transaction.ended:
             logger.error(
-                "Task %d (%s) ended its transaction itself: what it had done until then is committed or undone "
+                "Task %s ended its transaction itself: what it had done until then is committed or undone "
                 "whatever its outcome.",
-                claim.id,
-                claim.name,
+                label(claim),
             )
-            self.close()
+            self._disconnect()
             return result
         if isinstance(result.finished.outcome, Succeeded):
-            return self._commit(transaction, result.finished, recorder)
+            return self._commit(transaction, result.finished)
         transaction.rollback()
         self._look_at(session, raised)
         if result.finished.outcome == Cancelled("stopped"):
-            self.close()  # this process may be killed next, and must not hold anything then
+            self._disconnect()  # this process may be killed next, and must not hold anything then
         return result
 
     def _look_at(self, session: Session, raised: BaseException | None) -> None:
@@ -126,11 +124,11 @@ class TransactionalRunner:
             if not self._ended_alone(error, raised):
                 raise
 
-    def _commit(self, transaction: TaskTransaction, done: Finished, recorder: Recorder) -> RunResult:
+    def _commit(self, transaction: TaskTransaction, done: Finished) -> RunResult:
         """Commits the effects together with the outcome, or undoes them."""
         claim = done.claim
         try:
-            stale = self._record(transaction, done, recorder)
+            stale = self._record(transaction, done)
         except ConflictError as error:
             transaction.rollback()
             return self._runner.conflicted(claim, error, done.elapsed)
@@ -140,22 +138,20 @@ class TransactionalRunner:
         held = stale.stands == claim.claim_id
         if held:
             logger.warning(
-                "Task %d (%s) had ended, but another transaction held its row for %g s: its effects are undone.",
-                claim.id,
-                claim.name,
+                "Task %s had ended, but another transaction held its row for %g s: its effects are undone.",
+                label(claim),
                 HELD_MOST,
             )
         else:
             logger.warning(
-                "Task %d (%s) ended too late and its effects are undone: its claim is %d now, not %d.",
-                claim.id,
-                claim.name,
+                "Task %s ended too late and its effects are undone: its claim is %d now, not %d.",
+                label(claim),
                 stale.stands,
                 claim.claim_id,
             )
         return RunResult(Finished(claim, Released(), done.elapsed, recorded=not held))
 
-    def _record(self, transaction: TaskTransaction, done: Finished, recorder: Recorder) -> Stale | None:
+    def _record(self, transaction: TaskTransaction, done: Finished) -> Stale | None:
         """Records the outcome together with the effects. Returns why it cannot be done, if so.
 
         While another transaction holds the task's row this waits for a while, but outside of the host's lock, which all
@@ -163,7 +159,7 @@ class TransactionalRunner:
         """
         until, pause = clock.monotonic() + HELD_MOST, HELD_FIRST
         while True:
-            stale = recorder.record_effect(transaction, self._worker_id(), done)
+            stale = self._recorder.record_effect(transaction, self._worker_id(), done)
             if stale is None or stale.stands != done.claim.claim_id or clock.monotonic() >= until:
                 return stale
             time.sleep(pause)
@@ -171,7 +167,7 @@ class TransactionalRunner:
 
     def _ended_alone(self, *errors: BaseException | None) -> bool:
         """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""
-        self.close()
+        self._disconnect()
         if not any(map(connection_was_killed, errors)):
             return False
         try:
@@ -180,21 +176,21 @@ class TransactionalRunner:
             return False
         return True
 
-    def _open(self) -> tuple[Session, Recorder]:
-        if self._session is None or self._recorder is None:
-            self._session = self._runner.app.database.open()
-            self._recorder = Recorder(HostLock(self._runner.app.settings.url), self._stat_slot)
-        return self._session, self._recorder
+    def _open(self) -> Session:
+        self._session = self._session or self._runner.app.database.open()
+        return self._session
 
     def cancel_statement(self) -> None:
         """Has the database end the statement that the task is in; from another thread."""
         if self._session is not None:
             self._session.cancel_statement()
 
-    def close(self) -> None:
-        """Closes the connection."""
+    def _disconnect(self) -> None:
         if self._session is not None:
             self._session.close()
-        if self._recorder is not None:
-            self._recorder.close()
-        self._session = self._recorder = None
+            self._session = None
+
+    def close(self) -> None:
+        """Closes the connection, and gives up the host's lock."""
+        self._disconnect()
+        self._recorder.close()

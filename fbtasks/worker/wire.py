@@ -12,6 +12,7 @@ import os
 import pickle
 import socket
 import struct
+import tempfile
 from typing import Final, NamedTuple
 
 from fbtasks.call import Claim, Failed, Outcome, Succeeded
@@ -25,30 +26,17 @@ _WORD: Final = struct.Struct("=4sqq")
 WORD_SIZE: Final = _WORD.size
 
 HOOK: Final = "hook"
-SKIP: Final = "skip"
-"""What the worker says to a slot that waits with a failed task: to call its on_failure hooks, or not to."""
-
-
-class HookCall(NamedTuple):
-    """The on_failure hooks of a task that was not failed by the child that is to call them."""
-
-    number: int
-    """What worker and child call this run; below 0, as the ids of tasks are not."""
-    failed: Failed
+"""The word to a slot that waits with a failed task: to call its on_failure hooks as the run of a number; 0: not to."""
 
 
 class Assignment(NamedTuple):
     """A task for a child to run, or to call the on_failure hooks of."""
 
     claim: Claim
-    announce: bool
-    """Whether the worker wants to hear at once that it has begun: it has time limits."""
-    hooks: HookCall | None = None
-
-    @property
-    def number(self) -> int:
-        """What worker and child call this run."""
-        return self.claim.id if self.hooks is None else self.hooks.number
+    number: int
+    """What worker and child call this run: the id of the task, or a number below 0 for hooks."""
+    failed: Failed | None
+    """What the task has failed with, elsewhere, when its hooks are to be called."""
 
 
 class Ended(NamedTuple):
@@ -63,21 +51,24 @@ class Ended(NamedTuple):
     """Where the child waits to hear whether the on_failure hooks of this task are to be called; None: nowhere."""
 
 
-class Begun(NamedTuple):
-    """What a child says of a task that was to be announced."""
+class Ready(NamedTuple):
+    """What a child says when it has imported the app, or could not."""
 
-    task: int
-    since: float
-
-
-class NotNow(NamedTuple):
-    """What a child says that cannot become ready, for a reason that may be over in a moment."""
-
-    why: str
+    why_not: str = ""
+    """Why it cannot become ready."""
+    for_now: bool = False
+    """Whether that may be over in a moment."""
 
 
-Message = Ended | Begun | NotNow | str
-"""A string is "ready", or why the child cannot become so."""
+Message = Ended | Ready
+
+
+def memory_file(name: str) -> int:
+    """A new file without a place in any folder, as far as this system has such files. Returns its descriptor."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def pack_message(message: Message) -> bytes:
@@ -110,5 +101,5 @@ def receive_task(source: socket.socket, *, wait: bool) -> Assignment | None:
     for _, _, content in ancillary:
         with os.fdopen(int.from_bytes(content[:_FILE], "little"), "rb") as file:
             data = file.read()
-    announce, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
-    return Assignment(Claim._make(fields), bool(announce), None if isinstance(announce, bool) else announce)
+    number, failed, *fields = pickle.loads(data)  # noqa: S301  # written by this process's parent
+    return Assignment(Claim._make(fields), number, failed)

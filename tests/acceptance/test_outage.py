@@ -18,7 +18,7 @@ from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTask
 from fbtasks.firebird import watchdog
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.store import tasks
-from fbtasks.worker.consumer import LEASE
+from fbtasks.worker.options import LEASE
 
 pytestmark = pytest.mark.acceptance
 

@@ -20,8 +20,9 @@ from fbtasks.firebird.identity import FileIdentity, file_of
 from fbtasks.store.database import Database
 from fbtasks.store.migrate import adopt
 from fbtasks.url import DatabaseURL
-from fbtasks.worker.consumer import Consumer, WorkerOptions
+from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
+from fbtasks.worker.options import WorkerOptions
 
 pytestmark = pytest.mark.embedded
 

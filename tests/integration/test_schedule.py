@@ -9,8 +9,9 @@ import pytest
 from fbtasks import TaskRevoked
 from fbtasks.store import results
 from fbtasks.testing import drain
-from fbtasks.worker.consumer import Consumer, WorkerOptions
+from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
+from fbtasks.worker.options import WorkerOptions
 
 
 def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):

@@ -21,7 +21,7 @@ from fbtasks.worker.child.loop_server import LoopServer
 from fbtasks.worker.child.servers import ProcessServer, Server, ThreadServer
 from fbtasks.worker.logs import LogOptions, set_up
 from fbtasks.worker.processes import SCARCE
-from fbtasks.worker.wire import NotNow
+from fbtasks.worker.wire import Ready
 
 SERVERS: Final[dict[str, Callable[[FBTasks, Link, int], Server]]] = {
     "processes": ProcessServer,
@@ -53,12 +53,12 @@ def main(arguments: list[str]) -> int:
         import_module("fbtasks.formats")  # now, and not when the first task is to run
         set_up(LogOptions.of(log))
     except FBTasksError as error:
-        link.say(NotNow(str(error)) if _is_shortage(error) else str(error))
+        link.say(Ready(str(error), _is_shortage(error)))
         return 1
     server = SERVERS[mode](app, link, int(number))
     try:
         Background(target=link.watch, name="fbtasks-watch").start()
-        link.say("ready")
+        link.say(Ready())
         with ending():
             server.serve()
     except BrokenPipeError:  # the worker has gone, and this process goes with it

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import traceback
 from typing import Final, NoReturn
 
 from fbtasks.threads import LEFT_ALONE
+from fbtasks.worker.outlet import takes_more
 
 BROKEN: Final = 70
 """The exit code of a child process that can run no more tasks (EX_SOFTWARE of ``sysexits.h``)."""
@@ -45,11 +45,7 @@ def leave(why: str) -> NoReturn:
 
 
 def _say_last(why: str) -> None:
-    if not _stderr or identities((_STDERR,)) != _stderr:
-        return
-    poll = select.poll()
-    poll.register(_STDERR, select.POLLOUT)
-    if not poll.poll(0):
+    if not _stderr or identities((_STDERR,)) != _stderr or not takes_more(_STDERR):
         return
     try:
         trace = "" if sys.exc_info()[1] is None else traceback.format_exc()

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fbtasks import clock
-from fbtasks.call import Claim, Succeeded
+from fbtasks.call import Succeeded
 from fbtasks.interrupts import TaskStopped
 from fbtasks.runner import RunResult
 from fbtasks.worker.child.lifeline import identities, leave
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.wire import WORD_SIZE, Assignment, Begun, Ended, Message, pack_message, unpack_word
+from fbtasks.worker.wire import WORD_SIZE, Ended, Message, pack_message, unpack_word
 
 _LOOK: Final = 1.0
 """Seconds between looks whether the way to the worker is still there."""
@@ -64,6 +63,7 @@ class Link:
         if identities(self._numbers) != self._files:
             leave("a task has closed the file descriptors that lead to the worker.")
 
+    @ending()
     def watch(self) -> None:
         """Looks from time to time whether this process can still serve; ends it when it cannot.
 
@@ -71,13 +71,12 @@ class Link:
         library that catches the error.
         """
         full = 0
-        with ending():
-            while True:
-                time.sleep(_LOOK)
-                self.check()
-                full = full + 1 if _is_memory_used_up() else 0
-                if full >= _FULL:
-                    leave("its memory is used up.")
+        while True:
+            time.sleep(_LOOK)
+            self.check()
+            full = full + 1 if _is_memory_used_up() else 0
+            if full >= _FULL:
+                leave("its memory is used up.")
 
     def say(self, message: Message) -> None:
         """Tells the worker; from any thread."""
@@ -89,14 +88,6 @@ class Link:
         with self.pipe.makefile("rb") as file:
             while len(data := file.read(WORD_SIZE)) == WORD_SIZE:
                 yield unpack_word(data)
-
-    def begin(self, slot: int, assignment: Assignment) -> Claim:
-        """Notes that a task begins; and says so, where the worker wants to hear it."""
-        number = assignment.number
-        self.status.begin(slot, number)
-        if assignment.announce:
-            self.say(Begun(number, clock.monotonic()))
-        return assignment.claim
 
     def end(self, slot: int, result: RunResult) -> None:
         """Says what became of a task. With hooks to be called this slot waits to hear whether they are."""

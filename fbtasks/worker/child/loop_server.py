@@ -41,12 +41,9 @@ class LoopServer(ThreadServer):
             await asyncio.wait(self._running)
         self._threads.shutdown()
 
+    @ending()
     def _take(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins tasks as long as there are free slots, and has itself called when there is more."""
-        with ending():
-            self._take_some(loop)
-
-    def _take_some(self, loop: asyncio.AbstractEventLoop) -> None:
         link = self._link
         try:
             while self._free:
@@ -54,7 +51,7 @@ class LoopServer(ThreadServer):
                 if assignment is None:
                     raise EOFError
                 slot = self._free.pop()
-                link.begin(slot, assignment)
+                link.status.begin(slot, assignment.number)
                 job = loop.create_task(self._run(slot, assignment))
                 self._running.add(job)
                 job.add_done_callback(self._running.discard)
@@ -73,10 +70,11 @@ class LoopServer(ThreadServer):
 
     async def _run(self, slot: int, assignment: Assignment) -> None:
         with ending(), suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
-            if assignment.hooks is not None:
-                await self._in_thread(partial(self.call_hooks, slot, assignment))
+            claim, number, failed = assignment
+            if failed is not None:
+                await self._in_thread(lambda: self.call_hooks(slot, number, self._runner.failure_of(claim, failed)))
             else:
-                await self._run_task(slot, assignment.claim)
+                await self._run_task(slot, claim)
         self._free.append(slot)
         if not self._taking and not self._over.done():
             self._take(asyncio.get_running_loop())
@@ -97,7 +95,7 @@ class LoopServer(ThreadServer):
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Runs *work*, which raises nothing, in a thread, and returns what it returns.
 
-        Used in slot of ``asyncio.to_thread``, which loses the returned value without an error when memory is used up.
+        Used instead of ``asyncio.to_thread``, which loses the returned value without an error when memory is used up.
         """
         loop, context = asyncio.get_running_loop(), copy_context()
         done: asyncio.Future[T] = loop.create_future()

@@ -7,6 +7,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
@@ -16,7 +17,7 @@ from fbtasks.runner import Failure, Runner, RunResult
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import Link, ending
 from fbtasks.worker.transactional import TransactionalRunner
-from fbtasks.worker.wire import HOOK, SKIP, Assignment, receive_task
+from fbtasks.worker.wire import HOOK, Assignment, receive_task
 
 
 class Server:
@@ -27,9 +28,8 @@ class Server:
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
         self._runner = Runner(app, interrupts=self.interrupts)
         self._link = link
-        self._lock = threading.Lock()
         self._local = threading.local()
-        self._counters = iter(range(number * 10_000, number * 10_000 + 10_000))
+        self._counters = count(number * 10_000)
         self._transactional: list[TransactionalRunner] = []
         self._connected: dict[int, TransactionalRunner] = {}
 
@@ -46,9 +46,10 @@ class Server:
             link.check()
 
     def _serve_one(self, slot: int, assignment: Assignment) -> None:
-        claim = self._link.begin(slot, assignment)
-        if assignment.hooks is not None:
-            self.call_hooks(slot, assignment)
+        claim, number, failed = assignment
+        self._link.status.begin(slot, number)
+        if failed is not None:
+            self.call_hooks(slot, number, self._runner.failure_of(claim, failed))
             return
         result = self.run(claim)
         self._link.end(slot, result)
@@ -60,40 +61,31 @@ class Server:
         number = self.hear(slot)
         self._link.status.begin(slot, number)
         if number:
-            self._call(slot, number, failure)
+            self.call_hooks(slot, number, failure)
 
     def hear(self, slot: int) -> int:
         """Waits for the worker's word to this slot: the number of a run of hooks, or 0 when they are not called."""
         raise NotImplementedError
 
-    def call_hooks(self, slot: int, assignment: Assignment) -> None:
-        """Calls the hooks of a task that was not failed here."""
-        claim, _, hooks = assignment
-        if hooks is not None:
-            self._call(slot, hooks.number, self._runner.failure_of(claim, hooks.failed))
-
-    def _call(self, slot: int, number: int, failure: Failure) -> None:
+    def call_hooks(self, slot: int, number: int, failure: Failure) -> None:
+        """Calls the on_failure hooks of a task, as the run of this *number*."""
         with suppress(TaskStopped):  # their time is over, as the worker knows
             self._runner.call_failure_hooks(failure, number)
         self._link.end_hooks(slot, number)
 
     def run(self, claim: Claim) -> RunResult:
         """Runs one claim in this thread."""
+        task = self._runner.app.tasks.get(claim.name)
         with ending():
-            if self._is_transactional(claim):
+            if task is not None and task.options.transactional:
                 return self._run_transactional(claim)
             return self._runner.run(claim)
-
-    def _is_transactional(self, claim: Claim) -> bool:
-        task = self._runner.app.tasks.get(claim.name)
-        return task is not None and task.options.transactional
 
     def _run_transactional(self, claim: Claim) -> RunResult:
         runner: TransactionalRunner | None = getattr(self._local, "runner", None)
         if runner is None:
-            with self._lock:
-                runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._counters))
-                self._transactional.append(runner)
+            runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._counters))
+            self._transactional.append(runner)
         self._connected[claim.id] = runner
         try:
             return runner.run(claim)
@@ -157,17 +149,17 @@ class ThreadServer(Server):
                 pool.submit(self.serve_slot, slot)
             self._listen()
 
+    @ending()
     def _listen(self) -> None:
-        with ending():
-            with suppress(ConnectionResetError):
-                for kind, number, run in self._link.words():
-                    self._heed(kind, number, run)
-            self._link.check()
-            for waiting in self._words:  # the worker will say no more
-                waiting.put(0)
+        with suppress(ConnectionResetError):
+            for kind, number, run in self._link.words():
+                self._heed(kind, number, run)
+        self._link.check()
+        for waiting in self._words:  # the worker will say no more
+            waiting.put(0)
 
     def _heed(self, kind: str, number: int, run: int) -> None:
-        if kind in (HOOK, SKIP):
+        if kind == HOOK:
             self._words[number].put(run)
             return
         with suppress(RuntimeError):  # its event loop has just been closed

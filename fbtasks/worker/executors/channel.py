@@ -7,14 +7,13 @@ import math
 import os
 import pickle
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from fbtasks.call import Cancelled, Failed, Parked, Released, Retry, Succeeded
 from fbtasks.showing import shorten, show
-from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Begun, Ended, Message, NotNow, receive_task
+from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, memory_file, receive_task
 
 _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
@@ -40,13 +39,13 @@ def send_task(to: socket.socket, assignment: Assignment) -> None:
     Raises :class:`Full`, ``BrokenPipeError`` or ``ConnectionResetError`` when the child will not read it, and any other
     :class:`OSError` when a longer one finds no room on this machine.
     """
-    claim, announce, hooks = assignment
-    data = pickle.dumps((hooks or announce, *claim), pickle.HIGHEST_PROTOCOL)
+    claim, number, failed = assignment
+    data = pickle.dumps((number, failed, *claim), pickle.HIGHEST_PROTOCOL)
     try:
         if len(data) <= PACKET:
             to.send(data, socket.MSG_DONTWAIT)
         else:
-            with _new_file() as file:
+            with os.fdopen(memory_file("fbtasks-task"), "w+b") as file:
                 file.write(data)
                 file.seek(0)
                 descriptor = array.array("i", [file.fileno()])
@@ -54,12 +53,6 @@ def send_task(to: socket.socket, assignment: Assignment) -> None:
                 to.sendmsg([b"file"], ancillary, socket.MSG_DONTWAIT)
     except BlockingIOError:
         raise Full from None
-
-
-def _new_file() -> IO[bytes]:
-    if hasattr(os, "memfd_create"):  # needs no room in a folder for temporary files
-        return os.fdopen(os.memfd_create("fbtasks-task"), "w+b")
-    return tempfile.TemporaryFile()
 
 
 def unread_tasks(source: socket.socket) -> Iterator[int]:
@@ -95,11 +88,7 @@ def _is_sound(said: object) -> bool:
             and (outcome is _DONE or _is_outcome(outcome))
             and (slot is None or type(slot) is int)
         )
-    if type(said) is Begun:
-        return type(said.task) is int and type(said.since) is float and math.isfinite(said.since)
-    if type(said) is NotNow:
-        return type(said.why) is str
-    return type(said) is str
+    return type(said) is Ready and type(said.why_not) is str and type(said.for_now) is bool
 
 
 def _is_outcome(outcome: object) -> bool:

@@ -7,8 +7,8 @@ suspicion of having killed its process gets a process of its own for that one ru
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -22,7 +22,8 @@ from fbtasks.worker.executors.channel import LONGEST
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.executors.starting import Starter
 from fbtasks.worker.limits import HOOKS, Limits
-from fbtasks.worker.wire import HOOK, SKIP, Ended
+from fbtasks.worker.options import ChildOptions
+from fbtasks.worker.wire import Ended
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0
@@ -46,16 +47,6 @@ _OVERHEAD: Final = 50e-6
 """Seconds that a task takes beside its own."""
 _PATIENCE: Final = 0.01
 """Seconds that a task may wait in a child behind longer ones, before it is taken back for others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildOptions:
-    """How children are used."""
-
-    max_tasks: int | None = None
-    """Tasks after which a child is replaced."""
-    max_memory: int | None = None
-    """Bytes of memory above which a child that has served something is replaced once it is idle."""
 
 
 class ChildExecutor(Executor):
@@ -150,14 +141,12 @@ class ChildExecutor(Executor):
                 child = other
             child.suspect = False
             return self._send(child, run)
-        own = self._idle_child() if self._one else self._single()
+        idle = (child for child in self._children if self._room(child) and not child.running)
+        own = next(idle, None) if self._one else self._single()
         if own is None:
             return False
         own.suspect, own.prepared = True, run
         return True
-
-    def _idle_child(self) -> Child | None:
-        return next((child for child in self._children if self._room(child) and not child.running), None)
 
     def _single(self) -> Child | None:
         """A new process for one suspect."""
@@ -215,11 +204,10 @@ class ChildExecutor(Executor):
         slot, run.slot = run.slot, None
         if failed is None:
             del child.running[run.number]
-            child.tell(SKIP, slot)
+            child.answer(slot)
             return False
         run.failed = failed
-        run.begin(clock.monotonic())
-        child.tell(HOOK, slot, run.number)
+        child.answer(slot, run.number)
         return True
 
     def call_hooks(self, claim: Claim, failed: Failed) -> bool:
@@ -262,18 +250,11 @@ class ChildExecutor(Executor):
 
     def deadline(self) -> float | None:
         """The next limit that a task reaches, the next look at what waits, or the next child that is to be started."""
-        times = [
-            moment
-            for child in self._all()
-            for run in child.running.values()
-            if run.soft is not None or run.hard is not None or run.outcome is not None
-            for moment in (run.kill_at, None if run.outcome else run.hard_at, None if run.outcome else run.soft_at)
-            if moment is not None
-        ]
+        times = [run.due for child in self._all() for run in child.running.values() if run.due < math.inf]
         times += [clock.monotonic() + _PATIENCE for child in self._children if self._has_waiting(child)]
         if len(self._children) < self._count:
             times.append(self._starter.next_start)
-        if any(child.has_unsent for child in self._all()):
+        if any(child.unsent for child in self._all()):
             times.append(clock.monotonic() + _AGAIN)
         if self._submit_at > clock.monotonic():
             times.append(self._submit_at)
@@ -355,7 +336,7 @@ class ChildExecutor(Executor):
         run = child.running.pop(ended.task, None)
         if run is None or run.failed is not None:
             if ended.slot is not None:
-                child.tell(SKIP, ended.slot)
+                child.answer(ended.slot)
             return
         if ended.slot is not None:
             self._let_wait(child, run, ended.outcome, ended.slot)
@@ -369,7 +350,7 @@ class ChildExecutor(Executor):
     def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
         """Notes that a child waits with a task that it has failed, unless that does not count any more."""
         if run.outcome is not None or not isinstance(outcome, Failed):
-            child.tell(SKIP, slot)
+            child.answer(slot)
             return
         now, number = clock.monotonic(), next(self._numbers)
         hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, slot=slot)
@@ -395,10 +376,8 @@ class ChildExecutor(Executor):
         if memory is not None and child.served and not child.running:  # a new one may be larger from the start
             used_up = used_up or child.memory() > memory
         if child in self._extra or used_up:
-            if child in self._children:
-                self._children.remove(child)
-                self._extra.append(child)
-            counts = child.prepared or any(run.outcome is None or run.kill_at for run in child.running.values())
+            self._set_apart(child)
+            counts = child.prepared or any(run.outcome is None or run.due < math.inf for run in child.running.values())
             if not counts:
                 self._end(child, killed=True, patience=1.0)
 
@@ -454,7 +433,10 @@ class ChildExecutor(Executor):
             logger.error("%s ended with its process, %s; it is not called again.", run, how)
 
     def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
-        return Crashed(_why(how, others), charged and others == 0, self._crash_limit)
+        why = f"its process ended {how} while it ran"
+        if others:
+            why = f"the process that it shared with {others} other tasks ended {how}"
+        return Crashed(why, charged and not others, self._crash_limit)
 
     def _replenish(self, now: float) -> None:
         while len(self._children) < self._count and now >= self._starter.next_start:
@@ -468,18 +450,23 @@ class ChildExecutor(Executor):
 
     def _enforce(self, now: float) -> None:
         for child in self._all():
-            for run in list(child.running.values()):
-                if run.number not in child.running:  # it has ended meanwhile, perhaps with its child
-                    continue
-                if run.kill_at is not None:
-                    if now >= run.kill_at and self._still_runs(child, run):
-                        self._lose_patience(child, run)
-                elif run.hard_at is not None and now >= run.hard_at and run.outcome is None:
-                    if self._still_runs(child, run):
-                        self._stop_late(child, run)
-                elif run.soft_at is not None and now >= run.soft_at:
-                    run.soft_at = None
-                    child.interrupt(run, SOFT)
+            for run in [run for run in child.running.values() if now >= run.due]:
+                if run.number in child.running:  # else it has ended meanwhile, perhaps with its child
+                    self._enforce_on(child, run, now)
+
+    def _enforce_on(self, child: Child, run: Run, now: float) -> None:
+        if run.outcome is None:  # its time runs from now on when it has not begun; the status may be of an earlier run
+            run.begin(max(run.since, child.status.running().get(run.number, now)))
+        if now < run.due or not self._still_runs(child, run):
+            return
+        if run.outcome is not None:
+            self._lose_patience(child, run)
+        elif run.hard is not None and now >= run.since + run.hard:
+            self._stop_late(child, run)
+        else:
+            run.soft = None
+            run.begin(run.since)
+            child.interrupt(run, SOFT)
 
     def _stop_late(self, child: Child, run: Run) -> None:
         if run.failed is not None:
@@ -491,16 +478,17 @@ class ChildExecutor(Executor):
 
     def _stop(self, child: Child, run: Run, outcome: Outcome) -> None:
         now = clock.monotonic()
+        run.since = max(run.since, child.status.running().get(run.number, 0.0))
         if not child.one:
             run.outcome = outcome
             if run.failed is None:
                 self._ended.append(Finished(run.claim, outcome, run.elapsed))
             child.interrupt(run, STOP)
-            run.kill_at = now + _UNWIND
+            run.due = now + _UNWIND
         elif run.failed is None and self._limits.is_transactional(run.claim) and child.ready:
             run.outcome = outcome
             child.interrupt(run, STOP)  # its rows are free when it has rolled back
-            run.kill_at = now + _ROLLBACK
+            run.due = now + _ROLLBACK
         else:
             child.kill()
             if self._still_runs(child, run):  # else it has ended by itself a moment ago, as it said
@@ -508,18 +496,16 @@ class ChildExecutor(Executor):
             self._end(child, killed=True)
 
     def _lose_patience(self, child: Child, run: Run) -> None:
-        run.kill_at = None
+        run.due = math.inf
         if child.one:
             self._end(child, killed=True)
             return
         logger.warning("%s does not stop; its process is killed when the other tasks in it have ended.", run)
+        self._set_apart(child)
+        self._take_back(child)
+
+    def _set_apart(self, child: Child) -> None:
+        """Gives the child no more tasks; another one takes its place."""
         if child in self._children:
             self._children.remove(child)
             self._extra.append(child)
-            self._take_back(child)
-
-
-def _why(how: str, others: int) -> str:
-    if not others:
-        return f"its process ended {how} while it ran"
-    return f"the process that it shared with {others} other tasks ended {how}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import os
 import signal
 import socket
@@ -17,9 +17,9 @@ from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.processes import Process, leave_descriptors, starting
-from fbtasks.worker.wire import Assignment, Begun, Ended, HookCall, NotNow, pack_word
+from fbtasks.worker.task_log import label
+from fbtasks.worker.wire import HOOK, Assignment, Ended, pack_word
 
-logger = logging.getLogger(__name__)
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
 _AT_ONCE: Final = 0.2
@@ -35,10 +35,8 @@ class Run:
     since: float
     soft: float | None = None
     hard: float | None = None
-    soft_at: float | None = None
-    hard_at: float | None = None
-    kill_at: float | None = None
-    """When patience with a task that was told to stop ends."""
+    due: float = math.inf
+    """When a limit of it is over at the earliest; or patience, with one that was told to stop."""
     outcome: Outcome | None = None
     """What it was stopped for; whatever the child says of it no longer counts."""
     number: int = 0
@@ -50,17 +48,17 @@ class Run:
 
     def __post_init__(self) -> None:
         self.number = self.number or self.claim.id
+        if self.soft is not None or self.hard is not None:
+            self.begin(self.since)
 
     def __str__(self) -> str:
-        if self.failed is None:
-            return f"Task {self.claim.id} ({self.claim.name})"
-        return f"The on_failure hook of task {self.claim.id} ({self.claim.name})"
+        what = "Task" if self.failed is None else "The on_failure hook of task"
+        return f"{what} {label(self.claim)}"
 
     def begin(self, since: float) -> None:
-        """Its time runs from now on."""
+        """Its time runs from *since* on: when it was sent, or as far as is known that it has begun."""
         self.since = since
-        self.soft_at = None if self.soft is None else since + self.soft
-        self.hard_at = None if self.hard is None else since + self.hard
+        self.due = since + min((limit for limit in (self.soft, self.hard) if limit is not None), default=math.inf)
 
     @property
     def elapsed(self) -> float:
@@ -114,7 +112,7 @@ class Child:
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
         self._hearing = Hearing(self._socket, longest)
-        self._unsent = b""
+        self.unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
     def submit(self, run: Run) -> bool:
@@ -123,8 +121,7 @@ class Child:
         Raises :class:`OSError` when the claim cannot be sent to any child now.
         """
         try:
-            hooks = None if run.failed is None else HookCall(run.number, run.failed)
-            send_task(self._tasks, Assignment(run.claim, run.soft is not None or run.hard is not None, hooks))
+            send_task(self._tasks, Assignment(run.claim, run.number, run.failed))
         except Full:
             self.stuck = True
             return False
@@ -146,24 +143,21 @@ class Child:
             self.status.aim(kind, run.number)
             self.process.signal(_SIGNALS[kind])
         else:
-            self._unsent += pack_word(kind, run.number)
-            self.speak()
+            self._say(kind, run.number)
 
-    def tell(self, kind: str, slot: int, number: int = 0) -> None:
-        """Says what a slot that waits with a failed task is to do."""
-        self._unsent += pack_word(kind, slot, number)
+    def answer(self, slot: int, number: int = 0) -> None:
+        """Has a slot that waits with a failed task call its hooks, as the run of this *number*; 0: it is to go on."""
+        self._say(HOOK, slot, number)
+
+    def _say(self, kind: str, first: int, second: int = 0) -> None:
+        self.unsent += pack_word(kind, first, second)
         self.speak()
 
     def speak(self) -> None:
         """Says, without ever waiting, what the child had no room for."""
         with suppress(OSError):
-            while self._unsent:
-                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether there is still something that the child has no room for."""
-        return bool(self._unsent)
+            while self.unsent:
+                self.unsent = self.unsent[self._socket.send(self.unsent, socket.MSG_DONTWAIT) :]
 
     def read(self) -> tuple[list[Ended], bool]:
         """What has ended since the last time, and whether the child is dead."""
@@ -175,15 +169,8 @@ class Child:
         for message in messages:
             if isinstance(message, Ended):
                 ended.append(message)
-            elif isinstance(message, Begun):
-                if message.task in self.running:
-                    self.running[message.task].begin(message.since)
-            elif isinstance(message, NotNow):
-                self.message, self.for_now = message.why, True
-            elif message == "ready":
-                self.ready = True
             else:
-                self.message = message
+                self.ready, self.message, self.for_now = not message.why_not, *message
         if messages:
             self.stuck = False
         return ended, dead or bool(self.fault)

@@ -1,0 +1,34 @@
+"""How a worker works, as its command line says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LEASE: Final = 30.0
+POOLS: Final = ("processes", "threads", "asyncio", "solo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    name: str
+    queues: tuple[str, ...]
+    pool: str
+    concurrency: int
+    burst: bool = False
+    grace: float = 30.0
+    """Seconds that running tasks have to end in when the worker is asked to stop."""
+    lease: float = LEASE
+    """Seconds of silence after which other workers may take over what this one holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildOptions:
+    """How its child processes are used."""
+
+    max_tasks: int | None = None
+    """Tasks after which a child is replaced."""
+    max_memory: int | None = None
+    """Bytes of memory above which a child that has served something is replaced once it is idle."""

@@ -1,0 +1,76 @@
+"""What the worker's log says of tasks and of what became of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Parked, Released, Retry, Succeeded
+from fbtasks.showing import shorten
+from fbtasks.worker.logs import visible
+
+logger = logging.getLogger("fbtasks.worker")
+
+LONGEST_LINE: Final = 500
+"""Characters that the log has of an error's message; the middle of a longer one is left out."""
+LONGEST_TRACE: Final = 6_000
+"""Characters that the log has of a traceback. The whole is in the database."""
+
+
+def label(claim: Claim) -> str:
+    """Number and name of a claim's task."""
+    return f"{claim.id} ({claim.name})"
+
+
+def log_stale(claim: Claim, stands: int) -> None:
+    """Says that an outcome was dropped; *stands* is the claim that the task has now, 0 when it has none."""
+    if stands:
+        logger.warning(
+            "The outcome of task %s came too late and was dropped: its claim is %d now, not %d.",
+            label(claim),
+            stands,
+            claim.claim_id,
+        )
+    else:
+        logger.warning(
+            "The outcome of task %s was dropped: claim %d has ended, by an outcome recorded before or a rescue.",
+            label(claim),
+            claim.claim_id,
+        )
+
+
+def log_outcome(finished: Finished) -> None:
+    """Says what became of a task."""
+    claim, elapsed = finished.claim, finished.elapsed
+    match finished.outcome:
+        case Succeeded():
+            _say(logging.INFO, claim, "succeeded in %.3f s.", elapsed)
+        case Failed(error_type, message, trace):
+            _say(logging.ERROR, claim, "failed in %.3f s: %s: %s", elapsed, error_type, one_line(message), trace=trace)
+        case Retry(delay, message):
+            _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, one_line(message))
+        case Cancelled(message):
+            _say(logging.INFO, claim, "was cancelled: %s", message)
+        case Crashed(message, charged, limit):
+            times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
+            _say(logging.ERROR, claim, "crashed (%s): %s", times, message)
+        case Released():
+            _say(logging.INFO, claim, "was given back.")
+        case Parked():
+            pass
+
+
+def _say(level: int, claim: Claim, text: str, *arguments: object, trace: str = "") -> None:
+    if not logger.isEnabledFor(level):
+        return
+    name = claim.name if claim.task_id is None else f"{claim.name}, {claim.task_id}"
+    arguments = (claim.id, name, *arguments)
+    record = logger.makeRecord(logger.name, level, __file__, 0, f"Task %d (%s) {text}", arguments, None)
+    record.__dict__ |= {"task_id": claim.task_id or str(claim.id), "task_name": claim.name}
+    record.exc_text = shorten(trace.rstrip(), LONGEST_TRACE, "\n  ... (cut here) ...\n") or None
+    logger.handle(record)
+
+
+def one_line(text: str) -> str:
+    """*text*, which a task's exception chose, as one line without control characters."""
+    return visible(shorten(text, LONGEST_LINE, " ... "), " ")

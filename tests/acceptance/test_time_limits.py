@@ -1,0 +1,64 @@
+"""Since when the time of a task with limits runs: since it has begun in its child, not since it was sent there."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from fbtasks.call import Claim, Failed
+from fbtasks.importing import import_app
+from fbtasks.worker.executors.children import ChildExecutor
+
+pytestmark = pytest.mark.acceptance
+LIMIT = 0.8
+
+
+@pytest.fixture(params=["processes", "threads", "asyncio"])
+def executor(request, project, monkeypatch):
+    project.write(f"""
+        import time
+
+        @app.task(time_limit={LIMIT})
+        def naps():
+            while True:
+                time.sleep(0.02)
+    """)
+    monkeypatch.chdir(project.folder)
+    monkeypatch.syspath_prepend(project.folder)
+    for name, value in project.env.items():
+        monkeypatch.setenv(name, value)
+    app = import_app("proj")
+    app.migrate()
+    executor = ChildExecutor(request.param, "proj", app, 1, "INFO")
+    executor.start()
+    executor.serve(1)
+    yield executor
+    executor.stop(lambda: True)
+    app.close()
+    del sys.modules["proj"]
+
+
+def test_the_time_of_a_task_runs_since_it_has_begun(executor, wait_for):
+    wait_for(lambda: executor.collect() or executor.free())
+    (child,) = executor._children
+    os.kill(child.process.pid, signal.SIGSTOP)
+    payload = json.dumps([[], {}]).encode()
+    claim = Claim(1, 99, "proj.naps", "default", content_type="application/json", payload=payload)
+    assert executor.submit(claim)
+    held_until = time.monotonic() + 1.5 * LIMIT
+    looks = 0
+    while time.monotonic() < held_until:
+        assert executor.collect() == []
+        looks += time.monotonic() > executor.deadline()
+        time.sleep(0.02)
+    assert looks <= 3  # it is looked at again when its time would be over had it begun now, and not all the while
+    os.kill(child.process.pid, signal.SIGCONT)
+    begun = wait_for(lambda: child.status.running().get(1))
+    (finished,) = wait_for(executor.collect)
+    assert isinstance(finished.outcome, Failed)
+    assert "time_limit" in finished.outcome.message
+    assert time.monotonic() - begun >= LIMIT
+    assert finished.elapsed >= LIMIT
