@@ -17,7 +17,7 @@ from firebird.driver.core import Cursor, Statement, TransactionManager
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.session import INSERT, Session, Transaction
-from fbtasks.firebird.translate import translate
+from fbtasks.firebird.translate import translate, was_cancelled
 
 _ENDS: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(COMMIT\b|ROLLBACK\b(?!\s+(?:WORK\s+)?TO\b))", re.IGNORECASE | re.DOTALL
@@ -129,7 +129,7 @@ def task_transaction(session: Session) -> Iterator[TaskTransaction]:
     if not isinstance(connection.main_transaction, _Manager):
         connection._tra_main = _Manager(connection, connection.default_tpb)
     try:
-        connection.begin(INSERT)  # a statement of the task waits for rows that others hold
+        _begin(connection)
     except Exception as error:
         raise translate(error, session.url) from error
     transaction = TaskTransaction(session)
@@ -138,3 +138,13 @@ def task_transaction(session: Session) -> Iterator[TaskTransaction]:
     except BaseException:
         transaction.rollback()
         raise
+
+
+def _begin(connection: Any) -> None:
+    """Begins a transaction in which a statement waits for rows that others hold."""
+    try:
+        connection.begin(INSERT)
+    except Exception as error:
+        if not was_cancelled(error):
+            raise
+        connection.begin(INSERT)  # the request to cancel was for a statement of the task before, which had ended

@@ -1,13 +1,16 @@
 """Transactional tasks: how their transaction ends, and what becomes of one that would end it itself."""
 
 import logging
+import threading
 import time
+from contextlib import closing
 
 import pytest
 from firebird.driver.core import TransactionManager
 from support.sql import execute, one, rows
 
-from fbtasks import ConflictError, TaskDefinitionError
+from fbtasks import ConflictError, DatabaseError, TaskDefinitionError
+from fbtasks.firebird.lent import task_transaction
 from fbtasks.testing import drain
 
 RETRIES = {"autoretry_for": (Exception,), "default_retry_delay": 0}
@@ -215,3 +218,30 @@ def test_of_a_stale_outcome_only_that_is_said(app, caplog):
     assert "ended too late and its effects are undone" in said[0]
     assert "succeeded" in said[1]
     assert noted(app) == [2]
+
+
+def test_a_request_to_cancel_that_comes_too_late_ends_no_other_task(app):
+    """The statement that it is for has ended, and the connection begins the transaction of the next task just then."""
+    app.migrate()
+    with closing(app.database.open()) as session:
+        together = threading.Barrier(2)
+
+        def cancel():
+            for _ in range(100):
+                together.wait()
+                session.cancel_statement()
+                together.wait()
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        refused = []
+        for _ in range(100):
+            together.wait()
+            try:
+                with task_transaction(session) as transaction:
+                    transaction.rollback()
+            except DatabaseError as error:
+                refused.append(error)
+            together.wait()
+        thread.join()
+    assert refused == []

@@ -135,7 +135,7 @@ class Fleet:
         """Reaps what has ended, and starts again what is due; *delay* is for those that are found dead now."""
         for pool, worker in list(self.workers.items()):
             if worker.process.poll() is not None:
-                self._buried(worker)
+                self._note_end(worker)
                 del self.workers[pool]
                 self._due[pool] = time.monotonic() + delay
         for pool, due in list(self._due.items()):
@@ -144,11 +144,11 @@ class Fleet:
                 self.restarts += 1
                 self.start(pool)
 
-    def _buried(self, worker: Worker) -> None:
+    def _note_end(self, worker: Worker) -> None:
         code = worker.process.returncode
         own = self._took_itself(worker)
         expected = worker.fate is not None or own
-        if worker.fate == "SIGTERM" and code not in (0, -signal.SIGTERM):
+        if worker.fate == "SIGTERM" and code not in (0, -signal.SIGTERM) and not (own and code == -signal.SIGKILL):
             expected = False
         text = worker.log.read_text(errors="replace")
         if code == 1 and "is ready" not in text and "cannot be reached" in text:
@@ -218,7 +218,7 @@ class Fleet:
         while self.workers and time.monotonic() < limit:
             for pool, worker in list(self.workers.items()):
                 if worker.process.poll() is not None:
-                    self._buried(worker)
+                    self._note_end(worker)
                     del self.workers[pool]
             time.sleep(0.02)
         for worker in self.workers.values():
