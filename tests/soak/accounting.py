@@ -34,7 +34,7 @@ WINDOW = 2.0
 _FAILED = re.compile(r" ERROR Task \d+ \(.*\) failed in ")
 """The line of a worker's log that a task's own traceback follows."""
 _BROKEN = re.compile(r"fbtasks: child process \d+ can run no more tasks and ends: |Exception ignored in: ")
-_CLOSED = re.compile(r"^OSError: \[Errno (9|88)\]|^ValueError: Invalid file descriptor")
+_CLOSED = re.compile(r"^OSError: \[Errno (9|88)\]|^ValueError: Invalid file descriptor|^_pickle.UnpicklingError")
 """What a child says, with a traceback between, that finds its descriptors closed or reused: some tasks close them.
 
 Two threads may write at once, and a line of one may then begin in the middle of a line of the other.

@@ -24,7 +24,7 @@ from fbtasks import (
 )
 from fbtasks.cli import main
 from fbtasks.options import TaskOptions
-from fbtasks.worker.executors import POOLS
+from fbtasks.worker.options import POOLS
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "from-celery.md"
 app = FBTasks("a", "firebird:///nosuch/queue.fdb")
