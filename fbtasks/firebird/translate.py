@@ -97,7 +97,8 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
             "app.connect() in programs, or put a server in front of the file and use its URL."
         )
     if _IN_USE in codes:
-        return EngineError(f"{where}: another connection uses what is needed here alone ({text}). Wait for its end.")
+        said = f"{where}: another connection uses what is needed here alone ({text}). Wait for its end."
+        return EngineError(said) if connecting else StatementRefused(said)
     if codes & _FILE:
         return DatabaseUnavailable(f"{where} cannot be opened ({text}). Check the path and its permissions.")
     if codes & _CONFLICT:

@@ -24,6 +24,8 @@ from fbtasks.store.processes import SHARE
 
 BEATS: Final = 14
 """Heartbeats in a lease."""
+_LATE: Final = 1.5
+"""Heartbeats without one of its own, up to which a process was not held up: it was busy."""
 _LATER: Final = (0.02, 0.2)
 """Seconds by which a look comes after the moment at which a grace ends: times are told in milliseconds, and of many
 processes that wait for that moment one is to be done before the others come."""
@@ -84,10 +86,13 @@ class NeighbourMonitor:
     def heard(self, reply: HeartbeatReply) -> None:
         """Its heartbeat was answered.
 
-        When it was declared dead it had stalled. When another transaction held its row it cannot be declared dead.
+        It had stalled when it was silent for longer than any of them may be, or when it was declared dead. When another
+        transaction held its row it cannot be declared dead.
         """
         if reply.renewed:
-            self._renewed(stalled=reply.silence > self._rhythm.grace)
+            graces = [neighbour.lease / SHARE for neighbour in reply.neighbours]
+            shortest = max(_LATE * self._rhythm.heartbeat, min([self._rhythm.grace, *graces]))
+            self._renewed(stalled=reply.silence > shortest)
         elif reply.alive:
             self._alive_at = self._begun_at
         else:

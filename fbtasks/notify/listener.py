@@ -122,7 +122,8 @@ class WatchedListener:
         self._wake = wake
         self._lock = threading.RLock()
         self._listener: Listener | None = None
-        self._started = self._heard = 0.0
+        self._started = 0.0
+        self._heard = -math.inf
         self._start_at = math.inf
 
     def start(self) -> None:

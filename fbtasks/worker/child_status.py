@@ -20,15 +20,14 @@ from fbtasks.firebird.identity import FileIdentity, Mark
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.wire import memory_file
 
-_TARGET: Final = struct.Struct("<q")
-_TARGETS: Final = {SOFT: 0, STOP: _TARGET.size}
+_NUMBER: Final = struct.Struct("<q")
+_TARGETS: Final = {SOFT: 0, STOP: _NUMBER.size}
 _ENTRY: Final = struct.Struct("<qd")
-_WORKER: Final = struct.Struct("<q")
-_WORKER_AT: Final = 2 * _TARGET.size
-_STALLED: Final = struct.Struct("<d")
-_STALLED_AT: Final = _WORKER_AT + _WORKER.size
+_WORKER_AT: Final = 2 * _NUMBER.size
+_MOMENT: Final = struct.Struct("<d")
+_STALLED_AT: Final = _WORKER_AT + _NUMBER.size
 _MARK: Final = struct.Struct(f"<QQ{KEY_SIZE}sQ")
-_MARK_AT: Final = _STALLED_AT + _STALLED.size
+_MARK_AT: Final = _STALLED_AT + _MOMENT.size
 _FIRST: Final = _MARK_AT + _MARK.size
 
 
@@ -48,7 +47,10 @@ class ChildStatus:
 
     def begin(self, slot: int, task: int) -> None:
         """Notes that *task* begins now."""
-        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, task, clock.monotonic())
+        at = _FIRST + slot * _ENTRY.size
+        _NUMBER.pack_into(self._memory, at, 0)  # the worker may look at any moment: no task has the time of another
+        _MOMENT.pack_into(self._memory, at + _NUMBER.size, clock.monotonic())
+        _NUMBER.pack_into(self._memory, at, task)
 
     def end(self, slot: int) -> None:
         """Notes that nothing runs at *slot*."""
@@ -61,11 +63,11 @@ class ChildStatus:
     @property
     def worker_id(self) -> int:
         """As whom the worker is registered."""
-        return int(_WORKER.unpack_from(self._memory, _WORKER_AT)[0])
+        return int(_NUMBER.unpack_from(self._memory, _WORKER_AT)[0])
 
     @worker_id.setter
     def worker_id(self, worker_id: int) -> None:
-        _WORKER.pack_into(self._memory, _WORKER_AT, worker_id)
+        _NUMBER.pack_into(self._memory, _WORKER_AT, worker_id)
 
     @property
     def database(self) -> Mark | None:
@@ -81,19 +83,19 @@ class ChildStatus:
     @property
     def stalled_until(self) -> float:
         """The monotonic time at which the last stall of what sends heartbeats ended; 0.0: it had none."""
-        return float(_STALLED.unpack_from(self._memory, _STALLED_AT)[0])
+        return float(_MOMENT.unpack_from(self._memory, _STALLED_AT)[0])
 
     @stalled_until.setter
     def stalled_until(self, moment: float) -> None:
-        _STALLED.pack_into(self._memory, _STALLED_AT, moment)
+        _MOMENT.pack_into(self._memory, _STALLED_AT, moment)
 
     def aim(self, kind: str, task: int) -> None:
         """Says for which task the next signal of this kind is meant."""
-        _TARGET.pack_into(self._memory, _TARGETS[kind], task)
+        _NUMBER.pack_into(self._memory, _TARGETS[kind], task)
 
     def aimed_at(self, kind: str) -> int:
         """The task that the last signal of this kind was meant for."""
-        return int(_TARGET.unpack_from(self._memory, _TARGETS[kind])[0])
+        return int(_NUMBER.unpack_from(self._memory, _TARGETS[kind])[0])
 
     def close(self) -> None:
         """Frees the memory."""

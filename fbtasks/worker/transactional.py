@@ -46,7 +46,8 @@ class TransactionalRunner:
         self._runner = runner
         self._worker_id = worker_id
         self._session: Session | None = None
-        self._recorder = Recorder(HostLock(runner.app.settings.url), stat_slot)
+        self._stat_slot = stat_slot
+        self._recorder: Recorder | None = None
 
     def run(self, claim: Claim) -> RunResult:
         """Runs the task.
@@ -159,6 +160,7 @@ class TransactionalRunner:
         """
         until, pause = clock.monotonic() + HELD_MOST, HELD_FIRST
         while True:
+            assert self._recorder is not None  # as the session is there
             stale = self._recorder.record_effect(transaction, self._worker_id(), done)
             if stale is None or stale.stands != done.claim.claim_id or clock.monotonic() >= until:
                 return stale
@@ -178,6 +180,7 @@ class TransactionalRunner:
 
     def _open(self) -> Session:
         self._session = self._session or self._runner.app.database.open()
+        self._recorder = self._recorder or Recorder(HostLock(self._runner.app.settings.url), self._stat_slot)
         return self._session
 
     def cancel_statement(self) -> None:
@@ -193,4 +196,6 @@ class TransactionalRunner:
     def close(self) -> None:
         """Closes the connection, and gives up the host's lock."""
         self._disconnect()
-        self._recorder.close()
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None

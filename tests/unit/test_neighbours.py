@@ -146,3 +146,14 @@ def test_a_clock_that_was_set_back_is_no_stall(monitor, clock):
 def test_a_longest_time_between_two_heartbeats():
     assert Rhythm(30.0, longest=1.0).heartbeat == 1.0
     assert Rhythm(7.0, longest=1.0).heartbeat == 0.5
+
+
+def test_a_stall_is_measured_by_the_shortest_grace(clock):
+    """With a lease of an hour this process may be silent for minutes, in which all were held up together."""
+    monitor = NeighbourMonitor(Rhythm(10 * LEASE))
+    beat(monitor)
+    clock.now += 35.0
+    monitor.begin()
+    monitor.heard(HeartbeatReply(True, True, 35.0, False, (neighbour(35.0),), 1))
+    assert suspected(monitor, neighbour(35.0)) == []
+    assert monitor.awake == 0.0

@@ -169,6 +169,8 @@ class Child:
         for message in messages:
             if isinstance(message, Ended):
                 ended.append(message)
+            elif self.ready:
+                self.fault = self.fault or "it said again whether it is ready"
             else:
                 self.ready, self.message, self.for_now = not message.why_not, *message
         if messages:
