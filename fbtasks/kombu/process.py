@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from typing import Final
 from weakref import WeakSet
 
 from fbtasks.config import Settings
-from fbtasks.errors import DatabaseError
+from fbtasks.errors import DatabaseError, DatabaseReplaced
 from fbtasks.firebird import fork
 from fbtasks.kombu.claims import Claims
 from fbtasks.kombu.consumer import Consumer
@@ -50,7 +51,9 @@ class ConsumerProcess:
         self._inboxes = Inboxes()
         self._unsettled: WeakSet[QoS] = WeakSet()
         self._lock = threading.RLock()
+        """Held while this process becomes a consumer or stops to be one, which may take long."""
         self._thread: ConsumerThread | None = None
+        self._noting = threading.Lock()
         self._timer: threading.Timer | None = None
         fork.register(before=self._before_fork, in_parent=self._after_fork)
 
@@ -69,7 +72,7 @@ class ConsumerProcess:
 
     def watch(self, unsettled: QoS) -> None:
         """Counts a channel's unsettled messages as being worked on here, also when its connection is lost."""
-        with self._lock:
+        with self._noting:
             self._unsettled.add(unsettled)
 
     def verify(self) -> None:
@@ -121,19 +124,23 @@ class ConsumerProcess:
     @property
     def idle(self) -> bool:
         """Whether no transport is attached, and nothing is worked on that came over one."""
-        with self._lock:
+        with self._noting:
             return not self._inboxes.all() and not any(unsettled.busy for unsettled in self._unsettled)
 
     def close(self) -> None:
         """Writes what waits, ends this process's registration and closes the connections."""
-        if self._thread is not None:  # first: without a number it would register anew
-            self._thread.stop()
+        with self._noting:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         with self._lock:
-            self._withdraw()
+            thread, self._thread = self._thread, None
+            self._withdraw(thread)
         self.shared.close()
 
-    def _withdraw(self) -> None:
-        self._thread = None
+    def _withdraw(self, thread: ConsumerThread | None) -> None:
+        if thread is not None:  # first: without a number it would register anew
+            thread.stop()
         number = self.consumer.withdraw()
         if number is None:
             return
@@ -146,11 +153,12 @@ class ConsumerProcess:
     def _close_later(self) -> None:
         timer = threading.Timer(LINGER, self._close_if_idle)
         timer.daemon = True
-        with self._lock:
+        with self._noting:
             former, self._timer = self._timer, timer
         if former is not None:
             former.cancel()
-        with deferred():  # it takes no signal that is the program's
+        # It takes no signal that is the program's. While the interpreter ends no thread begins: close_all() comes then.
+        with deferred(), suppress(RuntimeError):
             timer.start()
 
     def _close_if_idle(self) -> None:
@@ -159,11 +167,10 @@ class ConsumerProcess:
             return
         try:
             self.flush()
-            with self._lock:
-                idle = self.idle
-                if idle and self._thread is not None:
-                    self._thread.stop()
-                    self._withdraw()
+            idle = self._withdraw_if_idle()
+        except DatabaseReplaced:
+            self.close()
+            return
         except DatabaseError as error:
             logger.debug("The connections are closed later: %s", error)
             idle = False
@@ -172,15 +179,27 @@ class ConsumerProcess:
         elif self.idle:
             self.shared.close()
 
+    def _withdraw_if_idle(self) -> bool:
+        with self._lock:
+            thread, self._thread = self._thread, None  # register() waits for this lock from now on
+            idle = self.idle
+            if not idle:
+                self._thread = thread
+            elif thread is not None:
+                self._withdraw(thread)
+            return idle
+
     # A fork.
 
     def _before_fork(self) -> None:
-        if self.shared.detached and self._thread is not None:
-            self._thread.pause()
+        thread = self._thread
+        if self.shared.detached and thread is not None:
+            thread.pause()
 
     def _after_fork(self) -> None:
-        if not self.shared.inherited and self._thread is not None:
-            self._thread.resume()
+        thread = self._thread
+        if not self.shared.inherited and thread is not None:
+            thread.resume()
 
 
 _processes: OnePerDatabase[ConsumerProcess] = OnePerDatabase()

@@ -88,7 +88,8 @@ class ConsumedQueues:
             if queue.consumers:
                 return False
             del self._queues[name]
-            self._ended.add(name)
+            if self._consumer.number is not None:  # else it is counted as a user of none
+                self._ended.add(name)
             return True
 
     def tell_ended(self) -> None:

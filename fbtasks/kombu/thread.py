@@ -131,8 +131,9 @@ class ConsumerThread:
 
     def _beat(self) -> float:
         """Sends a heartbeat, or registers anew. Returns the seconds until the next."""
+        number = self._consumer.number
         pause = self._consumer.beat()
-        if pause is None and self._queues:
+        if pause is None and (number is not None or self._queues):
             self._queues.register()
         return self._consumer.rhythm.heartbeat if pause is None else pause
 
