@@ -9,6 +9,12 @@ from fbtasks.config import Settings
 from fbtasks.kombu.process import ConsumerProcess
 
 
+class Channel:
+    """One that has nothing unsettled."""
+
+    busy = False
+
+
 def test_a_transport_that_comes_while_the_process_leaves_gets_a_consumer_that_stays(app, url, wait_for):
     app.migrate()
     with closing(ConsumerProcess(Settings("kombu", url=url), lease=30.0, delivery_limit=None)) as process:
@@ -26,9 +32,12 @@ def test_a_transport_that_comes_while_the_process_leaves_gets_a_consumer_that_st
         leaves.start()
         assert stopping.wait(30)
         inbox = process.attach()
-        process.watch(type("QoS", (), {"busy": False, "__hash__": object.__hash__})())  # a channel opens meanwhile
         comes = threading.Thread(target=lambda: found.append(process.register()))
         comes.start()
+        opens = threading.Thread(target=process.watch, args=(Channel(),))
+        opens.start()
+        opens.join(10)
+        assert not opens.is_alive(), "a channel waits for nothing"
         go_on.set()
         leaves.join(30)
         comes.join(30)
