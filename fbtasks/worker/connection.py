@@ -34,7 +34,7 @@ class Connection:
         session.meanwhile = lambda: self._membership.beat_meanwhile(session)
         return session
 
-    def lose(self, error: DatabaseError) -> None:
+    def note_lost(self, error: DatabaseError) -> None:
         """Closes the connection after *error*; the next attempt comes after a pause that grows."""
         self.away_since = self.away_since or clock.monotonic()
         monitor = self._membership.monitor

@@ -108,7 +108,7 @@ class Consumer:
                 except SchemaError:
                     raise
                 except DatabaseError as error:
-                    self._lose(error)
+                    self._note_lost(error)
                 self._wait()
         finally:
             self._listener.stop()
@@ -168,10 +168,10 @@ class Consumer:
         if not draining:
             self.membership.rescue(session)
 
-    def _lose(self, error: DatabaseError) -> None:
+    def _note_lost(self, error: DatabaseError) -> None:
         if isinstance(error, DatabaseReplaced):
             self.draining.leave_database(error)
-        self.connection.lose(error)
+        self.connection.note_lost(error)
 
     def _reconnect(self) -> Session | None:
         """Connects when it is time to try, and settles what the lost connection left uncertain."""
@@ -204,7 +204,7 @@ class Consumer:
         try:
             return self._intake.any_due(self.connection.session)
         except DatabaseError as error:
-            self._lose(error)
+            self._note_lost(error)
             return True
 
     def _wait(self) -> None:

@@ -123,7 +123,7 @@ def test_a_worker_does_not_reconnect_to_another_file(app, replace, caplog):
     consumer = Consumer(app, SoloExecutor(app), options)
     consumer.open()
     replace()
-    consumer.connection.lose(DatabaseUnavailable("the connection was lost."))
+    consumer.connection.note_lost(DatabaseUnavailable("the connection was lost."))
     run_until_it_leaves(consumer, caplog)
     assert "This worker claims nothing more" in caplog.text
 
@@ -166,7 +166,7 @@ def test_a_worker_that_was_cut_off_does_not_run_a_restored_copy(app, replace, ha
     consumer = Consumer(app, SoloExecutor(app), options)
     consumer.open()
     consumer._beat(consumer.connection.session)
-    consumer.connection.lose(DatabaseUnavailable("the connection was lost."))
+    consumer.connection.note_lost(DatabaseUnavailable("the connection was lost."))
     told = app.database.known.mark
     app.close()
     harm(app.settings.url.database)
