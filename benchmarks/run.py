@@ -168,7 +168,13 @@ def write(result: Result, into: Path, venv: Path | None) -> None:
 def main() -> None:
     """The command line."""
     chosen = options()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    asked: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        asked.append(number)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
     begun = time.monotonic()
 
     def progress(what: str) -> None:
@@ -179,7 +185,7 @@ def main() -> None:
     try:
         result = measure(chosen, folder, progress)
     except FBTasksError as error:
-        sys.exit(f"Error: {error}")
+        sys.exit(128 + asked[0] if asked else f"Error: {error}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(page(result))

@@ -96,6 +96,7 @@ class Trial:
         """Stops the worker and what it may have left behind.
 
         Raises :class:`NotMeasured` when the worker had ended by itself, or is one of fbtasks that did not stop well.
+        Not in the place of another error, or of the signal that ends the run.
         """
         worker, self._worker = self._worker, None
         if worker is None:
@@ -109,7 +110,7 @@ class Trial:
         with suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
-        if failed:
+        if failed and sys.exc_info()[0] is None:
             raise NotMeasured(self._end())
 
     def _end(self) -> str:

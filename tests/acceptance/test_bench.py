@@ -73,10 +73,11 @@ def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents,
 def test_an_interrupted_run_clears_up(project, contents, wait_for):
     before = contents()
     command, how = bench(project, "--url", project.url, "--only", "idle")
-    with subprocess.Popen(command, **how, stdout=-3, stderr=-3) as process:
+    with subprocess.Popen(command, **how, stdout=-3, stderr=subprocess.PIPE) as process:
         wait_for(lambda: len(contents()["QUEUE_STAT"]) > len(before["QUEUE_STAT"]))  # its worker has done something
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+        said = process.communicate(timeout=30)[1].decode()
+        assert process.returncode == 128 + signal.SIGTERM, said
     assert contents() == before
 
 
