@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -41,10 +42,17 @@ def executor(request, project, monkeypatch):
     del sys.modules["proj"]
 
 
+def is_stopped(pid):
+    """Whether each thread of the process has stopped: a signal takes effect a moment after it was sent."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
 def test_the_time_of_a_task_runs_since_it_has_begun(executor, wait_for):
     wait_for(lambda: executor.collect() or executor.free())
     (child,) = executor._children
     os.kill(child.process.pid, signal.SIGSTOP)
+    wait_for(lambda: is_stopped(child.process.pid))
     payload = json.dumps([[], {}]).encode()
     claim = Claim(1, 99, "proj.naps", "default", content_type="application/json", payload=payload)
     assert executor.submit(claim)
