@@ -64,7 +64,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 def measures_chosen(names: list[str], *, filled: bool, compared: bool) -> dict[str, Callable[[Bench], Samples]]:
     """The measures whose names begin with one of *names*.
 
-    A user's tables are filled, and a database is made beside his, only when asked for.
+    A user's tables are filled, and a database is created beside theirs, only when asked for.
     """
     left_out = {key for key, included in (("claim", filled), ("article", compared)) if not included} - set(names)
     return {

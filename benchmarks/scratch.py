@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
-from benchmarks.database import wait_for
+from benchmarks.database import NotMeasured, wait_for
 from benchmarks.internals import connect, url_beside
+from fbtasks.threads import deferred
 
 _OTHERS: Final = (
     "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID <> CURRENT_CONNECTION AND MON$SYSTEM_FLAG = 0"
@@ -18,13 +19,24 @@ _OTHERS: Final = (
 def scratch_database(url: str) -> Iterator[str]:
     """The URL of a new and empty database beside that of *url*, on the same engine. It is dropped with the block."""
     own = url_beside(url)
-    connect(own, create=True).close()
+    with deferred():
+        connect(own, create=True).close()
     try:
         yield own
     finally:
-        connection = connect(own)
-        wait_for(lambda: _alone(connection), "a database without other connections", pause=0.1)  # of killed processes
-        connection.drop_database()
+        with deferred():
+            _drop(own)
+
+
+def _drop(url: str) -> None:
+    """Drops the database when the connections of killed processes are gone. Raises :class:`NotMeasured`."""
+    connection = connect(url)
+    try:
+        wait_for(lambda: _alone(connection), "no other connection to a scratch database", pause=0.1, seconds=30)
+    except NotMeasured:
+        connection.close()
+        raise
+    connection.drop_database()
 
 
 def _alone(connection: Any) -> bool:
