@@ -67,6 +67,8 @@ class Claims(list[Claim]):
 
     unseen = False
     """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
+    missed = False
+    """Whether another worker was giving out what the sources of the queue have: there may be more in a moment."""
 
 
 @dataclass(frozen=True, slots=True)

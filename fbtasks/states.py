@@ -19,6 +19,8 @@ class State(IntEnum):
     """Claimed by a worker."""
     PARKED = 3
     """A worker met its name and did not know it; waits for one that does."""
+    HELD = 4
+    """Waits to be let in by a gate: another task has its lane."""
     SUCCEEDED = 10
     """Returned; the result is kept for a while."""
     FAILED = 11

@@ -59,19 +59,22 @@ def claim(
     *,
     repeated: bool = True,
     after: Claim | None = None,
+    from_start: bool = True,
 ) -> Claims:
     """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
 
     A suspect comes alone. With *repeated* false, those that are suspected for the second time are left to others.
     *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before
-    it are found only when that is not enough.
+    it are found only when that is not enough. What the sources of the queue have becomes tasks first; with *from_start* also
+    changes that were committed late.
     """
     claims = Claims()
     mark = (None, None, None) if after is None else (-after.priority, after.start, after.id)
-    rows = transaction.rows("claim", worker_id, queue, most, parked_name, int(repeated), *mark)
-    for claim_id, packed, unseen in rows:
+    flags = repeated + 2 * from_start
+    rows = transaction.rows("claim", worker_id, queue, most, parked_name, flags, *mark)
+    for claim_id, packed, unseen, missed in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
-        claims.unseen = bool(unseen)
+        claims.unseen, claims.missed = bool(unseen), bool(missed)
     return claims
 
 

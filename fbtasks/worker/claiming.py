@@ -12,11 +12,11 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store import tasks
 
 LOOK_BACK: Final = 1.0
-"""Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
+"""Seconds after which a claim looks for tasks that have come to be before those that were claimed last, and for changes."""
 
 
-Mark = tuple[Claim, float]
-"""Where a claim from a queue ended, and until when to go on from there."""
+Mark = tuple[Claim | None, float]
+"""Where a claim from a queue ended, if there was more, and until when to go on from there."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Taken:
     """What was claimed in one transaction, which is not committed yet."""
 
     claims: Claims = field(default_factory=Claims)
-    marks: dict[str, Mark | None] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
 
 
 class Claiming:
@@ -33,10 +33,10 @@ class Claiming:
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = queues
         self._first = 0
-        self._marks: dict[str, Mark | None] = {}
+        self._marks: dict[str, Mark] = {}
 
-    def claim(self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool) -> Taken:
-        """Up to *room* tasks; each queue has an equal share of what room is left.
+    def claim(self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool, anew: bool = False) -> Taken:
+        """Up to *room* tasks; each queue has an equal share of what room is left. *anew*: not behind what was claimed last.
 
         Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
         :meth:`committed` is told.
@@ -47,20 +47,24 @@ class Claiming:
         for nth, queue in enumerate(order):
             share = -(-(room - len(taken.claims)) // (len(order) - nth))
             if share > 0:
-                self._claim_from(transaction, worker_id, queue, share, repeated, taken)
+                self._claim_from(transaction, worker_id, queue, share, repeated, anew, taken)
         return taken
 
     def _claim_from(
-        self, transaction: Transaction, worker_id: int, queue: str, most: int, repeated: bool, taken: Taken
+        self, transaction: Transaction, worker_id: int, queue: str, most: int, repeated: bool, anew: bool, taken: Taken
     ) -> None:
         after, until = self._marks.get(queue) or (None, 0.0)
         now = clock.monotonic()
-        if now > until:
+        anew |= now > until
+        if anew:
             after, until = None, now + LOOK_BACK
-        claims = tasks.claim(transaction, worker_id, queue, most, repeated=repeated, after=after)
+        claims = tasks.claim(
+            transaction, worker_id, queue, most, repeated=repeated, after=after, from_start=anew
+        )
         taken.claims += claims
         taken.claims.unseen |= claims.unseen
-        taken.marks[queue] = (claims[-1], until) if len(claims) == most else None
+        taken.claims.missed |= claims.missed
+        taken.marks[queue] = (claims[-1] if len(claims) == most else None, until)
 
     def committed(self, taken: Taken) -> None:
         """Goes on behind what was *taken*, and from the next queue."""

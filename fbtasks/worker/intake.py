@@ -21,6 +21,8 @@ POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0
 POLL_WITH_EVENTS: Final = 15.0
 """Seconds between polls while events are known to arrive."""
+MISSED: Final = 0.02
+"""Seconds until a worker looks again at sources that another one was giving out."""
 DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
 
@@ -49,6 +51,8 @@ class Intake:
         self._hindrances = Hindrances()
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
+        self._anew = False
+        """Whether a look from the beginning has found something: then the claim begins there, too."""
         self._poll = POLL_FIRST
         self._next_poll = self._next_due = 0.0
         self.parked = ParkedNames()
@@ -73,6 +77,7 @@ class Intake:
         if wanted and not self._maybe_ready and not self._any_ready(session):
             self._poll_later()
             return 0
+        self._anew = bool(wanted) and not self._maybe_ready
         return wanted
 
     def _wanted_soon(self) -> int:
@@ -92,7 +97,7 @@ class Intake:
         worker_id, repeated = self._membership.worker_id, self._takes_repeated()
 
         def claim(transaction: Transaction) -> Taken:
-            return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated)
+            return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated, anew=self._anew)
 
         self._maybe_ready = False  # an event that comes while this claim looks has it look again
         taken = None
@@ -114,6 +119,8 @@ class Intake:
             self._next_poll = clock.monotonic() + self._poll
         else:
             self._poll_later()
+        if claims.missed:
+            self._next_poll = clock.monotonic() + MISSED
         self._hand_out.take(claims)
 
     def _poll_later(self) -> None:

@@ -5,7 +5,7 @@ SET TERM ^ ;
 
 -- A value that no release writes is refused where it is written, rather than met by a worker that can do nothing with it.
 -- A domain's check costs half of what a table's does.
-CREATE DOMAIN QUEUE_LIVE_STATE AS SMALLINT NOT NULL CHECK (VALUE IN (0, 1, 2, 3))^
+CREATE DOMAIN QUEUE_LIVE_STATE AS SMALLINT NOT NULL CHECK (VALUE IN (0, 1, 2, 3, 4))^
 CREATE DOMAIN QUEUE_RANK AS SMALLINT NOT NULL CHECK (VALUE BETWEEN -9999 AND 9999)^
 CREATE DOMAIN QUEUE_COUNT AS INTEGER DEFAULT 0 NOT NULL CHECK (VALUE BETWEEN 0 AND 1000000000)^
 CREATE DOMAIN QUEUE_FLAG AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1))^
@@ -13,6 +13,7 @@ CREATE DOMAIN QUEUE_SUSPICION AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0,
 
 CREATE SEQUENCE QUEUE_TASK_SEQ^
 CREATE SEQUENCE QUEUE_PROCESS_SEQ^
+CREATE SEQUENCE QUEUE_NOTE_SEQ^
 
 -- Which database this is: a restored or copied one has another GUID or path, and runs nothing until it is adopted.
 CREATE TABLE QUEUE_IDENTITY (
@@ -21,7 +22,7 @@ CREATE TABLE QUEUE_IDENTITY (
     DATABASE_PATH VARCHAR(1000) CHARACTER SET UTF8 NOT NULL
 )^
 
--- Live tasks only: ready (0), scheduled (1), running (2), parked (3). A row that is claimed is changed by its finisher alone.
+-- Live tasks only: ready (0), scheduled (1), running (2), parked (3), held by a gate (4). A row that is claimed is changed by its finisher alone.
 -- An update costs what the declared widths add up to, used or not: so what is long or rare is in other tables, or a BLOB.
 CREATE TABLE QUEUE_TASK (
     ID BIGINT NOT NULL PRIMARY KEY,
@@ -44,8 +45,11 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- 1 when its caller gave it an id, which is in QUEUE_TASK_ID.
-    NAMED QUEUE_FLAG,
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE).
+    TRAITS SMALLINT DEFAULT 0 NOT NULL,
+    -- The subscription that it comes from; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
+    OWNER_ID INTEGER,
+    LANE BIGINT,
     WORKER_ID BIGINT,
     CLAIM_ID BIGINT,
     -- Why it is tried again.
@@ -82,6 +86,43 @@ CREATE TABLE QUEUE_CANCEL (
     TERMINATE QUEUE_FLAG
 )^
 
+-- Gates: of each lane of a subscription one task is let in at a time. A gate that is free and for which nothing waits has no row.
+-- Rows are written by one transaction at a time for each owner: that which has locked its row of QUEUE_DISPATCH. All others leave
+-- a note (QUEUE_NOTE). So no unique key is met by two at once, and nobody waits.
+CREATE TABLE QUEUE_GATE (
+    OWNER_ID INTEGER NOT NULL,
+    LANE BIGINT NOT NULL,
+    -- The task that is in; NULL: none is.
+    HOLDER_ID BIGINT,
+    -- 1 when it stays shut after its task has failed, until that is retried or discarded.
+    HALTED QUEUE_FLAG,
+    -- 1 when changes or tickets wait behind it.
+    WAITS QUEUE_FLAG,
+    -- When it is to be opened for what waits; NULL: when it is free.
+    WAKE_TIME TIMESTAMP,
+    CONSTRAINT QUEUE_GATE_LANE PRIMARY KEY (OWNER_ID, LANE)
+)^
+CREATE INDEX QUEUE_GATE_WAKE ON QUEUE_GATE (OWNER_ID, WAKE_TIME)^
+
+-- Tasks in state 4, which wait to be let in.
+CREATE TABLE QUEUE_TICKET (
+    OWNER_ID INTEGER NOT NULL,
+    LANE BIGINT NOT NULL,
+    TASK_ID BIGINT NOT NULL
+)^
+CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, TASK_ID)^
+
+-- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'H' the gate is handed on to TASK_ID;
+-- 'S' it stays shut, for TASK_ID has failed; 'D' TASK_ID, which failed, is discarded; 'T' TASK_ID waits to be let in.
+CREATE TABLE QUEUE_NOTE (
+    OWNER_ID INTEGER NOT NULL,
+    ID BIGINT NOT NULL,
+    KIND CHAR(1) CHARACTER SET ASCII NOT NULL,
+    LANE BIGINT NOT NULL,
+    TASK_ID BIGINT NOT NULL
+)^
+CREATE INDEX QUEUE_NOTE_ID ON QUEUE_NOTE (OWNER_ID, ID)^
+
 -- Finished tasks: succeeded (10), failed (11), cancelled (12).
 CREATE TABLE QUEUE_HISTORY (
     ID BIGINT NOT NULL PRIMARY KEY,
@@ -98,7 +139,9 @@ CREATE TABLE QUEUE_HISTORY (
     TRY_COUNT INTEGER NOT NULL,
     MAX_TRIES INTEGER,
     CRASH_COUNT INTEGER NOT NULL,
-    NAMED SMALLINT DEFAULT 0 NOT NULL,
+    TRAITS SMALLINT DEFAULT 0 NOT NULL,
+    OWNER_ID INTEGER,
+    LANE BIGINT,
     WORKER VARCHAR(255) CHARACTER SET UTF8,
     ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8,
     ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8,
@@ -162,6 +205,32 @@ CREATE TABLE QUEUE_STAT (
 
 COMMIT^
 
+-- Gives back what a task held, whichever statement has ended it: a procedure's, or one that was written by hand.
+CREATE OR ALTER TRIGGER QUEUE_TASK_ENDED FOR QUEUE_TASK ACTIVE AFTER DELETE POSITION 0
+SQL SECURITY DEFINER
+AS
+BEGIN
+    IF (OLD.LANE IS NOT NULL) THEN
+    BEGIN
+        INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'F', OLD.LANE, OLD.ID);
+        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+    END
+END^
+
+-- Lets the lane of a failed task go on when the task is discarded.
+CREATE OR ALTER TRIGGER QUEUE_HISTORY_DISCARDED FOR QUEUE_HISTORY ACTIVE AFTER DELETE POSITION 0
+SQL SECURITY DEFINER
+AS
+BEGIN
+    IF (OLD.LANE IS NOT NULL) THEN
+    BEGIN
+        INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', OLD.LANE, OLD.ID);
+        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+    END
+END^
+
 -- Notes the id that a caller gave. When the caller's transaction sees that it is known already, DUPLICATE is 1 and ID the
 -- task that has it. When another transaction has it that this one does not see, the violation of QUEUE_TASK_ID_TAKEN is the
 -- answer: that transaction may still roll back, and without WAIT the engine says so before it has ended. It is not caught
@@ -185,7 +254,7 @@ BEGIN
     ELSE
     BEGIN
         DUPLICATE = 1;
-        UPDATE QUEUE_HISTORY H SET NAMED = 0 WHERE H.ID = :ID AND H.STATE = 12;
+        UPDATE QUEUE_HISTORY H SET TRAITS = BIN_AND(TRAITS, -2) WHERE H.ID = :ID AND H.STATE = 12;
         IF (ROW_COUNT = 1) THEN
         BEGIN
             UPDATE QUEUE_TASK_ID T SET ID = :NEW_ID WHERE T.TASK_HASH = CRYPT_HASH(:TASK_ID USING SHA256);
@@ -225,7 +294,7 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_NAME_TASK_V1(TASK_ID, ID) RETURNING_VALUES ID, DUPLICATE;
     IF (DUPLICATE = 0) THEN
     BEGIN
-        INSERT INTO QUEUE_TASK (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, ENQUEUED_BY,
+        INSERT INTO QUEUE_TASK (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, ENQUEUED_BY,
             CONTENT_TYPE, PAYLOAD)
         VALUES (:ID, IIF(:TASK_ID IS NULL, 0, 1), :NAME, :QUEUE, IIF(:START_UTC > :NOW_UTC, 1, 0),
             -COALESCE(:PRIORITY, 0), :NOW_UTC, :START_UTC, CURRENT_USER, 'application/json', :SHORT_BODY);
@@ -309,7 +378,7 @@ BEGIN
         IF (DUPLICATE = 0) THEN
         BEGIN
             START_TIME = COALESCE(START_TIME, NOW_UTC);
-            INSERT INTO QUEUE_TASK (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
+            INSERT INTO QUEUE_TASK (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
                 MAX_TRIES, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
             VALUES (:ID, IIF(:TASK_ID IS NULL, 0, 1), CAST(:NAME AS VARCHAR(255) CHARACTER SET UTF8), :QUEUE,
                 IIF(:START_TIME > :NOW_UTC, 1, 0), -:PRIORITY, :NOW_UTC, :START_TIME, :EXPIRE_TIME, :MAX_TRIES,
@@ -341,6 +410,59 @@ BEGIN
         UPDATE OR INSERT INTO QUEUE_RESULT (ID, DATA) VALUES (:ID, :DATA) MATCHING (ID);
 END^
 
+-- What is left of a run of changes, as the payload of its task: the caller records next, in the same transaction, that the task is
+-- given back or tried again. With FAILED, its failed change alone becomes the payload of the task, which is recorded as failed,
+-- and a new task NEXT_ID takes over what is left (NULL: nothing), and the lane. With HALTS the lane stays shut until the failed
+-- task is retried or discarded, and the new one waits. A stale claim changes nothing: NEXT_ID is 0.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, REST BLOB SUB_TYPE BINARY,
+    FAILED BLOB SUB_TYPE BINARY, HALTS SMALLINT)
+RETURNS (NEXT_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE OWN BLOB SUB_TYPE BINARY;
+BEGIN
+    NEXT_ID = 0;
+    SELECT T.QUEUE, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
+        INTO :QUEUE, :OWNER_ID, :LANE;
+    IF (QUEUE IS NOT NULL) THEN
+    BEGIN
+        NEXT_ID = NULL;
+        OWN = COALESCE(FAILED, REST);
+        DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
+        IF (OCTET_LENGTH(OWN) > 2000) THEN
+            INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :OWN);
+        -- The count of tries is of the change that was the first of the run.
+        UPDATE QUEUE_TASK T SET PAYLOAD = IIF(OCTET_LENGTH(:OWN) > 2000, NULL, CAST(:OWN AS VARBINARY(2000)))
+            WHERE T.ID = :ID;
+        IF (FAILED IS NOT NULL AND REST IS NOT NULL) THEN
+        BEGIN
+            NEXT_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+            INSERT INTO QUEUE_TASK (ID, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, ENQUEUED_BY,
+                CONTENT_TYPE, PAYLOAD)
+            SELECT :NEXT_ID, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:HALTS = 1, 4, 0), T.PRIORITY_RANK, T.RAISE_TIME,
+                T.START_TIME, T.ENQUEUED_BY, T.CONTENT_TYPE,
+                IIF(OCTET_LENGTH(:REST) > 2000, NULL, CAST(:REST AS VARBINARY(2000)))
+            FROM QUEUE_TASK T WHERE T.ID = :ID;
+            IF (OCTET_LENGTH(REST) > 2000) THEN
+                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :REST);
+        END
+        IF (LANE IS NOT NULL AND FAILED IS NOT NULL) THEN
+        BEGIN
+            IF (HALTS = 1) THEN
+                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'S', :LANE, :ID);
+            IF (NEXT_ID IS NOT NULL) THEN
+                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:HALTS = 1, 'T', 'H'), :LANE, :NEXT_ID);
+        END
+        POST_EVENT 'fbtasks:queue:' || QUEUE;
+    END
+    SUSPEND;
+END^
+
 -- Moves a live task to the history, where it replaces what is left of an earlier run if an operator put a finished task
 -- back by hand. The caller has checked its claim.
 CREATE OR ALTER PROCEDURE QUEUE_ARCHIVE_V1 (
@@ -353,277 +475,16 @@ AS
 BEGIN
     TRACE = TRACEBACK;
     DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
-    INSERT INTO QUEUE_HISTORY (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
-        FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY,
+    INSERT INTO QUEUE_HISTORY (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+        CLAIM_TIME, FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY,
         ERROR_TYPE, ERROR_MSG, TRACEBACK, CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
-    SELECT T.ID, T.NAMED, T.NAME, T.QUEUE, :STATE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME, T.CLAIM_TIME,
-        CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP), :ELAPSED_MS, T.TRY_COUNT + :TRIES, T.MAX_TRIES,
+    SELECT T.ID, T.TRAITS, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, :STATE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME,
+        T.CLAIM_TIME, CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP), :ELAPSED_MS, T.TRY_COUNT + :TRIES, T.MAX_TRIES,
         T.CRASH_COUNT, (SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = T.WORKER_ID), T.ENQUEUED_BY,
         :ERROR_TYPE, :ERROR_MSG, :TRACE, T.CONTENT_TYPE, T.PAYLOAD, :RESULT_TYPE, :RESULT
     FROM QUEUE_TASK T WHERE T.ID = :ID;
     DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
     POST_EVENT 'fbtasks:result:' || MOD(ID, 15);
-END^
-
--- Whether any of QUEUES, which are divided by commas, has a task that is ready, and how many milliseconds remain until the
--- next scheduled task is due (NULL: nothing is scheduled; 0 and less: it is).
-CREATE OR ALTER PROCEDURE QUEUE_ANY_READY_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
-RETURNS (READY SMALLINT, NEXT_MS BIGINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE AT_BYTE INTEGER = 1;
-    DECLARE COMMA INTEGER;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-BEGIN
-    READY = 0;
-    QUEUES = QUEUES || ',';
-    WHILE (READY = 0 AND AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
-    BEGIN
-        COMMA = POSITION(',', QUEUES, AT_BYTE);
-        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
-        AT_BYTE = COMMA + 1;
-        IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE)) THEN
-            READY = 1;
-    END
-    SELECT FIRST 1 DATEDIFF(MILLISECOND FROM CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP) TO T.START_TIME)
-        FROM QUEUE_TASK T WHERE IIF(T.STATE = 1, T.START_TIME, NULL) >= TIMESTAMP '0001-01-01'
-        ORDER BY IIF(T.STATE = 1, T.START_TIME, NULL) INTO :NEXT_MS;
-    SUSPEND;
-END^
-
--- Moves what is due from scheduled to ready, by the same skip-locked cursor as the claim, and tells how many
--- milliseconds remain until the next one is (NULL: nothing is scheduled; 0: more is due).
-CREATE OR ALTER PROCEDURE QUEUE_PROMOTE_V1 (MOST INTEGER)
-RETURNS (PROMOTED INTEGER, NEXT_MS BIGINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE NOW_UTC TIMESTAMP;
-    DECLARE ID BIGINT;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII = '';
-BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    PROMOTED = 0;
-    FOR SELECT T.ID, T.QUEUE FROM QUEUE_TASK T
-        WHERE IIF(T.STATE = 1, T.START_TIME, NULL) BETWEEN TIMESTAMP '0001-01-01' AND :NOW_UTC
-        ORDER BY IIF(T.STATE = 1, T.START_TIME, NULL) FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :QUEUE AS CURSOR C DO
-    BEGIN
-        UPDATE QUEUE_TASK SET STATE = 0 WHERE CURRENT OF C;
-        PROMOTED = PROMOTED + 1;
-        IF (QUEUE <> LAST_QUEUE) THEN
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
-        LAST_QUEUE = QUEUE;
-        IF (PROMOTED >= MOST) THEN
-            LEAVE;
-    END
-    SELECT FIRST 1 MAXVALUE(0, DATEDIFF(MILLISECOND FROM :NOW_UTC TO T.START_TIME)) FROM QUEUE_TASK T
-        WHERE IIF(T.STATE = 1, T.START_TIME, NULL) > IIF(:PROMOTED >= :MOST, TIMESTAMP '0001-01-01', :NOW_UTC)
-        ORDER BY IIF(T.STATE = 1, T.START_TIME, NULL) INTO :NEXT_MS;
-    SUSPEND;
-END^
-
--- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each
--- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, and what was
--- inserted by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim: UNSEEN is 1 in the
--- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and a repeated one
--- (SUSPECT 2) only with REPEATED = 1. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where
--- in the queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old
--- transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not enough. Two cursors,
--- since tasks of the mark's own moment are found by their ids, and later ones by their time.
-CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
-    WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
-    REPEATED SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
-RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE NOW_UTC TIMESTAMP;
-    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
-    DECLARE FOUND INTEGER = 0;
-    DECLARE EXPIRED INTEGER = 0;
-    DECLARE ITEM VARCHAR(6000) CHARACTER SET OCTETS;
-    DECLARE WANTED SMALLINT;
-    DECLARE ID BIGINT;
-    DECLARE NAMED SMALLINT;
-    DECLARE TASK_ID VARCHAR(255) CHARACTER SET UTF8;
-    DECLARE TASK_NAME VARCHAR(255) CHARACTER SET UTF8;
-    DECLARE PRIORITY SMALLINT;
-    DECLARE TRY_COUNT INTEGER;
-    DECLARE CRASH_COUNT INTEGER;
-    DECLARE MAX_TRIES INTEGER;
-    DECLARE START_TIME TIMESTAMP;
-    DECLARE EXPIRE_TIME TIMESTAMP;
-    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
-    DECLARE SUSPECT SMALLINT;
-    DECLARE RANK SMALLINT;
-    DECLARE NEXT_RANK SMALLINT;
-    DECLARE MOMENT TIMESTAMP;
-    DECLARE AT_MARK SMALLINT;
-    DECLARE ENOUGH SMALLINT = 0;
-    DECLARE AT_MOMENT CURSOR FOR (
-        SELECT T.ID, T.NAMED, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
-            T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
-        FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :MOMENT AND T.ID > :LOW_ID
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED);
-    DECLARE LATER CURSOR FOR (
-        SELECT T.ID, T.NAMED, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
-            T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
-        FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :MOMENT
-            AND (:PARKED IS NULL OR T.NAME = :PARKED)
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED);
-BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    CLAIM_ID = CURRENT_TRANSACTION;  -- as unique as a sequence's next value, and writes no page of its own
-    PACKED = '';
-    UNSEEN = 0;
-    WANTED = IIF(PARKED IS NULL, 0, 3);
-    SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
-    RANK = COALESCE(RANK, LOW_RANK);
-    WHILE (RANK IS NOT NULL AND ENOUGH = 0) DO
-    BEGIN
-        AT_MARK = IIF(RANK = LOW_RANK, 1, 0);
-        IF (AT_MARK = 1) THEN
-        BEGIN
-            MOMENT = DATEADD(LOW_TIME / 10.0 MILLISECOND TO EPOCH);
-            OPEN AT_MOMENT;
-        END
-        ELSE
-        BEGIN
-            MOMENT = TIMESTAMP '0001-01-01';
-            OPEN LATER;
-        END
-        WHILE (ENOUGH = 0) DO
-        BEGIN
-            IF (AT_MARK = 1) THEN
-            BEGIN
-                FETCH AT_MOMENT INTO :ID, :NAMED, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
-                    :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
-                IF (ROW_COUNT = 0) THEN
-                BEGIN
-                    CLOSE AT_MOMENT;
-                    AT_MARK = 0;
-                    IF (MOMENT < TIMESTAMP '9999-12-31 23:59:59.9999') THEN
-                        MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
-                    OPEN LATER;
-                    CONTINUE;
-                END
-            END
-            ELSE
-            BEGIN
-                FETCH LATER INTO :ID, :NAMED, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
-                    :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
-                IF (ROW_COUNT = 0) THEN
-                    LEAVE;
-            END
-            IF (EXPIRE_TIME <= NOW_UTC OR ID < 1) THEN
-            BEGIN
-                IF (ID < 1) THEN
-                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
-                        || ', is not above 0: insert rows by QUEUE_ENQUEUE_V1, or with an ID of QUEUE_TASK_SEQ',
-                        NULL, NULL, NULL);
-                ELSE
-                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
-                EXPIRED = EXPIRED + 1;
-                IF (EXPIRED >= 200) THEN
-                BEGIN
-                    UNSEEN = 1;
-                    ENOUGH = 1;
-                END
-            END
-            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
-            BEGIN
-                IF (AT_MARK = 1) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
-                        WHERE CURRENT OF AT_MOMENT;
-                ELSE
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
-                        WHERE CURRENT OF LATER;
-                TASK_ID = NULL;
-                IF (NAMED = 1) THEN
-                    SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;
-                -- Short where nothing is out of the ordinary: that saves a quarter of the claim.
-                ITEM = ID || ';' || CAST(10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT) || ';'
-                    || OCTET_LENGTH(TASK_NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
-                    || COALESCE(OCTET_LENGTH(PAYLOAD), 0);
-                IF (PRIORITY <> 0 OR TRY_COUNT > 0 OR CRASH_COUNT > 0 OR SUSPECT > 0 OR NAMED = 1 OR MAX_TRIES IS NOT NULL
-                        OR EXPIRE_TIME IS NOT NULL OR PAYLOAD IS NULL) THEN
-                    ITEM = ITEM || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || SUSPECT || ';'
-                        || COALESCE(MAX_TRIES, '') || ';'
-                        || COALESCE(CAST(FLOOR(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME)) AS BIGINT), '') || ';'
-                        || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0);
-                ITEM = ITEM || ':' || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
-                    || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
-                    || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
-                IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
-                BEGIN
-                    SUSPEND;
-                    PACKED = '';
-                END
-                PACKED = PACKED || ITEM;
-                FOUND = FOUND + 1;
-                IF (FOUND >= MOST OR SUSPECT > 0) THEN
-                    ENOUGH = 1;
-            END
-            ELSE IF (FOUND > 0) THEN
-                ENOUGH = 1;
-        END
-        IF (AT_MARK = 1) THEN
-            CLOSE AT_MOMENT;
-        ELSE
-            CLOSE LATER;
-        IF (RANK = LOW_RANK) THEN
-            LOW_RANK = NULL;
-        ELSE IF (ENOUGH = 0) THEN
-        BEGIN
-            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
-            RANK = NULL;
-            SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-                WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
-                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
-        END
-    END
-    IF (PACKED <> '' OR UNSEEN = 1) THEN
-        SUSPEND;
-END^
-
--- Cancels what expired among the next READS tasks after AFTER_ID that wait, are scheduled or parked, in any queue; up to
--- MOST. A claim does so only in its own queue, when a task's turn has come. LAST_ID is how far it looked; NULL: to the end.
-CREATE OR ALTER PROCEDURE QUEUE_EXPIRE_V1 (AFTER_ID BIGINT, READS INTEGER, MOST INTEGER)
-RETURNS (EXPIRED INTEGER, LAST_ID BIGINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE NOW_UTC TIMESTAMP;
-    DECLARE ID BIGINT;
-    DECLARE STATE SMALLINT;
-    DECLARE EXPIRE_TIME TIMESTAMP;
-    DECLARE SEEN INTEGER = 0;
-BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    EXPIRED = 0;
-    FOR SELECT T.ID, T.STATE, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID > :AFTER_ID ORDER BY T.ID
-        INTO :ID, :STATE, :EXPIRE_TIME DO
-    BEGIN
-        SEEN = SEEN + 1;
-        IF (EXPIRE_TIME <= NOW_UTC AND STATE <> 2) THEN
-            FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
-                FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
-            BEGIN
-                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
-                EXPIRED = EXPIRED + 1;
-            END
-        IF (SEEN >= READS OR EXPIRED >= MOST) THEN
-        BEGIN
-            LAST_ID = ID;
-            LEAVE;
-        END
-    END
-    SUSPEND;
 END^
 
 -- Notes that a suspect is about to begin. DONE is 0 when the claim is stale: it must not begin.
@@ -695,7 +556,7 @@ AS
     DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII;
     DECLARE ANY_REQUEST SMALLINT;
     DECLARE IS_LARGE SMALLINT;
-    DECLARE NAMED SMALLINT;
+    DECLARE TRAITS SMALLINT;
     DECLARE NAME VARCHAR(255) CHARACTER SET UTF8;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE RAISE_TIME TIMESTAMP;
@@ -768,13 +629,13 @@ BEGIN
         END
         IF (KIND = 'D') THEN
             DELETE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
-                RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.NAMED INTO :QUEUE, :IS_LARGE, :NAMED;
+                RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.TRAITS INTO :QUEUE, :IS_LARGE, :TRAITS;
         ELSE IF (KIND = 'S') THEN
             DELETE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
-                RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.NAMED, T.NAME, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME,
+                RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.TRAITS, T.NAME, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME,
                     T.CLAIM_TIME, T.TRY_COUNT, T.MAX_TRIES, T.CRASH_COUNT, T.ENQUEUED_BY,
                     T.CONTENT_TYPE, T.PAYLOAD
-                INTO :QUEUE, :IS_LARGE, :NAMED, :NAME, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, :TRY_COUNT,
+                INTO :QUEUE, :IS_LARGE, :TRAITS, :NAME, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, :TRY_COUNT,
                     :MAX_TRIES, :CRASH_COUNT, :ENQUEUED_BY, :CONTENT_TYPE, :PAYLOAD;
         ELSE
             SELECT T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0) FROM QUEUE_TASK T
@@ -819,14 +680,14 @@ BEGIN
                 -- As QUEUE_ARCHIVE_V1, which reads the row three times: that would cost half as much again.
                 IF (WORKER IS NULL) THEN
                     SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID INTO :WORKER;
-                INSERT INTO QUEUE_HISTORY (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
+                INSERT INTO QUEUE_HISTORY (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
                     FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY,
                     CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
-                VALUES (:ID, :NAMED, :NAME, :QUEUE, 10, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, :NOW_UTC,
+                VALUES (:ID, :TRAITS, :NAME, :QUEUE, 10, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, :NOW_UTC,
                     :ELAPSED, :TRY_COUNT + 1, :MAX_TRIES, :CRASH_COUNT, :WORKER, :ENQUEUED_BY,
                     :CONTENT_TYPE, :PAYLOAD, :RESULT_TYPE, :RESULT);
             END
-            ELSE IF (NAMED = 1) THEN
+            ELSE IF (BIN_AND(TRAITS, 1) = 1) THEN
                 DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
             POSTS = BIN_OR(POSTS, BIN_SHL(1, MOD(ID, 15)));
         END
@@ -889,24 +750,31 @@ BEGIN
     SUSPEND;
 END^
 
--- Puts a failed or cancelled task back into its queue, with tries and crashes counted from the beginning.
+-- Puts a failed or cancelled task back into its queue, with tries and crashes counted from the beginning. One that had a lane
+-- waits to be let in again.
 CREATE OR ALTER PROCEDURE QUEUE_RETRY_V1 (ID BIGINT)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
     DECLARE NOW_UTC TIMESTAMP;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    INSERT INTO QUEUE_TASK (ID, NAMED, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES,
+    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES,
         ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-    SELECT H.ID, H.NAMED, H.NAME, H.QUEUE, 0, H.PRIORITY_RANK, H.RAISE_TIME, :NOW_UTC, H.MAX_TRIES, H.ENQUEUED_BY,
-        H.CONTENT_TYPE, H.PAYLOAD
+    SELECT H.ID, H.TRAITS, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
+        :NOW_UTC, H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
     FROM QUEUE_HISTORY H WHERE H.ID = :ID AND H.STATE IN (11, 12);
     DONE = ROW_COUNT;
     IF (DONE = 1) THEN
     BEGIN
-        DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID RETURNING QUEUE INTO :QUEUE;
+        SELECT H.QUEUE, H.OWNER_ID, H.LANE FROM QUEUE_HISTORY H WHERE H.ID = :ID INTO :QUEUE, :OWNER_ID, :LANE;
+        IF (LANE IS NOT NULL) THEN
+            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :ID);
+        DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
         DELETE FROM QUEUE_RESULT R WHERE R.ID = :ID;
         DELETE FROM QUEUE_CANCEL C WHERE C.ID = :ID;
         POST_EVENT 'fbtasks:queue:' || QUEUE;
@@ -914,7 +782,7 @@ BEGIN
     SUSPEND;
 END^
 
--- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago.
+-- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago; not those for which a lane is halted.
 CREATE OR ALTER PROCEDURE QUEUE_PRUNE_V1 (STATE SMALLINT, AGE_MS BIGINT, MOST INTEGER)
 RETURNS (PRUNED INTEGER)
 SQL SECURITY DEFINER
@@ -925,6 +793,8 @@ BEGIN
     PRUNED = 0;
     LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
     FOR SELECT H.ID FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
+            AND (H.LANE IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
+                WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
     BEGIN
         DELETE FROM QUEUE_HISTORY WHERE CURRENT OF C;
@@ -946,7 +816,7 @@ AS
     DECLARE ID BIGINT;
 BEGIN
     PURGED = 0;
-    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3) AND T.QUEUE = :QUEUE
+    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4) AND T.QUEUE = :QUEUE
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
     BEGIN
         DELETE FROM QUEUE_TASK WHERE CURRENT OF C;

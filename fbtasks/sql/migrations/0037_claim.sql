@@ -1,0 +1,284 @@
+-- What becomes ready, and how it is claimed: from the queue itself, and from its sources (0036_sources.sql).
+SET TERM ^ ;
+
+-- Whether any of QUEUES, which are divided by commas, has a task that is ready or a source that has work, and how many
+-- milliseconds remain until the next scheduled task or source is due (NULL: nothing is scheduled; 0 and less: it is).
+CREATE OR ALTER PROCEDURE QUEUE_ANY_READY_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+RETURNS (READY SMALLINT, NEXT_MS BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE COMMA INTEGER;
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE SUBSCRIPTION_ID INTEGER;
+    DECLARE ONE_READY SMALLINT;
+    DECLARE ONE_NEXT_MS BIGINT;
+    DECLARE SOURCE_MS BIGINT;
+BEGIN
+    READY = 0;
+    QUEUES = QUEUES || ',';
+    WHILE (READY = 0 AND AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
+    BEGIN
+        COMMA = POSITION(',', QUEUES, AT_BYTE);
+        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
+        AT_BYTE = COMMA + 1;
+        IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE)) THEN
+            READY = 1;
+        ELSE IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.FED = 1)) THEN
+            FOR SELECT S.ID FROM QUEUE_SUBSCRIPTION S WHERE S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll'
+                INTO :SUBSCRIPTION_ID DO
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, 1) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                READY = MAXVALUE(READY, ONE_READY);
+                SOURCE_MS = MINVALUE(COALESCE(SOURCE_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, SOURCE_MS));
+            END
+    END
+    SELECT FIRST 1 DATEDIFF(MILLISECOND FROM CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP) TO T.START_TIME)
+        FROM QUEUE_TASK T WHERE IIF(T.STATE = 1, T.START_TIME, NULL) >= TIMESTAMP '0001-01-01'
+        ORDER BY IIF(T.STATE = 1, T.START_TIME, NULL) INTO :NEXT_MS;
+    NEXT_MS = MINVALUE(COALESCE(NEXT_MS, SOURCE_MS), COALESCE(SOURCE_MS, NEXT_MS));
+    SUSPEND;
+END^
+
+-- Moves what is due from scheduled to ready, by the same skip-locked cursor as the claim, and tells how many
+-- milliseconds remain until the next one is (NULL: nothing is scheduled; 0: more is due).
+CREATE OR ALTER PROCEDURE QUEUE_PROMOTE_V1 (MOST INTEGER)
+RETURNS (PROMOTED INTEGER, NEXT_MS BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE NOW_UTC TIMESTAMP;
+    DECLARE ID BIGINT;
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII = '';
+BEGIN
+    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
+    PROMOTED = 0;
+    FOR SELECT T.ID, T.QUEUE FROM QUEUE_TASK T
+        WHERE IIF(T.STATE = 1, T.START_TIME, NULL) BETWEEN TIMESTAMP '0001-01-01' AND :NOW_UTC
+        ORDER BY IIF(T.STATE = 1, T.START_TIME, NULL) FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :QUEUE AS CURSOR C DO
+    BEGIN
+        UPDATE QUEUE_TASK SET STATE = 0 WHERE CURRENT OF C;
+        PROMOTED = PROMOTED + 1;
+        IF (QUEUE <> LAST_QUEUE) THEN
+            POST_EVENT 'fbtasks:queue:' || QUEUE;
+        LAST_QUEUE = QUEUE;
+        IF (PROMOTED >= MOST) THEN
+            LEAVE;
+    END
+    SELECT FIRST 1 MAXVALUE(0, DATEDIFF(MILLISECOND FROM :NOW_UTC TO T.START_TIME)) FROM QUEUE_TASK T
+        WHERE IIF(T.STATE = 1, T.START_TIME, NULL) > IIF(:PROMOTED >= :MOST, TIMESTAMP '0001-01-01', :NOW_UTC)
+        ORDER BY IIF(T.STATE = 1, T.START_TIME, NULL) INTO :NEXT_MS;
+    SUSPEND;
+END^
+
+-- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each
+-- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, and what was
+-- inserted by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim: UNSEEN is 1 in the
+-- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and a repeated one
+-- (SUSPECT 2) only with 1 in FLAGS. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where
+-- in the queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old
+-- transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not enough. Two cursors,
+-- since tasks of the mark's own moment are found by their ids, and later ones by their time. What the sources of the queue have
+-- becomes tasks first, with 2 in FLAGS also what was committed late; MISSED is 1 when another transaction was at that.
+CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
+    WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
+    FLAGS SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
+RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT, MISSED SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE NOW_UTC TIMESTAMP;
+    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
+    DECLARE REPEATED SMALLINT;
+    DECLARE FOUND INTEGER = 0;
+    DECLARE EXPIRED INTEGER = 0;
+    DECLARE ITEM VARCHAR(6000) CHARACTER SET OCTETS;
+    DECLARE WANTED SMALLINT;
+    DECLARE ID BIGINT;
+    DECLARE TRAITS SMALLINT;
+    DECLARE TASK_ID VARCHAR(255) CHARACTER SET UTF8;
+    DECLARE TASK_NAME VARCHAR(255) CHARACTER SET UTF8;
+    DECLARE PRIORITY SMALLINT;
+    DECLARE TRY_COUNT INTEGER;
+    DECLARE CRASH_COUNT INTEGER;
+    DECLARE MAX_TRIES INTEGER;
+    DECLARE START_TIME TIMESTAMP;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE RANK SMALLINT;
+    DECLARE NEXT_RANK SMALLINT;
+    DECLARE MOMENT TIMESTAMP;
+    DECLARE AT_MARK SMALLINT;
+    DECLARE ENOUGH SMALLINT = 0;
+    DECLARE AT_MOMENT CURSOR FOR (
+        SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
+            T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+        FROM QUEUE_TASK T
+        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :MOMENT AND T.ID > :LOW_ID
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE LATER CURSOR FOR (
+        SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
+            T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+        FROM QUEUE_TASK T
+        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :MOMENT
+            AND (:PARKED IS NULL OR T.NAME = :PARKED)
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
+BEGIN
+    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
+    CLAIM_ID = CURRENT_TRANSACTION;  -- as unique as a sequence's next value, and writes no page of its own
+    PACKED = '';
+    UNSEEN = 0;
+    MISSED = 0;
+    REPEATED = BIN_AND(FLAGS, 1);
+    IF (PARKED IS NULL AND EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.FED = 1)) THEN
+        EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST, IIF(FLAGS >= 2, 1, 0)) RETURNING_VALUES MISSED;
+    WANTED = IIF(PARKED IS NULL, 0, 3);
+    SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+    RANK = COALESCE(RANK, LOW_RANK);
+    WHILE (RANK IS NOT NULL AND ENOUGH = 0) DO
+    BEGIN
+        AT_MARK = IIF(RANK = LOW_RANK, 1, 0);
+        IF (AT_MARK = 1) THEN
+        BEGIN
+            MOMENT = DATEADD(LOW_TIME / 10.0 MILLISECOND TO EPOCH);
+            OPEN AT_MOMENT;
+        END
+        ELSE
+        BEGIN
+            MOMENT = TIMESTAMP '0001-01-01';
+            OPEN LATER;
+        END
+        WHILE (ENOUGH = 0) DO
+        BEGIN
+            IF (AT_MARK = 1) THEN
+            BEGIN
+                FETCH AT_MOMENT INTO :ID, :TRAITS, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
+                    :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                IF (ROW_COUNT = 0) THEN
+                BEGIN
+                    CLOSE AT_MOMENT;
+                    AT_MARK = 0;
+                    IF (MOMENT < TIMESTAMP '9999-12-31 23:59:59.9999') THEN
+                        MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
+                    OPEN LATER;
+                    CONTINUE;
+                END
+            END
+            ELSE
+            BEGIN
+                FETCH LATER INTO :ID, :TRAITS, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
+                    :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                IF (ROW_COUNT = 0) THEN
+                    LEAVE;
+            END
+            IF (EXPIRE_TIME <= NOW_UTC OR ID < 1) THEN
+            BEGIN
+                IF (ID < 1) THEN
+                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
+                        || ', is not above 0: insert rows by QUEUE_ENQUEUE_V1, or with an ID of QUEUE_TASK_SEQ',
+                        NULL, NULL, NULL);
+                ELSE
+                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXPIRED = EXPIRED + 1;
+                IF (EXPIRED >= 200) THEN
+                BEGIN
+                    UNSEEN = 1;
+                    ENOUGH = 1;
+                END
+            END
+            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
+            BEGIN
+                IF (AT_MARK = 1) THEN
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
+                        WHERE CURRENT OF AT_MOMENT;
+                ELSE
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
+                        WHERE CURRENT OF LATER;
+                TASK_ID = NULL;
+                IF (BIN_AND(TRAITS, 1) = 1) THEN
+                    SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;
+                -- Short where nothing is out of the ordinary: that saves a quarter of the claim.
+                ITEM = ID || ';' || CAST(10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT) || ';'
+                    || OCTET_LENGTH(TASK_NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
+                    || COALESCE(OCTET_LENGTH(PAYLOAD), 0);
+                IF (PRIORITY <> 0 OR TRY_COUNT > 0 OR CRASH_COUNT > 0 OR SUSPECT > 0 OR BIN_AND(TRAITS, 1) = 1 OR MAX_TRIES IS NOT NULL
+                        OR EXPIRE_TIME IS NOT NULL OR PAYLOAD IS NULL) THEN
+                    ITEM = ITEM || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || SUSPECT || ';'
+                        || COALESCE(MAX_TRIES, '') || ';'
+                        || COALESCE(CAST(FLOOR(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME)) AS BIGINT), '') || ';'
+                        || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0);
+                ITEM = ITEM || ':' || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
+                    || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
+                    || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
+                IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
+                BEGIN
+                    SUSPEND;
+                    PACKED = '';
+                END
+                PACKED = PACKED || ITEM;
+                FOUND = FOUND + 1;
+                IF (FOUND >= MOST OR SUSPECT > 0) THEN
+                    ENOUGH = 1;
+            END
+            ELSE IF (FOUND > 0) THEN
+                ENOUGH = 1;
+        END
+        IF (AT_MARK = 1) THEN
+            CLOSE AT_MOMENT;
+        ELSE
+            CLOSE LATER;
+        IF (RANK = LOW_RANK) THEN
+            LOW_RANK = NULL;
+        ELSE IF (ENOUGH = 0) THEN
+        BEGIN
+            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
+            RANK = NULL;
+            SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
+                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+        END
+    END
+    IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1) THEN
+        SUSPEND;
+END^
+
+-- Cancels what expired among the next READS tasks after AFTER_ID that wait, are scheduled or parked, in any queue; up to
+-- MOST. A claim does so only in its own queue, when a task's turn has come. LAST_ID is how far it looked; NULL: to the end.
+CREATE OR ALTER PROCEDURE QUEUE_EXPIRE_V1 (AFTER_ID BIGINT, READS INTEGER, MOST INTEGER)
+RETURNS (EXPIRED INTEGER, LAST_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE NOW_UTC TIMESTAMP;
+    DECLARE ID BIGINT;
+    DECLARE STATE SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+    DECLARE SEEN INTEGER = 0;
+BEGIN
+    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
+    EXPIRED = 0;
+    FOR SELECT T.ID, T.STATE, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID > :AFTER_ID ORDER BY T.ID
+        INTO :ID, :STATE, :EXPIRE_TIME DO
+    BEGIN
+        SEEN = SEEN + 1;
+        IF (EXPIRE_TIME <= NOW_UTC AND STATE <> 2) THEN
+            FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
+                FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXPIRED = EXPIRED + 1;
+            END
+        IF (SEEN >= READS OR EXPIRED >= MOST) THEN
+        BEGIN
+            LAST_ID = ID;
+            LEAVE;
+        END
+    END
+    SUSPEND;
+END^
+
+SET TERM ; ^
