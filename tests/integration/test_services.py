@@ -181,6 +181,7 @@ def test_statistics_are_of_a_window_and_of_a_queue(shop):
     assert [(row.queue, row.succeeded, row.failed) for row in found.counters] == [("mail", 1, 0)]
     assert found.queues == []
     assert queues.get_statistics(shop.database, -day).counters == []
+    assert queues.list_queues(shop.database, "mail") == [queues.QueueRow(queue="mail")]  # known by what has ended
     with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
         queues.get_statistics(shop.database, day, "mial")
 
