@@ -13,12 +13,15 @@ import runpy
 import struct
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fbtasks import FBTasks
+from fbtasks.firebird import connections
 from fbtasks.firebird.session import INSERT, READ, SNAPSHOT, Transaction
 from fbtasks.liveness import hosts
 from fbtasks.store import processes
@@ -29,10 +32,12 @@ __all__ = [
     "READ",
     "SNAPSHOT",
     "check_queue",
+    "connect",
     "is_embedded",
     "query_seconds",
     "registered_worker",
     "statements",
+    "url_beside",
 ]
 
 
@@ -44,6 +49,20 @@ def is_embedded(url: str) -> bool:
 def check_queue(app: FBTasks) -> None:
     """Raises :class:`FBTasksError` when the app's database is missing or has no queue; creates nothing."""
     app.database.open().close()
+
+
+def connect(url: str, *, create: bool = False) -> Any:
+    """A connection of the driver's to *url*, which needs no queue, with the engine that fbtasks uses.
+
+    With *create* the database is created.
+    """
+    return connections.connect(DatabaseURL.parse(url), create=create)
+
+
+def url_beside(url: str) -> str:
+    """The URL, with its password, of a database beside that of *url* that does not exist."""
+    parsed = DatabaseURL.parse(url)
+    return replace(parsed, database=f"{parsed.database}.{uuid.uuid4().hex[:12]}").reveal()
 
 
 @contextmanager

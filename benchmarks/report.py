@@ -9,11 +9,12 @@ from typing import Any
 
 from benchmarks.bench import Member
 from benchmarks.calibration import CPU_LIMIT, WRITE_LIMIT, Calibration
+from benchmarks.changes import HANDLED
 from benchmarks.figures import ROUNDS_TO_DECIDE, Figure, Target, Verdict
 
 SLOW = "!"
 """Behind a reading whose calibration was off."""
-SHOWN = ("drain", "settled", "latency p50", "enqueue", "publish to ack")
+SHOWN = ("drain", "settled", "latency p50", "enqueue", "publish to ack", HANDLED)
 """What the table of ratios has."""
 
 

@@ -55,18 +55,22 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--rounds: at least one.")
     chosen.only = [name.strip() for name in chosen.only.split(",") if name.strip()]
     chosen.groups = plan.chosen(plan.ALONE if chosen.url or not chosen.venv else plan.COMPARED, chosen.only)
-    chosen.measures = measures_chosen(chosen.only, filled=chosen.large or not chosen.url)
+    chosen.measures = measures_chosen(chosen.only, filled=chosen.large or not chosen.url, compared=not chosen.url)
     if not chosen.groups and not chosen.measures:
         parser.error(f"--only {','.join(chosen.only)}: nothing has such a name. By themselves: {', '.join(MEASURES)}.")
     return chosen
 
 
-def measures_chosen(names: list[str], *, filled: bool) -> dict[str, Callable[[Bench], Samples]]:
-    """The measures whose names begin with one of *names*. A user's tables are filled only when asked for."""
+def measures_chosen(names: list[str], *, filled: bool, compared: bool) -> dict[str, Callable[[Bench], Samples]]:
+    """The measures whose names begin with one of *names*.
+
+    A user's tables are filled, and a database is created beside theirs, only when asked for.
+    """
+    left_out = {key for key, included in (("claim", filled), ("article", compared)) if not included} - set(names)
     return {
         key: measure
         for key, measure in MEASURES.items()
-        if (not names or any(key.startswith(name) for name in names)) and (key != "claim" or filled or "claim" in names)
+        if (not names or any(key.startswith(name) for name in names)) and key not in left_out
     }
 
 

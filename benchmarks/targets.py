@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.changes import FIVE_PROCESSES, HANDLED, ONE_WORKER
 from benchmarks.figures import Target
 
 IGNORED_TO_KEPT = 1.67
@@ -24,6 +25,10 @@ def targets(*, embedded: bool) -> list[Target]:
             for pool, theirs in (("threads", "threads"), ("processes", "prefork"))
         ),
         Target("kombu, publish to ack / SQLAlchemy on SQLite", "kombu/sqlite/publish to ack/ratio", least=5),
+        Target("changes of a table, in total order / log table, one worker",
+               f"{ONE_WORKER.key}/{HANDLED}/ratio", least=10),
+        Target("changes of a table, parallel / log table, five processes",
+               f"{FIVE_PROCESSES.key}/{HANDLED}/ratio", least=10),
         Target("drain and outcomes, asyncio 10 / PSQL claim and delete", "ceiling/settled/ratio", least=0.5),
         *(
             Target(f"drain and outcomes, {pool} {number}, results ignored / kept",

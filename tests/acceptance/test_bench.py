@@ -70,6 +70,18 @@ def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents,
     assert found["machine"]["Firebird"].startswith("5.")
 
 
+def test_what_needs_a_database_of_its_own_drops_it(project, contents, tmp_path):
+    before, files = contents(), sorted(tmp_path.glob("*.fdb*"))
+    done = run(project, "--url", project.url, "--quick", "--only", "article", "--into", str(tmp_path / "found"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found" / "results.json").read_text())
+    values = {key: figure["median"] for key, figure in found["figures"].items()}
+    assert values.keys() == {"article/total/handled", "article/parallel/handled", "article/parallel/conflicts"}
+    assert min(values["article/total/handled"], values["article/parallel/handled"]) > 0
+    assert found["notes"] == []
+    assert (contents(), sorted(tmp_path.glob("*.fdb*"))) == (before, files)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_clears_up(project, contents, wait_for, number):
     before = contents()

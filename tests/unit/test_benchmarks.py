@@ -1,17 +1,22 @@
 """The benchmark: rates, ratios of each round, slow stretches, verdicts; and the plan of what stands beside what."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
+from benchmarks.article.drain import Drained
+from benchmarks.article.workers import Handled
 from benchmarks.bench import Scale
 from benchmarks.calibration import Calibration, slow_stretches
+from benchmarks.changes import ONE_WORKER
 from benchmarks.database import NotMeasured
 from benchmarks.drain import Drain
 from benchmarks.figures import Figure, Reading, Sample, Target, Verdict, drain_rate, percentile, ratios
 from benchmarks.plan import ALONE, COMPARED, chosen
 from benchmarks.record import Record
 from benchmarks.report import Result, as_json, page
+from benchmarks.run import measures_chosen
 
 USUAL = Calibration(cpu=0.020, write=0.001)
 SLOW = Calibration(cpu=0.030, write=0.001)
@@ -134,3 +139,45 @@ def test_the_page_marks_slow_readings_and_says_what_is_not_decided():
     assert row in rows
     assert "- Huey: no server" in page(result)
     assert as_json(result)["targets"][0]["reached"] == "not decided"
+
+
+def test_what_needs_a_database_of_its_own_is_left_out_beside_a_users_unless_named():
+    def chosen_names(*names):
+        return list(measures_chosen(list(names), filled=False, compared=False))
+
+    assert "article" in measures_chosen([], filled=True, compared=True)
+    assert not {"article", "claim"} & set(chosen_names())
+    assert chosen_names("article", "start") == ["start", "article"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "left", "wrong"),
+    [
+        ([[1, 2, 3]], 0, 0),
+        ([[3], [1, 2]], 0, 0),
+        ([[1, 2], [2, 3]], 0, 1),
+        ([[1, 3]], 0, 1),
+        ([[1, 2, 3, 9]], 0, 1),
+        ([[1, 2, 3]], 2, 2),
+    ],
+)
+def test_changes_handled_twice_or_never_or_left_are_counted(keys, left, wrong):
+    found = Drained([1, 2, 3], [Handled(each) for each in keys], {"ring_bell": left})
+    assert found.wrong == wrong
+    assert found.ordered == (keys == [[1, 2, 3]])
+
+
+def test_a_way_that_loses_changes_or_their_order_has_no_figure():
+    class Bench:
+        scale = Scale(changes=2)
+        database = type("Database", (), {"url": ""})
+
+    def found(*keys):
+        worker = Handled(list(keys), begun=1.0, ended=2.0)
+        way = replace(ONE_WORKER, drain=lambda url, events: Drained([1, 2], [worker], {"ring_bell": 0}))
+        return [(sample.key, sample.value) for sample in way.measure(Bench)]
+
+    assert found(1, 2) == [("handled", 2.0)]
+    for keys, why in (((1,), "1 were handled twice or never"), ((2, 1), "not handled in their order")):
+        with pytest.raises(NotMeasured, match=why):
+            found(*keys)
