@@ -6,7 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +16,8 @@ from firebird.driver import DatabaseError
 
 from benchmarks.apps.fbtasks_app import make_app
 from benchmarks.internals import INSERT, READ, SNAPSHOT, check_queue, is_embedded, registered_worker
+from benchmarks.stopping import held
 from fbtasks import FBTasks
-from fbtasks.threads import deferred
 
 CLEAR: Final = 20_000
 """Rows that are deleted in one transaction."""
@@ -73,41 +73,32 @@ class BenchDatabase:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(Exception):
-            self._connection.rollback()  # of what a signal has interrupted
         try:
             self.clear()
         finally:
             for statement in self._prepared.values():
                 statement.free()
-            # A signal that came while a transaction began has left one that the driver does not know of.
-            with suppress(Exception) if kind is SystemExit else nullcontext():
-                self._connection.close()
+            self._connection.close()
             self.app.close()
 
     def row(self, name: str, *params: object, kind: bytes = INSERT) -> tuple[Any, ...]:
         """The first row of the query *name* in a transaction of its own, run again after a conflict."""
         while True:
-            try:
-                with deferred():  # a signal that ends the run would leave the connection in the middle of something
-                    return self._row(name, params, kind)
-            except DatabaseError as error:
-                if not _CONFLICTS.intersection(error.gds_codes):
-                    raise
-
-    def _row(self, name: str, params: tuple[object, ...], kind: bytes) -> tuple[Any, ...]:
-        self._connection.begin(kind)
-        try:
-            with closing(self._connection.cursor()) as cursor:
-                if name not in self._prepared:
-                    self._prepared[name] = cursor.prepare(_queries()[name])
-                cursor.execute(self._prepared[name], params)
-                found = cursor.fetchone() if cursor.description else None
-            self._connection.commit()
-        except BaseException:
-            self._connection.rollback()
-            raise
-        return found or ()
+            with held():
+                self._connection.begin(kind)
+                try:
+                    with closing(self._connection.cursor()) as cursor:
+                        if name not in self._prepared:
+                            self._prepared[name] = cursor.prepare(_queries()[name])
+                        cursor.execute(self._prepared[name], params)
+                        found = cursor.fetchone() if cursor.description else None
+                    self._connection.commit()
+                except DatabaseError as error:
+                    self._connection.rollback()
+                    if not _CONFLICTS.intersection(error.gds_codes):
+                        raise
+                else:
+                    return found or ()
 
     def insert(self, name: str, most: int, *, numbered: bool = False, after: int = 0) -> None:
         """Enqueues *most* calls of the task *name* at once, due in *after* seconds; *numbered*: from 0."""
@@ -159,8 +150,8 @@ class BenchDatabase:
     def snapshot(self) -> Iterator[None]:
         """Holds a snapshot transaction open for the block."""
         with closing(self.app.connect()) as connection:
-            connection.begin(SNAPSHOT)
-            with closing(connection.cursor()) as cursor:
+            with held(), closing(connection.cursor()) as cursor:
+                connection.begin(SNAPSHOT)
                 cursor.execute("SELECT 1 FROM RDB$DATABASE").fetchall()
             yield
             connection.rollback()

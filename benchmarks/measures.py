@@ -14,6 +14,7 @@ from benchmarks.bench import Bench
 from benchmarks.ceiling import BATCH, timed
 from benchmarks.changes import FIVE_PROCESSES, ONE_WORKER
 from benchmarks.figures import Sample
+from benchmarks.stopping import held
 from benchmarks.systems import fbtasks
 from benchmarks.trial import Trial
 
@@ -45,7 +46,7 @@ def _single(bench: Bench) -> Samples:
 
 def _open(bench: Bench) -> Samples:
     """One call after the other in an open transaction of the application's, and its commit."""
-    with bench.database.app.connect() as connection:
+    with held(), bench.database.app.connect() as connection:
         noop = bench.database.app.tasks["noop"].using(connection)
         connection.begin()
         begun = time.perf_counter()
@@ -164,8 +165,7 @@ def _claim_cost(bench: Bench, *, snapshot: bool) -> float:
     with ExitStack() as stack:
         if snapshot:
             stack.enter_context(bench.database.snapshot())
-        trial = Trial(bench, fbtasks("threads", 10), observed=True)
-        stack.callback(trial.stop)
+        trial = stack.enter_context(Trial(bench, fbtasks("threads", 10), observed=True, cleared=False))
         trial.start_worker()
         trial.stamps(count)
         trial.wait_settled()

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from benchmarks.measures import MEASURES, Samples
 from benchmarks.peers import Peers
 from benchmarks.record import Record
 from benchmarks.report import Result, as_json, page
+from benchmarks.stopping import heed_signals
 from benchmarks.targets import targets
 from fbtasks import FBTasks, FBTasksError
 
@@ -172,13 +172,7 @@ def write(result: Result, into: Path, venv: Path | None) -> None:
 def main() -> None:
     """The command line."""
     chosen = options()
-    asked: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        asked.append(number)
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGTERM, stop)
+    heed_signals()
     begun = time.monotonic()
 
     def progress(what: str) -> None:
@@ -189,7 +183,7 @@ def main() -> None:
     try:
         result = measure(chosen, folder, progress)
     except FBTasksError as error:
-        sys.exit(128 + asked[0] if asked else f"Error: {error}")
+        sys.exit(f"Error: {error}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(page(result))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
 from benchmarks.database import NotMeasured, wait_for
 from benchmarks.internals import connect, url_beside
-from fbtasks.threads import deferred
+from benchmarks.stopping import held
 
 _OTHERS: Final = (
     "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$ATTACHMENT_ID <> CURRENT_CONNECTION AND MON$SYSTEM_FLAG = 0"
@@ -19,24 +19,23 @@ _OTHERS: Final = (
 def scratch_database(url: str) -> Iterator[str]:
     """The URL of a new and empty database beside that of *url*, on the same engine. It is dropped with the block."""
     own = url_beside(url)
-    with deferred():
-        connect(own, create=True).close()
-    try:
+    with ExitStack() as stack:
+        with held():
+            connect(own, create=True).close()
+            stack.callback(_drop, own)
         yield own
-    finally:
-        with deferred():
-            _drop(own)
 
 
 def _drop(url: str) -> None:
     """Drops the database when the connections of killed processes are gone. Raises :class:`NotMeasured`."""
-    connection = connect(url)
-    try:
-        wait_for(lambda: _alone(connection), "no other connection to a scratch database", pause=0.1, seconds=30)
-    except NotMeasured:
-        connection.close()
-        raise
-    connection.drop_database()
+    with held():
+        connection = connect(url)
+        try:
+            wait_for(lambda: _alone(connection), "no other connection to a scratch database", pause=0.1, seconds=30)
+        except NotMeasured:
+            connection.close()
+            raise
+        connection.drop_database()
 
 
 def _alone(connection: Any) -> bool:

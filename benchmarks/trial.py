@@ -18,6 +18,7 @@ from benchmarks.apps import body
 from benchmarks.apps.fbtasks_app import BROKER, QUEUE, TASK
 from benchmarks.bench import Bench
 from benchmarks.database import NotMeasured, wait_for
+from benchmarks.stopping import held
 from benchmarks.systems import System
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -30,13 +31,17 @@ _LAST: Final = 1500
 class Trial:
     """One system with an empty queue; its worker is ended with the block, and its tasks are deleted."""
 
-    def __init__(self, bench: Bench, system: System, *, observed: bool = False) -> None:
-        """With *observed* the statements of its worker are counted, which fbtasks alone can."""
+    def __init__(self, bench: Bench, system: System, *, observed: bool = False, cleared: bool = True) -> None:
+        """With *observed* the statements of its worker are counted, which fbtasks alone can.
+
+        Unless *cleared*, what is in the tables stays there at the end of the block.
+        """
         self._bench = bench
         self._folder = bench.new_folder()
         self._out = self._folder / "out"
         self._log = self._folder / "log"
         self._observed = self._folder / "statements"
+        self._cleared = cleared
         self._system = system
         self._ours = ours = system.broker is None
         self._programs = Path(sys.executable).parent if ours else bench.peers.programs
@@ -66,7 +71,7 @@ class Trial:
         except NotMeasured:
             if error is None:
                 raise
-        if self._ours:
+        if self._ours and self._cleared:
             self._bench.database.clear()
 
     def produce(self, what: str, *numbers: int) -> float:
@@ -85,7 +90,7 @@ class Trial:
         program, *arguments = self._command
         if self._ours:
             arguments += ["-Q", self._bench.database.queue]
-        with self._log.open("wb") as log:
+        with self._log.open("wb") as log, held():
             self._worker = subprocess.Popen(
                 [str(self._programs / program), *arguments], env=self._environment(), cwd=self._folder, stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -96,7 +101,6 @@ class Trial:
         """Stops the worker and what it may have left behind.
 
         Raises :class:`NotMeasured` when the worker had ended by itself, or is one of fbtasks that did not stop well.
-        Not in the place of another error, or of the signal that ends the run.
         """
         worker, self._worker = self._worker, None
         if worker is None:
@@ -110,7 +114,7 @@ class Trial:
         with suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
-        if failed and sys.exc_info()[0] is None:
+        if failed:
             raise NotMeasured(self._end())
 
     def _end(self) -> str:

@@ -10,7 +10,7 @@ from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
 from fbtasks.declare import shows, takes
-from fbtasks.definition import Task, decorator, define, unbound_tasks
+from fbtasks.definition import Task, decorator, define, send_calls, unbound_tasks
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.function import as_arguments, same_code
@@ -18,7 +18,7 @@ from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
-from fbtasks.result import AsyncResult, results_of
+from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
 from fbtasks.store.database import Database
@@ -125,9 +125,7 @@ class FBTasks:
         if task is not None:
             return task.apply_async(args, kwargs, **options)
         call = self.enqueuer.make_call(name, *as_arguments(args, kwargs), **options)
-        if self.always_eager:
-            return self.run_eagerly([call])[0]
-        return results_of(self, [call], self.enqueuer.enqueue([call]))[0]
+        return send_calls(self, [call])[0]
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""

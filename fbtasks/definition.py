@@ -200,15 +200,21 @@ class Task(TaskCalls[P, R]):
 
     def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
         """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""
-        app = self.app
-        if app.always_eager:
-            return app.run_eagerly(calls)
-        found = app.enqueuer.enqueue(calls, using)
-        return results_of(app, calls, found, ignored=self.options.ignore_result, committed=using is None)
+        return send_calls(self.app, calls, using, ignored=self.options.ignore_result)
 
     @cached_property
     def _parameters(self) -> Parameters:
         return Parameters(self.function, (self,) if self.options.bind else ())
+
+
+def send_calls(app: App, calls: Sequence[Call], using: Any = None, *, ignored: bool = False) -> list[AsyncResult[Any]]:
+    """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run.
+
+    *ignored*: their task ignores its results.
+    """
+    if app.always_eager:
+        return app.run_eagerly(calls)
+    return results_of(app, calls, app.enqueuer.enqueue(calls, using), ignored=ignored, committed=using is None)
 
 
 class TaskDecorator(Protocol[O]):

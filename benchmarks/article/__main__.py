@@ -9,6 +9,7 @@ import argparse
 import tempfile
 
 from benchmarks.article.drain import EVENTS, Drained, at_random, in_order
+from benchmarks.stopping import heed_signals
 
 
 def line(what: str, found: Drained) -> str:
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    heed_signals()
     with tempfile.TemporaryDirectory(prefix="fbtasks-article-") as folder:
         url = options.url or f"firebird://{folder}/article.fdb"
         for _ in range(options.rounds):

@@ -18,8 +18,8 @@ from benchmarks.article.workers import URL, Handled
 from benchmarks.database import PATIENCE, NotMeasured
 from benchmarks.internals import connect
 from benchmarks.scratch import scratch_database
+from benchmarks.stopping import held
 from benchmarks.trial import ROOT
-from fbtasks.threads import deferred
 
 EVENTS: Final = 500
 """As many as in the article."""
@@ -82,7 +82,7 @@ def at_random(url: str, events: int = EVENTS) -> Drained:
 def _drain(url: str, name: str, number: int, events: int) -> Drained:
     """Makes the changes in a new database beside that of *url*, then starts *number* workers of the kind *name*."""
     with scratch_database(url) as own:
-        with deferred(), closing(connect(own)) as connection:
+        with held(), closing(connect(own)) as connection:
             tables.create(connection)
             written = tables.insert(connection, events)
         with ExitStack() as stack:
@@ -92,7 +92,7 @@ def _drain(url: str, name: str, number: int, events: int) -> Drained:
             for worker in workers:
                 worker.start()
             handled = [worker.finish() for worker in workers]
-        with deferred(), closing(connect(own)) as connection:
+        with held(), closing(connect(own)) as connection:
             return Drained(written, handled, tables.left(connection))
 
 

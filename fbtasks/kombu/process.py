@@ -11,6 +11,7 @@ from weakref import WeakSet
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseError, DatabaseReplaced
 from fbtasks.firebird import fork
+from fbtasks.kombu.alarm import Alarm
 from fbtasks.kombu.claims import Claims
 from fbtasks.kombu.consumer import Consumer
 from fbtasks.kombu.inbox import Inbox, Inboxes
@@ -19,7 +20,6 @@ from fbtasks.kombu.qos import QoS
 from fbtasks.kombu.queues import ConsumedQueues
 from fbtasks.kombu.settlements import Settlements
 from fbtasks.kombu.thread import ConsumerThread
-from fbtasks.kombu.wake import Alarm
 from fbtasks.store.messages import DELIVERY_LIMIT, Taken
 from fbtasks.store.one_per_database import OnePerDatabase
 from fbtasks.store.shared import SharedDatabase

@@ -11,7 +11,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
-from fbtasks.kombu.wake import Alarm
+from fbtasks.kombu.alarm import Alarm
 from fbtasks.store import messages
 from fbtasks.store.codec import chunks
 from fbtasks.store.shared import SharedDatabase

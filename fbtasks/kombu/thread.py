@@ -8,12 +8,12 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseUnavailable
+from fbtasks.kombu.alarm import Alarm
 from fbtasks.kombu.claims import Claims
 from fbtasks.kombu.consumer import HEARTBEAT, Consumer
 from fbtasks.kombu.inbox import Inboxes
 from fbtasks.kombu.queues import ConsumedQueues
 from fbtasks.kombu.settlements import Settlements
-from fbtasks.kombu.wake import Alarm
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import messages
 from fbtasks.store.shared import SharedDatabase

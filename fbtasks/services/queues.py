@@ -35,8 +35,10 @@ def list_queues(database: Database, queue: str | None = None) -> list[QueueRow]:
         rows = results.queues(session, processes.serving(processes.workers(session)))
         if queue is None:
             return rows
-        check_queue(session, queue)
-        return [row for row in rows if row.queue == queue] or [QueueRow(queue=queue)]
+        found = [row for row in rows if row.queue == queue]
+        if not found:
+            check_queue(session, queue)
+        return found or [QueueRow(queue=queue)]
 
     return database.use(read)
 

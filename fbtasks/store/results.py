@@ -193,6 +193,8 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
         if value is not None:
             clauses.append(clause)
             values.append(value)
+    # Finished ones in the order of their index. Those of one moment stand there by their place in the table, which does
+    # not change. With the ID behind them, all would be read and sorted for each page.
     order = "T.STATE, T.START_TIME, T.ID" if state.live else "T.STATE DESC, T.FINISH_TIME DESC"
     more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {wanted.offset + 1} TO {wanted.offset + wanted.limit}"
     rows = session.read("live" if state.live else "finished", *values, more=more)

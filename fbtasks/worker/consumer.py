@@ -17,6 +17,7 @@ from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.notify.listener import WatchedListener
+from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import Draining
 from fbtasks.worker.executors.base import Executor
@@ -27,7 +28,6 @@ from fbtasks.worker.membership import Membership
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
 from fbtasks.worker.upkeep import Upkeep
-from fbtasks.worker.waking import Waker
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -214,7 +214,7 @@ class Consumer:
             filenos: list[int] = []
             if not self._outcomes or timeout <= 0:  # else not woken by each outcome
                 filenos = [*self._executor.filenos(), *self.membership.filenos()]
-            self.membership.see(self._waker.wait(timeout, filenos))
+            self.membership.see(self._waker.select(timeout, filenos))
         self._waker.clear()
 
     def _deadlines(self) -> list[float | None]:

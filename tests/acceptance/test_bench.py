@@ -82,14 +82,15 @@ def test_what_needs_a_database_of_its_own_drops_it(project, contents, tmp_path):
     assert (contents(), sorted(tmp_path.glob("*.fdb*"))) == (before, files)
 
 
-def test_an_interrupted_run_clears_up(project, contents, wait_for):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_clears_up(project, contents, wait_for, number):
     before = contents()
     command, how = bench(project, "--url", project.url, "--only", "idle")
     with subprocess.Popen(command, **how, stdout=-3, stderr=subprocess.PIPE) as process:
         wait_for(lambda: len(contents()["QUEUE_STAT"]) > len(before["QUEUE_STAT"]))  # its worker has done something
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         said = process.communicate(timeout=30)[1].decode()
-        assert process.returncode == 128 + signal.SIGTERM, said
+        assert process.returncode == 128 + number, said
     assert contents() == before
 
 

@@ -4,19 +4,17 @@ import errno
 import json
 import os
 import shutil
-import sys
 import time
 
 import pytest
+from support.children import child_executor
 from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.call import Cancelled, Claim, Failed, Released, Succeeded
-from fbtasks.importing import import_app
 from fbtasks.interrupts import SOFT
 from fbtasks.states import State
 from fbtasks.worker.executors import children
-from fbtasks.worker.executors.children import ChildExecutor
 
 pytestmark = pytest.mark.acceptance
 
@@ -48,32 +46,17 @@ SOURCE = """
 
 
 @pytest.fixture
-def executor(request, project, monkeypatch):
+def executor(request, project, monkeypatch, wait_for):
     """One with one child, in which many short tasks may wait; with so many places in threads, where a test says so.
 
     Below 0 it is the number of child processes.
     """
-    project.write(SOURCE)
-    monkeypatch.chdir(project.folder)
-    monkeypatch.syspath_prepend(project.folder)
-    for name, value in project.env.items():
-        monkeypatch.setenv(name, value)
-    app = import_app("proj")
-    app.migrate()
     places = getattr(request, "param", -1)
-    executor = ChildExecutor("threads" if places > 0 else "processes", "proj", app, abs(places), "INFO")
-    executor.start()
-    executor.serve(1)
-    limit = time.monotonic() + 30
-    while executor.free() < abs(places):
-        assert time.monotonic() < limit
-        executor.collect()
-        time.sleep(0.01)
-    executor._average = 0.001
-    yield executor
-    executor.stop(lambda: True)
-    app.close()
-    del sys.modules["proj"]
+    pool = "threads" if places > 0 else "processes"
+    with child_executor(project, monkeypatch, SOURCE, pool, abs(places)) as executor:
+        wait_for(lambda: not executor.collect() and executor.free() >= abs(places))
+        executor._average = 0.001
+        yield executor
 
 
 def claim(number, name="nap", *arguments):

@@ -3,43 +3,30 @@
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from support.children import child_executor
 
 from fbtasks.call import Claim, Failed
-from fbtasks.importing import import_app
-from fbtasks.worker.executors.children import ChildExecutor
 
 pytestmark = pytest.mark.acceptance
 LIMIT = 0.8
+SOURCE = f"""
+    import time
+
+    @app.task(time_limit={LIMIT})
+    def naps():
+        while True:
+            time.sleep(0.02)
+"""
 
 
 @pytest.fixture(params=["processes", "threads", "asyncio"])
 def executor(request, project, monkeypatch):
-    project.write(f"""
-        import time
-
-        @app.task(time_limit={LIMIT})
-        def naps():
-            while True:
-                time.sleep(0.02)
-    """)
-    monkeypatch.chdir(project.folder)
-    monkeypatch.syspath_prepend(project.folder)
-    for name, value in project.env.items():
-        monkeypatch.setenv(name, value)
-    app = import_app("proj")
-    app.migrate()
-    executor = ChildExecutor(request.param, "proj", app, 1, "INFO")
-    executor.start()
-    executor.serve(1)
-    yield executor
-    executor.stop(lambda: True)
-    app.close()
-    del sys.modules["proj"]
+    with child_executor(project, monkeypatch, SOURCE, request.param) as executor:
+        yield executor
 
 
 def is_stopped(pid):

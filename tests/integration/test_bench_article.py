@@ -1,5 +1,6 @@
 """The method of the article that changes of a table are measured beside: it does what the article says."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -7,10 +8,12 @@ from contextlib import closing
 
 import pytest
 
+from benchmarks import scratch
 from benchmarks.article import drain, tables, workers
 from benchmarks.database import NotMeasured
 from benchmarks.internals import connect
 from benchmarks.scratch import scratch_database
+from benchmarks.stopping import heed_signals
 from benchmarks.trial import ROOT
 from fbtasks.errors import DatabaseUnavailable
 
@@ -103,6 +106,29 @@ def test_a_worker_that_fails_says_why(url, monkeypatch):
     monkeypatch.setattr(tables, "create", incomplete)
     with pytest.raises(NotMeasured, match="WORK_UPDATE"):
         drain.at_random(url, 1)
+
+
+def test_a_request_to_end_while_the_database_is_created_drops_it(url, monkeypatch):
+    made = []
+
+    def interrupted(own, **options):
+        connection = connect(own, **options)
+        if options:
+            made.append(own)
+            signal.raise_signal(signal.SIGTERM)
+        return connection
+
+    monkeypatch.setattr(scratch, "connect", interrupted)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heed_signals()
+    try:
+        with pytest.raises(SystemExit), scratch_database(url):
+            raise AssertionError("not reached")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    with pytest.raises(DatabaseUnavailable):
+        connect(*made)
 
 
 def test_the_database_is_dropped_though_a_process_that_had_it_open_was_killed(url):

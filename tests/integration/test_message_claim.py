@@ -1,6 +1,9 @@
 """The claim of messages: what it reads, and in which order messages come when it goes on where the last one ended."""
 
+from contextlib import closing
+
 import pytest
+from support.sql import execute, out_of_order
 
 from fbtasks.store import messages, processes
 from fbtasks.store.messages import DONE, GIVEN_BACK, LowWaterMarks, Publication, QueueSpec, Taken
@@ -21,15 +24,23 @@ def session(app):
         yield session
 
 
-@pytest.fixture
-def consumer(session):
+def registered(session):
     facts = {"host": "here", "pid": 1, "pid_start": 1, "lease": 3600.0}
     return session.run(lambda t: processes.register(t, "consumer", **facts))
 
 
+def declared(session):
+    return session.run(lambda t: messages.declare_queue(t, QueueSpec("q"), None)).id
+
+
+@pytest.fixture
+def consumer(session):
+    return registered(session)
+
+
 @pytest.fixture
 def queue(session):
-    return session.run(lambda t: messages.declare_queue(t, QueueSpec("q"), None)).id
+    return declared(session)
 
 
 @pytest.fixture
@@ -83,6 +94,28 @@ def old_snapshot(app, session, queue):
         yield
     watcher.connection.rollback()
     watcher.close()
+
+
+@pytest.mark.parametrize(
+    ("procedure", "bounds"),
+    [
+        ("QUEUE_MSG_CLAIM_V1", "lower bound: [2-5]/5, upper bound: [2-4]/5"),
+        ("QUEUE_MSG_PROMOTE_V1", "lower bound: 3/5, upper bound: 4/5"),
+    ],
+)
+def test_a_claim_reads_in_the_order_of_its_index(app, procedure, bounds):
+    """A range of it, for each of the procedure's own cursors and queries: no sort, and no scan of the table."""
+    app.migrate()
+
+    def wrong_plans():
+        with closing(app.database.open()) as session:
+            consumer, queue = registered(session), declared(session)
+            session.run(lambda t: messages.claim(t, consumer, 1, queue, 5, b""))
+            return out_of_order(session, procedure, "QUEUE_MSG", "QUEUE_MSG_CLAIM", bounds)
+
+    assert wrong_plans() == []
+    execute(app, "DROP INDEX QUEUE_MSG_CLAIM")
+    assert wrong_plans() != []
 
 
 def test_what_was_claimed_before_is_not_read_again(old_snapshot, claim, reads):

@@ -1,9 +1,10 @@
 """The operations behind the command line, called directly, as another front end calls them."""
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.sql import execute, one
+from support.sql import execute, one, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
 from fbtasks.serialize import Payload
@@ -11,7 +12,7 @@ from fbtasks.services import database, queues, tasks, workers
 from fbtasks.services.tasks import Filter, TaskChange
 from fbtasks.sql import migrations
 from fbtasks.states import State
-from fbtasks.store import processes
+from fbtasks.store import processes, results
 from fbtasks.store import tasks as store
 from fbtasks.testing import drain
 
@@ -69,6 +70,36 @@ def test_a_list_has_pages_and_filters(shop):
     assert [row.queue for row in waiting.tasks] == ["mail"]
     with pytest.raises(ConfigurationError, match=r"unknown queue 'mial': .* Known queues: default, mail\."):
         page(queue="mial")
+
+
+ENDED = """
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
+        WHILE (I < 60) DO BEGIN
+            INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME,
+                TRY_COUNT, CRASH_COUNT, CONTENT_TYPE)
+            VALUES (MOD(:I * 37, 60) + 1, 'shop.send', 'mail', 11, 0, '2020-01-01', '2020-01-01',
+                IIF(:I < 50, TIMESTAMP '2020-01-02', TIMESTAMP '2020-01-03'), 1, 0, 'application/json');
+            I = I + 1;
+        END END"""
+"""60 failed tasks: 50 that ended in one millisecond, and 10 in a later one."""
+
+
+@pytest.mark.parametrize("bounds", [{}, {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC)}])
+@pytest.mark.parametrize("names", [{}, {"queue": "mail", "name": "shop.send"}])
+def test_tasks_that_ended_in_one_millisecond_are_on_one_page_each(shop, names, bounds):
+    shop.migrate()
+    execute(shop, ENDED)
+    shop.send.apply_async((1,), queue="mail")  # makes the queue known
+    pages = []
+    while not pages or pages[-1].more:
+        wanted = Filter(limit=7, offset=7 * len(pages), **names, **bounds)
+        pages.append(tasks.list_tasks(shop.database, State.FAILED, wanted))
+    found = [row for page in pages for row in page.tasks]
+    assert sorted(row.id for row in found) == list(range(1, 61))
+    assert [row.finish_time.day for row in found] == [3] * 10 + [2] * 50
+    with closing(shop.database.open()) as session:
+        results.listing(session, State.FAILED, Filter(limit=7, **names, **bounds))
+        assert table_reads(session, "QUEUE_HISTORY") == (0, 7), "no more than it shows, in the order of the index"
 
 
 def test_one_task_is_shown_with_arguments_and_outcome(shop):
@@ -181,6 +212,7 @@ def test_statistics_are_of_a_window_and_of_a_queue(shop):
     assert [(row.queue, row.succeeded, row.failed) for row in found.counters] == [("mail", 1, 0)]
     assert found.queues == []
     assert queues.get_statistics(shop.database, -day).counters == []
+    assert queues.list_queues(shop.database, "mail") == [queues.QueueRow(queue="mail")]  # known by what has ended
     with pytest.raises(ConfigurationError, match="unknown queue 'mial'"):
         queues.get_statistics(shop.database, day, "mial")
 

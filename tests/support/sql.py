@@ -76,3 +76,21 @@ def plans(session, procedure):
     session.connection.rollback()
     assert found, f"{procedure} has not been compiled"
     return [plan for (text,) in found for plan in re.split(r"\n(?=\S)", text.strip())]
+
+
+def out_of_order(session, procedure, table, index, bounds):
+    """The plans in *procedure* that read *table*, but neither a range of *index* in its order nor one row by its key.
+
+    *bounds* is a pattern: by how much of the key of the index a range is bounded at the least.
+    """
+    reads = f'Table "{table}"'
+    found = [plan for plan in plans(session, procedure) if reads in plan]
+    assert any(plan.startswith("Cursor ") for plan in found)
+    in_order = rf'{reads} as "[\w ]+" Access By ID\n +-> Index "{index}" Range Scan \({bounds}'
+    return [
+        plan
+        for plan in found
+        if not re.search(rf'{in_order}|Index "RDB\$PRIMARY\d+" Unique Scan', plan)
+        or "Sort" in plan
+        or "Full Scan" in plan
+    ]
