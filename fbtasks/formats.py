@@ -18,9 +18,12 @@ from fbtasks.errors import ConfigurationError
 
 UNSIGNED_PICKLE: Final = "application/x-python-serialize"
 
-_DECODER: Final = json.JSONDecoder(object_hook=kombu_json.object_hook)
+_DECODER: Final = json.JSONDecoder(object_hook=kombu_json.object_hook, strict=False)
 _ENCODER: Final = kombu_json.JSONEncoder(separators=(",", ":"))
-"""What kombu's ``loads`` and ``dumps`` make anew for each payload, at several times the cost of a small one."""
+"""What kombu's ``loads`` and ``dumps`` make anew for each payload, at several times the cost of a small one.
+
+Control characters inside texts are read as they are: SQL, which has no function that escapes them, writes them so.
+"""
 
 
 def dump_json(value: Any) -> bytes:

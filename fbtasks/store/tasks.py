@@ -65,8 +65,8 @@ def claim(
 
     A suspect comes alone. With *repeated* false, those that are suspected for the second time are left to others.
     *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before
-    it are found only when that is not enough. What the sources of the queue have becomes tasks first; with *from_start* also
-    changes that were committed late.
+    it are found only when that is not enough. What the sources of the queue have becomes tasks first; with *from_start*
+    also changes that were committed late.
     """
     claims = Claims()
     mark = (None, None, None) if after is None else (-after.priority, after.start, after.id)

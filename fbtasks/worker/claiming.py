@@ -35,7 +35,9 @@ class Claiming:
         self._first = 0
         self._marks: dict[str, Mark] = {}
 
-    def claim(self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool, anew: bool = False) -> Taken:
+    def claim(
+        self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool, anew: bool = False
+    ) -> Taken:
         """Up to *room* tasks; each queue has an equal share of what room is left. *anew*: not behind what was claimed last.
 
         Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
@@ -58,9 +60,7 @@ class Claiming:
         anew |= now > until
         if anew:
             after, until = None, now + LOOK_BACK
-        claims = tasks.claim(
-            transaction, worker_id, queue, most, repeated=repeated, after=after, from_start=anew
-        )
+        claims = tasks.claim(transaction, worker_id, queue, most, repeated=repeated, after=after, from_start=anew)
         taken.claims += claims
         taken.claims.unseen |= claims.unseen
         taken.claims.missed |= claims.missed

@@ -1,0 +1,96 @@
+"""What ``@app.on_change`` listens to, as it is defined: without a database."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from fbtasks import checks, declare
+from fbtasks.checks import optional
+from fbtasks.errors import ConfigurationError, TaskDefinitionError
+
+Order = Literal["key", "total"]
+_ORDERS: Final = ("key", "total", None)
+_CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
+_EXAMPLE: Final = "column names"
+
+
+def _column_names(what: str, value: object) -> tuple[str, ...]:
+    """Names of columns, each once; a single text is one name."""
+    found = (value,) if isinstance(value, str) and value else checks.names(what, value, _EXAMPLE)
+    return tuple(dict.fromkeys(found))
+
+
+def _some_columns(what: str, value: object) -> tuple[str, ...]:
+    found = _column_names(what, value)
+    if not found:
+        raise ConfigurationError(f"{what} {checks.shown(value)} names no column. Name one at least, or leave it out.")
+    return found
+
+
+def _update(what: str, value: object) -> bool | tuple[str, ...]:
+    if isinstance(value, bool):
+        return value
+    if value is None or isinstance(value, int | float):
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be True, False or a list of {_EXAMPLE}.")
+    return _some_columns(what, value)
+
+
+def _order(what: str, value: object) -> Any:
+    if value not in _ORDERS:
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must be 'key' (the changes of one key in their order), 'total' (all in one "
+            "order) or None (at once, in any order)."
+        )
+    return value
+
+
+def _condition(what: str, value: object) -> str:
+    found = checks.text(what, value)
+    if not found.strip():
+        raise ConfigurationError(f"{what} {checks.shown(value)} is blank. Give a condition in SQL, or leave it out.")
+    return found
+
+
+def _charset(what: str, value: object) -> str:
+    found = checks.text(what, value)
+    if not _CHARSET.fullmatch(found) or found.upper() in ("NONE", "OCTETS", "BINARY"):
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must be the character set in which the texts of CHARACTER SET NONE were "
+            "written, such as 'WIN1252'."
+        )
+    return found.upper()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSource:
+    """The changes of one table that a task is called for.
+
+    The names are those that the definition gives: whether the table has them is seen when the trigger is made
+    (:func:`fbtasks.store.sources.capture.resolve`). Raises :class:`ConfigurationError` for an option that cannot be
+    what it is, and :class:`TaskDefinitionError` for a definition that can never call its task.
+    """
+
+    table: Annotated[str, checks.text]
+    insert: Annotated[bool, checks.flag] = False
+    update: Annotated[bool | tuple[str, ...], _update] = False
+    """True: every UPDATE; names of columns: an UPDATE that changes one of them."""
+    delete: Annotated[bool, checks.flag] = False
+    when: Annotated[str | None, optional(_condition)] = None
+    """A condition in SQL on ``old.`` and ``new.``; those that a change does not have are NULL."""
+    columns: Annotated[tuple[str, ...], _column_names] = ()
+    """Columns that are recorded beside the key and those of *update*."""
+    key: Annotated[tuple[str, ...] | None, optional(_some_columns)] = None
+    """None: the primary key."""
+    order: Annotated[Order | None, _order] = "key"
+    always: Annotated[bool, checks.flag] = False
+    """Whether changes are recorded in transactions that are silenced, too."""
+    charset: Annotated[str | None, optional(_charset)] = None
+    """The character set of what is in columns of CHARACTER SET NONE."""
+
+    def __post_init__(self) -> None:
+        declare.check_fields(self)
+        if not (self.insert or self.update or self.delete):
+            raise TaskDefinitionError(
+                f"on_change({self.table!r}) listens to nothing. Give insert=True, update=True, "
+                'update=("COLUMN", ...) or delete=True, or several of them.'
+            )

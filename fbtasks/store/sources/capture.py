@@ -1,0 +1,73 @@
+"""What is recorded of a table's changes: a definition that was brought together with the table it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fbtasks.checks import did_you_mean
+from fbtasks.errors import TaskDefinitionError
+from fbtasks.sources import ChangeSource
+from fbtasks.store.sources.tables import BLOB, Column, Table
+
+
+class Capture(NamedTuple):
+    """A definition whose names are those of columns that there are, and that can be recorded."""
+
+    source: ChangeSource
+    table: Table
+    key: tuple[Column, ...]
+    update: tuple[Column, ...]
+    """An UPDATE is recorded when it changes one of these; when there is none, any UPDATE that the source wants."""
+    others: tuple[Column, ...]
+    """The columns that are recorded beside the key."""
+
+
+def resolve(source: ChangeSource, table: Table) -> Capture:
+    """Returns what is to be recorded of *table* for *source*.
+
+    Raises :class:`TaskDefinitionError` for a column that the table does not have, or whose values cannot be recorded;
+    for a table without a primary key when *source* names no key; and for a character set that is not known.
+    """
+    key = _key(source, table)
+    update = _columns(() if isinstance(source.update, bool) else source.update, table)
+    chosen = dict.fromkeys((*update, *_columns(source.columns, table)))
+    others = tuple(column for column in chosen if column not in key)
+    for column in (*key, *others):
+        _check(column, source, table)
+    return Capture(source, table, key, update, others)
+
+
+def _key(source: ChangeSource, table: Table) -> tuple[Column, ...]:
+    if source.key is not None:
+        return _columns(source.key, table)
+    if not table.primary_key:
+        raise TaskDefinitionError(
+            f"the table {table.name!r} has no primary key. Name the columns that tell its rows apart: "
+            'on_change(..., key="COLUMN") or key=("COLUMN", "COLUMN").'
+        )
+    return _columns(table.primary_key, table)
+
+
+def _columns(names: Iterable[str], table: Table) -> tuple[Column, ...]:
+    return tuple(dict.fromkeys(table.column(name) for name in names))
+
+
+def _check(column: Column, source: ChangeSource, table: Table) -> None:
+    """Raises :class:`TaskDefinitionError` unless the values of *column* can be recorded."""
+    what = f"the column {column.name!r} of {table.name!r}"
+    if column.array:
+        raise TaskDefinitionError(f"{what} is an array, which is not recorded. Leave it out, and read it in the task.")
+    if column.type == BLOB:
+        raise TaskDefinitionError(f"{what} is a BLOB, which is not recorded. Leave it out, and read it in the task.")
+    if column.charset != "NONE":
+        return
+    if source.charset is None:
+        raise TaskDefinitionError(
+            f"{what} has CHARACTER SET NONE, which does not say what its texts are written in. "
+            "Say it: on_change(..., charset='WIN1252'), for example."
+        )
+    if source.charset not in table.charsets:
+        raise TaskDefinitionError(
+            f"the database knows no character set {source.charset!r}.{did_you_mean(source.charset, table.charsets)}"
+        )

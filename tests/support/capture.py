@@ -1,0 +1,70 @@
+"""A log of changes without anything that reads it: triggers are made, and what they wrote is looked at."""
+
+from fbtasks import changes
+from fbtasks.sources import ChangeSource
+from fbtasks.store.sources import tables, trial, triggers
+from fbtasks.store.sources.capture import resolve
+
+from .sql import execute, rows
+
+LOG = (
+    "CREATE SEQUENCE QUEUE_CHANGE_SEQ",
+    "CREATE TABLE QUEUE_CHANGE (SUBSCRIPTION_ID INTEGER NOT NULL, LINE BIGINT, ID BIGINT NOT NULL, LANE BIGINT "
+    "NOT NULL, RAISE_TIME TIMESTAMP NOT NULL, DATA VARCHAR(2000) CHARACTER SET OCTETS, LARGE BLOB SUB_TYPE BINARY)",
+    "CREATE INDEX QUEUE_CHANGE_LINE ON QUEUE_CHANGE (SUBSCRIPTION_ID, LINE, ID)",
+)
+
+
+def make_log(app):
+    """Makes the log, unless the schema has it."""
+    if not rows(app, "SELECT 1 FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_CHANGE'"):
+        script(app, *LOG)
+
+
+def script(app, *statements):
+    """Runs DDL, each statement in a transaction of its own."""
+    for statement in statements:
+        with app.database.session() as session:
+            session.run(lambda t, s=statement: t.script(s))
+
+
+def resolved(app, table, **options):
+    """The definition and the table, brought together; its condition compiles."""
+    with app.database.session() as session:
+        capture = resolve(ChangeSource(table=table, **options), tables.describe(session, table))
+        trial.check_condition(session, capture)
+    return capture
+
+
+def listen(app, table, *, number=1, task="shop.changed", queue="default", **options):
+    """Makes the trigger of a subscription, with its rights."""
+    capture = resolved(app, table, **options)
+    script(app, triggers.trigger(number, task, queue, capture), *triggers.grants(number))
+
+
+def logged(app, number=1):
+    """The changes in the log of a subscription, in the order of their ids."""
+    found = rows(
+        app, "SELECT ID, LANE, RAISE_TIME, DATA, LARGE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = ? ORDER BY ID", number
+    )
+    return [_change(*row) for row in found]
+
+
+def lanes(app, number=1):
+    """The lanes of the changes, in the order of their ids."""
+    found = rows(app, "SELECT LANE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = ? ORDER BY ID", number)
+    return [lane for (lane,) in found]
+
+
+def clear(app):
+    execute(app, "DELETE FROM QUEUE_CHANGE")
+
+
+def _change(number, lane, time, data, large):
+    assert (data is None) != (large is None)
+    if large is not None:
+        large = large if isinstance(large, bytes) else large.read()
+    change = changes.load(data or large)
+    assert change.id == number
+    assert change.time.replace(tzinfo=None) == time
+    return change

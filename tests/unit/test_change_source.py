@@ -1,0 +1,105 @@
+"""Definitions of ``on_change``, and the JSON of changes: without a database."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from fbtasks import changes
+from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
+from fbtasks.sources import ChangeSource
+from fbtasks.store.sources import tables
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({}, TaskDefinitionError, r"on_change\('ORDERS'\) listens to nothing. Give insert=True"),
+        ({"update": False}, TaskDefinitionError, "listens to nothing"),
+        ({"update": ()}, ConfigurationError, r"update \(\) names no column"),
+        ({"update": None}, ConfigurationError, "update None must be True, False or a list of column names"),
+        ({"update": 1}, ConfigurationError, "update 1 must be"),
+        ({"update": ("A", 1)}, ConfigurationError, "update holds 1"),
+        ({"insert": 1}, ConfigurationError, "insert 1 must be True or False"),
+        ({"delete": "yes"}, ConfigurationError, "delete 'yes' must be True or False"),
+        ({"insert": True, "always": 1}, ConfigurationError, "always 1 must be"),
+        ({"insert": True, "key": ()}, ConfigurationError, r"key \(\) names no column"),
+        ({"insert": True, "key": ("",)}, ConfigurationError, "key holds ''"),
+        ({"insert": True, "columns": 5}, ConfigurationError, "columns 5 must be a list of column names"),
+        ({"insert": True, "columns": ("A", "")}, ConfigurationError, "columns holds ''"),
+        ({"insert": True, "when": ""}, ConfigurationError, "when '' must be text"),
+        ({"insert": True, "when": " \n"}, ConfigurationError, "is blank"),
+        ({"insert": True, "order": "keys"}, ConfigurationError, r"order 'keys' must be 'key' .*, 'total' .* or None"),
+        ({"insert": True, "order": []}, ConfigurationError, r"order \[\] must be"),
+        ({"insert": True, "charset": "NONE"}, ConfigurationError, "charset 'NONE' must be the character set"),
+        ({"insert": True, "charset": "UTF8) --"}, ConfigurationError, "charset .* must be the character set"),
+        ({"table": "", "insert": True}, ConfigurationError, "table '' must be text"),
+    ],
+)
+def test_what_cannot_be_a_definition_is_refused(options, error, said):
+    with pytest.raises(error, match=said):
+        ChangeSource(**{"table": "ORDERS", **options})
+
+
+def test_a_definition_is_kept_in_one_form():
+    source = ChangeSource(table="orders", update=["a", "b", "a"], key="id", columns=["c"], charset="win1252")
+    assert source.update == ("a", "b")
+    assert source.key == ("id",)
+    assert source.columns == ("c",)
+    assert source.charset == "WIN1252"
+    assert source.order == "key"
+    assert ChangeSource(table="T", update="A").update == ("A",)
+
+
+def test_names_are_meant_as_firebird_means_them():
+    known = {"ORDERS", "orders", "Mixed", 'a"b', "GRößE"}
+    assert tables.meant("orders", known) == "orders"
+    assert tables.meant("Orders", known) == "ORDERS"
+    assert tables.meant("mixed", known) is None
+    assert tables.meant('"Mixed"', known) == "Mixed"
+    assert tables.meant('"mixed"', known) is None
+    assert tables.meant('"a""b"', known) == 'a"b'
+    assert tables.meant("größe", known) == "GRößE"  # the engine's capitals of a plain name are those of ASCII
+    assert tables.quoted('a"b') == '"a""b"'
+
+
+HEAD = b'{"i":7,"o":"U","t":"2026-01-02 03:04:05.6780","x":9,"u":"ANN"'
+
+
+def test_a_change_is_read():
+    change = changes.load(
+        HEAD + b',"k":{"ID":1},"p":{"A":null},"n":{"A":{"__type__":"decimal","__value__":"1.20"}},"z":1}'
+    )
+    assert change == changes.Change(
+        "update",
+        {"ID": 1},
+        {"ID": 1, "A": None},
+        {"ID": 1, "A": Decimal("1.20")},
+        "ANN",
+        datetime(2026, 1, 2, 3, 4, 5, 678000, UTC),
+        9,
+        7,
+    )
+    assert str(change.new["A"]) == "1.20"
+    assert (change.count, change.moved, change.error) == (1, None, None)
+
+
+def test_a_moved_row_has_the_key_it_is_handled_under():
+    out = changes.load(HEAD + b',"m":"out","k":{"ID":2},"q":{"ID":1}}')
+    into = changes.load(HEAD + b',"m":"in","k":{"ID":2},"q":{"ID":1}}')
+    assert (out.key, out.moved) == ({"ID": 1}, "out")
+    assert (into.key, into.moved) == ({"ID": 2}, "in")
+    assert out.old == into.old == {"ID": 1}
+    assert out.new == into.new == {"ID": 2}
+
+
+def test_an_error_has_no_values():
+    change = changes.load(HEAD + b',"k":{"ID":2},"e":"divide by zero"}')
+    assert (change.error, change.key, change.old, change.new) == ("divide by zero", {"ID": 2}, None, None)
+    assert changes.load(HEAD + b',"e":"divide by zero"}').key == {}
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'"x"', HEAD, HEAD.replace(b'"U"', b'"X"') + b"}", b"\xff"])
+def test_what_is_no_change_is_refused(data):
+    with pytest.raises(SerializationError, match="a recorded change cannot be read"):
+        changes.load(data)
