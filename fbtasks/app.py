@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
 from fbtasks.declare import shows, takes
-from fbtasks.definition import Task, decorator, define, send_calls, unbound_tasks
+from fbtasks.definition import Task, decorator, define, define_fed, send_calls, unbound_tasks
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.function import as_arguments, same_code
@@ -21,7 +21,12 @@ from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
+from fbtasks.sources import ChangeSource
 from fbtasks.store.database import Database
+from fbtasks.subscriptions import Delivery, EventSource
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class FBTasks:
@@ -32,7 +37,7 @@ class FBTasks:
     docs/reference/options.md. Nothing is opened before the first use.
     """
 
-    @takes(Settings, unknown("option of FBTasks", "APP_OPTIONS", Settings, ConfigurationError))
+    @takes(Settings, unknown("option of FBTasks", "APP_OPTIONS", Settings, kind=ConfigurationError))
     def __init__(self, settings: Settings) -> None:
         self.name = settings.name
         self.settings = settings
@@ -71,6 +76,25 @@ class FBTasks:
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
         return define(function, options, self.register)
+
+    @shows(ChangeSource, Delivery, TaskOptions)
+    def on_change(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Defines a task that is called for changes of a table: ``@app.on_change("ORDERS", update=("STATUS",))``.
+
+        The function is given a :class:`Change`, or a list of them with *batch*. Changes are noted from when
+        ``fbtasks subscriptions apply`` has made the trigger. Raises :class:`TaskDefinitionError` and
+        :class:`ConfigurationError` for options that cannot be.
+        """
+        return define_fed(ChangeSource, "option of on_change", {"table": table}, options, self.register)
+
+    @shows(EventSource, Delivery, TaskOptions)
+    def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Defines a task that is called for an event: ``@app.on_event("order.paid")``.
+
+        The function is given an :class:`Event`, or a list of them with *batch*. An event has any number of handlers, in
+        any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
+        """
+        return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register)
 
     def register(self, task: Task[..., Any]) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""

@@ -72,8 +72,9 @@ def _option(annotation: Any, default: Any, kw_only: bool) -> Option:
 
 
 def refuse_unknown(declared: Any, names: Iterable[str], refuse: Refuse) -> None:
-    """Raises what *refuse* makes of those of *names* that *declared* has not."""
-    unknown = set(names) - options_of(declared).keys()
+    """Raises what *refuse* makes of those of *names* that *declared*, or none of several, has."""
+    several = declared if isinstance(declared, tuple) else (declared,)
+    unknown = set(names).difference(*map(options_of, several))
     if unknown:
         raise refuse(unknown)
 
@@ -98,13 +99,14 @@ def chosen(declared: Any, options: Mapping[str, Any], refuse: Refuse) -> dict[st
     return found
 
 
-def shows(declared: Any) -> Callable[[F], F]:
+def shows(*declared: Any) -> Callable[[F], F]:
     """Has a function that takes ``**options`` show those that are declared, in help() for example."""
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
-        kept = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        function.__signature__ = own.replace(parameters=[*kept, *_parameters(declared)])  # type: ignore[attr-defined]
+        kept = {name: each for name, each in own.parameters.items() if each.kind is not each.VAR_KEYWORD}
+        options = {each.name: each for some in declared for each in _parameters(some)}
+        function.__signature__ = own.replace(parameters=[*(kept | (options | kept)).values()])  # type: ignore[attr-defined]
         return function
 
     return decorate

@@ -14,14 +14,24 @@ from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
-from fbtasks.options import CallOptions, RetryOptions, TaskOptions, task_name, unknown_of_retry, unknown_of_task
+from fbtasks.options import (
+    CallOptions,
+    RetryOptions,
+    TaskOptions,
+    task_name,
+    unknown,
+    unknown_of_retry,
+    unknown_of_task,
+)
 from fbtasks.request import Hook, Request, RetryRequested, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
+from fbtasks.subscriptions import Delivery, Source, Subscription
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 
 
 class App(Application, Protocol):
@@ -89,7 +99,9 @@ class Task(TaskCalls[P, R]):
     transaction of its own.
     """
 
-    def __init__(self, function: Callable[P, R], options: TaskOptions) -> None:
+    def __init__(
+        self, function: Callable[P, R], options: TaskOptions, subscription: Subscription | None = None
+    ) -> None:
         super().__init__(self, None)
         if isinstance(function, Task):
             raise TaskDefinitionError(f"{function.name!r} is a task already: decorate a function once.")
@@ -98,6 +110,8 @@ class Task(TaskCalls[P, R]):
         self.options = options
         self.name: str = options.name or task_name("name", f"{home_module(function)}.{function.__qualname__}")
         self.policy: RetryPolicy = options
+        self.subscription = subscription
+        """What feeds it; None: it is called by name alone."""
         self._app: App | None = None
         update_wrapper(self, function)
 
@@ -257,6 +271,30 @@ def define(function: Any, options: Mapping[str, Any], keep: Callable[[Task[..., 
         return keep(Task(target, checked))
 
     return decorate if function is None else decorate(function)
+
+
+def define_fed(
+    source: type[Source], what: str, given: Mapping[str, Any], options: Mapping[str, Any], keep: Callable[[Any], Any]
+) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """The decorator of a task that a source feeds, as *keep* returns it. *given* and *options* are of the source, too.
+
+    Raises :class:`TaskDefinitionError` for an option that *what* does not have.
+    """
+    rest: dict[str, Any] = {"ignore_result": True, **given, **options}
+    refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
+    own: Source = _taken(source, rest)
+    subscription = Subscription(own, _taken(Delivery, rest))
+    checked = TaskOptions(**rest)
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        return keep(Task(function, checked, subscription))  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _taken(declared: Callable[..., T], options: dict[str, Any]) -> T:
+    """What *declared* makes of its options, which are taken out of *options*."""
+    return declared(**{name: options.pop(name) for name in options_of(declared).keys() & options.keys()})
 
 
 def _keep_unbound(task: Task[..., Any]) -> Task[..., Any]:

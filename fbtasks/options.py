@@ -106,17 +106,18 @@ class RetryOptions(TypedDict, total=False):
     max_retries: Annotated[int | None, checks.retries]
 
 
-def unknown(what: str, words: str, declared: type, kind: type[FBTasksError]) -> Refuse:
-    """Returns what makes the error for options that *declared* has not; *words* names the table of Celery's."""
+def unknown(what: str, words: str, *declared: type, kind: type[FBTasksError] = TaskDefinitionError) -> Refuse:
+    """Returns what makes the error for options that none of *declared* has; *words* names the table of Celery's."""
 
     def refuse(names: Iterable[str]) -> FBTasksError:
         from fbtasks import celery_words  # for mistakes alone
 
-        return kind(celery_words.unknown_options(what, names, getattr(celery_words, words), options_of(declared)))
+        known = {name: option for each in declared for name, option in options_of(each).items()}
+        return kind(celery_words.unknown_options(what, names, getattr(celery_words, words), known))
 
     return refuse
 
 
-unknown_of_task = unknown("task option", "TASK_OPTIONS", TaskOptions, TaskDefinitionError)
-unknown_of_call = unknown("option of a call", "CALL_OPTIONS", CallOptions, EnqueueError)
-unknown_of_retry = unknown("argument of retry()", "RETRY_OPTIONS", RetryOptions, ConfigurationError)
+unknown_of_task = unknown("task option", "TASK_OPTIONS", TaskOptions)
+unknown_of_call = unknown("option of a call", "CALL_OPTIONS", CallOptions, kind=EnqueueError)
+unknown_of_retry = unknown("argument of retry()", "RETRY_OPTIONS", RetryOptions, kind=ConfigurationError)

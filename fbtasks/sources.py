@@ -35,7 +35,8 @@ def _update(what: str, value: object) -> bool | tuple[str, ...]:
     return _some_columns(what, value)
 
 
-def _order(what: str, value: object) -> Any:
+def order_check(what: str, value: object) -> Any:
+    """In which order what comes from a source is handled."""
     if value not in _ORDERS:
         raise ConfigurationError(
             f"{what} {checks.shown(value)} must be 'key' (the changes of one key in their order), 'total' (all in one "
@@ -81,7 +82,7 @@ class ChangeSource:
     """Columns that are recorded beside the key and those of *update*."""
     key: Annotated[tuple[str, ...] | None, optional(_some_columns)] = None
     """None: the primary key."""
-    order: Annotated[Order | None, _order] = "key"
+    order: Annotated[Order | None, order_check] = "key"
     always: Annotated[bool, checks.flag] = False
     """Whether changes are recorded in transactions that are silenced, too."""
     charset: Annotated[str | None, optional(_charset)] = None

@@ -12,7 +12,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store import tasks
 
 LOOK_BACK: Final = 1.0
-"""Seconds after which a claim looks for tasks that have come to be before those that were claimed last, and for changes."""
+"""Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
 
 
 Mark = tuple[Claim | None, float]
@@ -38,7 +38,8 @@ class Claiming:
     def claim(
         self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool, anew: bool = False
     ) -> Taken:
-        """Up to *room* tasks; each queue has an equal share of what room is left. *anew*: not behind what was claimed last.
+        """Up to *room* tasks; each queue has an equal share of what room is left. With *anew* not only behind
+        what was claimed last.
 
         Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
         :meth:`committed` is told.

@@ -143,7 +143,7 @@ def test_the_hooks_of_a_failed_task_are_called_once_when_it_is_recorded(project,
     names = ["bad", "bad_thrice", "bad_coroutine", "bad_effect", "late", "unprintable"]
     found = {name: producer.send_task(f"proj.{name}", (name,)) for name in names}
     garbled = producer.send_task("proj.bad", ("garbled",), task_id="garbled")
-    execute(producer, "UPDATE QUEUE_TASK SET PAYLOAD = 'nonsense' WHERE NAMED = 1")
+    execute(producer, "UPDATE QUEUE_TASK SET PAYLOAD = 'nonsense' WHERE TRAITS = 1")
     project.run("worker", "-A", "proj", "-c", "2", "--pool", pool, "--burst")
     assert {result.status for result in (*found.values(), garbled)} == {"FAILURE"}
     assert len(ledger()) == 2 * (len(names) + 1)

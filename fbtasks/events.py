@@ -1,0 +1,44 @@
+"""Events, as handlers see them: raised from SQL or from Python, and handled by tasks of any app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fbtasks.errors import SerializationError
+from fbtasks.showing import brief
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event that was raised, or several of one order key that were made into one."""
+
+    name: str
+    data: Any
+    """What was given with it, read from JSON."""
+    user: str
+    """The database's user who raised it."""
+    time: datetime
+    """When it was raised: UTC, in milliseconds."""
+    id: int
+    """The number of the event: of two with one order key, the later one's is higher."""
+    order_key: str | None = None
+    """Events with one order key are handled one after the other."""
+    count: int = 1
+    """How many events it was made of."""
+
+
+def read(members: Any) -> Event:
+    """Returns the event of a JSON object that was read. Raises :class:`SerializationError` when it is none."""
+    try:
+        return Event(
+            members["e"],
+            members.get("d"),
+            members["u"],
+            datetime.fromisoformat(members["t"]).replace(tzinfo=UTC),
+            members["i"],
+            members.get("k"),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SerializationError(f"an event cannot be read: {brief(error)} in {members!r:.200}.") from error
