@@ -26,7 +26,8 @@ from fbtasks.options import (
 from fbtasks.request import Hook, Request, RetryRequested, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
-from fbtasks.subscriptions import Delivery, Source, Subscription
+from fbtasks.sources import ChangeSource
+from fbtasks.subscriptions import Delivery, EventSource, Subscription
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
@@ -274,7 +275,11 @@ def define(function: Any, options: Mapping[str, Any], keep: Callable[[Task[..., 
 
 
 def define_fed(
-    source: type[Source], what: str, given: Mapping[str, Any], options: Mapping[str, Any], keep: Callable[[Any], Any]
+    source: type[ChangeSource] | type[EventSource],
+    what: str,
+    given: Mapping[str, Any],
+    options: Mapping[str, Any],
+    keep: Callable[[Any], Any],
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     """The decorator of a task that a source feeds, as *keep* returns it. *given* and *options* are of the source, too.
 
@@ -282,8 +287,7 @@ def define_fed(
     """
     rest: dict[str, Any] = {"ignore_result": True, **given, **options}
     refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
-    own: Source = _taken(source, rest)
-    subscription = Subscription(own, _taken(Delivery, rest))
+    subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
     checked = TaskOptions(**rest)
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -292,9 +296,10 @@ def define_fed(
     return decorate
 
 
-def _taken(declared: Callable[..., T], options: dict[str, Any]) -> T:
+def _taken(declared: type[T], options: dict[str, Any]) -> T:
     """What *declared* makes of its options, which are taken out of *options*."""
-    return declared(**{name: options.pop(name) for name in options_of(declared).keys() & options.keys()})
+    kind: Any = declared
+    return kind(**{name: options.pop(name) for name in options_of(kind).keys() & options.keys()})  # type: ignore[no-any-return]
 
 
 def _keep_unbound(task: Task[..., Any]) -> Task[..., Any]:

@@ -65,8 +65,8 @@ class Delivery:
         declare.check_fields(self)
         if (self.quiet is None) != (self.at_most is None):
             raise TaskDefinitionError(
-                "quiet= and at_most= belong together: quiet=2, at_most=30 waits until there has been none for 2 seconds, "
-                "but not longer than 30."
+                "quiet= and at_most= belong together: quiet=2, at_most=30 waits until there has been none for 2 "
+                "seconds, but not longer than 30."
             )
         if self.quiet is not None and self.after:
             raise TaskDefinitionError("give either after= or quiet= with at_most=, not both.")

@@ -38,11 +38,10 @@ class Claiming:
     def claim(
         self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool, anew: bool = False
     ) -> Taken:
-        """Up to *room* tasks; each queue has an equal share of what room is left. With *anew* not only behind
-        what was claimed last.
+        """Up to *room* tasks; each queue has an equal share of what room is left.
 
-        Changes nothing here: a transaction that meets a conflict is rolled back and run again. When it is committed,
-        :meth:`committed` is told.
+        With *anew* not only behind what was claimed last. Changes nothing here: a transaction that meets a conflict is
+        rolled back and run again. When it is committed, :meth:`committed` is told.
         """
         queues = self._queues
         order = [queues[(self._first + i) % len(queues)] for i in range(len(queues))]
