@@ -152,8 +152,13 @@ def _create_ledger(session: Session) -> None:
 
 
 def adopt(session: Session) -> None:
-    """Declares that this database, as it is and where it is, runs its tasks."""
-    session.run(lambda t: t.execute("adopt"))
+    """Declares that this database, as it is and where it is, runs its tasks; its sources are read from their start."""
+
+    def change(transaction: Transaction) -> None:
+        transaction.execute("adopt")
+        transaction.execute("adopt_sources")
+
+    session.run(change)
 
 
 def check_identity(session: Session) -> None:
