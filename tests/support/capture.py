@@ -7,19 +7,6 @@ from fbtasks.store.sources.capture import resolve
 
 from .sql import execute, rows
 
-LOG = (
-    "CREATE SEQUENCE QUEUE_CHANGE_SEQ",
-    "CREATE TABLE QUEUE_CHANGE (SUBSCRIPTION_ID INTEGER NOT NULL, LINE BIGINT, ID BIGINT NOT NULL, LANE BIGINT "
-    "NOT NULL, RAISE_TIME TIMESTAMP NOT NULL, DATA VARCHAR(2000) CHARACTER SET OCTETS, LARGE BLOB SUB_TYPE BINARY)",
-    "CREATE INDEX QUEUE_CHANGE_LINE ON QUEUE_CHANGE (SUBSCRIPTION_ID, LINE, ID)",
-)
-
-
-def make_log(app):
-    """Makes the log, unless the schema has it."""
-    if not rows(app, "SELECT 1 FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_CHANGE'"):
-        script(app, *LOG)
-
 
 def script(app, *statements):
     """Runs DDL, each statement in a transaction of its own."""

@@ -152,7 +152,7 @@ class _Body:
         """Leaves the trigger when the transaction is silenced."""
         if self._source.always:
             return []
-        listed = "',' || REPLACE(QUEUE_SILENT, ', ', ',') || ','"
+        listed = "',' || REPLACE(TRIM(_OCTETS ' ' FROM QUEUE_SILENT), ', ', ',') || ','"
         return [
             f"QUEUE_SILENT = RDB$GET_CONTEXT('USER_TRANSACTION', '{SILENT}');",
             "IF (QUEUE_SILENT IS NOT NULL) THEN",
