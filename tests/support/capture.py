@@ -2,7 +2,7 @@
 
 from fbtasks import changes
 from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import tables, trial, triggers
+from fbtasks.store.sources import condition, tables, triggers
 from fbtasks.store.sources.capture import resolve
 
 from .sql import execute, rows
@@ -19,7 +19,7 @@ def resolved(app, table, **options):
     """The definition and the table, brought together; its condition compiles."""
     with app.database.session() as session:
         capture = resolve(ChangeSource(table=table, **options), tables.describe(session, table))
-        trial.check_condition(session, capture)
+        condition.check_condition(session, capture)
     return capture
 
 
@@ -27,6 +27,9 @@ def listen(app, table, *, number=1, task="shop.changed", queue="default", **opti
     """Makes the trigger of a subscription, with its rights."""
     capture = resolved(app, table, **options)
     script(app, triggers.trigger(number, task, queue, capture), *triggers.grants(number))
+    with app.database.session() as session:
+        needed = condition.rights_of_condition(session, number)
+    script(app, *needed)
 
 
 def logged(app, number=1):

@@ -124,7 +124,7 @@ class _Body:
     def text(self) -> str:
         """The declarations and the body."""
         wanted = self._silence() + self._if_wanted(self._if_condition(_block(self._record())))
-        handlers = ["WHEN GDSCODE cancelled DO EXCEPTION;", "WHEN ANY DO", *_block(self._record_error())]
+        handlers = ["WHEN ANY DO", *_block(self._record_error())]
         return "\n".join([*_indented(self._declarations()), *_block([*wanted, *handlers])])
 
     def _declarations(self) -> Iterator[str]:
