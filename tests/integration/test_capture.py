@@ -270,7 +270,17 @@ def test_a_transaction_can_be_silenced(shop):
     listen(shop, "ORDERS", insert=True, task="shop.paid", number=1)
     listen(shop, "ORDERS", insert=True, task="shop.größe", number=2)
     listen(shop, "ORDERS", insert=True, task="shop.always", always=True, number=3)
-    silent = ["*", "shop.paid", "shop.größe, shop.paid", "shop.größe,other", "shop.pai,hop.paid", "", " shop.paid"]
+    listen(shop, "ORDERS", insert=True, task='it\'s, "so"', number=4)
+    silent = [
+        "*",
+        "shop.paid",
+        "shop.größe, shop.paid",
+        "shop.größe,other",
+        "shop.pai,hop.paid",
+        "",
+        " shop.paid",
+        'it\'s, "so"',
+    ]
     with shop.connect() as connection, connection.cursor() as cursor:
         for number, names in enumerate(silent):
             cursor.execute(
@@ -279,11 +289,12 @@ def test_a_transaction_can_be_silenced(shop):
             cursor.fetchall()
             cursor.execute("INSERT INTO ORDERS (ID) VALUES (?)", (number,))
             connection.commit()
-        cursor.execute("INSERT INTO ORDERS (ID) VALUES (7)")  # it holds for its transaction
+        cursor.execute("INSERT INTO ORDERS (ID) VALUES (8)")  # it holds for its transaction
         connection.commit()
-    assert [change.key["ID"] for change in logged(shop, 1)] == [3, 4, 5, 7]
-    assert [change.key["ID"] for change in logged(shop, 2)] == [1, 4, 5, 6, 7]
-    assert [change.key["ID"] for change in logged(shop, 3)] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert [change.key["ID"] for change in logged(shop, 1)] == [3, 4, 5, 7, 8]
+    assert [change.key["ID"] for change in logged(shop, 2)] == [1, 4, 5, 6, 7, 8]
+    assert [change.key["ID"] for change in logged(shop, 3)] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert [change.key["ID"] for change in logged(shop, 4)] == [1, 2, 3, 4, 5, 6, 8]
 
 
 def test_an_event_is_posted_with_a_change_and_with_an_error(shop):

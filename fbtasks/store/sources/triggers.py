@@ -152,11 +152,16 @@ class _Body:
         """Leaves the trigger when the transaction is silenced."""
         if self._source.always:
             return []
-        listed = "',' || REPLACE(TRIM(_OCTETS ' ' FROM QUEUE_SILENT), ', ', ',') || ','"
+        name = _octets(f",{self._task},")
         return [
             f"QUEUE_SILENT = RDB$GET_CONTEXT('USER_TRANSACTION', '{SILENT}');",
             "IF (QUEUE_SILENT IS NOT NULL) THEN",
-            f"  IF (QUEUE_SILENT = '*' OR POSITION({_octets(f',{self._task},')} IN {listed}) > 0) THEN EXIT;",
+            "BEGIN",
+            "  QUEUE_SILENT = TRIM(_OCTETS ' ' FROM QUEUE_SILENT);",
+            "  IF (QUEUE_SILENT = '*'",
+            f"    OR POSITION({name} IN ',' || QUEUE_SILENT || ',') > 0",
+            f"    OR POSITION({name} IN ',' || REPLACE(QUEUE_SILENT, ', ', ',') || ',') > 0) THEN EXIT;",
+            "END",
         ]
 
     def _if_wanted(self, then: list[str]) -> list[str]:
