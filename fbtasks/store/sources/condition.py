@@ -6,7 +6,7 @@ import uuid
 from typing import Final
 
 from fbtasks.errors import StatementRefused
-from fbtasks.firebird.session import INSERT, Session
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.tables import quoted
 from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name
@@ -31,10 +31,13 @@ def check_condition(session: Session, capture: Capture) -> None:
     if capture.source.when is None:
         return
     statement = trial(capture, f"QUEUE_TRIAL_{uuid.uuid4().hex}")
+
+    def attempt(transaction: Transaction) -> None:
+        transaction.script(statement)
+        raise _Compiled
+
     try:
-        with session.transaction(INSERT) as transaction:
-            transaction.script(statement)
-            raise _Compiled
+        session.run(attempt)
     except _Compiled:
         pass
     except StatementRefused as error:
