@@ -14,7 +14,7 @@ from fbtasks.showing import brief
 from fbtasks.store.sources import expressions
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated, escaped, literal, record, value
-from fbtasks.store.sources.tables import Column, quoted
+from fbtasks.store.sources.tables import BIGINT, Column, quoted
 
 SILENT: Final = "FBTASKS_SILENT"
 """The variable of the transaction that silences it: ``*``, or the names of tasks with commas between them."""
@@ -304,7 +304,10 @@ class _Body:
         """The number of the key's lane: the key itself, or a hash of it."""
         key = self._capture.key
         if len(key) == 1 and key[0].is_integer:
-            return f"COALESCE({row}.{quoted(key[0].name)}, 0)"
+            number = f"{row}.{quoted(key[0].name)}"
+            if key[0].type == BIGINT:  # an index holds the least of them in the wrong place: it shares a lane
+                number = f"MAXVALUE({number}, {-(2**63) + 1})"
+            return f"COALESCE({number}, 0)"
         pieces = self._key(row)
         whole = concatenated(pieces) if expressions.most(pieces) <= LONGEST else appended(pieces)
         return f"HASH(CRYPT_HASH({whole} USING SHA256))"  # HASH alone is the same for many short texts
