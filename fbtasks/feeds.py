@@ -75,6 +75,14 @@ class Definition:
         """The column FILLS: whether a batch that is full is given out before its time."""
         return self.delivery.batch is not None and self.after_ms > 0
 
+    @property
+    def direct(self) -> int:
+        """The column DIRECT: what of an event becomes a task at once. 0 nothing, 1 without an order key, 2 all."""
+        delivery = self.delivery
+        if self.kind != "event" or delivery.batch is not None or delivery.coalesce or self.after_ms or self.quiet_ms:
+            return 0
+        return {"key": 1, "total": 0, "none": 2}[self.ordering]
+
     @cached_property
     def text(self) -> str:
         """The column DEFINITION: all that the code says, as JSON."""
@@ -102,6 +110,7 @@ class Definition:
             self.after_ms,
             int(self.fills),
             self.quiet_ms,
+            self.direct,
             self.text,
             self.hash,
         )

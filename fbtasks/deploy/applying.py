@@ -23,8 +23,8 @@ from fbtasks.feeds import Definition, digest
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.showing import brief
 from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import ddl, subscriptions, tables, trial
-from fbtasks.store.sources.capture import resolve
+from fbtasks.store.sources import condition, ddl, subscriptions, tables
+from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection as Connection
 from fbtasks.store.sources.ddl import Trigger
 from fbtasks.store.sources.subscriptions import Row
@@ -142,10 +142,13 @@ def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row
     if wanted.capture is None:
         session.run(lambda t: _put_event(t, wanted, former, succeeds, ending))
     else:
-        trial.check_condition(session, wanted.capture)
-        number = session.run(lambda t: _put_change(t, wanted, former, succeeds, active=is_active and wakes))
+        condition.check_condition(session, wanted.capture)
+        # One that is active has its new rights before its new text.
+        rights = _rights_for(session, former, wanted.capture) if is_active and former is not None else []
+        number = session.run(lambda t: _put_change(t, wanted, former, succeeds, rights, active=is_active and wakes))
         if not is_active:
-            session.run(lambda t: _activate(t, number if wakes else None, ending))
+            rights = condition.rights_of_condition(session, number)
+            session.run(lambda t: _activate(t, number if wakes else None, ending, rights))
         session.run(lambda t: subscriptions.note_active(t, number, _text_hash(number, wanted)))
     for each in ending:
         _note(session, each)
@@ -158,18 +161,42 @@ def _put_event(
     _activate(transaction, None, ending)
 
 
+def _rights_for(session: Session, subscription: int, capture: Capture) -> list[str]:
+    """Returns the statements that grant a trigger what its new condition needs, as an inactive one shows."""
+    if capture.source.when is None:
+        return []
+    number = subscriptions.new_number(session)
+    session.run(lambda t: ddl.put_trial(t, number, capture))
+    try:
+        found = condition.rights_of_condition(session, number)
+    finally:
+        session.run(lambda t: ddl.drop(t, number))
+    own, trial = ddl.trigger_name(subscription), ddl.trigger_name(number)
+    return [f"{each.removesuffix(trial)}{own}" for each in found]
+
+
 def _put_change(
-    transaction: Transaction, wanted: Wanted, former: int | None, succeeds: int | None, *, active: bool
+    transaction: Transaction,
+    wanted: Wanted,
+    former: int | None,
+    succeeds: int | None,
+    rights: Iterable[str],
+    *,
+    active: bool,
 ) -> int:
     assert wanted.capture is not None
     definition = wanted.definition
     number = subscriptions.subscribe(transaction, definition, wanted.source, former, succeeds)
+    for statement in rights:
+        transaction.script(statement)
     ddl.put(transaction, number, definition.name, definition.feed.queue, wanted.capture, active=active)
     return number
 
 
-def _activate(transaction: Transaction, number: int | None, ending: Iterable[Row]) -> None:
+def _activate(transaction: Transaction, number: int | None, ending: Iterable[Row], rights: Iterable[str] = ()) -> None:
     """One trigger in the place of others, at once: no statement fires both, or none."""
+    for statement in rights:
+        transaction.script(statement)
     if number is not None:
         ddl.activate(transaction, number)
     for row in ending:
@@ -217,8 +244,11 @@ def finish(session: Session) -> dict[int, Remains]:
     Returns what keeps those that remain, by their ids.
     """
     found: dict[int, Remains] = {}
-    triggers = ddl.found(session)
-    for row in subscriptions.read(session):
+    triggers, rows = ddl.found(session), subscriptions.read(session)
+    for number in triggers.keys() - {row.id for row in rows}:
+        if not triggers[number].active:  # a trial that was broken off
+            session.run(lambda t, n=number: ddl.drop(t, n))  # type: ignore[misc]
+    for row in rows:
         trigger = triggers.get(row.id)
         if row.state != "dropped" and not row.ends:
             continue

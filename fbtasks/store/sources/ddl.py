@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store.sources import triggers
 from fbtasks.store.sources.capture import Capture
+from fbtasks.store.sources.triggers import trigger_name as trigger_name
 from fbtasks.store.values import as_utc
 
 
@@ -21,7 +23,8 @@ class Trigger(NamedTuple):
     """The SHA-256 of its source."""
 
 
-class Connection(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Connection:
     """A connection that may go on executing what it prepared before a trigger was as it is."""
 
     id: int
@@ -44,25 +47,30 @@ def put(transaction: Transaction, subscription: int, task: str, queue: str, capt
         transaction.script(statement)
 
 
+def put_trial(transaction: Transaction, subscription: int, capture: Capture) -> None:
+    """Makes an inactive trigger with nothing but the condition of *capture*, under the name of a *subscription*'s."""
+    transaction.script(triggers.trial(capture, trigger_name(subscription)))
+
+
 def activate(transaction: Transaction, subscription: int) -> None:
     """Has statements that are prepared from the commit on fire the trigger."""
-    transaction.script(f"ALTER TRIGGER {triggers.trigger_name(subscription)} ACTIVE")
+    transaction.script(f"ALTER TRIGGER {trigger_name(subscription)} ACTIVE")
 
 
 def deactivate(transaction: Transaction, subscription: int) -> None:
     """Has statements that are prepared from the commit on not fire it. Its rights stay, for those prepared before."""
-    transaction.script(f"ALTER TRIGGER {triggers.trigger_name(subscription)} INACTIVE")
+    transaction.script(f"ALTER TRIGGER {trigger_name(subscription)} INACTIVE")
 
 
 def drop(transaction: Transaction, subscription: int) -> None:
     """Drops the trigger and its rights: a statement prepared before that still fires it would fail from then on."""
-    transaction.script(f"DROP TRIGGER {triggers.trigger_name(subscription)}")
+    transaction.script(f"DROP TRIGGER {trigger_name(subscription)}")
 
 
 def found(session: Session) -> dict[int, Trigger]:
     """The triggers that there are, by the subscriptions in their names."""
-    rows = session.read("source_triggers", triggers.trigger_name(0).removesuffix("0"))
-    start = len(triggers.trigger_name(0)) - 1
+    rows = session.read("source_triggers", trigger_name(0).removesuffix("0"))
+    start = len(trigger_name(0)) - 1
     return {int(name[start:]): Trigger(*rest) for name, *rest in rows if name[start:].isdecimal()}
 
 

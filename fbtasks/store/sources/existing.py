@@ -11,7 +11,7 @@ from fbtasks.store.sources import expressions
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated, escaped, record, value
 from fbtasks.store.sources.tables import Column, quoted
-from fbtasks.store.sources.triggers import IN_ROW
+from fbtasks.store.sources.triggers import IN_ROW, _Body  # the lane of a row is as its trigger reckons it
 
 _ROOM: Final = 500
 """Room for what stands before the key."""
@@ -73,7 +73,7 @@ def _lines(subscription: int, capture: Capture) -> Iterator[str]:
     yield "    QUEUE_ID = QUEUE_ID + 1;"
     yield "    QUEUE_COUNT = QUEUE_COUNT + 1;"
     if capture.source.order == "key":
-        yield f"    QUEUE_LANE = {_lane(capture)};"
+        yield f"    QUEUE_LANE = {_Body(subscription, '', '', capture)._lane('new')};"
     yield from _insert(subscription, pieces)
     yield "  END"
     yield "  UPDATE QUEUE_DISPATCH D SET MARK_ID = 0"
@@ -105,16 +105,6 @@ def _pieces(capture: Capture) -> list[str | Value]:
     if capture.others:
         found += [',"n":', *json(capture.others)]
     return [*found, "}"]
-
-
-def _lane(capture: Capture) -> str:
-    """The lane of a key, as the trigger reckons it."""
-    key = capture.key
-    if len(key) == 1 and key[0].is_integer:
-        return f"COALESCE(new.{quoted(key[0].name)}, 0)"
-    pieces = record(key, [value(column, "new", capture.source.charset) for column in key])
-    whole = concatenated(pieces) if expressions.most(pieces) <= LONGEST else appended(pieces)
-    return f"HASH(CRYPT_HASH({whole} USING SHA256))"
 
 
 def _insert(subscription: int, pieces: list[str | Value]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
 from fbtasks.errors import ConflictError
@@ -13,6 +13,8 @@ from fbtasks.firebird.session import INSERT, Session, Transaction
 from fbtasks.store.values import as_utc
 
 Held = Literal["paused", "silent"]
+KEPT: Final = timedelta(days=1)
+"""How long an event is kept for a handler to come."""
 BATCH: Final = 1_000
 """Rows of each kind that are deleted in one transaction."""
 
@@ -80,6 +82,11 @@ def read(session: Session) -> list[Row]:
         row._replace(ends=bool(row.ends), active_time=as_utc(row.active_time))
         for row in map(Row._make, session.read("subscriptions"))
     ]
+
+
+def new_number(session: Session) -> int:
+    """A number that no subscription has."""
+    return int(session.run(lambda t: t.value("subscription_number")))
 
 
 def subscribe(
@@ -154,3 +161,8 @@ def is_done(session: Session, subscription: int) -> bool:
 def loads(session: Session) -> dict[int, Load]:
     """What each subscription has, by its id."""
     return {number: Load(*rest) for number, *rest in session.read("subscription_loads")}
+
+
+def prune_events(transaction: Transaction) -> int:
+    """Forgets some of the events that found no handler within a day. Returns how many."""
+    return int(transaction.value("prune_events", KEPT // timedelta(milliseconds=1), BATCH))
