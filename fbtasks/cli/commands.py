@@ -41,7 +41,7 @@ INSPECT: Final = {
 
 SUBSCRIPTIONS: Final = {
     "apply": ("subscriptions", "Bring triggers and handlers in line with the code of an app."),
-    "diff": ("subscriptions", "Show what apply would do: exit code 1 when it would do something."),
+    "diff": ("subscriptions", "Show what apply would do."),
     "list": ("subscriptions", "All subscriptions, and what is wrong with their triggers."),
     "pause": ("subscriptions", "Keep what comes, and give out nothing."),
     "resume": ("subscriptions", "Go on after a pause."),

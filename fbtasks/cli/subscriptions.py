@@ -47,14 +47,15 @@ def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, 
 @click.command()
 @with_database
 @json_option
-def diff(database: DatabaseArgs, as_json: bool) -> None:
-    """Show what apply would do: exit code 1 when it would do something."""
+@click.option("--check", is_flag=True, help="End with 1 when it would do something.")
+def diff(database: DatabaseArgs, as_json: bool, check: bool) -> None:
+    """Show what apply would do."""
     _need_app(database, "diff")
     with database.opened() as app:
         found = service.diff(app.database, app.name, app.feeds())
     answer(found, "\n".join(render.steps(found.changes)) or "The database has what the code says.", as_json=as_json)
     render.raise_problems(found.problems)
-    sys.exit(1 if found.changes else 0)
+    sys.exit(1 if check and found.changes else 0)
 
 
 def _need_app(database: DatabaseArgs, what: str) -> None:

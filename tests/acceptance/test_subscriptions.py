@@ -37,7 +37,7 @@ def changes(shop, number=1):
 
 def test_apply_makes_what_the_code_says_and_a_second_time_nothing(project, shop):
     project.write(PAID)
-    answer, (code, _) = deployed(project, "diff", check=False)
+    answer, (code, _) = deployed(project, "diff", "--check", check=False)
     assert (actions(answer), code) == ({"paid": "create"}, 1)
     assert trigger(shop) is None
     answer, _ = deployed(project, "apply")
@@ -212,7 +212,7 @@ def test_a_spoiled_trigger_is_told_of_and_repaired(project, shop, spoil, said):
     assert said in " ".join(listed(project)[1]["problems"])
     health = project.run("health", check=False)
     assert f"subscription paid: {said}" in health.stdout
-    answer, (code, _) = deployed(project, "diff", check=False)
+    answer, (code, _) = deployed(project, "diff", "--check", check=False)
     assert (actions(answer), code) == ({"paid": "repair"}, 1)
     deployed(project, "apply")
     assert listed(project)[1]["problems"] == []
