@@ -15,7 +15,7 @@ from fbtasks.services import subscriptions
 @with_database
 @json_option
 def migrate(database: DatabaseArgs, as_json: bool) -> None:
-    """Create or update the tables of the queue; with -A also the triggers of the app."""
+    """Create or update the tables of the queue."""
     with database.opened() as app:
         done = service.migrate(announce(app).database)
         applied = subscriptions.Applied([], {})

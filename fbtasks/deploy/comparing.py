@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from fbtasks.deploy.sync import Plan, sync
 from fbtasks.errors import ConfigurationError
@@ -14,6 +14,10 @@ from fbtasks.store.sources.ddl import Trigger
 from fbtasks.store.sources.subscriptions import Row
 
 Action = Literal["create", "alter", "replace", "repair", "orphan", "none"]
+
+
+DEPLOYED: Final = ("change", "event")
+"""The kinds of subscriptions that are deployed here; others come to be in their own way."""
 
 
 class Wanted(NamedTuple):
@@ -58,7 +62,7 @@ def compare(
     wished = {each.definition.name: each for each in wanted}
     rows = [row for row in rows if row.state != "dropped" and not row.ends]
     refuse_taken(app, wished, rows)
-    found = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app}
+    found = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app and row.kind in DEPLOYED}
     return sync(wished, found, lambda want, has: not differences(want, has, texts.get(want.definition.name)))
 
 

@@ -13,6 +13,7 @@ from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
 from fbtasks.deploy.applying import Connection as Connection
 from fbtasks.deploy.comparing import Found, steps, trigger_problems
+from fbtasks.deploy.comparing import DEPLOYED
 from fbtasks.deploy.comparing import Step as Step
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError, TaskDefinitionError
 from fbtasks.feeds import Definition, change_source, digest
@@ -183,7 +184,7 @@ class _Definitions:
 
 
 def _definitions(app: str, feeds: Iterable[Feed]) -> _Definitions:
-    return _Definitions(app, [Definition(app, feed) for feed in feeds])
+    return _Definitions(app, [Definition(app, feed) for feed in feeds if feed.subscription.kind in DEPLOYED])
 
 
 def _diff(session: Session, definitions: _Definitions) -> Applied:

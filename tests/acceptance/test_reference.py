@@ -179,7 +179,7 @@ def test_examples_are_valid(page):
         for line in block.splitlines():
             words = line.split("#")[0].split()
             if words[:1] == ["fbtasks"]:
-                names = [words[1]] + ([words[2]] if words[1] == "inspect" else [])
+                names = [words[1]] + ([words[2]] if words[1] in ("inspect", "subscriptions") else [])
                 command = dict(commands(main))[" ".join(names)]
                 known = {opt for p in command.params for opt in p.opts}
                 given = {
