@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
 from fbtasks.deploy.applying import Connection as Connection
-from fbtasks.deploy.comparing import Found, steps, trigger_problems
-from fbtasks.deploy.comparing import DEPLOYED
+from fbtasks.deploy.comparing import DEPLOYED, Found, steps, trigger_problems
 from fbtasks.deploy.comparing import Step as Step
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError, TaskDefinitionError
 from fbtasks.feeds import Definition, change_source, digest
