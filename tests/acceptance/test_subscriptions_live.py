@@ -49,10 +49,10 @@ def test_older_connections_are_told_of_waited_for_and_ended(project, shop):
         old.stop()
     answer, (code, _) = deployed(project, "apply", "--wait", "30")
     assert (answer["unsettled"], code) == ([], 0)
-    with writing(project, 1) as new:
+    with writing(project, 1, first=2) as new:
         written = new.stop()[0]
-    shop.close()
-    assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE LANE BETWEEN 1000000 AND 1999999") >= written
+    assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE LANE >= 2000000") == written
+    assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE LANE < 2000000") == 0  # a statement without the trigger
 
 
 def test_older_connections_are_ended_on_request(project, shop):

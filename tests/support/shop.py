@@ -67,7 +67,7 @@ WRITER = """
 class Writers:
     """Processes that write ORDERS, each over one connection with a statement that it prepared at its start."""
 
-    def __init__(self, project, count, action="insert", limit=0):
+    def __init__(self, project, count, action="insert", limit=0, first=1):
         (project.folder / "stop").unlink(missing_ok=True)
         (project.folder / "writer.py").write_text(textwrap.dedent(WRITER))
         self.stopper = project.folder / "stop"
@@ -77,7 +77,7 @@ class Writers:
                 [*command, str(number), action, str(limit)], cwd=project.folder, env=project.env,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
-            for number in range(1, count + 1)
+            for number in range(first, first + count)
         ]  # fmt: skip
         for process in self.processes:
             assert process.stdout.readline() == "ready\n", process.stderr.read()
@@ -89,7 +89,7 @@ class Writers:
         for process in self.processes:
             out, err = process.communicate(timeout=60)
             lines = out.splitlines()
-            assert (process.returncode, lines[1:], err) == (0, [], "")
+            assert (process.returncode, lines[1:], err) == (0, [], ""), (process.returncode, out, err)
             found.append(int(lines[0]))
         return found
 
