@@ -258,17 +258,16 @@ def finish(session: Session) -> dict[int, Remains]:
                 continue
             begin_drop(session, Found(row, trigger))
         erased = subscriptions.erase(session, row.id)
-        if erased and not older:
-            session.run(lambda t, r=row, has=trigger is not None: _forget(t, r, has))  # type: ignore[misc]
-        else:
+        if older or not erased:
             found[row.id] = Remains(older, not erased)
+            continue
+        if trigger is not None:
+            session.run(lambda t, number=row.id: ddl.drop(t, number))  # type: ignore[misc]
+        while not session.run(lambda t, number=row.id: subscriptions.forget(t, number)):  # type: ignore[misc]
+            if not subscriptions.erase(session, row.id):
+                found[row.id] = Remains([], True)
+                break
     return found
-
-
-def _forget(transaction: Transaction, row: Row, has_trigger: bool) -> None:
-    if has_trigger:
-        ddl.drop(transaction, row.id)
-    subscriptions.forget(transaction, row.id)
 
 
 def register_events(session: Session, app: str, definitions: Iterable[Definition]) -> list[Step]:

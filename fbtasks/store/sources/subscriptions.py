@@ -148,9 +148,9 @@ def erase(session: Session, subscription: int) -> bool:
             return not remains
 
 
-def forget(transaction: Transaction, subscription: int) -> None:
-    """Deletes the row of a dropped subscription of which nothing else is left."""
-    transaction.execute("subscription_forget", subscription)
+def forget(transaction: Transaction, subscription: int) -> bool:
+    """Deletes the row of a dropped subscription. False when something else of it is left."""
+    return bool(transaction.value("subscription_forget", subscription))
 
 
 def is_done(session: Session, subscription: int) -> bool:
