@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from fbtasks.call import TaskRow, WorkerRow
-from fbtasks.cli.output import ago, failure, say, since, span
+from fbtasks.cli.output import ago, count, failure, say, since, span
 from fbtasks.cli.tables import table
 from fbtasks.errors import FBTasksError
 from fbtasks.services.queues import QueueRow, Statistics
@@ -179,7 +179,6 @@ def _trigger(row: SourceRow) -> str:
 
 
 _SOURCE: Final[list[Column]] = [
-    _column("ID", "number"),
     _column("TASK", "name", "name"),
     _column("SOURCE", "name"),
     ("STATE", "word", _state),
@@ -193,14 +192,15 @@ def sources(rows: list[SourceRow]) -> None:
     """Prints subscriptions, one line for each."""
     if rows:
         more: list[Column] = [_column("APP", "name"), _column("QUEUE", "name"), ("TRIGGER", "line", _trigger)]
-        _records([*_SOURCE, *more], rows)
+        _records([_column("ID", "number"), *_SOURCE, *more], rows)
     else:
         say(_NO_SOURCE)
 
 
 _LOADED: Final[list[Column]] = [
-    *(_column(title, "number") for title in ("WAITING", "READY", "RUNNING", "FAILED", "HALTED", "TAKEN")),
+    _column("WAITING", "number"),
     ("LAG", "word", lambda r: None if r.lag is None else span(r.lag)),
+    *(_column(title, "number") for title in ("READY", "RUNNING", "FAILED", "TAKEN")),
 ]
 
 
@@ -211,8 +211,9 @@ def loaded_sources(rows: list[LoadedSource]) -> None:
         return
     _records([*_SOURCE, *_LOADED], rows)
     for row in rows:
-        for problem in row.problems:
-            say(f"{row.name}: {problem}.")
+        halted = [f"{count(row.halted, 'lane')} halted since a task failed"] if row.halted else []
+        for said in (*row.problems, *halted):
+            say(f"{row.name}: {said}.")
 
 
 _DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}

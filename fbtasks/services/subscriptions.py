@@ -325,7 +325,8 @@ def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
     for source in _loaded(session):
         said = [f"{each} (fbtasks subscriptions apply)" for each in source.problems]
         if source.halted:
-            said.append(f"{source.halted} lanes stand still since a task failed (fbtasks retry or discard)")
+            lanes = "1 lane is" if source.halted == 1 else f"{source.halted} lanes are"
+            said.append(f"{lanes} halted since a task failed (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
         if source.state == "active" and source.lag is not None and source.lag > max_lag:

@@ -218,7 +218,7 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     service.resume(app.database, ["changed"])
     execute(app, "DELETE FROM QUEUE_CHANGE")
     execute(app, "INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED) VALUES (1, 1, 5, 1)")
-    assert problems(app) == ["1 lanes stand still since a task failed (fbtasks retry or discard)"]
+    assert problems(app) == ["1 lane is halted since a task failed (fbtasks retry or discard)"]
 
 
 def test_what_a_source_has_is_counted(app):
