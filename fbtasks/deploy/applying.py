@@ -8,6 +8,7 @@ that is to go is made inactive, keeps its rights, and is dropped when no connect
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from fbtasks.deploy.comparing import Comparison, Found, Wanted, compare, replaces, steps
@@ -200,7 +201,13 @@ def _activate(transaction: Transaction, number: int | None, ending: Iterable[Row
     if number is not None:
         ddl.activate(transaction, number)
     for row in ending:
-        ddl.deactivate(transaction, row.id)
+        _change(transaction, row, active=False)
+
+
+def _change(transaction: Transaction, row: Row, *, active: bool) -> None:
+    """Activates the trigger of *row*, or has it inactive. Since when is to be noted after the commit."""
+    subscriptions.note_changing(transaction, row.id)
+    (ddl.activate if active else ddl.deactivate)(transaction, row.id)
 
 
 def _note(session: Session, row: Row) -> None:
@@ -217,7 +224,7 @@ def hold(session: Session, found: Found, held: subscriptions.Held | None) -> Non
     def work(transaction: Transaction) -> None:
         subscriptions.hold(transaction, row.id, held)
         if changes:
-            (ddl.activate if active else ddl.deactivate)(transaction, row.id)
+            _change(transaction, row, active=active)
 
     session.run(work)
     if changes:
@@ -230,11 +237,11 @@ def begin_drop(session: Session, found: Found) -> None:
 
     def work(transaction: Transaction) -> None:
         subscriptions.unsubscribe(transaction, row.id)
-        if trigger is not None and trigger.active:
-            ddl.deactivate(transaction, row.id)
+        if _fires(trigger):
+            _change(transaction, row, active=False)
 
     session.run(work)
-    if trigger is not None and trigger.active:
+    if _fires(trigger):
         _note(session, row)
 
 
@@ -252,9 +259,10 @@ def finish(session: Session) -> dict[int, Remains]:
         trigger = triggers.get(row.id)
         if row.state != "dropped" and not row.ends:
             continue
-        older = [] if trigger is None or row.active_time is None else ddl.older_connections(session, row.active_time)
+        older = [] if trigger is None else ddl.older_connections(session, _since(session, row))
         if row.state != "dropped":
-            if older or not subscriptions.is_done(session, row.id):
+            # One that still fires has no successor yet: that was broken off.
+            if _fires(trigger) or older or not subscriptions.is_done(session, row.id):
                 continue
             begin_drop(session, Found(row, trigger))
         erased = subscriptions.erase(session, row.id)
@@ -268,6 +276,16 @@ def finish(session: Session) -> dict[int, Remains]:
                 found[row.id] = Remains([], True)
                 break
     return found
+
+
+def _since(session: Session, row: Row) -> datetime:
+    """Returns since when the trigger of *row* is as it is: since now, when it was changed and that was not noted."""
+    if row.active_time is not None:
+        return row.active_time
+    _note(session, row)
+    noted = next(each.active_time for each in subscriptions.read(session) if each.id == row.id)
+    assert noted is not None
+    return noted
 
 
 def register_events(session: Session, app: str, definitions: Iterable[Definition]) -> list[Step]:

@@ -1,12 +1,13 @@
 """Subscriptions: existing rows as changes, drops with all that hangs on them, silence, health, rights."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, changes
+from fbtasks.deploy import applying
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError
 from fbtasks.firebird import connections
 from fbtasks.maintenance.housekeeping import Housekeeping
@@ -236,6 +237,52 @@ def test_what_a_source_has_is_counted(app):
     assert (changed.taken, changed.waiting, changed.ready, changed.running) == (4, 1, 1, 3)
     assert 0 <= changed.lag < 60
     assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
+
+
+class Broken(Exception):
+    """Ends a process in the middle, as far as the database can tell."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (applying.condition, "rights_of_condition"),
+        (applying, "_activate"),
+        (applying.subscriptions, "note_active"),
+        (applying, "_note"),
+    ],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step, before):
+    """A first deployment, or one that replaces another: each change is noted once, and the next call ends it."""
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    if before:
+        subscribe(app)
+    other = FBTasks("test", url)
+
+    def broken(*args):
+        raise Broken
+
+    monkeypatch.setattr(owner, step, broken)
+    with suppress(Broken):
+        subscribe(other, order="total")
+    monkeypatch.undo()
+    app.close()
+    execute(app, "INSERT INTO T VALUES (1)")
+    noted = one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE")
+    assert noted == 1 if before else noted <= 1
+    with app.database.session() as session:
+        applying.finish(session)  # as a drop of another one does
+    app.close()
+    execute(app, "INSERT INTO T VALUES (2)")
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (2 if before else 2 * noted)
+    service.apply(other.database, "test", other.feeds())
+    assert service.diff(other.database, "test", other.feeds()).changes == []
+    execute(app, "INSERT INTO T VALUES (3)")
+    other.close()
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (3 if before else 2 * noted + 1)
+    live = [row for row in service.list_sources(app.database) if not row.ends]
+    assert [(row.order, row.problems) for row in live] == [("total", [])]
 
 
 def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(app):

@@ -127,6 +127,11 @@ def note_active(transaction: Transaction, subscription: int, text_hash: str) -> 
     transaction.execute("subscription_active", text_hash, subscription)
 
 
+def note_changing(transaction: Transaction, subscription: int) -> None:
+    """Notes that the trigger is another one from the commit on; since when, :func:`note_active` is to note."""
+    transaction.execute("subscription_changing", subscription)
+
+
 def hold(transaction: Transaction, subscription: int, held: Held | None) -> None:
     """Has a subscription pause, be silent, or with None go on."""
     transaction.execute("subscription_hold", subscription, held)
