@@ -16,6 +16,9 @@ from fbtasks.services.workers import get_health
 from fbtasks.store import grants
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL
+from fbtasks.worker.hooks import FailureHooks
+from fbtasks.worker.sources import Sources
+from fbtasks.worker.upkeep import Upkeep
 
 
 def script(app, *statements):
@@ -414,3 +417,18 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
 def test_a_producer_reads_no_subscriptions(app, as_role):
     with pytest.raises(AuthenticationError):
         service.list_sources(as_role("producer").database)
+
+
+def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+    upkeep = Upkeep(app.settings, FailureHooks(app, None), Sources(app))
+    with app.database.session() as session:
+        upkeep.do(session)
+        assert caplog.messages == []
+        session.run(lambda t: t.script("ALTER TRIGGER QUEUE_ON_1 INACTIVE"))
+        upkeep.do(session)  # not within the minute
+        assert caplog.messages == []
+        upkeep.next_turn = 0.0
+        upkeep.do(session)
+    assert caplog.messages == ["Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A APP"]
