@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fbtasks.definition import Task, task
     from fbtasks.errors import (
         AuthenticationError,
+        CaptureError,
         ConfigurationError,
         ConflictError,
         ContentDisallowed,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncResult",
     "AuthenticationError",
+    "CaptureError",
     "ConfigurationError",
     "ConflictError",
     "ContentDisallowed",
