@@ -2,8 +2,9 @@
 
 import pytest
 from support.capture import listen, script
+from support.recorded import capture, change, event, inserts, waiting, when
 from support.sql import execute, one, rows
-from support.subscriptions import capture, change, event, inserts, subscribe, waiting, when
+from support.subscriptions import subscribe
 
 from fbtasks import EnqueueError, fed_runner
 from fbtasks.testing import drain, eager
@@ -24,7 +25,7 @@ def feed(app, function, *, ordering="key", most=100, number=1, kind="change", **
         else app.on_event("paid", name="fed", **options)
     )
     task = define(function)
-    subscribe(app, "fed", number=number, kind=kind, ordering=ordering, most=most)
+    subscribe(app, "fed", id=number, ordering=ordering, most=most)
     return task
 
 
@@ -243,10 +244,7 @@ def test_a_payload_that_no_source_has_written_fails_as_a_whole(app, heard):
 
 
 def test_a_generator_is_a_failure(app):
-    def generates(change):
-        yield change
-
-    feed(app, generates)
+    feed(app, lambda change: (each for each in [change]))
     capture(app, inserts(1))
     drain(app)
     assert history(app) == [(11, 1, "fbtasks.errors.SerializationError", 1)]
@@ -376,7 +374,7 @@ def test_a_transactional_handler_does_not_hear_its_own_changes_but_others_do(app
     app.on_change("T", update=True, name="other", order="total")(
         lambda change: heard.append(("other", change.key["ID"]))
     )
-    subscribe(app, "other", number=2, ordering="total")
+    subscribe(app, "other", id=2, ordering="total")
     listen(app, "T", number=1, task="fed", order="total", **ALL)
     listen(app, "T", number=2, task="other", order="total", update=True)
     for number in (1, 2, 3):

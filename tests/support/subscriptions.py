@@ -1,78 +1,67 @@
-"""Subscriptions and the log of changes, written by plain SQL: as the definitions are applied, and as triggers write."""
+"""Subscriptions and changes as rows, where no trigger is needed."""
 
 import json
-from datetime import UTC, datetime
 
-from .sql import NOW, execute, rows
+from support.sql import NOW, execute, one, rows
 
-TIME = "2026-01-02T03:04:05.678"
+COLUMNS = (
+    "ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, AFTER_MS, FILLS, QUIET_MS, STATE, DEFINITION, "
+    "HASH, VERSION"
+)
 
 
-def subscribe(app, task, *, number=1, kind="change", ordering="key", most=100, after_ms=0, queue="default"):
-    """Makes the subscription of the task of this name."""
+def subscribe(app, name, *, id=1, ordering="key", most=100, after_ms=0, fills=0, quiet_ms=0, queue="default", rank=0):
+    """A subscription of the task *name*, as ``fbtasks subscriptions apply`` writes it, without a trigger."""
     execute(
         app,
-        "INSERT INTO QUEUE_SUBSCRIPTION (ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, AFTER_MS, "
-        "STATE, DEFINITION, HASH, VERSION) VALUES (?, ?, 'proj', ?, 'T', ?, 0, ?, ?, ?, 'active', '{}', '', 1)",
-        number, kind, task, queue, ordering, most, after_ms,
+        f"INSERT INTO QUEUE_SUBSCRIPTION ({COLUMNS}) "
+        "VALUES (?, 'change', ?, ?, 'T', ?, ?, ?, ?, ?, ?, ?, 'active', '{}', '', 1)",
+        id, app.name, name, queue, rank, ordering, most, after_ms, fills, quiet_ms,
     )  # fmt: skip
-    execute(app, "INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (?)", number)
-    execute(app, "UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (?, 1)", queue)
+    execute(app, "INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (?)", id)
+    execute(app, "UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (?, 1) MATCHING (QUEUE)", queue)
 
 
-def change(op="I", key=1, *, old=None, new=None, moved=None, error=None, former=None):
-    """The members of a change, as a trigger writes them, but its number."""
-    members = {"o": op, "u": "ANN", "t": TIME, "x": 7, "k": {} if key is None else {"ID": key}}
-    more = {"p": old, "n": new, "m": moved, "e": error, "q": former}
-    return members | {name: value for name, value in more.items() if value is not None}
+def change(app, lane=0, *, id=1, age_ms=0, **members):
+    """Writes a change into the log, as a trigger does. Returns its number."""
+    number = one(app, "SELECT NEXT VALUE FOR QUEUE_CHANGE_SEQ FROM RDB$DATABASE")
+    body = {"i": number, "o": "I", "t": "2026-01-01 00:00:00.0000", "x": 1, "u": "U", "k": {"ID": lane}, **members}
+    write(app, id, lane, number, json.dumps(body), age_ms)
+    return number
 
 
-def event(name="paid", data=None, key=None):
-    """The members of an event, but its number."""
-    members = {"e": name, "d": data, "u": "ANN", "t": TIME}
-    return members if key is None else members | {"k": key}
+def write(app, id, lane, number, text, age_ms=0):
+    """A row of the log with that text."""
+    column = "DATA" if len(text) <= 2000 else "LARGE"
+    execute(
+        app,
+        f"INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, {column}) "
+        f"VALUES (?, ?, ?, DATEADD(-CAST(? AS BIGINT) MILLISECOND TO {NOW}), ?)",
+        id, lane, number, age_ms, text.encode(),
+    )  # fmt: skip
 
 
-def inserts(count, key=1):
-    """So many inserts under one key, or with *key* None each under its own; column N counts them from 0."""
-    return [change(key=number if key is None else key, new={"N": number}) for number in range(count)]
+def gates(app):
+    """Lane, holder, halted and waits of each gate."""
+    return rows(app, "SELECT LANE, HOLDER_ID, HALTED, WAITS FROM QUEUE_GATE ORDER BY LANE")
 
 
-def capture(app, members, *, number=1, ordered=True, queue="default"):
-    """Writes changes or events into the log, in one transaction, each in the lane of its key unless not *ordered*."""
-    with app.connect() as connection, connection.cursor() as cursor:
-        for each in members:
-            cursor.execute("SELECT NEXT VALUE FOR QUEUE_CHANGE_SEQ FROM RDB$DATABASE")
-            (change_id,) = cursor.fetchone()
-            data = json.dumps({"i": change_id, **each}).encode()
-            cursor.execute(
-                "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, DATA, LARGE) "
-                f"VALUES (?, ?, ?, {NOW}, ?, ?)",
-                (
-                    number,
-                    change_id,
-                    _lane(each) if ordered else 0,
-                    *((data, None) if len(data) <= 2000 else (None, data)),
-                ),
-            )
-        cursor.execute(f"EXECUTE BLOCK AS BEGIN POST_EVENT 'fbtasks:queue:{queue}'; END")
-        connection.commit()
+def left(app):
+    """How much is left in the log, of gates, tickets, notes and tasks."""
+    return rows(
+        app,
+        "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE), (SELECT COUNT(*) FROM QUEUE_GATE), "
+        "(SELECT COUNT(*) FROM QUEUE_TICKET), (SELECT COUNT(*) FROM QUEUE_NOTE), (SELECT COUNT(*) FROM QUEUE_TASK) "
+        "FROM RDB$DATABASE",
+    )[0]
 
 
-def _lane(members):
-    key = members["k"]["ID"] if isinstance(members.get("k"), dict) and members["k"] else members.get("k") or 0
-    return key if isinstance(key, int) else hash(key)
-
-
-def waiting(app):
-    """How many changes, tasks and notes there are, and gates that are shut."""
-    counts = ", ".join(
-        f"(SELECT COUNT(*) FROM {table})"
-        for table in ("QUEUE_CHANGE", "QUEUE_TASK", "QUEUE_NOTE", "QUEUE_GATE G WHERE G.HOLDER_ID IS NOT NULL")
-    )
-    return rows(app, f"SELECT {counts} FROM RDB$DATABASE")[0]
-
-
-def when():
-    """The time that is in all changes."""
-    return datetime.fromisoformat(TIME).replace(tzinfo=UTC)
+def handle(app, event, name, *, id=1, direct=1, ordering="key", most=100, queue="default"):
+    """A handler of *event*: the task *name*."""
+    subscribe(app, name, id=id, ordering=ordering, most=most, queue=queue)
+    execute(
+        app,
+        "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, NAME, QUEUE, PRIORITY_RANK) "
+        "VALUES (?, ?, ?, ?, ?, 0)",
+        event, id, direct, name, queue,
+    )  # fmt: skip

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.subscriptions import change, event, inserts
+from support.recorded import change, event, inserts
 
 from fbtasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Rest, Retry
 from fbtasks.coalescing import join
