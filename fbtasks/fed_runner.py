@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import AsyncGeneratorType, GeneratorType
@@ -158,7 +158,9 @@ class FedRunner(Runner):
             try:
                 with self._interrupts.window(part.claim.id):
                     self._begin_step(part, begun)
-                    value = self._call(part)
+                    value = self._here(part.call)
+                    if isinstance(value, Coroutine):
+                        value = self._in_loop(part.claim, value)
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 return self._step_raised(calls, part, error)
             return self._step_returned(calls, part, value)

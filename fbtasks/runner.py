@@ -98,20 +98,19 @@ class Runner:
         with running(prepared.request):
             try:
                 with self._interrupts.window(claim.id):
-                    value = self._call(prepared)
+                    value = self._here(prepared.call)
+                    if isinstance(value, Coroutine):  # for asyncio a generator is one too, before Python 3.12
+                        value = self._in_loop(claim, value)
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 return self._raised(prepared, error)
             else:
                 return self._returned(prepared, value)
 
-    def _call(self, prepared: Prepared) -> Any:
-        """What the task's function returns."""
-        value = self._here(prepared.call)
-        if isinstance(value, Coroutine):  # for asyncio a generator is one too, before Python 3.12
-            from asyncio import run  # programs without a coroutine do not pay for it
+    def _in_loop(self, claim: Claim, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What *coroutine*, the claim's, returns in an event loop of its own."""
+        from asyncio import run  # programs without a coroutine do not pay for it
 
-            value = run(self._interrupts.watched(prepared.claim.id, self._awaited(value)))
-        return value
+        return run(self._interrupts.watched(claim.id, self._awaited(coroutine)))
 
     async def run_async(self, claim: Claim) -> RunResult:
         """The same for a coroutine function, inside a running event loop."""
@@ -132,11 +131,13 @@ class Runner:
         if task is None:
             return RunResult(Finished(claim, Parked(), clock.monotonic() - started))
         try:
-            args, kwargs = self._arguments(claim, task)
+            args, kwargs = self._load(claim)
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
             return self._fail(Prepared(claim, task, self._request(claim, task), started), error, outside=True)
+        if task.subscription is not None:
+            args = list(arguments(task.subscription, args))
         return Prepared(claim, task, self._request(claim, task, args, kwargs, connection), started)
 
     def _here(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -253,12 +254,6 @@ class Runner:
             failed = replace(failed, rest=Rest(halts=True))
         return prepared.ended(failed, failure)
 
-    def _arguments(self, claim: Claim, task: Task[..., Any] | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        args, kwargs = self._load(claim)
-        if task is not None and task.subscription is not None:
-            return arguments(task.subscription, args), kwargs
-        return args, kwargs
-
     def _load(self, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
         return self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
 
@@ -297,12 +292,14 @@ class Runner:
         if rest is not None and rest.own is not None:
             claim = claim._replace(payload=rest.own)
         try:
-            args, kwargs = self._arguments(claim, task)
+            args, kwargs = self._load(claim)
         except MemoryError:
             raise
         except BaseException:  # noqa: BLE001  # an argument's own code, which may exit
             request = self._request(claim, task)
         else:
+            if task is not None and task.subscription is not None:
+                args = list(arguments(task.subscription, args))
             request = self._request(claim, task, args, kwargs)
         return Failure(request, rebuild_exception(failed))
 
