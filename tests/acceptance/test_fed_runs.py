@@ -75,6 +75,12 @@ SOURCE = """
         while change.new["N"] == 2 and not Path("go").exists(): time.sleep(0.01)
         note("done", change)
 
+    @changed(bind=True, transactional=True)
+    def slow_effect(self, change):
+        with self.connection.cursor() as cursor:
+            cursor.execute("INSERT INTO EFFECT VALUES (?, ?)", (change.key["ID"], change.new["N"]))
+        slow.function(change)
+
     @changed(on_failure=failed)
     def deadly(change):
         note("call", change)
@@ -231,3 +237,16 @@ def test_a_worker_that_is_told_to_end_gives_back_what_is_left(feed, project, led
     feed.worker.wait(30)
     assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK").count(b'"i":') == 3
     assert one(app, "SELECT STATE + TRY_COUNT + CRASH_COUNT + SUSPECT FROM QUEUE_TASK") == 0
+
+
+@pytest.mark.parametrize("killed", ["child", "worker"])
+def test_a_transactional_run_has_its_effects_once_whatever_is_killed(feed, project, ledger, wait_for, killed):
+    app = feed("slow_effect", inserts(5), "processes", "--lease", "3")
+    wait_for(lambda: (1, 2) in ledger("call"))
+    os.kill(child_of(project) if killed == "child" else feed.worker.pid, signal.SIGKILL)
+    (project.folder / "go").touch()
+    if killed == "worker":
+        project.worker("-c", "1", "--lease", "3")
+    wait_for(lambda: (1, 4) in ledger("done") and waiting(app) == (0, 0, 0, 0), 60)
+    assert ledger("done") == [(1, number) for number in (0, 1, 0, 1, 2, 3, 4)]  # what was undone is done again
+    assert rows(app, "SELECT N FROM EFFECT ORDER BY N") == [(number,) for number in range(5)]
