@@ -4,9 +4,9 @@ import os
 import signal
 
 import pytest
+from support.feeding import subscribe
 from support.recorded import capture, inserts, waiting
 from support.sql import execute, one, rows
-from support.subscriptions import subscribe
 
 pytestmark = pytest.mark.acceptance
 

@@ -5,8 +5,8 @@ import re
 from datetime import timedelta
 
 import pytest
-from support.sql import execute, held, one, plans
 from support.feeding import change, gates, left, subscribe, write
+from support.sql import execute, held, one, plans
 
 from fbtasks.call import Failed, Finished, Released, Succeeded
 from fbtasks.firebird.session import UPDATE

@@ -2,9 +2,9 @@
 
 import pytest
 from support.capture import listen, script
+from support.feeding import subscribe
 from support.recorded import capture, change, event, inserts, waiting, when
 from support.sql import execute, one, rows
-from support.subscriptions import subscribe
 
 from fbtasks import EnqueueError, fed_runner
 from fbtasks.testing import drain, eager
