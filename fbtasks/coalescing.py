@@ -11,14 +11,15 @@ from fbtasks.events import Event
 from fbtasks.sources import ChangeSource
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from fbtasks.subscriptions import Occurrence, Source
 
 
-def key_of(occurrence: Occurrence) -> Hashable:
-    """Returns what those have in common that are made into one: the key, or the order key (None is one, too)."""
-    return frozenset(occurrence.key.items()) if isinstance(occurrence, Change) else occurrence.order_key
+def key_of(occurrence: Occurrence) -> str:
+    """Returns what those have in common that are made into one: the key, or the order key (None is one, too).
+
+    As text, for what was written by hand may not be hashable.
+    """
+    return repr(occurrence.key if isinstance(occurrence, Change) else occurrence.order_key)
 
 
 def join(source: Source, parts: Sequence[Occurrence]) -> Occurrence | None:

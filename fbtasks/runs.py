@@ -84,7 +84,8 @@ class Run:
         return list(_read(self._subscription, self._members))
 
     def _capture_error(self, change: Change) -> CaptureError:
-        key = ", ".join(f"{column}={value!r}" for column, value in change.key.items()) or "unknown"
+        columns = change.key.items() if isinstance(change.key, Mapping) else ()
+        key = ", ".join(f"{column}={value!r}" for column, value in columns) or "unknown"
         return CaptureError(
             f"a change for the task {self._name!r} could not be recorded (key: {key}; {change.op} by {change.user} in "
             f"transaction {change.transaction}): {change.error}"

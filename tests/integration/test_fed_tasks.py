@@ -307,6 +307,22 @@ def test_a_transactional_run_keeps_what_was_done_before_a_failure(app, heard):
     assert waiting(app) == (0, 0, 0, 0)
 
 
+def test_the_rest_of_a_long_transactional_run_follows_in_another_transaction(app, heard, monkeypatch):
+    monkeypatch.setattr(fed_runner, "TURN", 0.0)
+    table(app)
+
+    def effect(self, change):
+        put(self, change.new["N"])
+        heard.append(effects(app))
+
+    feed(app, effect, bind=True, transactional=True)
+    capture(app, inserts(3))
+    drain(app)
+    assert heard == [[], [0], [0, 1]]
+    assert effects(app) == [0, 1, 2]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
 def test_a_failure_in_the_middle_of_a_transactional_run_is_recorded_with_its_effects(app):
     table(app)
     told = []

@@ -119,6 +119,13 @@ def test_what_could_not_be_recorded_or_read_is_not_called():
     assert isinstance(steps[2].error, SerializationError)
 
 
+def test_what_was_written_by_hand_is_no_error_outside_of_its_call():
+    odd = {**change("U"), "k": {"ID": [1]}}
+    assert [step.argument.count for step in run([odd, odd], coalesce=True).steps] == [2]
+    (step,) = run([{**change(error="x"), "k": [1]}], coalesce=True).steps
+    assert "key: unknown" in str(step.error)
+
+
 def test_a_batch_is_one_call_and_taken_apart_when_it_is_tried_again():
     parts = [*inserts(2), change(error="x"), *inserts(1)]
     first, second = run(parts, batch=10).steps
