@@ -139,6 +139,11 @@ class Task(TaskCalls[P, R]):
         return self._app
 
     @property
+    def in_order(self) -> bool:
+        """Whether its end lets another one in."""
+        return self.subscription is not None and self.subscription.source.order is not None
+
+    @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
