@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fbtasks.definition import Task, task
     from fbtasks.errors import (
         AuthenticationError,
+        CaptureError,
         ConfigurationError,
         ConflictError,
         ContentDisallowed,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncResult",
     "AuthenticationError",
+    "CaptureError",
     "Change",
     "ConfigurationError",
     "ConflictError",
