@@ -69,6 +69,8 @@ class Claims(list[Claim]):
     """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
     missed = False
     """Whether another worker was giving out what the sources of the queue have: there may be more in a moment."""
+    idles = False
+    """Whether nothing is left in the queue but idle work, which was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,13 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Postponed:
+    """It was claimed outside its task's window: it has not begun, and is scheduled for ``delay`` seconds later."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The worker does not know a task of this name; it waits for one that does."""
 
@@ -128,7 +137,7 @@ class Crashed:
     """Crashes after which the task is failed."""
 
 
-Outcome = Succeeded | Failed | Retry | Cancelled | Released | Parked | Crashed
+Outcome = Succeeded | Failed | Retry | Cancelled | Released | Postponed | Parked | Crashed
 
 
 class Finished(NamedTuple):

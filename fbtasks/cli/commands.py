@@ -16,7 +16,10 @@ COMMANDS: Final = {
     "call": ("calls", "Enqueue a task by its name and print its id."),
     "result": ("calls", "Print the result of a task as JSON."),
     "sql": ("sql", "Run SQL statements, at a prompt or from a pipe; read-only unless --write."),
-    "migrate": ("database", "Create or update the tables of the queue."),
+    "migrate": (
+        "database",
+        "Create or update the tables of the queue; with -A, the limits and windows of the app's queues.",
+    ),
     "adopt": ("database", "Let workers run the tasks of a restored or moved database."),
     "grant": ("database", "Let users of a server enqueue, work or operate, and no more than that."),
 }

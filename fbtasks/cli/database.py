@@ -13,12 +13,17 @@ from fbtasks.services import database as service
 @with_database
 @json_option
 def migrate(database: DatabaseArgs, as_json: bool) -> None:
-    """Create or update the tables of the queue."""
+    """Create or update the tables of the queue; with -A, the limits and windows of the app's queues."""
     with database.opened() as app:
         done = service.migrate(announce(app).database)
+        app.load()
+        queues = service.apply_queues(app.database, app.name, app.queues.values())
     versions = ", ".join(map(str, done.applied))
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
-    answer({"url": str(app.settings.url), "applied": done.applied, "version": done.version}, text, as_json=as_json)
+    if queues:
+        text += f" The limits and windows of {', '.join(queues)} are those of the app."
+    facts = {"url": str(app.settings.url), "applied": done.applied, "version": done.version, "queues": queues}
+    answer(facts, text, as_json=as_json)
 
 
 @click.command()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Parked, Released
+from fbtasks.call import Cancelled, Claim, Finished, Parked, Postponed, Released
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
-from fbtasks.store import tasks
+from fbtasks.store import results, tasks
+from fbtasks.windows import Window
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.hooks import FailureHooks
@@ -30,9 +31,14 @@ class HandOut:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
-        self, known: Iterable[str], executor: Executor, membership: Membership, outcomes: Outcomes, hooks: FailureHooks
+        self,
+        known: Mapping[str, Window | None],
+        executor: Executor,
+        membership: Membership,
+        outcomes: Outcomes,
+        hooks: FailureHooks,
     ) -> None:
-        """*known*: the names of the tasks that the executor can run."""
+        """*known*: the tasks that the executor can run, by their names, and when they may begin."""
         self._executor = executor
         self._membership = membership
         self._outcomes = outcomes
@@ -40,6 +46,9 @@ class HandOut:
         self._claims: deque[Claim] = deque()
         self._since = 0.0
         self.known = frozenset(known)
+        self._windows = {name: window for name, window in known.items() if window is not None}
+        self._to_check = False
+        """Whether a task with a window was claimed, which may be closed."""
         self.unknown = UnknownNames()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
@@ -93,6 +102,7 @@ class HandOut:
         for claim in claims:
             if claim.name in self.known:
                 self._claims.append(claim)
+                self._to_check |= claim.name in self._windows
             else:
                 self.unknown.meet(claim.name)
                 self._outcomes.end(claim, Parked())
@@ -101,6 +111,8 @@ class HandOut:
 
     def submit(self, session: Session) -> None:
         """Hands out what was claimed, as far as the executor takes it."""
+        if self._to_check:
+            self._put_off(session)
         executor, debug = self._executor, logger.isEnabledFor(logging.DEBUG)
         while self._claims and (room := executor.free()) > 0:
             if self._is_overdue():
@@ -117,6 +129,20 @@ class HandOut:
                     return
                 self._claims.popleft()
             self._since = clock.monotonic()
+
+    def _put_off(self, session: Session) -> None:
+        """Schedules what was claimed outside its task's window for the opening of that, by the database's clock."""
+        now = results.now(session)
+        closed = {
+            name: opening - now
+            for name, window in self._windows.items()
+            if (opening := window.next_opening(now)) is not None and opening > now
+        }
+        for claim in self._claims:
+            if claim.name in closed:
+                self._outcomes.end(claim, Postponed(closed[claim.name].total_seconds()))
+        self._claims = deque(claim for claim in self._claims if claim.name not in closed)
+        self._to_check = False
 
     def begin_suspects(self, session: Session) -> None:
         """Has those begin whose process is ready, when that is noted in the database."""

@@ -6,13 +6,6 @@ SET TERM ^ ;
 CREATE SEQUENCE QUEUE_CHANGE_SEQ^
 CREATE SEQUENCE QUEUE_SUBSCRIPTION_SEQ^
 
--- What a queue is told beside its tasks. A queue without anything of that has no row, and a claim from it reads one key.
-CREATE TABLE QUEUE_POLICY (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL PRIMARY KEY,
-    -- 1 when subscriptions bring tasks to it.
-    FED QUEUE_FLAG
-)^
-
 -- Which tasks come from which table, event or polled table. Written when definitions are applied, and by operators.
 CREATE TABLE QUEUE_SUBSCRIPTION (
     ID INTEGER NOT NULL PRIMARY KEY,
@@ -106,6 +99,7 @@ AS
     DECLARE LARGE BLOB SUB_TYPE BINARY;
     DECLARE BODY VARCHAR(32765) CHARACTER SET OCTETS = '[[';
     DECLARE LARGE_BODY BLOB SUB_TYPE BINARY;
+    DECLARE PLACED SMALLINT = 0;
 BEGIN
     TAKEN = 0;
     LAST_ID = AFTER_ID;
@@ -166,9 +160,11 @@ BEGIN
             BODY = BODY || '],{}]';
             LARGE_BODY = IIF(OCTET_LENGTH(BODY) > 2000, BODY, NULL);
         END
-        INSERT INTO QUEUE_TASK (ID, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
+        IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL)) THEN
+            EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
+        INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
             PAYLOAD)
-        VALUES (:TASK_ID, :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME, :NOW_UTC, 'application/json',
+        VALUES (:TASK_ID, 64 * :PLACED, :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME, :NOW_UTC, 'application/json',
             IIF(:LARGE_BODY IS NULL, :BODY, NULL));
         IF (LARGE_BODY IS NOT NULL) THEN
             INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, :LARGE_BODY);
@@ -481,7 +477,28 @@ BEGIN
     END
 END^
 
--- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it. Rank by rank, as
+-- Locks up to MOST free places of a queue with a limit, so that its own transaction can take so many (FOUND), and no other one can.
+CREATE OR ALTER PROCEDURE QUEUE_HOLD_PLACES_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER)
+RETURNS (FOUND INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE NO_ INTEGER;
+    DECLARE OWED SMALLINT;
+BEGIN
+    FOUND = 0;
+    EXECUTE PROCEDURE QUEUE_PAY_PLACES_V1(QUEUE) RETURNING_VALUES OWED;
+    IF (OWED = 0 AND MOST > 0) THEN
+        FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0
+            ORDER BY P.QUEUE, P.NO_ FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ DO
+        BEGIN
+            FOUND = FOUND + 1;
+            IF (FOUND >= MOST) THEN
+                LEAVE;
+        END
+END^
+
+-- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it, and no more than it has
+-- places for where it has a limit. Rank by rank, as
 -- the claim that calls this; subscriptions of one rank have equal shares of the room. MISSED is 1 when another one is at it.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_V1 (
     QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
@@ -495,8 +512,11 @@ AS
     DECLARE WAITING INTEGER;
     DECLARE DISPATCHED INTEGER;
     DECLARE MISSED_ONE SMALLINT;
+    DECLARE PLACES INTEGER;
+    DECLARE BOUNDED SMALLINT = 0;
 BEGIN
     MISSED = 0;
+    SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL INTO :BOUNDED;
     FOR SELECT S.ID, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S
         WHERE S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll' ORDER BY S.QUEUE, S.PRIORITY_RANK
         INTO :SUBSCRIPTION_ID, :PRIORITY_RANK DO
@@ -506,9 +526,12 @@ BEGIN
         BEGIN
             SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
                 WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :PRIORITY_RANK) INTO :WAITING;
-            IF (WAITING < ROOM) THEN
+            PLACES = ROOM - WAITING;
+            IF (BOUNDED = 1) THEN
+                EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, PLACES) RETURNING_VALUES PLACES;
+            IF (PLACES > 0) THEN
             BEGIN
-                EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, ROOM - WAITING, FROM_START)
+                EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, PLACES, FROM_START)
                     RETURNING_VALUES DISPATCHED, MISSED_ONE;
                 MISSED = MAXVALUE(MISSED, MISSED_ONE);
             END
