@@ -48,6 +48,20 @@ class QueueRow:
     """The earliest moment at which a task that is ready was both enqueued and due. An ``eta`` of years ago does not
     count."""
     workers: int = 0
+    max_length: int | None = None
+    """How many tasks that have not ended it may hold; None: any number."""
+    when_full: str | None = None
+    window: str | None = None
+    """When its tasks may run; None: at any time."""
+    is_open: bool = True
+    """Whether they may run now."""
+    opens: datetime | None = None
+    """Of a queue with a window: since when it is open, or when it opens next."""
+
+    @property
+    def length(self) -> int:
+        """How many of its tasks have not ended."""
+        return self.ready + self.scheduled + self.running + self.parked + self.held
 
 
 @dataclass(frozen=True, slots=True)
