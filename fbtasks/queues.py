@@ -91,6 +91,13 @@ def define_queue(queue: str, options: QueueOptions, default_tz: str) -> QueueDef
     )
 
 
+def describe_window(text: str | None) -> str:
+    """The window of a definition in JSON, for people: ``22:00-06:00 mon-fri Europe/Berlin``."""
+    found = json.loads(text or "{}")
+    parts = ("-".join(found.get("run_between") or ()), found.get("days") or "", found.get("tz") or "")
+    return " ".join(part for part in parts if part)
+
+
 def window_from(text: str) -> Window | None:
     """The window of a definition in JSON. Raises :class:`ConfigurationError` for a zone that is not known here."""
     found = json.loads(text)

@@ -78,7 +78,9 @@ def test_a_queue_that_opens_wakes_its_workers(project, app, wait_for):
     result = app.send_task("add", (1, 2), queue="nightly")
     worker = project.worker("--queues", "nightly")
     wait_for(lambda: rows(app, "SELECT 1 FROM QUEUE_SHIFT") and "is ready" in project.logs())
-    execute(app, f"UPDATE QUEUE_SHIFT SET OPEN_TIME = DATEADD(2 SECOND TO {NOW}), CLOSE_TIME = DATEADD(1 HOUR TO {NOW})")
+    execute(
+        app, f"UPDATE QUEUE_SHIFT SET OPEN_TIME = DATEADD(2 SECOND TO {NOW}), CLOSE_TIME = DATEADD(1 HOUR TO {NOW})"
+    )
     execute(app, "EXECUTE BLOCK AS BEGIN POST_EVENT 'fbtasks:queue:nightly'; END")
     assert result.get(30) == 3
     ended = one(app, "SELECT CLAIM_TIME FROM QUEUE_HISTORY")
@@ -136,9 +138,13 @@ def test_when_a_queue_is_open_is_written_on(app):
 def test_a_closed_queue_is_not_overdue(app):
     app.queue("nightly", **closed_now(app))
     app.task(name="add", queue="nightly")(lambda: None).delay()
-    execute(app, f"UPDATE QUEUE_TASK SET RAISE_TIME = DATEADD(-9 HOUR TO {NOW}), START_TIME = DATEADD(-9 HOUR TO {NOW})")
+    execute(
+        app, f"UPDATE QUEUE_TASK SET RAISE_TIME = DATEADD(-9 HOUR TO {NOW}), START_TIME = DATEADD(-9 HOUR TO {NOW})"
+    )
     assert get_health(app.database, 60).overdue == {}
-    execute(app, f"UPDATE QUEUE_SHIFT SET OPEN_TIME = DATEADD(-10 SECOND TO {NOW}), CLOSE_TIME = DATEADD(1 HOUR TO {NOW})")
+    execute(
+        app, f"UPDATE QUEUE_SHIFT SET OPEN_TIME = DATEADD(-10 SECOND TO {NOW}), CLOSE_TIME = DATEADD(1 HOUR TO {NOW})"
+    )
     assert get_health(app.database, 60).overdue == {}
     assert list(get_health(app.database, 5).overdue) == ["nightly"]
 
@@ -196,5 +202,3 @@ def test_idle_work_takes_what_room_is_left(app, room):
         taken = session.run(lambda t: Claiming(["default"]).claim(t, 1, room, repeated=True))
     names = [claim.name for claim in taken.claims]
     assert names == (["plain"] if room == 1 else ["plain", "plain", "idle", "idle"])
-
-
