@@ -59,8 +59,8 @@ def policies(session: Session) -> list[Policy]:
 
 def policy_hash(session: Session, queue: str) -> str | None:
     """What tells the definition of a queue from others; None: no app has said anything of it."""
-    rows = session.read("policy_hash", queue)
-    return rows[0][0] if rows else None
+    found: str | None = session.read("policy_hash", queue)[0][0]
+    return found
 
 
 class Definition(NamedTuple):

@@ -637,7 +637,9 @@ BEGIN
                 INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, '[[' || :BODY || '],{}]');
         END
         ELSE
-            EXECUTE PROCEDURE QUEUE_LOG_EVENT_V1(SUBSCRIPTION_ID, IIF(DIRECT = 2, 0, LANE), ID, NOW_UTC, BODY);
+            EXECUTE PROCEDURE QUEUE_LOG_EVENT_V1(SUBSCRIPTION_ID, CASE WHEN DIRECT = 2 THEN 0  -- without an order: the one lane
+                WHEN DIRECT = 1 AND ORDER_KEY IS NULL THEN ID  -- one of its own
+                ELSE LANE END, ID, NOW_UTC, BODY);
         POST_EVENT 'fbtasks:queue:' || QUEUE;
     END
     IF (HANDLED = 0) THEN

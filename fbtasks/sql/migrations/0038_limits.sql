@@ -25,6 +25,16 @@ BEGIN
     SUSPEND;
 END^
 
+-- What tells the definition of a queue from others, for producers, which read no table. NULL: no app has said anything of it.
+CREATE OR ALTER PROCEDURE QUEUE_POLICY_HASH_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+RETURNS (HASH CHAR(64) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    SELECT P.HASH FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :HASH;
+    SUSPEND;
+END^
+
 -- Locks the row of a queue, so that one transaction at a time sets its places. What it counts then is to be read by another
 -- statement, which sees all that others have committed before.
 CREATE OR ALTER PROCEDURE QUEUE_LOCK_POLICY_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
