@@ -1,7 +1,5 @@
 """What an app says of its queues: how much one may hold, and when work of it may be done."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass
