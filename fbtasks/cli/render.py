@@ -109,7 +109,7 @@ _QUEUE: Final[list[Column]] = [
 _LIMIT: Final[Column] = ("LENGTH", "word", lambda r: None if r.max_length is None else f"{r.length} of {r.max_length}")
 _WINDOW: Final[list[Column]] = [
     ("OPEN", "word", lambda r: None if r.window is None else _is_open(r)),
-    _column("WINDOW", "text"),
+    _column("WINDOW", "word"),
 ]
 
 
@@ -126,6 +126,8 @@ def queues(rows: list[QueueRow]) -> None:
         columns.append(_LIMIT)
     if any(row.window is not None for row in rows):
         columns += _WINDOW
+    if len(columns) > len(_QUEUE):  # a name is not folded for their sake
+        columns[0] = _column("QUEUE", "word")
     if rows:
         _records(columns, rows)
     else:

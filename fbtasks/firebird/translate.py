@@ -32,7 +32,7 @@ _PERMISSION: Final = {335544352}
 # What a procedure raises by EXCEPTION; and those of the schema: the caller's role does not allow it, a queue is full.
 _EXCEPTION: Final = {335544517, 335544848}
 _REFUSED: Final = re.compile(r"\bQUEUE_REFUSED (.*?)(?: At procedure\b| At function\b|$)")
-_FULL: Final = re.compile(r"\bQUEUE_FULL (.*?)(?: At procedure\b|$)")
+_FULL: Final = re.compile(r"\bQUEUE_FULL -?(.*?)(?: -?At procedure\b|$)")
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
 # A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
 _LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}

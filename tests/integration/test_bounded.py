@@ -74,8 +74,12 @@ def fill(load, most=10):
 def test_one_more_is_refused_and_there_is_room_when_one_has_ended(opened):
     app, load = opened(3, when_full="reject")
     first, *_ = fill(load, 3)
-    with pytest.raises(QueueFull, match="the queue imports is full: it may hold 3 tasks that have not ended"):
+    with pytest.raises(QueueFull) as refused:
         load.delay()
+    assert str(refused.value) == (
+        "the queue imports is full: it may hold 3 tasks that have not ended. Enqueue the task again when some have "
+        "ended, or raise the max_length of the queue."
+    )
     assert first.revoke()
     load.delay()
     with pytest.raises(QueueFull):
@@ -458,3 +462,27 @@ def test_places_are_right_after_workers_were_killed(project, app, wait_for):
     fill(load, 2)
     with pytest.raises(QueueFull):
         load.delay()
+
+
+def test_the_command_line_shows_and_brings_in_what_an_app_says(project):
+    project.write(
+        """
+        app.queue("imports", max_length=3, when_full="reject")
+        app.queue("nightly", run_between=("00:00", "24:00"), tz="Europe/Berlin")
+        @app.task(name="load", queue="imports")
+        def load(): ...
+        """
+    )
+    assert (
+        "The limits and windows of imports, nightly are those of the app."
+        in project.run("migrate", "-A", "proj").stdout
+    )
+    assert "imports" not in project.run("migrate", "-A", "proj").stdout
+    for _ in range(3):
+        project.run("call", "-A", "proj", "load")
+    refused = project.run("call", "-A", "proj", "load", check=False)
+    assert (refused.returncode != 0, "the queue imports is full" in refused.stderr) == (True, True)
+    title, imports, nightly = (line.split() for line in project.run("inspect", "queues").stdout.splitlines())
+    assert title[-3:] == ["LENGTH", "OPEN", "WINDOW"]
+    assert imports[-3:] == ["3", "of", "3"]
+    assert nightly[-3:] == ["yes", "00:00-24:00", "Europe/Berlin"]

@@ -423,7 +423,7 @@ BEGIN
     END
     IF (TAKEN = 0 AND WHEN_FULL <> 'drop_newest') THEN
         EXCEPTION QUEUE_FULL 'the queue ' || QUEUE || ' is full: it may hold ' || MAX_LENGTH || ' tasks that have not ended'
-            || IIF(WHEN_FULL = 'drop_oldest', ', and none of them waits to be dropped', '')
+            || TRIM(TRAILING FROM IIF(WHEN_FULL = 'drop_oldest', ', and none of them waits to be dropped', ''))
             || '. Enqueue the task again when some have ended, or raise the max_length of the queue.';
 END^
 
