@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.call import (
+    Advanced,
     Call,
     Cancelled,
     Claim,
@@ -34,7 +35,7 @@ CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
 INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
-SHORT: Final = (b"D", b"L", b"P")
+SHORT: Final = (b"D", b"L", b"P", b"A")
 """Kinds of outcomes that carry no values."""
 _CALL_HEAD: Final = 67
 _OUTCOME_HEAD: Final = 54
@@ -156,6 +157,8 @@ def _pack_finished(item: Finished) -> bytes:
             kind = b"W"
         case Parked():
             kind = b"P"
+        case Advanced():
+            kind = b"A"
         case Released():
             pass
     return _outcome_record(item, kind, delay, (error_type, message, trace), content_type, result)

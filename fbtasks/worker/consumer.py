@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Released
+from fbtasks.call import Advanced, Released
 from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
@@ -49,8 +49,7 @@ class Consumer:
         self._outcomes = Outcomes(self._turn)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
-        windows = {name: task.window for name, task in app.tasks.items()}
-        self._hand_out = HandOut(windows, executor, self.membership, self._outcomes, self._hooks)
+        self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks)
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
         self._upkeep = Upkeep(app.settings, self._hooks)
         self._is_ready = self._listens = False
@@ -250,7 +249,7 @@ class Consumer:
         """Stops the executor. What is idle has a while to end in, unless the worker is to end at once."""
         ended = self._executor.stop(lambda: self.draining.at_once)
         self._hand_out.keep(ended)
-        if stopped := sum(not each.recorded and isinstance(each.outcome, Released) for each in ended):
+        if stopped := sum(not each.recorded and isinstance(each.outcome, Released | Advanced) for each in ended):
             logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
 
     def close(self) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Finished, Parked, Postponed, Released
+from fbtasks.definition import Task
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
-from fbtasks.store import results, tasks
-from fbtasks.windows import Window
+from fbtasks.store.results import now
+from fbtasks.store.tasks import start
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.hooks import FailureHooks
@@ -32,23 +33,27 @@ class HandOut:
 
     def __init__(
         self,
-        known: Mapping[str, Window | None],
+        tasks: Mapping[str, Task[..., Any]],
         executor: Executor,
         membership: Membership,
         outcomes: Outcomes,
         hooks: FailureHooks,
     ) -> None:
-        """*known*: the tasks that the executor can run, by their names, and when they may begin."""
+        """*tasks*: those that the executor can run."""
         self._executor = executor
         self._membership = membership
         self._outcomes = outcomes
         self._hooks = hooks
         self._claims: deque[Claim] = deque()
         self._since = 0.0
-        self.known = frozenset(known)
-        self._windows = {name: window for name, window in known.items() if window is not None}
+        self.known = frozenset(tasks)
+        self._in_order = frozenset(name for name, task in tasks.items() if task.in_order)
+        windows = {name: task.window for name, task in tasks.items()}
+        self._windows = {name: window for name, window in windows.items() if window is not None}
         self._to_check = False
         """Whether a task with a window was claimed, which may be closed."""
+        self.lets_next_in = False
+        """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
         self.unknown = UnknownNames()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
@@ -95,6 +100,7 @@ class HandOut:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
                 self.unknown.meet(finished.claim.name)
+            self.lets_next_in |= finished.claim.name in self._in_order
             self._outcomes.add(finished)
 
     def take(self, claims: list[Claim]) -> None:
@@ -132,11 +138,11 @@ class HandOut:
 
     def _put_off(self, session: Session) -> None:
         """Schedules what was claimed outside its task's window for the opening of that, by the database's clock."""
-        now = results.now(session)
+        moment = now(session)
         closed = {
-            name: opening - now
+            name: opening - moment
             for name, window in self._windows.items()
-            if (opening := window.next_opening(now)) is not None and opening > now
+            if (opening := window.next_opening(moment)) is not None and opening > moment
         }
         for claim in self._claims:
             if claim.name in closed:
@@ -150,7 +156,7 @@ class HandOut:
             if self._is_overdue():
                 return
             try:
-                allowed = session.run(lambda t: tasks.start(t, claim), point="start", attempts=ATTEMPTS)  # noqa: B023
+                allowed = session.run(lambda t: start(t, claim), point="start", attempts=ATTEMPTS)  # noqa: B023
             except ConflictError:  # to be given back when the other transaction ends
                 allowed = False
                 self._outcomes.end(claim, Released())
