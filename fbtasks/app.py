@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
-from fbtasks.declare import shows, takes
+from fbtasks.declare import refuse_unknown, shows, takes
 from fbtasks.definition import Task, decorator, define, define_fed, send_calls, unbound_tasks
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
@@ -20,6 +20,7 @@ from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.queues import QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
@@ -51,7 +52,9 @@ class FBTasks:
             limit=settings.payload_limit,
         )
         self.database = Database(settings)
-        self.enqueuer = Enqueuer(settings, self.serializer, self.database)
+        self.queues: dict[str, QueueDefinition] = {}
+        """What :meth:`queue` has said of queues, by their names."""
+        self.enqueuer = Enqueuer(settings, self.serializer, self.database, self.queues)
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
@@ -97,6 +100,22 @@ class FBTasks:
         any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
         """
         return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register)
+
+    @shows(QueueOptions)
+    def queue(self, name: str, **options: Any) -> QueueDefinition:
+        """Says how much a queue may hold, and when its tasks may run: ``app.queue("imports", max_length=1000)``.
+
+        It is brought into the database by workers when they start, by ``fbtasks migrate -A``, and by the first call
+        into a queue of which nothing is known there. Without options it takes back what was said before. Raises
+        :class:`ConfigurationError` for options that cannot be, and for a queue that is defined twice.
+        """
+        checks.queue_name("name", name)
+        self.enqueuer.check_queue(name)
+        refuse_unknown(QueueOptions, options, unknown("option of a queue", "APP_OPTIONS", QueueOptions))
+        definition = define_queue(name, QueueOptions(**options), self.settings.zone_name)
+        if self.queues.setdefault(name, definition) != definition:
+            raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")
+        return definition
 
     def raise_event(
         self,
@@ -187,6 +206,7 @@ class FBTasks:
         is missing is created with an empty queue, as by the first call. Close the connection.
         """
         self.database.make_ready()
+        self.enqueuer.check_limits(self.queues)  # a SNAPSHOT transaction would not see those that come later
         return self.database.connect(**options)
 
     def migrate(self) -> list[int]:
@@ -199,6 +219,7 @@ class FBTasks:
 
     def close(self) -> None:
         """Closes all connections; the next use opens new ones."""
+        self.enqueuer.close()
         self.outcomes.close()
         self._listener.close()
         self.database.close()

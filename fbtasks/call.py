@@ -69,6 +69,8 @@ class Claims(list[Claim]):
     """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
     missed = False
     """Whether another worker was giving out what the sources of the queue have: there may be more in a moment."""
+    idles = False
+    """Whether nothing is left in the queue but idle work, which was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,13 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Postponed:
+    """It was claimed outside its task's window: it has not begun, and is scheduled for ``delay`` seconds later."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The worker does not know a task of this name; it waits for one that does."""
 
@@ -159,7 +168,7 @@ class Crashed:
     """Of a run of changes: what was not done before; or what has failed, and what goes on. None: all of the task."""
 
 
-Outcome = Succeeded | Failed | Retry | Advanced | Cancelled | Released | Parked | Crashed
+Outcome = Succeeded | Failed | Retry | Advanced | Cancelled | Released | Postponed | Parked | Crashed
 
 
 def rest_of(outcome: Outcome) -> Rest | None:

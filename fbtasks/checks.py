@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from typing import Any, Final
 
 from fbtasks.clock import LONGEST
@@ -129,6 +129,24 @@ def text(what: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{what} {shown(value)} must be text, and not empty.")
     return value
+
+
+def timezone(what: str, value: object) -> tzinfo:
+    """A time zone, or the name of one."""
+    if isinstance(value, tzinfo):
+        return value
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{what} {shown(value)} must be a tzinfo, or None.")
+    import zoneinfo  # for those who name a zone
+
+    try:
+        return zoneinfo.ZoneInfo(value)
+    except (LookupError, ValueError, OSError):
+        known = zoneinfo.available_timezones()
+        remedy = did_you_mean(value, known) or " Give a name such as 'Europe/Berlin'."
+        if not known:
+            remedy = " There are no time zones on this machine: pip install tzdata"
+        raise ConfigurationError(f"there is no {what} {shown(value)}.{remedy}") from None
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -43,23 +43,6 @@ def _keys(_what: str, value: Any) -> tuple[bytes, ...]:
     return tuple(key.encode() if isinstance(key, str) else key for key in keys)
 
 
-def _timezone(what: str, value: object) -> tzinfo:
-    if isinstance(value, tzinfo):
-        return value
-    if not isinstance(value, str):
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be a tzinfo, or None.")
-    import zoneinfo  # for those who name a zone
-
-    try:
-        return zoneinfo.ZoneInfo(value)
-    except (LookupError, ValueError, OSError):
-        known = zoneinfo.available_timezones()
-        remedy = checks.did_you_mean(value, known) or " Give a name such as 'Europe/Berlin'."
-        if not known:
-            remedy = " There are no time zones on this machine: pip install tzdata"
-        raise ConfigurationError(f"there is no {what} {checks.shown(value)}.{remedy}") from None
-
-
 @dataclass(frozen=True)
 class Settings:
     """The validated settings of an app. Raises :class:`ConfigurationError` for a value that cannot be used.
@@ -89,7 +72,7 @@ class Settings:
     failed_expires: Annotated[timedelta, checks.duration] = timedelta(days=30)
     unknown_task_timeout: Annotated[timedelta, checks.duration] = timedelta(days=1)
     """How long a task of a name that no worker knows stays parked before it fails."""
-    timezone: Annotated[Given[tzinfo | str | None, tzinfo | None], optional(_timezone)] = given(None)
+    timezone: Annotated[Given[tzinfo | str | None, tzinfo | None], optional(checks.timezone)] = given(None)
     """What a naive eta or expires is in; None: the local time of the machine."""
     auto_migrate: Annotated[bool | None, optional(checks.flag)] = None
     """Whether the schema is brought up to date on first use; None: only for the embedded engine."""
@@ -113,6 +96,11 @@ class Settings:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "on_success": None, "on_failure": None}
+
+    @property
+    def zone_name(self) -> str:
+        """The name of the zone of windows that name none: the app's own, or UTC, and never that of one machine."""
+        return getattr(self.timezone, "key", None) or "UTC"
 
     @property
     def migrates(self) -> bool:

@@ -28,6 +28,7 @@ from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
 from fbtasks.sources import ChangeSource
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
+from fbtasks.windows import Window, window_of
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
@@ -137,6 +138,12 @@ class Task(TaskCalls[P, R]):
                 "or call app.register(task)."
             )
         return self._app
+
+    @property
+    def window(self) -> Window | None:
+        """When it may begin; None: at any time."""
+        options = self.options
+        return window_of(options.run_between, options.days, options.tz, self.app.settings.zone_name)
 
     @property
     def in_order(self) -> bool:

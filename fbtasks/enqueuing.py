@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar, Unpack
 
 from fbtasks import checks
@@ -13,6 +14,8 @@ from fbtasks.errors import EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.queue_room import QueueRoom
+from fbtasks.queues import QueueDefinition
 from fbtasks.serialize import Serializer
 from fbtasks.store import guests, raising, settlement, tasks
 from fbtasks.store.database import Database
@@ -30,10 +33,18 @@ _PLAIN: Final = TaskOptions()
 class Enqueuer:
     """Makes and writes the calls of one app."""
 
-    def __init__(self, settings: Settings, serializer: Serializer, database: Database) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        serializer: Serializer,
+        database: Database,
+        queues: Mapping[str, QueueDefinition] | None = None,
+    ) -> None:
+        """*queues*: what the app says of its queues, which may grow."""
         self._settings = settings
         self._serializer = serializer
         self._database = database
+        self._room = QueueRoom(settings.name, database, {} if queues is None else queues)
 
     def make_call(
         self,
@@ -88,19 +99,38 @@ class Enqueuer:
         silence(guests.transaction(connection, self._database), names)
 
     def enqueue(self, calls: Sequence[Call], using: Any = None) -> list[Enqueued]:
-        """Writes calls in one transaction: a new one, or with *using* the caller's.
+        """Writes calls in one transaction: a new one, or with *using* the caller's, and all of them or none.
 
-        What became of a commit whose answer was lost is asked. Raises :class:`EnqueueUncertain` when the database is
-        away for too long to be asked.
+        A call into a queue that is full waits, where the app says so of the queue. What became of a commit whose answer
+        was lost is asked. Raises :class:`EnqueueUncertain` when the database is away for too long to be asked, and
+        :class:`QueueFull`.
         """
+        if self._room.queues:
+            self.check_limits({call.queue for call in calls})
         if using is not None:
-            refuse_fork()
-            return tasks.enqueue(guests.transaction(using, self._database), calls)[0]
+            return self._enqueue_in(using, calls)
+        return self._room.wait_for(lambda: self._enqueue(calls), calls)
+
+    def check_limits(self, queues: Iterable[str]) -> None:
+        """Brings in what the app says of *queues*, where the database knows nothing of them. Once for each."""
+        self._room.check_known(queues)
+
+    def _enqueue_in(self, using: Any, calls: Sequence[Call]) -> list[Enqueued]:
+        refuse_fork()
+        transaction = guests.transaction(using, self._database)
+        with guests.all_or_nothing(transaction) if len(calls) > 1 else nullcontext():
+            return tasks.enqueue(transaction, calls)[0]
+
+    def _enqueue(self, calls: Sequence[Call]) -> list[Enqueued]:
         self._database.make_ready()
         try:
             return settlement.once(self._use, lambda t: tasks.enqueue(t, calls), ENQUEUE, _ASKED)
         except InDoubt as doubt:
             raise _uncertain(calls, doubt) from doubt
+
+    def close(self) -> None:
+        """Closes the connection over which it hears of queues that have room again."""
+        self._room.close()
 
     def raise_event(
         self, event: str, data: Any = None, *, using: Any = None, start: object = None, order_key: str | None = None

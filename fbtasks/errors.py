@@ -35,6 +35,10 @@ class EnqueueError(FBTasksError):
     """The call cannot be enqueued; nothing was written."""
 
 
+class QueueFull(EnqueueError):
+    """The queue holds as many tasks as it may; nothing was enqueued."""
+
+
 class SerializationError(FBTasksError):
     """A value cannot be turned into a payload, or a payload cannot be read."""
 

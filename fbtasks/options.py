@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, TypedDict
+from typing import Annotated, Final, TypedDict
 
-from fbtasks import checks, times
+from fbtasks import checks, times, windows
 from fbtasks.call import MOST_TRIES
 from fbtasks.checks import optional
 from fbtasks.declare import Refuse, options_of
@@ -53,6 +53,8 @@ def _exception(what: str, value: object) -> BaseException:
     return value
 
 
+IDLE: Final = -9999
+"""The lowest priority: tasks of it are claimed when nothing else is ready in the queues of a worker."""
 _limit = optional(partial(checks.seconds, zero=False))
 
 
@@ -70,6 +72,10 @@ class TaskOptions(RetryPolicy):
     serializer: Annotated[str | None, optional(checks.text)] = None
     soft_time_limit: Annotated[float | None, _limit] = None
     time_limit: Annotated[float | None, _limit] = None
+    run_between: Annotated[tuple[str, str] | None, optional(windows.hours)] = None
+    days: Annotated[str | None, optional(windows.day_names)] = None
+    tz: Annotated[str | None, optional(windows.zone)] = None
+    idle: Annotated[bool, checks.flag] = False
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
 
@@ -80,6 +86,13 @@ class TaskOptions(RetryPolicy):
             raise ConfigurationError(
                 f"soft_time_limit {soft!r} must be less than time_limit {hard!r}, which ends the task before."
             )
+        windows.check_window_options(self.run_between, self.days, self.tz)
+        if self.idle:
+            if self.priority not in (0, IDLE):
+                raise ConfigurationError(
+                    f"idle=True is the lowest priority there is, and priority {self.priority} was given: leave out one."
+                )
+            object.__setattr__(self, "priority", IDLE)
 
 
 class CallOptions(TypedDict, total=False):

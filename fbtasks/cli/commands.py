@@ -17,7 +17,10 @@ COMMANDS: Final = {
     "result": ("calls", "Print the result of a task as JSON."),
     "sql": ("sql", "Run SQL statements, at a prompt or from a pipe; read-only unless --write."),
     "subscriptions": ("main", "Deploy and operate what feeds tasks from the database: changes of tables, and events."),
-    "migrate": ("database", "Create or update the tables of the queue."),
+    "migrate": (
+        "database",
+        "Create or update the tables of the queue; with -A, also what the app says of queues and subscriptions.",
+    ),
     "adopt": ("database", "Let workers run the tasks of a restored or moved database."),
     "grant": ("database", "Let users of a server enqueue, work or operate, and no more than that."),
 }

@@ -15,16 +15,21 @@ from fbtasks.services import subscriptions
 @with_database
 @json_option
 def migrate(database: DatabaseArgs, as_json: bool) -> None:
-    """Create or update the tables of the queue."""
+    """Create or update the tables of the queue; with -A, also what the app says of queues and subscriptions."""
     with database.opened() as app:
         done = service.migrate(announce(app).database)
+        queues: list[str] = []
         applied = subscriptions.Applied([], {})
         if database.app_path:
+            app.load()
+            queues = service.apply_queues(app.database, app.name, app.queues.values())
             applied = subscriptions.apply(app.database, app.name, app.feeds())
     versions = ", ".join(map(str, done.applied))
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
+    if queues:
+        text += f" The limits and windows of {', '.join(queues)} are those of the app."
     text = "\n".join([text, *render.steps(applied.changes)])
-    record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version}
+    record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version, "queues": queues}
     answer({**record, "subscriptions": applied.changes}, text, as_json=as_json)
     render.raise_problems(applied.problems)
 

@@ -108,12 +108,30 @@ _QUEUE: Final[list[Column]] = [
     ("WAITING", "word", lambda r: since(r.waiting_since)),
     ("WORKERS", "word", lambda r: r.workers or "none"),
 ]
+_LIMIT: Final[Column] = ("LENGTH", "word", lambda r: None if r.max_length is None else f"{r.length} of {r.max_length}")
+_WINDOW: Final[list[Column]] = [
+    ("OPEN", "word", lambda r: None if r.window is None else _is_open(r)),
+    _column("WINDOW", "word"),
+]
+
+
+def _is_open(row: QueueRow) -> str:
+    if row.is_open:
+        return "yes"
+    return "no" if row.opens is None else f"no, {ago(row.opens)}"
 
 
 def queues(rows: list[QueueRow]) -> None:
-    """Prints queues with what is in them."""
+    """Prints queues with what is in them; limits and windows where there are any."""
+    columns = list(_QUEUE)
+    if any(row.max_length is not None for row in rows):
+        columns.append(_LIMIT)
+    if any(row.window is not None for row in rows):
+        columns += _WINDOW
+    if len(columns) > len(_QUEUE):  # a name is not folded for their sake
+        columns[0] = _column("QUEUE", "word")
     if rows:
-        _records(_QUEUE, rows)
+        _records(columns, rows)
     else:
         say("No queue holds a task, and no worker serves one. Start one: fbtasks worker -A MODULE")
 

@@ -1,5 +1,6 @@
-"""What a worker does once a minute for all: it cancels what expired, deletes what was kept long enough, folds counters.
+"""What a worker does once a minute for all.
 
+It cancels what expired, deletes what was kept long enough, folds counters, and puts right the limits of queues.
 Each part works in small transactions and stops after a few of them. Where more is left, the next turn comes soon.
 """
 
@@ -13,6 +14,7 @@ from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
+from fbtasks.maintenance import queue_limits
 from fbtasks.states import State
 from fbtasks.store import results, tasks
 from fbtasks.store.sources import subscriptions
@@ -82,7 +84,8 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._fold, self._forget_events]
+        last = (self._fold, self._forget_events, self._audit)
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
@@ -123,6 +126,10 @@ class Housekeeping:
         if total:
             logger.info("%d tasks had expired and are cancelled.", total)
         return full
+
+    def _audit(self, session: Session) -> bool:
+        queue_limits.audit(session)
+        return False
 
     def _fold(self, session: Session) -> bool:
         """Folds old counters, where the time has come for it. Whether there may be more."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from fbtasks.errors import ForeignDatabaseError
 from fbtasks.firebird.session import Session
+from fbtasks.maintenance.queue_limits import sync_queues
+from fbtasks.queues import QueueDefinition
 from fbtasks.store import grants
 from fbtasks.store import migrate as schema
 from fbtasks.store.database import Database
@@ -45,6 +47,11 @@ class RoleChanges:
 def migrate(database: Database) -> Migration:
     """Creates the tables of the queue or brings them up to date. Raises :class:`SchemaError`."""
     return Migration(database.migrate(), schema.latest_version())
+
+
+def apply_queues(database: Database, app: str, definitions: Iterable[QueueDefinition]) -> list[str]:
+    """Brings in what *app* says of its queues. Returns those that changed."""
+    return database.use(lambda session: sync_queues(session, app, definitions))
 
 
 def find_copy(database: Database) -> str | None:

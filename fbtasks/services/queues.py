@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session
-from fbtasks.store import processes, results, tasks
+from fbtasks.queues import describe_window
+from fbtasks.store import limits, processes, results, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.results import QueueRow as QueueRow
 from fbtasks.store.results import StatRow as StatRow
@@ -26,13 +27,13 @@ class Statistics:
 
 
 def list_queues(database: Database, queue: str | None = None) -> list[QueueRow]:
-    """Returns the queues that hold live tasks or that a worker serves; with *queue* that one alone, if need be empty.
+    """Returns the queues that hold live tasks, that a worker serves or that an app limits; with *queue* that one alone.
 
     Raises :class:`ConfigurationError` when no task and no worker has *queue*.
     """
 
     def read(session: Session) -> list[QueueRow]:
-        rows = results.queues(session, processes.serving(processes.workers(session)))
+        rows = with_policies(session, results.queues(session, processes.serving(processes.workers(session))))
         if queue is None:
             return rows
         found = [row for row in rows if row.queue == queue]
@@ -41,6 +42,23 @@ def list_queues(database: Database, queue: str | None = None) -> list[QueueRow]:
         return found or [QueueRow(queue=queue)]
 
     return database.use(read)
+
+
+def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
+    """Returns *rows* with the limits and windows of the queues, and those queues that have one and no row."""
+    found = {row.queue: row for row in rows}
+    for policy in limits.policies(session):
+        row = found.get(policy.queue, QueueRow(queue=policy.queue))
+        if policy.max_length is not None or policy.windowed:
+            found[policy.queue] = replace(
+                row,
+                max_length=policy.max_length,
+                when_full=policy.when_full,
+                window=describe_window(policy.definition) if policy.windowed else None,
+                is_open=policy.is_open,
+                opens=policy.opens,
+            )
+    return [found[name] for name in sorted(found)]
 
 
 def get_statistics(database: Database, window: timedelta, queue: str | None = None) -> Statistics:
@@ -85,6 +103,7 @@ def check_queue(session: Session, queue: str) -> None:
     known = {row.queue for row in results.queues(session)}
     known |= {name for worker in processes.workers(session) for name in worker.queues}
     known |= {row.queue for row in results.stats(session, _KNOWN_FOR) if row.queue}
+    known |= {policy.queue for policy in limits.policies(session)}
     if queue not in known:
         names = ", ".join(sorted(known)) or "none"
         raise ConfigurationError(f"unknown queue {queue!r}: no task and no worker has it. Known queues: {names}.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fbtasks.call import WorkerRow
 from fbtasks.firebird.session import Session
+from fbtasks.services.queues import with_policies
 from fbtasks.services.subscriptions import SourceProblem, find_problems
 from fbtasks.store import processes, results
 from fbtasks.store.database import Database
@@ -43,9 +44,14 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
 
     def read(session: Session) -> Health:
         alive = [worker for worker in processes.workers(session) if worker.lease_left > 0]
-        rows = results.queues(session, processes.serving(alive))
+        rows = with_policies(session, results.queues(session, processes.serving(alive)))
         now = results.now(session)
-        ages = {row.queue: (now - row.waiting_since).total_seconds() for row in rows if row.waiting_since is not None}
+        # In a queue with a window nothing waits for a worker before that opens.
+        ages = {
+            row.queue: (now - max(row.waiting_since, row.opens or row.waiting_since)).total_seconds()
+            for row in rows
+            if row.waiting_since is not None and row.is_open
+        }
         return Health(
             workers=len(alive),
             unserved=[row.queue for row in rows if row.ready and not row.workers],

@@ -22,6 +22,7 @@ from fbtasks.call import (
     Failed,
     Finished,
     Parked,
+    Postponed,
     Released,
     Retry,
     Stale,
@@ -152,6 +153,8 @@ def _pack_finished(item: Finished) -> bytes:
             kind = b"C"
         case Crashed(message, charged, limit):
             kind, delay = b"X" if charged else b"Y", limit / 1000  # its field of whole numbers holds the limit
+        case Postponed(delay):
+            kind = b"W"
         case Parked():
             kind = b"P"
         case Advanced():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ _WANTED: Final = (
 _ALONE: Final = "delay() without using() enqueues in a transaction of its own"
 _HOST: Final = re.compile(r"(?P<host>\[[^]]*\]|[^/:\\]{2,})(?:/(?P<port>\d+))?:(?P<database>.*)")
 """A server as the driver may name it: ``host:path`` or ``host/port:path``."""
+_SAVEPOINT: Final = "FBTASKS_ENQUEUE"
 _accepted: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """For connections whose name of the database is another than the app's: the databases that theirs is."""
 
@@ -39,6 +41,19 @@ def transaction_of(given: Any, database: Database) -> Any:
 def transaction(given: Any, database: Database) -> Transaction:
     """The transaction that *given* stands for, to run queries in. Raises :class:`EnqueueError` like the others."""
     return Transaction(transaction_of(given, database), database.url, queries())
+
+
+@contextmanager
+def all_or_nothing(transaction: Transaction) -> Iterator[None]:
+    """For the block: what it writes is undone when it raises, and the rest of the application's transaction stays."""
+    transaction.script(f"SAVEPOINT {_SAVEPOINT}")
+    try:
+        yield
+    except BaseException:
+        with suppress(DatabaseError):  # the connection is lost, and all of it is undone
+            transaction.script(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+        raise
+    transaction.script(f"RELEASE SAVEPOINT {_SAVEPOINT} ONLY")
 
 
 def check(given: Any) -> tuple[Any, Any]:

@@ -44,10 +44,25 @@ class QueueRow:
     scheduled: int = 0
     running: int = 0
     parked: int = 0
+    held: int = 0
     waiting_since: datetime | None = None
     """The earliest moment at which a task that is ready was both enqueued and due. An ``eta`` of years ago does not
     count."""
     workers: int = 0
+    max_length: int | None = None
+    """How many tasks that have not ended it may hold; None: any number."""
+    when_full: str | None = None
+    window: str | None = None
+    """When its tasks may run; None: at any time."""
+    is_open: bool = True
+    """Whether they may run now."""
+    opens: datetime | None = None
+    """Of a queue with a window: since when it is open, or when it opens next."""
+
+    @property
+    def length(self) -> int:
+        """How many of its tasks have not ended."""
+        return self.ready + self.scheduled + self.running + self.parked + self.held
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +219,7 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
 def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[QueueRow]:
     """All queues that hold live tasks, and those in *serving*, which has the number of workers of each queue."""
     serving = serving or {}
-    counts: dict[str, dict[str, int]] = {queue: {} for queue in serving}
+    counts: dict[str, dict[str, Any]] = {queue: {} for queue in serving}
     oldest: dict[str, datetime] = {}
     for queue, number, count, earliest in session.read("queues"):
         state = State(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from fbtasks.call import Call, Claim, Claims, Enqueued, Finished, Rest, Stale, Succeeded, rest_of
 from fbtasks.errors import ConflictError, DuplicateKey
@@ -62,21 +62,22 @@ def claim(
     repeated: bool = True,
     after: Claim | None = None,
     from_start: bool = True,
+    idle: bool = True,
 ) -> Claims:
     """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
 
     A suspect comes alone. With *repeated* false, those that are suspected for the second time are left to others.
     *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before
     it are found only when that is not enough. What the sources of the queue have becomes tasks first; with *from_start*
-    also changes that were committed late.
+    also changes that were committed late. Without *idle*, idle work is left.
     """
     claims = Claims()
     mark = (None, None, None) if after is None else (-after.priority, after.start, after.id)
-    flags = repeated + 2 * from_start
+    flags = repeated + 2 * from_start + 4 * idle
     rows = transaction.rows("claim", worker_id, queue, most, parked_name, flags, *mark)
-    for claim_id, packed, unseen, missed in rows:
+    for claim_id, packed, unseen, missed, idles in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
-        claims.unseen, claims.missed = bool(unseen), bool(missed)
+        claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles)
     return claims
 
 
@@ -85,10 +86,23 @@ def start(transaction: Transaction, claim: Claim) -> bool:
     return bool(transaction.value("start", claim.id, claim.claim_id))
 
 
-def any_ready(session: Session, queues: Iterable[str]) -> tuple[bool, float | None]:
-    """Whether any of *queues* has a task that is ready, and the seconds until the next scheduled one of all is due."""
-    ready, due = session.read("any_ready", ",".join(queues))[0]
-    return bool(ready), None if due is None else max(0.0, due / 1000)
+class Look(NamedTuple):
+    """What there is to claim, and when to look again."""
+
+    ready: bool
+    """Whether a queue has something to claim now."""
+    due: float | None
+    """Seconds until the next scheduled task of all queues is due."""
+    again: float | None
+    """Seconds until a source of the queues is due, or one of them opens that is closed now."""
+
+
+def any_ready(session: Session, queues: Iterable[str]) -> Look:
+    """Whether any of *queues* has something to claim."""
+    ready, due, again = session.read("any_ready", ",".join(queues))[0]
+    return Look(
+        bool(ready), None if due is None else max(0.0, due / 1000), None if again is None else max(0.0, again / 1000)
+    )
 
 
 def promote(transaction: Transaction, most: int = 500) -> tuple[int, float | None]:

@@ -24,6 +24,10 @@ class Taken:
     """What was claimed in one transaction, which is not committed yet."""
 
     claims: Claims = field(default_factory=Claims)
+    idle: list[str] = field(default_factory=list)
+    """The queues in which nothing is left but idle work."""
+    more: bool = False
+    """Whether a queue may have more than its share."""
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
@@ -40,7 +44,8 @@ class Claiming:
     ) -> Taken:
         """Up to *room* tasks; each queue has an equal share of what room is left.
 
-        With *anew* not only behind what was claimed last. Changes nothing here: a transaction that meets a conflict is
+        With *anew* not only behind what was claimed last. Idle work is claimed when nothing else is left in any of the
+        queues, as far as there is room then. Changes nothing here: a transaction that meets a conflict is
         rolled back and run again. When it is committed, :meth:`committed` is told.
         """
         queues = self._queues
@@ -50,6 +55,13 @@ class Claiming:
             share = -(-(room - len(taken.claims)) // (len(order) - nth))
             if share > 0:
                 self._claim_from(transaction, worker_id, queue, share, repeated, anew, taken)
+        for queue in taken.idle:
+            left = room - len(taken.claims)
+            if left <= 0 or taken.more or any(claim.suspect for claim in taken.claims):
+                break
+            claims = tasks.claim(transaction, worker_id, queue, left, repeated=repeated, from_start=False)
+            taken.claims += claims
+            taken.claims.unseen |= claims.unseen
         return taken
 
     def _claim_from(
@@ -60,11 +72,17 @@ class Claiming:
         anew |= now > until
         if anew:
             after, until = None, now + LOOK_BACK
-        claims = tasks.claim(transaction, worker_id, queue, most, repeated=repeated, after=after, from_start=anew)
+        claims = tasks.claim(
+            transaction, worker_id, queue, most, repeated=repeated, after=after, from_start=anew, idle=False
+        )
         taken.claims += claims
         taken.claims.unseen |= claims.unseen
         taken.claims.missed |= claims.missed
-        taken.marks[queue] = (claims[-1] if len(claims) == most else None, until)
+        if claims.idles:
+            taken.idle.append(queue)
+        full = len(claims) == most
+        taken.more |= full
+        taken.marks[queue] = (claims[-1] if full else None, until)
 
     def committed(self, taken: Taken) -> None:
         """Goes on behind what was *taken*, and from the next queue."""

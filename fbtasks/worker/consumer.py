@@ -16,6 +16,7 @@ from fbtasks.call import Advanced, Released
 from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
+from fbtasks.maintenance import queue_limits
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
@@ -63,8 +64,12 @@ class Consumer:
         self._app.database.make_ready()
 
     def open(self) -> None:
-        """Connects and registers the worker."""
-        self._register(self.connection.open())
+        """Connects, brings in what the app says of its queues, and registers the worker."""
+        session = self.connection.open()
+        queues = self._app.queues.values()
+        for queue in queue_limits.sync_queues(session, self._app.name, queues):
+            logger.info("The limit and the window of the queue %s are those of this app now.", queue)
+        self._register(session)
 
     def _register(self, session: Session) -> None:
         self.membership.register(session)

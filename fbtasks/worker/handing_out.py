@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Parked, Released
+from fbtasks.call import Cancelled, Claim, Finished, Parked, Postponed, Released
 from fbtasks.definition import Task
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
+from fbtasks.store.results import now
 from fbtasks.store.tasks import start
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
@@ -47,6 +48,10 @@ class HandOut:
         self._since = 0.0
         self.known = frozenset(tasks)
         self._in_order = frozenset(name for name, task in tasks.items() if task.in_order)
+        windows = {name: task.window for name, task in tasks.items()}
+        self._windows = {name: window for name, window in windows.items() if window is not None}
+        self._to_check = False
+        """Whether a task with a window was claimed, which may be closed."""
         self.lets_next_in = False
         """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
         self.unknown = UnknownNames()
@@ -103,6 +108,7 @@ class HandOut:
         for claim in claims:
             if claim.name in self.known:
                 self._claims.append(claim)
+                self._to_check |= claim.name in self._windows
             else:
                 self.unknown.meet(claim.name)
                 self._outcomes.end(claim, Parked())
@@ -111,6 +117,8 @@ class HandOut:
 
     def submit(self, session: Session) -> None:
         """Hands out what was claimed, as far as the executor takes it."""
+        if self._to_check:
+            self._put_off(session)
         executor, debug = self._executor, logger.isEnabledFor(logging.DEBUG)
         while self._claims and (room := executor.free()) > 0:
             if self._is_overdue():
@@ -127,6 +135,20 @@ class HandOut:
                     return
                 self._claims.popleft()
             self._since = clock.monotonic()
+
+    def _put_off(self, session: Session) -> None:
+        """Schedules what was claimed outside its task's window for the opening of that, by the database's clock."""
+        moment = now(session)
+        closed = {
+            name: opening - moment
+            for name, window in self._windows.items()
+            if (opening := window.next_opening(moment)) is not None and opening > moment
+        }
+        for claim in self._claims:
+            if claim.name in closed:
+                self._outcomes.end(claim, Postponed(closed[claim.name].total_seconds()))
+        self._claims = deque(claim for claim in self._claims if claim.name not in closed)
+        self._to_check = False
 
     def begin_suspects(self, session: Session) -> None:
         """Has those begin whose process is ready, when that is noted in the database."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -55,6 +56,8 @@ class Intake:
         """Whether a look from the beginning has found something: then the claim begins there, too."""
         self._poll = POLL_FIRST
         self._next_poll = self._next_due = 0.0
+        self._look_at = math.inf
+        """When a source is due next, or a queue opens, as the last look has told."""
         self.parked = ParkedNames()
 
     def look(self) -> None:
@@ -90,10 +93,11 @@ class Intake:
         return self._hand_out.wanted()
 
     def _any_ready(self, session: Session) -> bool:
-        """Whether there is something to claim; looks as well when the next scheduled task is due."""
-        ready, due = tasks.any_ready(session, self._queues)
-        self._due_in(due)
-        return ready
+        """Whether there is something to claim; looks as well when the next scheduled task or source is due."""
+        look = tasks.any_ready(session, self._queues)
+        self._due_in(look.due)
+        self._look_at = math.inf if look.again is None else clock.monotonic() + look.again
+        return look.ready
 
     def _claim(self, session: Session, wanted: int) -> None:
         worker_id, repeated = self._membership.worker_id, self._takes_repeated()
@@ -127,7 +131,8 @@ class Intake:
 
     def _poll_later(self) -> None:
         self._poll = min(self._poll * 2, POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST)
-        self._next_poll = clock.monotonic() + self._poll
+        now = clock.monotonic()
+        self._next_poll = min(now + self._poll, max(now + POLL_FIRST, self._look_at))
 
     def _takes_repeated(self) -> bool:
         """Whether a task may be claimed that is suspected for the second time: one at a time."""

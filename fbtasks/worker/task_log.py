@@ -5,7 +5,19 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fbtasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Finished, Parked, Released, Retry, Succeeded
+from fbtasks.call import (
+    Advanced,
+    Cancelled,
+    Claim,
+    Crashed,
+    Failed,
+    Finished,
+    Parked,
+    Postponed,
+    Released,
+    Retry,
+    Succeeded,
+)
 from fbtasks.showing import shorten
 from fbtasks.worker.logs import visible
 
@@ -60,6 +72,8 @@ def log_outcome(finished: Finished) -> None:
             )
         case Released():
             _say(logging.INFO, claim, "was given back.")
+        case Postponed(delay):
+            _say(logging.INFO, claim, "is put off for %.0f s, until its task's window opens.", delay)
         case Parked():
             pass
 

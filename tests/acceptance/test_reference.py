@@ -16,6 +16,7 @@ from fbtasks.cli import main
 from fbtasks.config import Settings
 from fbtasks.declare import options_of
 from fbtasks.options import CallOptions, TaskOptions
+from fbtasks.queues import QueueOptions
 from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,13 @@ def as_said(default):
 
 
 @pytest.mark.parametrize(
-    ("declared", "heading"), [(Settings, "FBTasks(name"), (TaskOptions, "@app.task"), (CallOptions, "apply_async")]
+    ("declared", "heading"),
+    [
+        (Settings, "FBTasks(name"),
+        (TaskOptions, "@app.task"),
+        (CallOptions, "apply_async"),
+        (QueueOptions, "app.queue"),
+    ],
 )
 def test_every_option_is_described_with_its_default(declared, heading):
     text = next(text for title, text in sections("options.md").items() if title.startswith(heading))

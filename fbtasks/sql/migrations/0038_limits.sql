@@ -1,0 +1,124 @@
+-- What the code of an app says of its queues: limits and windows (fbtasks/queues.py). Written by workers when they start, by
+-- `fbtasks migrate -A`, and for a queue of which nothing is known yet by the first call into it.
+SET TERM ^ ;
+
+-- Notes what an app says of a queue. DONE is 0 when that is known already, 2 when it is not taken over: with ONLY_NEW another
+-- definition stays. The row is locked from here on; its places and shifts are to be set in the same transaction.
+CREATE OR ALTER PROCEDURE QUEUE_SET_POLICY_V1 (
+    QUEUE VARCHAR(63) CHARACTER SET ASCII, APP VARCHAR(255) CHARACTER SET UTF8, MAX_LENGTH INTEGER,
+    WHEN_FULL VARCHAR(11) CHARACTER SET ASCII, WINDOWED SMALLINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
+    HASH CHAR(64) CHARACTER SET ASCII, ONLY_NEW SMALLINT)
+RETURNS (DONE SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE KNOWN SMALLINT = 0;
+    DECLARE KNOWN_HASH CHAR(64) CHARACTER SET ASCII;
+BEGIN
+    SELECT 1, P.HASH FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :KNOWN, :KNOWN_HASH;
+    DONE = IIF(KNOWN_HASH = HASH, 0, IIF(KNOWN_HASH IS NOT NULL AND ONLY_NEW = 1, 2, 1));
+    IF (DONE = 1 AND KNOWN = 1) THEN
+        UPDATE QUEUE_POLICY P SET APP = :APP, MAX_LENGTH = :MAX_LENGTH, WHEN_FULL = :WHEN_FULL, WINDOWED = :WINDOWED,
+            DEFINITION = :DEFINITION, HASH = :HASH WHERE P.QUEUE = :QUEUE;
+    ELSE IF (DONE = 1) THEN
+        INSERT INTO QUEUE_POLICY (QUEUE, APP, MAX_LENGTH, WHEN_FULL, WINDOWED, DEFINITION, HASH)
+            VALUES (:QUEUE, :APP, :MAX_LENGTH, :WHEN_FULL, :WINDOWED, :DEFINITION, :HASH);
+    SUSPEND;
+END^
+
+-- What tells the definition of a queue from others, for producers, which read no table. NULL: no app has said anything of it.
+CREATE OR ALTER PROCEDURE QUEUE_POLICY_HASH_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+RETURNS (HASH CHAR(64) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    SELECT P.HASH FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :HASH;
+    SUSPEND;
+END^
+
+-- Locks the row of a queue, so that one transaction at a time sets its places. What it counts then is to be read by another
+-- statement, which sees all that others have committed before.
+CREATE OR ALTER PROCEDURE QUEUE_LOCK_POLICY_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+RETURNS (DONE SMALLINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    UPDATE QUEUE_POLICY P SET HASH = P.HASH WHERE P.QUEUE = :QUEUE;
+    DONE = ROW_COUNT;
+    SUSPEND;
+END^
+
+-- Makes as many places as the limit of a queue has room for beside the tasks that have not ended, whether they have one or are from
+-- before the limit. In any snapshot of the database, free places, less those that are owed, and these tasks add up to the
+-- limit: whoever takes a place adds a task, and the other way round. CHANGED is by how many they did not.
+CREATE OR ALTER PROCEDURE QUEUE_SET_PLACES_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+RETURNS (CHANGED INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE MAX_LENGTH INTEGER;
+    DECLARE NO_ INTEGER;
+    DECLARE LEFT_OVER INTEGER;
+    DECLARE OWED SMALLINT;
+BEGIN
+    CHANGED = 0;
+    SELECT P.MAX_LENGTH FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :MAX_LENGTH;
+    IF (MAX_LENGTH IS NULL) THEN
+        FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ AS CURSOR ANY_ONE DO
+        BEGIN
+            DELETE FROM QUEUE_PLACE WHERE CURRENT OF ANY_ONE;
+            CHANGED = CHANGED - 1;
+        END
+    ELSE
+        SELECT :MAX_LENGTH - SUM(L.MANY) FROM (
+            SELECT SUM(IIF(P.NO_ < 0, -1, 1)) AS MANY FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE
+            UNION ALL
+            SELECT COUNT(*) FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 2, 3, 4) AND T.QUEUE = :QUEUE) L INTO :CHANGED;
+    LEFT_OVER = IIF(MAX_LENGTH IS NULL, 0, CHANGED);
+    EXECUTE PROCEDURE QUEUE_PAY_PLACES_V1(QUEUE) RETURNING_VALUES OWED;
+    IF (LEFT_OVER > 0) THEN
+        FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ < 0
+            FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ AS CURSOR DEBT DO
+        BEGIN
+            DELETE FROM QUEUE_PLACE WHERE CURRENT OF DEBT;
+            LEFT_OVER = LEFT_OVER - 1;
+            IF (LEFT_OVER = 0) THEN
+                LEAVE;
+        END
+    IF (LEFT_OVER < 0) THEN
+        FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0
+            FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ AS CURSOR FREE DO
+        BEGIN
+            DELETE FROM QUEUE_PLACE WHERE CURRENT OF FREE;
+            LEFT_OVER = LEFT_OVER + 1;
+            IF (LEFT_OVER = 0) THEN
+                LEAVE;
+        END
+    WHILE (LEFT_OVER <> 0) DO
+    BEGIN
+        INSERT INTO QUEUE_PLACE (QUEUE, NO_) VALUES (:QUEUE, IIF(:LEFT_OVER < 0, -1, MOD(:LEFT_OVER, 1000)));
+        LEFT_OVER = LEFT_OVER - SIGN(LEFT_OVER);
+    END
+    IF (CHANGED > 0) THEN
+        POST_EVENT 'fbtasks:room:' || QUEUE;
+    SUSPEND;
+END^
+
+-- Says anew when a queue is open: SHIFTS has two times for each, in milliseconds since 1970, of 15 digits.
+CREATE OR ALTER PROCEDURE QUEUE_SET_SHIFTS_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, SHIFTS VARCHAR(32765) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
+BEGIN
+    DELETE FROM QUEUE_SHIFT S WHERE S.QUEUE = :QUEUE;
+    WHILE (AT_BYTE < CHAR_LENGTH(SHIFTS)) DO
+    BEGIN
+        INSERT INTO QUEUE_SHIFT (QUEUE, OPEN_TIME, CLOSE_TIME)
+            VALUES (:QUEUE,
+                DATEADD(CAST(SUBSTRING(:SHIFTS FROM :AT_BYTE FOR 15) AS BIGINT) MILLISECOND TO :EPOCH),
+                DATEADD(CAST(SUBSTRING(:SHIFTS FROM :AT_BYTE + 15 FOR 15) AS BIGINT) MILLISECOND TO :EPOCH));
+        AT_BYTE = AT_BYTE + 30;
+    END
+    POST_EVENT 'fbtasks:queue:' || QUEUE;
+END^
+
+SET TERM ; ^

@@ -1,0 +1,123 @@
+"""Queues with a limit that sources feed: what is above the limit waits in the log, and no writer is refused."""
+
+import pytest
+from support.feeding import change, handle, left, subscribe
+from support.sql import one
+
+from fbtasks import QueueFull
+from fbtasks.call import Claim, Failed, Finished, Released, Succeeded
+from fbtasks.store import limits, tasks
+
+NAME = "tests.handle"
+UNFINISHED = "SELECT COUNT(*) FROM QUEUE_TASK"
+
+
+@pytest.fixture
+def load(app):
+    app.queue("default", max_length=4, when_full="reject")
+    app.connect().close()
+    return app.task(name="load")(lambda: None)
+
+
+@pytest.fixture
+def session(app, load):
+    with app.database.session() as session:
+        yield session
+
+
+def claim(session, most=10):
+    return session.run(lambda t: tasks.claim(t, 1, "default", most))
+
+
+def finish(session, *claims, outcome=None):
+    items = [Finished(each, outcome or Succeeded(keep=False), 0.0) for each in claims]
+    assert session.run(lambda t: tasks.finish(t, 1, 0, items)) == []
+
+
+def running(session):
+    return [Claim(id, claim_id) for id, claim_id in session.read("held_by", 1)]
+
+
+def right(session):
+    (found,) = limits.policies(session)
+    return found.places_are_right
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_changes_become_tasks_as_far_as_there_is_room(app, session, load, ordering):
+    subscribe(app, NAME, ordering=ordering, most=1)
+    for lane in range(10):
+        change(app, lane if ordering == "key" else 0)
+    load.delay()
+    done = 0
+    for _ in range(20):
+        claims = claim(session)
+        assert one(app, UNFINISHED) <= 4
+        assert right(session)
+        done += sum(each.name == NAME for each in claims)
+        finish(session, *claims)
+    assert done == 10
+    assert left(app) == (0, 0, 0, 0, 0)
+    assert right(session)
+
+
+def test_a_full_queue_leaves_changes_in_the_log(app, session, load):
+    subscribe(app, NAME, ordering="none", most=1)
+    load.delay_many([()] * 4)
+    change(app)
+    assert {each.name for each in claim(session)} == {"load"}
+    assert claim(session) == []
+    with pytest.raises(QueueFull):
+        load.delay()
+    assert left(app)[0] == 1
+
+
+def test_what_is_left_of_a_failed_run_has_its_place(app, session, load):
+    subscribe(app, NAME, ordering="total", most=3)
+    for _ in range(6):
+        change(app)
+    (run,) = claim(session)
+    session.run(lambda t: t.rows("put_rest", run.id, run.claim_id, b"[[1],{}]", b"[[2],{}]", None, 0, 0))
+    finish(session, run, outcome=Failed("E", "m"))
+    assert right(session)
+    (rest,) = claim(session)
+    finish(session, rest, outcome=Released())
+    (rest,) = claim(session)
+    finish(session, rest)
+    (other,) = claim(session)
+    finish(session, other)
+    assert right(session)
+    assert session.run(lambda t: tasks.retry(t, run.id))
+    (again,) = claim(session)
+    finish(session, again)
+    assert one(app, UNFINISHED) == 0
+    assert right(session)
+
+
+@pytest.mark.parametrize("direct", [1, 2])
+def test_an_event_is_raised_whether_there_is_room_or_not(app, session, load, direct):
+    handle(app, "paid", NAME, direct=direct, ordering="none" if direct == 2 else "key", most=1)
+    load.delay_many([()] * 3)
+    for _ in range(5):
+        app.raise_event("paid")
+    assert len(claim(session)) == 4
+    finish(session, *running(session))
+    done = [1]
+    for most in (4, 0):  # without an order key they are handled beside each other
+        claims = claim(session)
+        assert len(claims) == most
+        assert one(app, UNFINISHED) <= 4
+        done += [1 for each in claims if each.name == NAME]
+        finish(session, *claims)
+    assert len(done) == 5
+    assert right(session)
+
+
+def test_an_event_with_a_start_time_is_not_held_back_and_counts(app, session, load):
+    handle(app, "paid", NAME)
+    load.delay_many([()] * 3)
+    for _ in range(2):
+        app.raise_event("paid", start=3600)
+    assert one(app, UNFINISHED) == 5
+    with pytest.raises(QueueFull):
+        load.delay()
