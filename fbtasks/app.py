@@ -10,7 +10,7 @@ from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
 from fbtasks.declare import shows, takes
-from fbtasks.definition import Task, decorator, define, define_fed, send_calls, unbound_tasks
+from fbtasks.definition import Task, decorator, define, define_fed, define_polling, send_calls, unbound_tasks
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.function import as_arguments, same_code
@@ -18,6 +18,7 @@ from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.poll_source import PollSource
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
@@ -95,6 +96,15 @@ class FBTasks:
         any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
         """
         return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register)
+
+    @shows(PollSource, TaskOptions)
+    def poll_table(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Defines a task that is called for rows of a table: ``@app.poll_table("INBOX", status="STATUS", ...)``.
+
+        The function is given a :class:`Row`. Workers look for rows that wait, and write back what became of them; the
+        table gets no trigger. Raises what :meth:`on_change` raises.
+        """
+        return define_polling(table, options, self.register)
 
     def register(self, task: Task[..., Any]) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""
