@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
+    from fbtasks.rows import Row
 
 __all__ = [
     "AsyncResult",
@@ -62,6 +63,7 @@ __all__ = [
     "ResultTimeout",
     "RetryPolicy",
     "RetryRule",
+    "Row",
     "SchemaError",
     "SerializationError",
     "SoftTimeLimitExceeded",
@@ -84,6 +86,7 @@ _HOMES = {
     "result": ("AsyncResult",),
     "retry": ("RetryPolicy", "RetryRule"),
     "definition": ("Task", "task"),
+    "rows": ("Row",),
     "request": ("Request", "current_request"),
 }
 

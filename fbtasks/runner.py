@@ -124,7 +124,7 @@ class Runner:
         if task is None:
             return RunResult(Finished(claim, Parked(), clock.monotonic() - started))
         try:
-            args, kwargs = self._arguments(claim)
+            args, kwargs = self._arguments(claim, task)
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
@@ -238,8 +238,12 @@ class Runner:
             failed = replace(failed, traceback="")
         return prepared.ended(failed, failure)
 
-    def _arguments(self, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
-        return self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+    def _arguments(self, claim: Claim, task: Task[..., Any] | None) -> tuple[list[Any], dict[str, Any]]:
+        payload = Payload(claim.content_type, claim.payload or b"")
+        args, kwargs = self.app.serializer.load_call(payload, task=claim.name)
+        if task is not None and task.subscription is not None and task.subscription.kind == "poll":
+            args = [task.subscription.read(members) for members in args]
+        return args, kwargs
 
     def _request(
         self,
@@ -273,7 +277,7 @@ class Runner:
         """What the on_failure hooks are told of a task that was failed elsewhere; unreadable arguments are left out."""
         task = self.app.tasks.get(claim.name)
         try:
-            args, kwargs = self._arguments(claim)
+            args, kwargs = self._arguments(claim, task)
         except MemoryError:
             raise
         except BaseException:  # noqa: BLE001  # an argument's own code, which may exit
