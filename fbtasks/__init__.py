@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.changes import Change
     from fbtasks.definition import Task, task
     from fbtasks.errors import (
         AuthenticationError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerLost,
     )
+    from fbtasks.events import Event
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncResult",
     "AuthenticationError",
+    "Change",
     "ConfigurationError",
     "ConflictError",
     "ContentDisallowed",
@@ -53,6 +56,7 @@ __all__ = [
     "EngineError",
     "EnqueueError",
     "EnqueueUncertain",
+    "Event",
     "FBTasks",
     "FBTasksError",
     "ForeignDatabaseError",
@@ -83,6 +87,8 @@ __all__ = [
 
 _HOMES = {
     "app": ("FBTasks",),
+    "changes": ("Change",),
+    "events": ("Event",),
     "result": ("AsyncResult",),
     "retry": ("RetryPolicy", "RetryRule"),
     "definition": ("Task", "task"),

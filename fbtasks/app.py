@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from fbtasks import checks
@@ -105,6 +106,23 @@ class FBTasks:
         table gets no trigger. Raises what :meth:`on_change` raises.
         """
         return define_polling(table, options, self.register)
+
+    def raise_event(
+        self,
+        event: str,
+        data: Any = None,
+        *,
+        using: Any = None,
+        start: float | timedelta | datetime | None = None,
+        order_key: str | None = None,
+    ) -> None:
+        """Raises an event for all handlers that are registered: ``app.raise_event("order.paid", {"id": 1})``.
+
+        *data* is anything that JSON has. *using* is a connection in whose open transaction it is raised (None: in one
+        of its own); *start* a moment, or seconds from now, at which the handlers are called; events with one
+        *order_key* are handled one after the other. Raises :class:`EnqueueError` and what :meth:`Task.delay` raises.
+        """
+        self.enqueuer.raise_event(event, data, using=using, start=start, order_key=order_key)
 
     def register(self, task: Task[..., Any]) -> Task[..., Any]:
         """Makes *task* one of this app's. Raises :class:`TaskDefinitionError` when its name is taken."""

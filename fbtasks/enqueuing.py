@@ -9,15 +9,16 @@ from fbtasks import checks
 from fbtasks.call import Call, Enqueued
 from fbtasks.config import Settings
 from fbtasks.declare import chosen
-from fbtasks.errors import EnqueueUncertain, UnknownQueueError
+from fbtasks.errors import EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
 from fbtasks.serialize import Serializer
-from fbtasks.store import guests, settlement, tasks
+from fbtasks.store import guests, raising, settlement, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.settlement import ENQUEUE, InDoubt
-from fbtasks.times import expiry_of, start_of
+from fbtasks.subscriptions import event_name
+from fbtasks.times import expiry_of, moment_of, start_of
 
 T = TypeVar("T")
 _ASKED: Final = 10.0
@@ -95,9 +96,43 @@ class Enqueuer:
         except InDoubt as doubt:
             raise _uncertain(calls, doubt) from doubt
 
+    def raise_event(
+        self, event: str, data: Any = None, *, using: Any = None, start: object = None, order_key: str | None = None
+    ) -> None:
+        """Raises *event* in a transaction of its own, or with *using* in the caller's."""
+        event_name("event", event)
+        if order_key is not None:
+            _order_key(order_key, start)
+        text = self._serializer.dump_event(data, event=event)
+        moment = moment_of("start", start, self._settings.timezone)
+        if using is not None:
+            refuse_fork()
+            raising.raise_event(guests.transaction(using, self._database), event, text, moment, order_key)
+            return
+        self._database.make_ready()
+        try:
+            settlement.once(
+                self._use, lambda t: (None, raising.raise_event(t, event, text, moment, order_key)), ENQUEUE, _ASKED
+            )
+        except InDoubt as doubt:
+            raise EnqueueUncertain(
+                f"the connection was lost while the event {event!r} was committed, and whether it was raised cannot be "
+                f"told: {doubt}"
+            ) from doubt
+
     def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
         point = "enqueue" if kind == ENQUEUE else ""
         return self._database.use(lambda session: session.run(work, kind, point))
+
+
+def _order_key(value: object, start: object) -> None:
+    """Raises :class:`EnqueueError` for an order key that cannot be one."""
+    if not isinstance(value, str) or not 0 < len(value) <= 255 or "\0" in value:
+        raise EnqueueError(f"order_key {checks.shown(value)} must be a string of 1 to 255 characters, such as '7'.")
+    if start is not None:
+        raise EnqueueError(
+            "give start or order_key: events of one key are handled in the order in which they are raised."
+        )
 
 
 def _uncertain(calls: Sequence[Call], doubt: InDoubt) -> EnqueueUncertain:

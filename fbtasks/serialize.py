@@ -121,6 +121,17 @@ class Serializer:
             )
         return list(body[0]), body[1]
 
+    def dump_event(self, data: Any, *, event: str) -> str:
+        """The data of *event* as JSON. Raises :class:`SerializationError` and :class:`PayloadTooLarge`."""
+        from fbtasks import formats
+
+        what = f"event {event!r}"
+        check_json(data, what, "data")
+        text = formats.dump_json(data)
+        if len(text) > self._limit:
+            raise PayloadTooLarge(_too_large(f"{what}: data", len(text), self._limit))
+        return text.decode()
+
     def dump_result(self, value: Any, *, task: str, number: int, serializer: str | None = None) -> Payload:
         """The result of the call *number* of *task*. Raises what :meth:`dump_call` raises."""
         return self._dump([value], ("result",), task, serializer, _result_of(number))
@@ -170,10 +181,7 @@ class Serializer:
             named = _what(task, places)
             raise SerializationError(f"{named} cannot be serialised with {name!r}: {brief(error)}.") from error
         if len(data) > self._limit:
-            raise PayloadTooLarge(
-                f"{_what(task, places)}: {len(data):,} bytes when serialised; payload_limit is {self._limit:,}. "
-                "Store the data elsewhere and pass its key, or raise payload_limit."
-            )
+            raise PayloadTooLarge(_too_large(_what(task, places), len(data), self._limit))
         return Payload(content_type, data)
 
     def _encode(self, body: Any, content_type: str, what: bytes) -> bytes:
@@ -247,6 +255,13 @@ def _sign(key: bytes, what: bytes, body: bytes) -> bytes:
 
 def _what(task: str, places: Iterable[str]) -> str:
     return f"task {task!r}: {' and '.join(places)}"
+
+
+def _too_large(what: str, size: int, limit: int) -> str:
+    return (
+        f"{what}: {size:,} bytes when serialised; payload_limit is {limit:,}. "
+        "Store the data elsewhere and pass its key, or raise payload_limit."
+    )
 
 
 class _Refused(Exception):

@@ -28,6 +28,13 @@ def start_of(countdown: timedelta | None, eta: datetime | None, timezone: tzinfo
     return _moment("eta", eta, timezone)
 
 
+def moment_of(what: str, value: object, timezone: tzinfo | None) -> When:
+    """When something is to be: a span from the database's now, in seconds or as a timedelta, or a moment in UTC."""
+    if value is None:
+        return None
+    return _moment(what, value, timezone) if isinstance(value, datetime) else countdown(what, value)
+
+
 def expiry_of(expires: float | timedelta | datetime, start: When, timezone: tzinfo | None) -> datetime | timedelta:
     """When a call that has not begun is cancelled: later than now, and later than its *start*."""
     now = clock.utcnow()

@@ -15,7 +15,8 @@ from fbtasks.errors import ConfigurationError
 URL_VARIABLE: Final = "FBTASKS_URL"
 DEFAULT_FILE: Final = "fbtasks.fdb"
 URL_OPTIONS: Final = frozenset({"charset", "role", "auth_plugins"})
-_URL: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#]*)(.*)\Z", re.DOTALL)
+_URL: Final = re.compile(r"\A([a-z][a-z+]{0,30}[0-9]?://)([^/?#]*)(.*)\Z", re.DOTALL)
+"""With a scheme as those of databases are: a password that happens to stand before ``://`` is hardly one."""
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 _LOGIN_IN_PATH: Final = re.compile(r"/+(?![A-Za-z]:[/\\])[^/@]*:.*@", re.DOTALL)
 _ESCAPES: Final = "inside a user name, a password or a path write @ as %40, : as %3A, / as %2F, ? as %3F and # as %23"

@@ -3,6 +3,12 @@
 -- name: enqueue
 EXECUTE PROCEDURE QUEUE_ENQUEUE_PACKED_V1(?)
 
+-- name: raise_event
+SELECT TRANSACTION_ID FROM QUEUE_RAISE_EVENT_V1(?, ?, ?, ?, ?)
+
+-- name: put_rest
+SELECT NEXT_ID FROM QUEUE_PUT_REST_V1(?, ?, ?, ?, ?)
+
 -- name: put_payload
 EXECUTE PROCEDURE QUEUE_PUT_PAYLOAD_V1(?, ?)
 

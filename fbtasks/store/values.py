@@ -13,3 +13,8 @@ def as_utc(value: None) -> None: ...
 def as_utc(value: datetime | None) -> datetime | None:
     """A TIMESTAMP column, which holds UTC, as an aware datetime."""
     return None if value is None else value.replace(tzinfo=UTC)
+
+
+def as_naive_utc(value: datetime) -> datetime:
+    """An aware datetime as a TIMESTAMP column holds it."""
+    return value.astimezone(UTC).replace(tzinfo=None)

@@ -17,10 +17,9 @@ from fbtasks.states import State
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.acceptance
-@pytest.mark.embedded
-def test_the_tutorial(tmp_path):
-    text = (DOCS / "tutorial.md").read_text()
+def follow(tmp_path, page):
+    """Does what a tutorial says: writes its files, runs its commands. Returns what they print."""
+    text = (DOCS / page).read_text()
     for name, source in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
         (tmp_path / name).write_text(source)
     env = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
@@ -32,6 +31,13 @@ def test_the_tutorial(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         printed += done.stdout
+    return printed
+
+
+@pytest.mark.acceptance
+@pytest.mark.embedded
+def test_the_tutorial(tmp_path):
+    printed = follow(tmp_path, "tutorial.md")
     assert printed.startswith("1\n")
     assert re.search(r"^default +2 .*none$", printed, re.MULTILINE)
     assert "\n5\n" in printed
@@ -40,6 +46,16 @@ def test_the_tutorial(tmp_path):
     waiting, ended = printed.partition("enqueued ")[2].split("cancelled.")
     assert waiting.count("hello.add") == 1
     assert ended.count("hello.add") == 2
+
+
+@pytest.mark.acceptance
+@pytest.mark.embedded
+def test_the_tutorial_of_changes(tmp_path):
+    printed = follow(tmp_path, "tutorial-orders.md")
+    assert printed.count("Ann: 19.90 with thanks") == 2
+    assert printed.count("Bob: 5.00 with thanks") == 1
+    assert "order 3 needs a signature" in printed
+    assert "ORDERS" in printed
 
 
 def test_every_command_is_described():

@@ -29,6 +29,8 @@ INNER = {
     "QUEUE_NAME_TASK", "QUEUE_ARCHIVE", "QUEUE_TAKE_BACK", "QUEUE_VERDICT",
     "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_DEAD_LETTER", "QUEUE_MSG_PROMOTE",
     "QUEUE_MSG_RELEASE", "QUEUE_MSG_EXPIRE",
+    "QUEUE_DISPATCH", "QUEUE_DISPATCH_ONE", "QUEUE_SOURCE_READY", "QUEUE_FIRST_DUE", "QUEUE_READ_NOTES",
+    "QUEUE_OPEN_GATE", "QUEUE_PUT_BEHIND", "QUEUE_LOG_EVENT",
 }  # fmt: skip
 """Called by other procedures alone: a user who could execute one could forge an enqueuer or end a task."""
 

@@ -31,9 +31,10 @@ TRANSITIONS = {
     State.SCHEDULED: {State.READY, State.CANCELLED},
     State.RUNNING: {State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SCHEDULED, State.READY, State.PARKED},
     State.PARKED: {State.RUNNING, State.FAILED, State.CANCELLED},
+    State.HELD: {State.READY, State.CANCELLED},
     State.SUCCEEDED: set[State](),
-    State.FAILED: {State.READY},
-    State.CANCELLED: {State.READY},
+    State.FAILED: {State.READY, State.HELD},
+    State.CANCELLED: {State.READY, State.HELD},
 }
 """From each state, the states a task may go to next. FAILED and CANCELLED lead back by an operator's retry."""
 

@@ -1,0 +1,16 @@
+"""Events in the database: raised, in the caller's transaction."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fbtasks.call import When
+from fbtasks.firebird.session import Transaction
+from fbtasks.store.values import as_naive_utc
+
+
+def raise_event(transaction: Transaction, event: str, data: str, start: When, order_key: str | None) -> int:
+    """Raises *event* with *data*, which is JSON. Returns the number of the transaction, for ``settlement``."""
+    delay = start // timedelta(milliseconds=1) if isinstance(start, timedelta) else None
+    moment = None if start is None or isinstance(start, timedelta) else as_naive_utc(start)
+    return int(transaction.value("raise_event", event, data, moment, delay, order_key))

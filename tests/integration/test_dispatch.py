@@ -1,0 +1,407 @@
+"""Changes become tasks: in which order, how many together, and when the next of a lane is let in."""
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+from support.sql import execute, held, one, plans
+from support.subscriptions import change, gates, left, subscribe, write
+
+from fbtasks.call import Failed, Finished, Released, Succeeded
+from fbtasks.firebird.session import UPDATE
+from fbtasks.states import State
+from fbtasks.store import tasks
+
+NAME = "tests.handle"
+
+
+@pytest.fixture
+def session(app):
+    app.database.make_ready()
+    with app.database.session() as session:
+        yield session
+
+
+def claim(session, most=10, *, from_start=True):
+    return session.run(lambda t: tasks.claim(t, 1, "default", most, from_start=from_start))
+
+
+def numbers(session, claim):
+    payload = claim.payload
+    if payload is None:
+        payload = session.run(lambda t: tasks.payload(t, claim.id))
+    args, kwargs = json.loads(payload)
+    assert kwargs == {}
+    return [each["i"] for each in args]
+
+
+def finish(session, *claims, outcome=None):
+    items = [Finished(each, outcome or Succeeded(keep=False), 0.0) for each in claims]
+    assert session.run(lambda t: tasks.finish(t, 1, 0, items)) == []
+
+
+def taken(session, claims):
+    return [numbers(session, each) for each in claims]
+
+
+def test_without_order_each_change_is_a_task(app, session):
+    subscribe(app, NAME, ordering="none", most=1)
+    made = [change(app) for _ in range(5)]
+    first = claim(session, 3)
+    assert taken(session, first) == [[n] for n in made[:3]]
+    assert {each.name for each in first} == {NAME}
+    second = claim(session, 3)
+    assert taken(session, second) == [[n] for n in made[3:]]
+    finish(session, *first, *second)
+    assert left(app) == (0, 0, 0, 0, 0)
+
+
+def test_a_batch_has_no_more_than_it_may(app, session):
+    subscribe(app, NAME, ordering="none", most=4)
+    made = [change(app) for _ in range(10)]
+    assert taken(session, claim(session)) == [made[:4], made[4:8], made[8:]]
+
+
+def test_in_total_order_one_task_is_let_in_at_a_time(app, session):
+    subscribe(app, NAME, ordering="total", most=3)
+    made = [change(app) for _ in range(7)]
+    seen = []
+    while found := claim(session):
+        assert len(found) == 1
+        assert not claim(session)  # the gate is shut
+        seen.append(numbers(session, found[0]))
+        finish(session, *found)
+    assert seen == [made[:3], made[3:6], made[6:]]
+    assert left(app) == (0, 0, 0, 0, 0)
+
+
+def test_by_key_lanes_run_beside_each_other_and_each_in_its_order(app, session):
+    subscribe(app, NAME, most=2)
+    made = {lane: [] for lane in (-5, 0, 3, 2**63 - 1, 1 - 2**63)}
+    for _ in range(3):
+        for lane in made:
+            made[lane].append(change(app, lane))
+    first = claim(session)
+    assert sorted(taken(session, first)) == sorted(each[:2] for each in made.values())
+    assert not claim(session)
+    finish(session, *first)
+    second = claim(session)
+    assert sorted(taken(session, second)) == sorted(each[2:] for each in made.values())
+    finish(session, *second)
+    assert not claim(session)
+    assert left(app) == (0, 0, 0, 0, 0)
+
+
+def test_what_comes_while_a_lane_is_held_waits_and_is_joined(app, session):
+    subscribe(app, NAME)
+    change(app, 7)
+    (running,) = claim(session)
+    waiting = [change(app, 7), change(app, 7)]
+    assert not claim(session)
+    waiting.append(change(app, 7))
+    assert not claim(session)
+    assert gates(app) == [(7, running.id, 0, 1)]
+    finish(session, running)
+    assert taken(session, claim(session)) == [waiting]
+
+
+def test_no_more_tasks_are_made_than_there_is_room_for(app, session):
+    subscribe(app, NAME)
+    for lane in range(10):
+        change(app, lane)
+    assert len(claim(session, 3)) == 3
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 3
+    assert len(claim(session, 30)) == 7
+
+
+def test_lanes_have_their_turns(app, session):
+    subscribe(app, NAME, most=1)
+    for lane in (1, 2, 3):
+        change(app, lane)
+        change(app, lane)
+    first = claim(session, 1)
+    finish(session, *first)
+    second = claim(session, 1)
+    finish(session, *second)
+    third = claim(session, 1)
+    keys = [json.loads(each.payload)[0][0]["k"]["ID"] for each in (*first, *second, *third)]
+    assert sorted(keys) == [1, 2, 3]
+
+
+def test_large_changes_are_tasks_of_their_own(app, session):
+    subscribe(app, NAME)
+    small = [change(app, 1), change(app, 1)]
+    large = change(app, 1, n={"TEXT": "x" * 5000})
+    last = change(app, 1)
+    seen = []
+    while found := claim(session):
+        seen += taken(session, found)
+        finish(session, *found)
+    assert seen == [small, [large], [last]]
+
+
+def test_a_run_is_not_longer_than_a_string(app, session):
+    subscribe(app, NAME)
+    made = [change(app, 1, n={"TEXT": "x" * 1800}) for _ in range(40)]
+    seen = []
+    while found := claim(session):
+        seen += taken(session, found)
+        finish(session, *found)
+    assert [number for run in seen for number in run] == made
+    assert max(map(len, seen)) == 16
+
+
+@pytest.mark.parametrize("ordering", ["none", "total", "key"])
+def test_a_change_waits_for_those_that_follow(app, session, ordering):
+    subscribe(app, NAME, ordering=ordering, after_ms=60_000)
+    young = [change(app, 0), change(app, 0)]
+    assert not claim(session)
+    assert tasks.any_ready(session, ["default"]) == (False, pytest.approx(60, abs=10))
+    execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1 MINUTE TO RAISE_TIME)")
+    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    assert tasks.any_ready(session, ["default"])[0]
+    found = claim(session)
+    assert taken(session, found) == [young]
+    later = change(app, 0)
+    finish(session, *found)
+    assert not claim(session)
+    execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1 MINUTE TO RAISE_TIME)")
+    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    assert taken(session, claim(session)) == [[later]]
+
+
+@pytest.mark.parametrize("ordering", ["none", "total", "key"])
+def test_a_full_batch_does_not_wait(app, session, ordering):
+    subscribe(app, NAME, ordering=ordering, after_ms=60_000, most=3, fills=1)
+    made = [change(app, 0), change(app, 0)]
+    assert not claim(session)
+    made += [change(app, 0), change(app, 0)]
+    assert taken(session, claim(session)) == [made[:3]]
+
+
+def test_quiet_waits_for_the_last_but_not_for_ever(app, session):
+    subscribe(app, NAME, after_ms=60_000, quiet_ms=10_000)
+    change(app, 1, age_ms=20_000)
+    change(app, 1, age_ms=5_000)
+    change(app, 2, age_ms=20_000)
+    change(app, 3, age_ms=70_000)
+    change(app, 3, age_ms=0)
+    found = claim(session)
+    assert sorted(json.loads(each.payload)[0][0]["k"]["ID"] for each in found) == [2, 3]
+
+
+def test_a_cancelled_task_lets_the_next_one_in(app, session):
+    subscribe(app, NAME, most=1)
+    change(app, 1)
+    second = change(app, 1)
+    (running,) = claim(session)
+    finish(session, running, outcome=Released())
+    assert session.run(lambda t: tasks.revoke(t, running.id)) == "cancelled"
+    assert taken(session, claim(session)) == [[second]]
+
+
+def test_a_task_that_is_deleted_by_hand_lets_the_next_one_in(app, session):
+    subscribe(app, NAME, most=1)
+    change(app, 1)
+    second = change(app, 1)
+    (running,) = claim(session)
+    execute(app, "DELETE FROM QUEUE_TASK WHERE ID = ?", running.id)
+    assert taken(session, claim(session)) == [[second]]
+
+
+def test_a_failed_task_that_is_retried_waits_for_its_lane(app, session):
+    subscribe(app, NAME, most=1)
+    first, second = change(app, 1), change(app, 1)
+    (failed,) = claim(session)
+    finish(session, failed, outcome=Failed("E", "m", ""))
+    (running,) = claim(session)
+    assert numbers(session, running) == [second]
+    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert not claim(session)
+    assert one(app, "SELECT STATE FROM QUEUE_TASK WHERE ID = ?", failed.id) == 4
+    finish(session, running)
+    (again,) = claim(session)
+    assert (again.id, numbers(session, again)) == (failed.id, [first])
+    finish(session, again)
+    assert not claim(session)
+    assert left(app) == (0, 0, 0, 0, 0)
+
+
+def test_a_failed_task_that_is_retried_in_a_free_lane_runs_at_once(app, session):
+    subscribe(app, NAME)
+    change(app, 1)
+    (failed,) = claim(session)
+    finish(session, failed, outcome=Failed("E", "m", ""))
+    assert not claim(session)
+    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert [each.id for each in claim(session)] == [failed.id]
+    assert gates(app) == [(1, failed.id, 0, 1)]
+
+
+def put_rest(session, claim, rest, alone=None, halts=0):
+    """What is left of a run is written, and its task is finished, in one transaction."""
+
+    def work(t):
+        number = t.value("put_rest", claim.id, claim.claim_id, rest, alone, halts)
+        outcome = Released() if alone is None else Failed("E", "m", "")
+        assert tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)]) == []
+        return number
+
+    return session.run(work)
+
+
+def halted(app, session):
+    subscribe(app, NAME)
+    made = [change(app, 1) for _ in range(3)]
+    (run,) = claim(session)
+    args = json.loads(run.payload)[0]
+    rest, alone = (json.dumps([some, {}]).encode() for some in (args[1:], args[:1]))
+    number = put_rest(session, run, rest, alone, 1)
+    assert not claim(session)
+    assert gates(app) == [(1, run.id, 1, 1)]
+    return made, run, number
+
+
+def test_what_is_left_of_a_run_keeps_its_lane(app, session):
+    subscribe(app, NAME)
+    made = [change(app, 1) for _ in range(3)]
+    (run,) = claim(session)
+    rest = json.dumps([json.loads(run.payload)[0][1:], {}]).encode()
+    assert put_rest(session, run, rest) is None
+    change(app, 1)
+    (again,) = claim(session)
+    assert (again.id, numbers(session, again)) == (run.id, made[1:])
+
+
+def test_what_follows_a_failed_change_goes_on_in_its_lane(app, session):
+    subscribe(app, NAME)
+    made = [change(app, 1) for _ in range(3)]
+    (run,) = claim(session)
+    args = json.loads(run.payload)[0]
+    rest, alone = (json.dumps([some, {}]).encode() for some in (args[1:], args[:1]))
+    number = put_rest(session, run, rest, alone)
+    later = change(app, 1)
+    (follower,) = claim(session)
+    assert (follower.id, numbers(session, follower)) == (number, made[1:])
+    assert gates(app) == [(1, number, 0, 1)]
+    assert json.loads(one(app, "SELECT PAYLOAD FROM QUEUE_HISTORY WHERE ID = ?", run.id))[0] == args[:1]
+    finish(session, follower)
+    assert taken(session, claim(session)) == [[later]]
+
+
+def test_a_halted_lane_goes_on_with_the_retried_task(app, session):
+    made, run, number = halted(app, session)
+    assert session.run(lambda t: tasks.retry(t, run.id))
+    (again,) = claim(session)
+    assert (again.id, numbers(session, again)) == (run.id, made[:1])
+    finish(session, again)
+    (follower,) = claim(session)
+    assert (follower.id, numbers(session, follower)) == (number, made[1:])
+    finish(session, follower)
+    assert not claim(session)
+    assert left(app) == (0, 0, 0, 0, 0)
+
+
+def test_a_halted_lane_goes_on_when_the_failed_task_is_discarded(app, session):
+    made, run, number = halted(app, session)
+    assert session.run(lambda t: tasks.dismiss(t, run.id))
+    (follower,) = claim(session)
+    assert (follower.id, numbers(session, follower)) == (number, made[1:])
+
+
+def test_a_task_for_which_a_lane_is_halted_is_not_pruned(app, session):
+    _, run, _ = halted(app, session)
+    assert session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(0))) == 0
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE ID = ?", run.id) == 1
+
+
+def test_a_stale_claim_leaves_the_run_as_it_is(app, session):
+    subscribe(app, NAME)
+    change(app, 1)
+    (run,) = claim(session)
+    number = session.run(lambda t: t.value("put_rest", run.id, run.claim_id + 1, b"[[],{}]", None, 0))
+    assert number == 0
+    assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK WHERE ID = ?", run.id) == run.payload
+
+
+def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alone(app, session):
+    _, run, number = halted(app, session)
+    other = change(app, 2)
+    with held(app, "QUEUE_TASK", number):
+        assert session.run(lambda t: tasks.dismiss(t, run.id))
+        assert taken(session, claim(session)) == [[other]]
+        assert (1, None, 0, 1) in gates(app)
+    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    assert [each.id for each in claim(session)] == [number]
+
+
+def test_another_dispatcher_is_not_waited_for(app, session):
+    subscribe(app, NAME)
+    change(app, 1)
+    with app.database.session() as other, other.transaction(UPDATE) as t:
+        assert len(tasks.claim(t, 2, "default", 1)) == 1
+        change(app, 2)
+        found = claim(session)
+        assert (list(found), found.missed) == ([], True)
+    found = claim(session)
+    assert (len(found), found.missed) == (1, False)
+
+
+@pytest.mark.parametrize("ordering", ["none", "total"])
+def test_what_is_committed_late_is_found_by_a_look_from_the_start(app, session, ordering):
+    subscribe(app, NAME, ordering=ordering, most=1)
+    late = one(app, "SELECT NEXT VALUE FOR QUEUE_CHANGE_SEQ FROM RDB$DATABASE")
+    early = change(app)
+    found = claim(session)
+    assert taken(session, found) == [[early]]
+    finish(session, *found)
+    write(app, 1, 0, late, json.dumps({"i": late}))
+    assert not claim(session, from_start=False)
+    assert tasks.any_ready(session, ["default"])[0]
+    assert taken(session, claim(session)) == [[late]]
+
+
+def test_a_paused_subscription_keeps_its_changes(app, session):
+    subscribe(app, NAME)
+    change(app, 1)
+    execute(app, "UPDATE QUEUE_SUBSCRIPTION SET STATE = 'paused'")
+    assert not claim(session)
+    assert tasks.any_ready(session, ["default"]) == (False, None)
+    execute(app, "UPDATE QUEUE_SUBSCRIPTION SET STATE = 'active'")
+    assert len(claim(session)) == 1
+
+
+def test_subscriptions_of_one_queue_share_the_room(app, session):
+    subscribe(app, NAME, ordering="none", most=1)
+    subscribe(app, "tests.other", id=2, ordering="none", most=1)
+    for _ in range(10):
+        change(app)
+        change(app, id=2)
+    seen = {each.name for each in claim(session, 4)} | {each.name for each in claim(session, 4)}
+    assert seen == {NAME, "tests.other"}
+
+
+def test_a_higher_priority_is_made_tasks_of_though_others_wait(app, session):
+    subscribe(app, NAME, ordering="none", most=1)
+    subscribe(app, "tests.urgent", id=2, ordering="none", most=1, rank=-5)
+    for _ in range(10):
+        change(app)
+    assert len(claim(session, 1)) == 1
+    urgent = change(app, id=2)
+    assert taken(session, claim(session, 1)) == [[urgent]]
+
+
+def test_the_log_is_read_in_the_order_of_its_index(app, session):
+    subscribe(app, NAME)
+    subscribe(app, "tests.total", id=2, ordering="total", after_ms=1)
+    for lane in range(3):
+        change(app, lane, age_ms=1000)
+        change(app, id=2, age_ms=1000)
+    claim(session)
+    for procedure in ("QUEUE_DISPATCH_ONE_V1", "QUEUE_OPEN_GATE_V1", "QUEUE_FIRST_DUE_V1"):
+        found = [plan for plan in plans(session, procedure) if 'Table "QUEUE_CHANGE"' in plan]
+        assert found
+        for plan in found:
+            assert re.search(r'Index "QUEUE_CHANGE_LANE" Range Scan \((lower|partial|full)[^)]*[34]/4', plan), plan
+            assert "Sort" not in plan

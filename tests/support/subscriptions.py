@@ -1,0 +1,67 @@
+"""Subscriptions and changes as rows, where no trigger is needed."""
+
+import json
+
+from support.sql import NOW, execute, one, rows
+
+COLUMNS = (
+    "ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, AFTER_MS, FILLS, QUIET_MS, STATE, DEFINITION, "
+    "HASH, VERSION"
+)
+
+
+def subscribe(app, name, *, id=1, ordering="key", most=100, after_ms=0, fills=0, quiet_ms=0, queue="default", rank=0):
+    """A subscription of the task *name*, as ``fbtasks subscriptions apply`` writes it, without a trigger."""
+    execute(
+        app,
+        f"INSERT INTO QUEUE_SUBSCRIPTION ({COLUMNS}) "
+        "VALUES (?, 'change', ?, ?, 'T', ?, ?, ?, ?, ?, ?, ?, 'active', '{}', '', 1)",
+        id, app.name, name, queue, rank, ordering, most, after_ms, fills, quiet_ms,
+    )  # fmt: skip
+    execute(app, "INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (?)", id)
+    execute(app, "UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (?, 1) MATCHING (QUEUE)", queue)
+
+
+def change(app, lane=0, *, id=1, age_ms=0, **members):
+    """Writes a change into the log, as a trigger does. Returns its number."""
+    number = one(app, "SELECT NEXT VALUE FOR QUEUE_CHANGE_SEQ FROM RDB$DATABASE")
+    body = {"i": number, "o": "I", "t": "2026-01-01 00:00:00.0000", "x": 1, "u": "U", "k": {"ID": lane}, **members}
+    write(app, id, lane, number, json.dumps(body), age_ms)
+    return number
+
+
+def write(app, id, lane, number, text, age_ms=0):
+    """A row of the log with that text."""
+    column = "DATA" if len(text) <= 2000 else "LARGE"
+    execute(
+        app,
+        f"INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, {column}) "
+        f"VALUES (?, ?, ?, DATEADD(-CAST(? AS BIGINT) MILLISECOND TO {NOW}), ?)",
+        id, lane, number, age_ms, text.encode(),
+    )  # fmt: skip
+
+
+def gates(app):
+    """Lane, holder, halted and waits of each gate."""
+    return rows(app, "SELECT LANE, HOLDER_ID, HALTED, WAITS FROM QUEUE_GATE ORDER BY LANE")
+
+
+def left(app):
+    """How much is left in the log, of gates, tickets, notes and tasks."""
+    return rows(
+        app,
+        "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE), (SELECT COUNT(*) FROM QUEUE_GATE), "
+        "(SELECT COUNT(*) FROM QUEUE_TICKET), (SELECT COUNT(*) FROM QUEUE_NOTE), (SELECT COUNT(*) FROM QUEUE_TASK) "
+        "FROM RDB$DATABASE",
+    )[0]
+
+
+def handle(app, event, name, *, id=1, direct=1, ordering="key", most=100, queue="default"):
+    """A handler of *event*: the task *name*."""
+    subscribe(app, name, id=id, ordering=ordering, most=most, queue=queue)
+    execute(
+        app,
+        "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, NAME, QUEUE, PRIORITY_RANK) "
+        "VALUES (?, ?, ?, ?, ?, 0)",
+        event, id, direct, name, queue,
+    )  # fmt: skip
