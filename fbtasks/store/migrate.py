@@ -153,7 +153,12 @@ def _create_ledger(session: Session) -> None:
 
 def adopt(session: Session) -> None:
     """Declares that this database, as it is and where it is, runs its tasks."""
-    session.run(lambda t: t.execute("adopt"))
+    session.run(_adopt)
+
+
+def _adopt(transaction: Transaction) -> None:
+    transaction.execute("adopt")
+    transaction.execute("poll_adopt")  # a restored database has counted its transactions anew
 
 
 def check_identity(session: Session) -> None:

@@ -341,7 +341,8 @@ class Statements:
         lane = self._lane() if self._gated == 1 else "CAST(NULL AS BIGINT)"
         keys = [_as_octets(self._column(column)) for column in self._poll.key] if self._keeps_key else []
         into = [":QUEUE_LANE", ":QUEUE_ROW", *(f":QUEUE_KEY{part}" for part in range(len(keys)))]
-        yield f"FOR SELECT {', '.join([lane, self._row(), *keys])}"
+        found = [f"{each} AS QUEUE_C{nth}" for nth, each in enumerate([lane, self._row(), *keys])]
+        yield f"FOR SELECT {', '.join(found)}"
         yield f"  FROM {self._table} R WHERE {self._waiting(':QUEUE_MARK')}"
         if self._poll.order_by:
             yield f"  ORDER BY {', '.join(map(self._column, self._poll.order_by))}"
@@ -478,7 +479,7 @@ class Statements:
                     f"QUEUE_KEY{part} = (SELECT CAST(K.DATA AS {kind}) FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = "
                     f"{self._id} AND K.LANE = :QUEUE_LANE AND K.PART = {part});"
                 )
-        yield f"FOR SELECT 1 FROM {self._table} R WHERE {self._own_row()}"
+        yield f"FOR SELECT 1 AS QUEUE_C0 FROM {self._table} R WHERE {self._own_row()}"
         yield "  FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE_FOUND AS CURSOR QUEUE_ROWS DO"
         yield from _block(self._change_row())
         yield f"IF (QUEUE_FOUND = 1 OR NOT EXISTS(SELECT 1 FROM {self._table} R WHERE {self._own_row()})) THEN"
