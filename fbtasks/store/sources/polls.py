@@ -88,15 +88,15 @@ def resolve(source: PollSource, table: Table) -> Poll:
     status = None if source.status is None else table.column(source.status)
     shape = _shape(source, table, key)
     error = None if source.error is None else table.column(source.error)
-    columns = _columns(source, table, key, shape)
+    columns = _columns(source, table, key, status, shape)
     order_by = tuple(table.column(name) for name in source.order_by) or (key if source.sequence else ())
     poll = Poll(source, table, shape, key, status, error, order_by, columns)
+    if status is not None:
+        _check_status(status, poll)
     for column in key:
         _check_key(column, poll)
     for column in (*key, *columns):
         check_column(column, source.charset, table, "poll_table")
-    if status is not None:
-        _check_status(status, poll)
     if error is not None:
         _check_error(error, poll)
     for column in order_by:
@@ -135,14 +135,15 @@ def _shape(source: PollSource, table: Table, key: tuple[Column, ...]) -> Shape:
     )
 
 
-def _columns(source: PollSource, table: Table, key: tuple[Column, ...], shape: Shape) -> tuple[Column, ...]:
+def _columns(
+    source: PollSource, table: Table, key: tuple[Column, ...], status: Column | None, shape: Shape
+) -> tuple[Column, ...]:
     if source.columns is not None:
         named = dict.fromkeys(table.column(name) for name in source.columns)
-    elif shape in (Shape.REMOVE, Shape.NAMED):
-        named = dict.fromkeys(column for column in table.columns if column.name != source.status)
-    else:
-        return ()
-    return tuple(column for column in named if column not in key)
+        return tuple(column for column in named if column not in key)
+    if shape in (Shape.REMOVE, Shape.NAMED):
+        return tuple(column for column in table.columns if column != status)
+    return ()
 
 
 def _check_key(column: Column, poll: Poll) -> None:
