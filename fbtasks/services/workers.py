@@ -8,6 +8,8 @@ from fbtasks.call import WorkerRow
 from fbtasks.firebird.session import Session
 from fbtasks.store import processes, results
 from fbtasks.store.database import Database
+from fbtasks.store.sources import polling
+from fbtasks.store.sources.polling import Failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,13 @@ class Health:
     """Queues that have ready tasks and no worker."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
+    failing: list[Failing]
+    """Polls of tables that fail, or fail for some rows."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
-        return bool(self.workers) and not self.unserved and not self.overdue
+        return bool(self.workers) and not self.unserved and not self.overdue and not self.failing
 
 
 def list_workers(database: Database) -> list[WorkerRow]:
@@ -44,6 +48,7 @@ def get_health(database: Database, max_age: float) -> Health:
             workers=len(alive),
             unserved=[row.queue for row in rows if row.ready and not row.workers],
             overdue={queue: age for queue, age in ages.items() if age > max_age},
+            failing=polling.failing(session),
         )
 
     return database.use(read)

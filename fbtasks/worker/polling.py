@@ -59,17 +59,20 @@ class TablePoll:
         self.ended = True
         self.next_look = min(self.next_look, self._last_look + self._least)
 
-    def look(self, session: Session, app: FBTasks, turn: HostLock, room: int) -> Looked:
-        """Looks at the table, and makes up to *room* tasks. Raises what the database raises."""
+    def look(self, session: Session, app: FBTasks, turn: HostLock, room: int, most: int) -> Looked:
+        """Looks at the table, and makes up to *most* tasks, of all that there is *room* for.
+
+        Raises what the database raises.
+        """
         self._last_look = clock.monotonic()
         polled = self.polled or self._prepare(session, app)
         if self.is_empty and not self.ended and self._last_look < self._next_whole and self._error is None:
             with turn.held():
                 if not polling.anything(session, polled):
-                    return Looked(room=room)
+                    return Looked(room=most)
         self._next_whole = self._last_look + WHOLE
         with turn.held():
-            return polling.look(session, polled, room)
+            return polling.look(session, polled, room, most)
 
     def _prepare(self, session: Session, app: FBTasks) -> Polled:
         options, priority = self.task.options, self.task.options.priority
@@ -78,6 +81,7 @@ class TablePoll:
         expire_ms = None if seconds is None else int(seconds * 1000)
         polled = polling.prepare(session, app.name, self.task.name, self.source, self.queue, priority, expire_ms)
         self.polled, self._number = polled, polled.id
+        self._error = self._error or polled.failure
         return polled
 
     def looked(self, found: Looked) -> None:
@@ -163,7 +167,7 @@ class Polling:
         for nth, poll in enumerate(due):
             share = max(0, -(-(room - made) // (len(due) - nth)))
             if share or poll.ended:
-                made += self._attempt(session, poll, share)
+                made += self._attempt(session, poll, room, share)
         return made
 
     def _due(self, room: int) -> list[TablePoll]:
@@ -173,10 +177,10 @@ class Polling:
         turned = polls[self._first :] + polls[: self._first]
         return [poll for poll in turned if poll.next_look <= now and (room > 0 or poll.ended)]
 
-    def _attempt(self, session: Session, poll: TablePoll, room: int) -> int:
+    def _attempt(self, session: Session, poll: TablePoll, room: int, most: int) -> int:
         """One look, which keeps nothing else from going on when it fails."""
         try:
-            found = poll.look(session, self._app, self._turn, room)
+            found = poll.look(session, self._app, self._turn, room, most)
         except ConflictError as error:
             pause = poll.failed()
             logger.debug("Polling %s met another transaction, again in %.1f s: %s", poll.source.table, pause, error)
@@ -209,7 +213,7 @@ class Polling:
         """Has the rows of tasks that have ended written, as far as that goes at once: the worker ends."""
         for poll in self._polls.values():
             if poll.ended:
-                self._attempt(session, poll, 0)
+                self._attempt(session, poll, 0, 0)
 
 
 def _poll_of(app: FBTasks, task: Task[..., Any], queues: Sequence[str]) -> TablePoll | None:

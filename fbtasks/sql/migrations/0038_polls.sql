@@ -60,10 +60,10 @@ BEGIN
             WHERE S.ID = :ID AND (S.HASH <> :HASH OR S.STATE = 'orphaned');
 END^
 
--- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does. ROOM_LEFT is how many of
--- ROOM tasks may be made beside those that are ready; NOTES tells whether there are ends to be written. A statement that comes
+-- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does. ROOM_LEFT is how many
+-- tasks may be made: up to MOST, and not more than ROOM with those that are ready; NOTES tells whether there are ends to be written. A statement that comes
 -- after this one sees all that was done under this lock before.
-CREATE OR ALTER PROCEDURE QUEUE_POLL_BEGIN_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER)
+CREATE OR ALTER PROCEDURE QUEUE_POLL_BEGIN_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, MOST INTEGER)
 RETURNS (ROOM_LEFT INTEGER, NOTES SMALLINT)
 SQL SECURITY DEFINER
 AS
@@ -83,18 +83,26 @@ BEGIN
     BEGIN
         SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
             WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :PRIORITY_RANK) INTO :ROOM_LEFT;
-        ROOM_LEFT = ROOM - ROOM_LEFT;
+        ROOM_LEFT = MINVALUE(MOST, ROOM - ROOM_LEFT);
     END
     NOTES = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID), 1, 0);
     SUSPEND;
 END^
 
--- Makes a task of a row. GATED: 1, the gate of LANE is shut behind it; 2, its LANE is its own number, under which its row is
+-- The number of a task that is to be made.
+CREATE OR ALTER PROCEDURE QUEUE_POLL_NUMBER_V1
+RETURNS (TASK_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+END^
+
+-- Makes a task of a row, of the number TASK_ID or (NULL) the next. GATED: 1, the gate of LANE is shut behind it; 2, its LANE is its own number, under which its row is
 -- found again; 0, nothing is written when it ends. The row is in DATA, or in LARGE.
 CREATE OR ALTER PROCEDURE QUEUE_POLL_TAKE_V1 (
-    SUBSCRIPTION_ID INTEGER, LANE BIGINT, GATED SMALLINT, DATA VARCHAR(32765) CHARACTER SET OCTETS, LARGE BLOB SUB_TYPE BINARY,
-    EXPIRE_MS BIGINT)
-RETURNS (TASK_ID BIGINT)
+    SUBSCRIPTION_ID INTEGER, TASK_ID BIGINT, LANE BIGINT, GATED SMALLINT, DATA VARCHAR(32765) CHARACTER SET OCTETS,
+    LARGE BLOB SUB_TYPE BINARY, EXPIRE_MS BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -106,7 +114,8 @@ BEGIN
     SELECT S.NAME, S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
         INTO :NAME, :QUEUE, :PRIORITY_RANK;
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+    IF (TASK_ID IS NULL) THEN
+        TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
     IF (GATED = 2) THEN
         LANE = TASK_ID;
     ELSE IF (GATED = 0) THEN
@@ -152,13 +161,12 @@ BEGIN
     END
 END^
 
--- Notes that the numbers from LANE to LAST_LANE are missing. With KEEPS they are looked for without an end.
-CREATE OR ALTER PROCEDURE QUEUE_POLL_MISS_V1 (SUBSCRIPTION_ID INTEGER, LANE BIGINT, LAST_LANE BIGINT, KEEPS SMALLINT)
+-- Notes that the numbers from LANE to LAST_LANE are missing.
+CREATE OR ALTER PROCEDURE QUEUE_POLL_MISS_V1 (SUBSCRIPTION_ID INTEGER, LANE BIGINT, LAST_LANE BIGINT)
 SQL SECURITY DEFINER
 AS
 BEGIN
-    INSERT INTO QUEUE_GAP (SUBSCRIPTION_ID, LANE, LAST_LANE, NOTED_TX)
-        VALUES (:SUBSCRIPTION_ID, :LANE, :LAST_LANE, IIF(:KEEPS = 1, 9223372036854775807, NULL));
+    INSERT INTO QUEUE_GAP (SUBSCRIPTION_ID, LANE, LAST_LANE) VALUES (:SUBSCRIPTION_ID, :LANE, :LAST_LANE);
 END^
 
 -- Takes the number LANE out of those that are missing.

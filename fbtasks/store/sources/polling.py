@@ -41,6 +41,8 @@ class Polled(NamedTuple):
     poll: Poll
     statements: Statements
     expire_ms: int | None
+    failure: str | None
+    """Why it failed the last time, in whichever worker."""
 
 
 def prepare(
@@ -51,20 +53,25 @@ def prepare(
     Raises :class:`TaskDefinitionError` for what the table does not have, and :class:`DatabaseError`.
     """
     poll = resolve(source, tables.describe(session, source.table, "rows of {!r} cannot be polled"))
-    number = register(session, app, task, source, queue, priority)
-    return Polled(number, poll, Statements(number, poll), expire_ms)
+    number, failure = register(session, app, task, source, queue, priority)
+    return Polled(number, poll, Statements(number, poll), expire_ms, failure)
 
 
-def register(session: Session, app: str, task: str, source: PollSource, queue: str, priority: int) -> int:
-    """Notes the definition in the database, if it is not there as it is. Returns the subscription's number."""
+def register(
+    session: Session, app: str, task: str, source: PollSource, queue: str, priority: int
+) -> tuple[int, str | None]:
+    """Notes the definition in the database, if it is not there as it is.
+
+    Returns the subscription's number, and why its poll failed the last time.
+    """
     definition = json.dumps({**asdict(source), "queue": queue, "priority": priority}, sort_keys=True)
     digest = hashlib.sha256(definition.encode()).hexdigest()
-    known = session.read("poll_known", app, task, digest)
-    if known:
-        return int(known[0][0])
+    for number, noted, state, failure in session.read("poll_known", app, task):
+        if noted == digest and state != "orphaned":
+            return number, failure
     ordering = "key" if source.status is not None or source.delete or source.sequence is None else "none"
     values = (app, task, source.table, queue, -priority, ordering, definition, digest)
-    return int(session.run(lambda t: t.value("poll_register", *values)))
+    return int(session.run(lambda t: t.value("poll_register", *values))), None
 
 
 def anything(session: Session, polled: Polled) -> bool:
@@ -73,13 +80,16 @@ def anything(session: Session, polled: Polled) -> bool:
         return any(transaction.generated(polled.statements.look)[0])
 
 
-def look(session: Session, polled: Polled, room: int) -> Looked:
-    """Writes the ends of tasks to their rows, and makes up to *room* tasks of rows that wait, in one transaction."""
-    return session.run(lambda t: _look(session, t, polled, room), point="poll")
+def look(session: Session, polled: Polled, room: int, most: int) -> Looked:
+    """Writes the ends of tasks to their rows, and makes tasks of rows that wait, in one transaction.
+
+    Up to *most*, and as long as there are less than *room* that are ready in the queue.
+    """
+    return session.run(lambda t: _look(session, t, polled, room, most), point="poll")
 
 
-def _look(session: Session, transaction: Transaction, polled: Polled, room: int) -> Looked:
-    begun = transaction.rows("poll_begin", polled.id, room)
+def _look(session: Session, transaction: Transaction, polled: Polled, room: int, most: int) -> Looked:
+    begun = transaction.rows("poll_begin", polled.id, room, most)
     if not begun:
         return Looked(missed=True)
     room, notes = begun[0]

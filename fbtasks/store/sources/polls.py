@@ -319,7 +319,10 @@ class Statements:
 
     def _take_variables(self) -> Iterator[str]:
         yield "DECLARE QUEUE_LANE BIGINT;"
-        yield "DECLARE QUEUE_TASK_ID BIGINT;"
+        if self._poll.shape is Shape.NAMED:
+            yield "DECLARE QUEUE_TASK_ID BIGINT;"
+        if self._mark_taken():
+            yield "DECLARE QUEUE_CHANGED SMALLINT;"
         if self._is_wide:
             yield "DECLARE QUEUE_ROW BLOB SUB_TYPE BINARY;"
         else:
@@ -355,30 +358,46 @@ class Statements:
             yield "IF (QUEUE_MADE < QUEUE_ROOM AND QUEUE_BAD = 0) THEN"
             yield f"  EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, QUEUE_OLDEST, NULL);"
 
-    def _take_row(self) -> list[str]:
-        """Makes a task of the row that the cursor is at. One that cannot be taken keeps back itself alone."""
-        table, shape = self._table, self._poll.shape
-        lines = [self._make_task()]
-        if self._keeps_key:
-            keep = f"EXECUTE PROCEDURE QUEUE_POLL_KEEP_KEY_V1({self._id}, QUEUE_LANE, "
-            lines += [f"{keep}{part}, QUEUE_KEY{part});" for part in range(len(self._poll.key))]
-        if shape is Shape.STATUS:
-            lines.append(f"UPDATE {table} SET {self._set_status('taken')} WHERE CURRENT OF QUEUE_ROWS;")
-        elif shape is Shape.NAMED:
-            assert self._poll.status is not None
-            name = quoted(self._poll.status.name)
-            lines.append(f"UPDATE {table} SET {name} = '{NAME}' || :QUEUE_TASK_ID WHERE CURRENT OF QUEUE_ROWS;")
-        elif shape is Shape.REMOVE:
-            lines.append(f"DELETE FROM {table} WHERE CURRENT OF QUEUE_ROWS;")
-        refused = [*_NOTE_BAD, f"IF (QUEUE_BAD >= {MOST_BAD}) THEN", "  LEAVE;"]
-        return _block([*lines, "QUEUE_MADE = QUEUE_MADE + 1;", "WHEN ANY DO", *_block(refused)])
+    def _take_row(self) -> Iterator[str]:
+        """Changes the row that the cursor is at, and makes a task of it. One that cannot be changed is passed over."""
+        change = self._mark_taken()
+        if self._poll.shape is Shape.NAMED:
+            yield "EXECUTE PROCEDURE QUEUE_POLL_NUMBER_V1 RETURNING_VALUES QUEUE_TASK_ID;"
+        if not change:
+            yield from self._make_task()
+            return
+        yield "QUEUE_CHANGED = 0;"
+        yield from _unless_refused([change, "QUEUE_CHANGED = 1;"])
+        yield f"IF (QUEUE_BAD >= {MOST_BAD}) THEN"
+        yield "  LEAVE;"
+        yield "IF (QUEUE_CHANGED = 1) THEN"
+        yield from _block(self._make_task())
 
-    def _make_task(self) -> str:
+    def _mark_taken(self) -> str:
+        """The statement by which the row itself shows that it is taken; empty where it does not."""
+        table, where = self._table, "WHERE CURRENT OF QUEUE_ROWS;"
+        match self._poll.shape:
+            case Shape.STATUS:
+                return f"UPDATE {table} SET {self._set_status('taken')} {where}"
+            case Shape.NAMED:
+                assert self._poll.status is not None
+                name = quoted(self._poll.status.name)
+                return f"UPDATE {table} SET {name} = '{NAME}' || :QUEUE_TASK_ID {where}"
+            case Shape.REMOVE:
+                return f"DELETE FROM {table} {where}"
+        return ""
+
+    def _make_task(self) -> Iterator[str]:
         row = "NULL, QUEUE_ROW" if self._is_wide else "QUEUE_ROW, NULL"
-        return (
-            f"EXECUTE PROCEDURE QUEUE_POLL_TAKE_V1({self._id}, QUEUE_LANE, {self._gated}, {row}, QUEUE_EXPIRE_MS) "
-            "RETURNING_VALUES QUEUE_TASK_ID;"
+        number = "QUEUE_TASK_ID" if self._poll.shape is Shape.NAMED else "NULL"
+        yield (
+            f"EXECUTE PROCEDURE QUEUE_POLL_TAKE_V1({self._id}, {number}, QUEUE_LANE, {self._gated}, {row}, "
+            "QUEUE_EXPIRE_MS);"
         )
+        if self._keeps_key:
+            for part in range(len(self._poll.key)):
+                yield (f"EXECUTE PROCEDURE QUEUE_POLL_KEEP_KEY_V1({self._id}, QUEUE_LANE, {part}, QUEUE_KEY{part});")
+        yield "QUEUE_MADE = QUEUE_MADE + 1;"
 
     def _set_status(self, name: str) -> str:
         assert self._poll.status is not None
@@ -392,38 +411,26 @@ class Statements:
         into = f"ORDER BY {column} INTO :QUEUE_LANE, :QUEUE_ROW DO"
         yield "FOR SELECT G.LANE, G.LAST_LANE, G.NOTED_TX FROM QUEUE_GAP G"
         yield f"  WHERE G.SUBSCRIPTION_ID = {self._id} INTO :QUEUE_FIRST, :QUEUE_LAST, :QUEUE_NOTED DO"
-        late = [
-            self._make_task(),
-            f"EXECUTE PROCEDURE QUEUE_POLL_FOUND_V1({self._id}, QUEUE_LANE);",
-            "QUEUE_MADE = QUEUE_MADE + 1;",
-            "WHEN ANY DO",
-            *_block([*_NOTE_BAD, "QUEUE_KEEPS = 1;"]),
-        ]
+        late = [*self._make_task(), f"EXECUTE PROCEDURE QUEUE_POLL_FOUND_V1({self._id}, QUEUE_LANE);"]
         yield from _block(
             [
                 "QUEUE_KEEPS = IIF(QUEUE_NOTED <= QUEUE_OLDEST, 0, 1);",
                 f"{select} {column} BETWEEN :QUEUE_FIRST AND :QUEUE_LAST{self._when()} {into}",
-                *_block(["IF (QUEUE_MADE >= QUEUE_ROOM) THEN", *_block(["QUEUE_KEEPS = 1;", "LEAVE;"]), *_block(late)]),
+                *_block(["IF (QUEUE_MADE >= QUEUE_ROOM) THEN", *_block(["QUEUE_KEEPS = 1;", "LEAVE;"]), *late]),
                 "IF (QUEUE_KEEPS = 0) THEN",
                 f"  EXECUTE PROCEDURE QUEUE_POLL_FORGET_V1({self._id}, QUEUE_FIRST, QUEUE_LAST);",
             ]
         )
         yield f"QUEUE_MARK = {self._mark('LAST_LANE')};"
         yield f"{select} {column} > :QUEUE_MARK{self._when()} {into}"
-        new = [
-            self._make_task(),
-            "QUEUE_MADE = QUEUE_MADE + 1;",
-            "WHEN ANY DO",
-            *_block([*_NOTE_BAD, f"EXECUTE PROCEDURE QUEUE_POLL_MISS_V1({self._id}, QUEUE_LANE, QUEUE_LANE, 1);"]),
-        ]
         yield from _block(
             [
-                f"IF (QUEUE_MADE >= QUEUE_ROOM OR QUEUE_BAD >= {MOST_BAD}) THEN",
+                "IF (QUEUE_MADE >= QUEUE_ROOM) THEN",
                 "  LEAVE;",
                 "IF (QUEUE_LANE > QUEUE_MARK + 1) THEN",
-                f"  EXECUTE PROCEDURE QUEUE_POLL_MISS_V1({self._id}, QUEUE_MARK + 1, QUEUE_LANE - 1, 0);",
+                f"  EXECUTE PROCEDURE QUEUE_POLL_MISS_V1({self._id}, QUEUE_MARK + 1, QUEUE_LANE - 1);",
+                *self._make_task(),
                 "QUEUE_MARK = QUEUE_LANE;",
-                *_block(new),
             ]
         )
         yield f"EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, NULL, QUEUE_MARK);"
@@ -435,16 +442,15 @@ class Statements:
             f"EXECUTE PROCEDURE QUEUE_POLL_OUTCOME_V1({self._id}, QUEUE_NOTE_ID, QUEUE_KIND, QUEUE_LANE,",
             f"  QUEUE_TASK_ID, {self._gated}) RETURNING_VALUES QUEUE_ENDED, QUEUE_WHY;",
             "IF (QUEUE_ENDED IS NOT NULL) THEN",
-            *_block(["QUEUE_FOUND = 0;", *self._write_end()]),
-            "QUEUE_SETTLED = QUEUE_SETTLED + 1;",
-            "WHEN ANY DO",
-            *_block(_NOTE_BAD),
+            *_block(self._write_end()),
+            "ELSE",
+            "  QUEUE_SETTLED = QUEUE_SETTLED + 1;",
         ]
         loop = [
             "FOR SELECT N.ID, N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N",
             f"  WHERE N.OWNER_ID = {self._id} ORDER BY N.OWNER_ID, N.ID",
             "  INTO :QUEUE_NOTE_ID, :QUEUE_KIND, :QUEUE_LANE, :QUEUE_TASK_ID DO",
-            *_block(["IF (QUEUE_SETTLED >= QUEUE_MOST) THEN", "  LEAVE;", *_block(note)]),
+            *_block(["IF (QUEUE_SETTLED >= QUEUE_MOST) THEN", "  LEAVE;", *note]),
         ]
         return _text(
             [
@@ -458,6 +464,7 @@ class Statements:
                 "DECLARE QUEUE_ENDED SMALLINT;",
                 f"DECLARE QUEUE_WHY VARCHAR({_MOST_ERROR}) CHARACTER SET UTF8;",
                 "DECLARE QUEUE_FOUND SMALLINT;",
+                "DECLARE QUEUE_CHANGED SMALLINT;",
                 *self._key_variables(),
                 *_block(["QUEUE_SETTLED = 0;", "QUEUE_BAD = 0;", *loop, "SUSPEND;"]),
             ]
@@ -471,7 +478,7 @@ class Statements:
     def _write_end(self) -> Iterator[str]:
         """Writes the end of the task to its row, and opens its gate, unless another transaction holds the row."""
         if not self._writes:
-            yield self._settled()
+            yield from self._settled()
             return
         if self._keeps_key:
             for part, column in enumerate(self._poll.key):
@@ -480,13 +487,20 @@ class Statements:
                     f"QUEUE_KEY{part} = (SELECT CAST(K.DATA AS {kind}) FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = "
                     f"{self._id} AND K.LANE = :QUEUE_LANE AND K.PART = {part});"
                 )
-        yield f"FOR SELECT 1 AS QUEUE_C0 FROM {self._table} R WHERE {self._own_row()}"
-        yield "  FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE_FOUND AS CURSOR QUEUE_ROWS DO"
-        yield from _block(self._change_row())
-        yield f"IF (QUEUE_FOUND = 1 OR NOT EXISTS(SELECT 1 FROM {self._table} R WHERE {self._own_row()})) THEN"
+        change = [
+            f"FOR SELECT 1 AS QUEUE_C0 FROM {self._table} R WHERE {self._own_row()}",
+            "  FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE_FOUND AS CURSOR QUEUE_ROWS DO",
+            *_block(self._change_row()),
+            f"IF (QUEUE_FOUND = 0 AND EXISTS(SELECT 1 FROM {self._table} R WHERE {self._own_row()})) THEN",
+            "  QUEUE_BAD = QUEUE_BAD + 1;",
+            "ELSE",
+            "  QUEUE_CHANGED = 1;",
+        ]
+        yield "QUEUE_FOUND = 0;"
+        yield "QUEUE_CHANGED = 0;"
+        yield from _unless_refused(change)
+        yield "IF (QUEUE_CHANGED = 1) THEN"
         yield from _block(self._settle_found())
-        yield "ELSE"
-        yield from _block(["QUEUE_BAD = QUEUE_BAD + 1;", "QUEUE_SETTLED = QUEUE_SETTLED - 1;"])
 
     def _own_row(self) -> str:
         """The condition for the row of the task, as long as it shows that it is the task's."""
@@ -526,9 +540,9 @@ class Statements:
             return
         yield f"UPDATE {self._table} SET {change} {where}"
         if errs and self._poll.error is not None and self._poll.error.charset not in (None, "UTF8"):
-            # A text that the column's character set does not have.
+            # The column's character set may not have all characters of the text.
             plain = change.replace(self._error(), self._cut("'task ' || :QUEUE_TASK_ID || ' failed'"))
-            yield "WHEN GDSCODE transliteration_failed DO"
+            yield "WHEN GDSCODE arith_except DO"
             yield f"  UPDATE {self._table} SET {plain} {where}"
 
     def _error(self) -> str:
@@ -544,17 +558,32 @@ class Statements:
         if self._gated == 1:
             yield "IF (QUEUE_ENDED = 2 AND QUEUE_FOUND = 0) THEN"
             yield "  QUEUE_ENDED = 3;"
-        yield self._settled()
+        yield from self._settled()
 
-    def _settled(self) -> str:
+    def _settled(self) -> Iterator[str]:
         keeps = {Shape.KEPT: "1", Shape.DELETE: "IIF(QUEUE_ENDED = 0, 1, 0)"}.get(self._poll.shape, "0")
-        return (
+        yield (
             f"EXECUTE PROCEDURE QUEUE_POLL_SETTLED_V1({self._id}, QUEUE_NOTE_ID, QUEUE_LANE, QUEUE_TASK_ID, "
             f"{self._gated}, QUEUE_ENDED, {keeps});"
         )
+        yield "QUEUE_SETTLED = QUEUE_SETTLED + 1;"
 
 
-_NOTE_BAD: Final = ("QUEUE_BAD = QUEUE_BAD + 1;", "QUEUE_ERROR = LEFT(RDB$ERROR(MESSAGE), 500);")
+def _unless_refused(change: Iterable[str]) -> list[str]:
+    """*change* of the user's row. What keeps it from being done is counted and noted, and keeps back no other row.
+
+    It holds nothing but that: the engine undoes the statement that fails, and not those before it in the block.
+    """
+    count = "QUEUE_BAD = QUEUE_BAD + 1;"
+    refused = [
+        "WHEN GDSCODE cancelled DO",
+        "  EXCEPTION;",
+        "WHEN GDSCODE lock_conflict, GDSCODE deadlock, GDSCODE update_conflict DO",
+        f"  {count}",
+        "WHEN ANY DO",
+        *_block([count, "QUEUE_ERROR = LEFT(RDB$ERROR(MESSAGE), 500);"]),
+    ]
+    return _block([*change, *refused])
 
 
 def _constant(status: Status) -> str:
