@@ -142,9 +142,10 @@ class DatabaseURL:
             raise ConfigurationError(f"{shown!r}: the part after '?' is not of the form name=value.") from None
         for name in options.keys() - URL_OPTIONS:
             known = ", ".join(sorted(URL_OPTIONS))
-            # Behind a login it may be a part of the password.
+            # Behind a login, or where it does not look like an option, it may be a part of the password.
             _, separator, rest = text.partition("://")
-            what = "unknown option" + (f" {name!r}" if separator and not {"@", ":"} & set(rest) else "")
+            told = separator and not {"@", ":"} & set(rest) and re.fullmatch("[a-z_]+", name)
+            what = "unknown option" + (f" {name!r}" if told else "")
             raise ConfigurationError(f"{shown!r}: {what}. Known options: {known}.")
         return options
 

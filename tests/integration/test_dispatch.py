@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from support.sql import execute, held, one, plans
-from support.subscriptions import change, gates, left, subscribe, write
+from support.feeding import change, gates, left, subscribe, write
 
 from fbtasks.call import Failed, Finished, Released, Succeeded
 from fbtasks.firebird.session import UPDATE

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.sql import execute, one, rows
-from support.subscriptions import handle
+from support.feeding import handle
 
 from fbtasks import events
 from fbtasks.errors import ConfigurationError, EnqueueError, SerializationError

@@ -2,23 +2,10 @@
 
 from fbtasks import changes
 from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import tables, trial, triggers
+from fbtasks.store.sources import condition, tables, triggers
 from fbtasks.store.sources.capture import resolve
 
 from .sql import execute, rows
-
-LOG = (
-    "CREATE SEQUENCE QUEUE_CHANGE_SEQ",
-    "CREATE TABLE QUEUE_CHANGE (SUBSCRIPTION_ID INTEGER NOT NULL, LINE BIGINT, ID BIGINT NOT NULL, LANE BIGINT "
-    "NOT NULL, RAISE_TIME TIMESTAMP NOT NULL, DATA VARCHAR(2000) CHARACTER SET OCTETS, LARGE BLOB SUB_TYPE BINARY)",
-    "CREATE INDEX QUEUE_CHANGE_LINE ON QUEUE_CHANGE (SUBSCRIPTION_ID, LINE, ID)",
-)
-
-
-def make_log(app):
-    """Makes the log, unless the schema has it."""
-    if not rows(app, "SELECT 1 FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_CHANGE'"):
-        script(app, *LOG)
 
 
 def script(app, *statements):
@@ -32,7 +19,7 @@ def resolved(app, table, **options):
     """The definition and the table, brought together; its condition compiles."""
     with app.database.session() as session:
         capture = resolve(ChangeSource(table=table, **options), tables.describe(session, table))
-        trial.check_condition(session, capture)
+        condition.check_condition(session, capture)
     return capture
 
 
@@ -40,6 +27,9 @@ def listen(app, table, *, number=1, task="shop.changed", queue="default", **opti
     """Makes the trigger of a subscription, with its rights."""
     capture = resolved(app, table, **options)
     script(app, triggers.trigger(number, task, queue, capture), *triggers.grants(number))
+    with app.database.session() as session:
+        needed = condition.rights_of_condition(session, number)
+    script(app, *needed)
 
 
 def logged(app, number=1):

@@ -8,7 +8,9 @@ import pytest
 from fbtasks import changes
 from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
 from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import tables
+from fbtasks.store.sources import tables, triggers
+from fbtasks.store.sources.capture import resolve
+from fbtasks.store.sources.tables import Column, Table
 
 
 @pytest.mark.parametrize(
@@ -103,3 +105,49 @@ def test_an_error_has_no_values():
 def test_what_is_no_change_is_refused(data):
     with pytest.raises(SerializationError, match="a recorded change cannot be read"):
         changes.load(data)
+
+
+def table(length):
+    columns = (
+        Column("ID", tables.INTEGER, length=4),
+        Column("STATUS", tables.VARCHAR, length=10, charset="UTF8", width=4),
+        Column("NOTE", tables.VARCHAR, length=length, charset="UTF8", width=4),
+    )
+    return Table("ORDERS", "SYSDBA", columns, ("ID",), frozenset())
+
+
+def body(length, **options):
+    """The text of a trigger, up to what it does with errors."""
+    source = ChangeSource(table="ORDERS", **options)
+    text = triggers.trigger(7, "shop.paid", "mail", resolve(source, table(length)))
+    return text.partition("WHEN ANY DO")[0]
+
+
+def test_a_short_row_pays_nothing_for_long_ones():
+    short = body(50, insert=True, update=True, delete=True, columns=("STATUS", "NOTE"))
+    assert "OCTET_LENGTH" not in short
+    assert "LARGE" not in short
+    assert "BLOB" not in short
+
+
+def test_a_long_row_is_measured_and_a_longer_one_may_be_a_blob():
+    long = body(1000, insert=True, columns=("NOTE",))
+    assert "OCTET_LENGTH(QUEUE_REST) <= " in long
+    assert "BLOB" not in long
+    longer = body(8000, update=True, columns=("NOTE",))
+    assert "QUEUE_WIDE = BLOB_APPEND(" in longer
+    assert 'OCTET_LENGTH(new."NOTE")' in longer
+
+
+def test_a_trigger_is_for_what_is_wanted():
+    only = body(50, insert=True)
+    assert "AFTER INSERT POSITION 32767" in only
+    assert "old." not in only
+    assert "QUEUE_START" not in only
+    assert "POST_EVENT 'fbtasks:queue:mail';" in only
+    assert "FBTASKS_SILENT" in only
+    assert "FBTASKS_SILENT" not in body(50, insert=True, always=True)
+    assert 'old."STATUS" IS DISTINCT FROM new."STATUS"' in body(50, update=("STATUS",))
+    assert "INACTIVE" in triggers.trigger(
+        7, "a", "b", resolve(ChangeSource(table="ORDERS", delete=True), table(5)), active=False
+    )

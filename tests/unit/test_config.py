@@ -190,6 +190,7 @@ def test_no_part_of_a_password_is_in_a_message_or_in_what_is_shown(form: str, pi
 
 @example("firebird:{}", ["?", "="], 1)
 @example("{}", [":", "/", "/"], 0)
+@example("firebird://db.example/x?password={}", ["&", "="], 1)
 @given(st.sampled_from(WITHOUT_A_HOST), st.lists(st.sampled_from(PIECES), max_size=4), st.integers(0, 4))
 def test_nor_where_the_host_was_forgotten(form: str, pieces: list[str], at: int) -> None:
     pieces.insert(at, "Zq7")

@@ -138,11 +138,13 @@ def _scalar(column: Column, field: str) -> Value:
     if column.is_integer:
         return Value(_or_null(f"CAST({field} AS VARCHAR(20))"), 20)
     if kind in (tables.FLOAT, tables.DOUBLE):
-        # A DECFLOAT is made with 17 digits, of which a float comes back as it was; a VARCHAR with 16.
-        digits = f"CAST(CAST({field} AS DECFLOAT(34)) AS VARCHAR(42))"
-        return Value(_or_null(f"REPLACE({digits}, '-NaN', 'NaN')"), 42)
+        # A DECFLOAT is made with 17 digits, of which a float comes back as it was; a VARCHAR with 16. Where all of them
+        # stand before the point there is none, and it would be read as a whole number.
+        digits = f"REPLACE(CAST(CAST({field} AS DECFLOAT(34)) AS VARCHAR(42)), '-NaN', 'NaN')"
+        point = f"IIF(ABS({field}) >= 1e16 AND ABS({field}) < 1e17, CAST('.0' AS VARCHAR(2)), '')"
+        return Value(_or_null(f"{digits} || {point}"), 44)
     if kind == tables.BOOLEAN:
-        return Value(_or_null(f"IIF({field}, {literal('true')}, IIF({field} IS NULL, NULL, {literal('false')}))"), 5)
+        return Value(_or_null(f"LOWER(CAST({field} AS VARCHAR(5)))"), 5)
     mark, sql, most = _as_text(kind, field)
     return Value(_marked(mark, sql), _MARK + most)
 

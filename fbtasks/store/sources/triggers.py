@@ -14,7 +14,7 @@ from fbtasks.showing import brief
 from fbtasks.store.sources import expressions
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated, escaped, literal, record, value
-from fbtasks.store.sources.tables import Column, quoted
+from fbtasks.store.sources.tables import BIGINT, Column, quoted
 
 SILENT: Final = "FBTASKS_SILENT"
 """The variable of the transaction that silences it: ``*``, or the names of tasks with commas between them."""
@@ -45,7 +45,10 @@ _BY: Final[tuple[str | Value, ...]] = (
 """When the change was made, by which transaction and by whom."""
 _COMMON: Final = Value("QUEUE_COMMON", 400)
 """The members that each row has, as :meth:`_Body._set_common` makes them."""
-_INSERT: Final = "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, {column}) VALUES "
+_INSERT: Final = (
+    "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, {column}) "
+    "VALUES ({number}, :QUEUE_ID, {lane}, :QUEUE_TIME, {members});"
+)
 
 
 def trigger_name(subscription: int) -> str:
@@ -92,8 +95,9 @@ def does_not_compile(capture: Capture, error: FBTasksError) -> TaskDefinitionErr
         if there
     ]
     columns = " and ".join(f"{name}.COLUMN" for name in known)
+    reason = brief(error).partition(" failed -")[2] or brief(error)  # what is before it names our trial
     return TaskDefinitionError(
-        f"on_change({source.table!r}): when={source.when!r:.500} does not compile ({brief(error)}). "
+        f"on_change({source.table!r}): when={source.when!r:.500} does not compile ({reason}). "
         f"Give a condition in SQL that names columns of {capture.table.name!r} as {columns}."
     )
 
@@ -124,7 +128,7 @@ class _Body:
     def text(self) -> str:
         """The declarations and the body."""
         wanted = self._silence() + self._if_wanted(self._if_condition(_block(self._record())))
-        handlers = ["WHEN GDSCODE cancelled DO EXCEPTION;", "WHEN ANY DO", *_block(self._record_error())]
+        handlers = ["WHEN ANY DO", *_block(self._record_error())]
         return "\n".join([*_indented(self._declarations()), *_block([*wanted, *handlers])])
 
     def _declarations(self) -> Iterator[str]:
@@ -149,18 +153,23 @@ class _Body:
     # Whether the change is wanted.
 
     def _silence(self) -> list[str]:
-        """Leaves the trigger when the transaction is silenced."""
+        """The statements that leave the trigger when the transaction is silenced."""
         if self._source.always:
             return []
-        listed = "',' || REPLACE(QUEUE_SILENT, ', ', ',') || ','"
+        name = _octets(f",{self._task},")
         return [
             f"QUEUE_SILENT = RDB$GET_CONTEXT('USER_TRANSACTION', '{SILENT}');",
             "IF (QUEUE_SILENT IS NOT NULL) THEN",
-            f"  IF (QUEUE_SILENT = '*' OR POSITION({_octets(f',{self._task},')} IN {listed}) > 0) THEN EXIT;",
+            "BEGIN",
+            "  QUEUE_SILENT = TRIM(_OCTETS ' ' FROM QUEUE_SILENT);",
+            "  IF (QUEUE_SILENT = '*'",
+            f"    OR POSITION({name} IN ',' || QUEUE_SILENT || ',') > 0",
+            f"    OR POSITION({name} IN ',' || REPLACE(QUEUE_SILENT, ', ', ',') || ',') > 0) THEN EXIT;",
+            "END",
         ]
 
     def _if_wanted(self, then: list[str]) -> list[str]:
-        """Does *then* for what was done that is wanted: the trigger is called for nothing else but other UPDATEs."""
+        """*then*, under the condition that what was done is wanted. The trigger is called for UPDATEs that are not."""
         if not self._capture.update:
             return then
         parts = [event for event, op in (("INSERTING", "I"), ("DELETING", "D")) if op in self._ops]
@@ -168,7 +177,7 @@ class _Body:
         return [f"IF ({' OR '.join(parts)}) THEN", *_branch(then)]
 
     def _if_condition(self, then: list[str]) -> list[str]:
-        """Does *then* when the definition's condition holds, which has lines of its own: it may end in a comment."""
+        """*then*, under the definition's condition. That has lines of its own, for it may end in a comment."""
         if self._source.when is None:
             return then
         return ["IF (", self._source.when, ") THEN", *_branch(then)]
@@ -182,17 +191,17 @@ class _Body:
         if self._moves:
             yield f"IF ({'UPDATING AND ' if len(self._ops) > 1 else ''}({self._key_changed()})) THEN"
             yield from _block(self._record_move())
-        yield from self._insert("QUEUE_START" if self._moves else literal(_START), self._longest)
+        yield from self._insert(self._longest)
         yield self._post()
 
     def _record_move(self) -> Iterator[str]:
         """The change under the key that the row had before."""
         yield f"QUEUE_START = {literal(_START_OUT)};"
-        yield from self._insert("QUEUE_START", self._longest, lane=self._lane("old"))
+        yield from self._insert(self._longest, self._lane("old"))
         yield f"QUEUE_START = {literal(_START_IN)};"
 
     def _by_op(self, lines: Callable[[str], list[str]]) -> list[str]:
-        """*lines* of what was done."""
+        """The *lines* of each op, of which those of what was done are run."""
         found: list[str] = []
         for op in self._ops[:-1]:
             found += [f"{'ELSE ' if found else ''}IF ({_WHILE[op]}) THEN", *_block(lines(op))]
@@ -200,6 +209,7 @@ class _Body:
         return [*found, "ELSE", *_block(last)] if found else last
 
     def _set_rest(self, pieces: Sequence[str | Value]) -> list[str]:
+        """The statements that make QUEUE_REST of *pieces*, or QUEUE_WIDE when that has no room for the row's values."""
         rest = f"QUEUE_REST = {concatenated(pieces)};"
         if expressions.most(pieces) <= LONGEST - _ID:
             return [rest]
@@ -210,28 +220,25 @@ class _Body:
             f"  QUEUE_WIDE = {appended(pieces)};",
         ]
 
-    def _insert(self, start: str, most: int, lane: str = "QUEUE_LANE") -> Iterator[str]:
-        """Writes a row: *start*, the id and QUEUE_REST, which may have up to *most* bytes."""
-        lane = lane if lane != "QUEUE_LANE" else ":QUEUE_LANE"
-        start = f":{start}" if start.startswith("QUEUE_") else start
+    def _insert(self, most: int, lane: str = ":QUEUE_LANE") -> Iterator[str]:
+        """The statements that write a row, whose members behind the id have *most* bytes at most."""
+        start = ":QUEUE_START" if self._moves else literal(_START)
+        short = f"{start} || :QUEUE_ID || :QUEUE_REST"
         yield "QUEUE_ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;"
-        values = f"({self._subscription}, :QUEUE_ID, {lane}, :QUEUE_TIME, {start} || :QUEUE_ID || :QUEUE_REST);"
         if most <= IN_ROW - _ID:
-            yield _INSERT.format(column="DATA") + values
+            yield self._insert_into("DATA", short, lane)
             return
         if most > LONGEST - _ID:
-            whole = f"BLOB_APPEND(NULL, {start} || :QUEUE_ID, :QUEUE_WIDE)"
             yield "IF (QUEUE_WIDE IS NOT NULL) THEN"
-            yield (
-                "  "
-                + _INSERT.format(column="LARGE")
-                + f"({self._subscription}, :QUEUE_ID, {lane}, :QUEUE_TIME, {whole});"
-            )
+            yield "  " + self._insert_into("LARGE", f"BLOB_APPEND(NULL, {start} || :QUEUE_ID, :QUEUE_WIDE)", lane)
             yield "ELSE"
         yield f"IF (OCTET_LENGTH(QUEUE_REST) <= {IN_ROW - _ID}) THEN"
-        yield "  " + _INSERT.format(column="DATA") + values
+        yield "  " + self._insert_into("DATA", short, lane)
         yield "ELSE"
-        yield "  " + _INSERT.format(column="LARGE") + values
+        yield "  " + self._insert_into("LARGE", short, lane)
+
+    def _insert_into(self, column: str, members: str, lane: str) -> str:
+        return _INSERT.format(number=self._subscription, column=column, lane=lane, members=members)
 
     def _post(self) -> str:
         return f"POST_EVENT 'fbtasks:queue:{self._queue}';"
@@ -239,11 +246,13 @@ class _Body:
     # The members of the JSON object, behind its id.
 
     def _set_common(self) -> Iterator[str]:
+        """The statements that make the members that each row has."""
         yield "QUEUE_TIME = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);"
         pieces = [',"o":"', self._op(), *_BY]
         yield f"QUEUE_COMMON = {concatenated(pieces)};"
 
     def _members_of(self, op: str) -> list[str | Value]:
+        """The members of a change by *op*, and the end of the object."""
         found: list[str | Value] = [_COMMON, ',"k":', *self._key(_ROW[op])]
         if op == "U":
             found.append(self._former_key())
@@ -284,7 +293,7 @@ class _Body:
         return self._by_row(lambda row: [f"QUEUE_LANE = {self._lane(row)};"])
 
     def _by_row(self, lines: Callable[[str], list[str]]) -> list[str]:
-        """*lines* of the row that has the key: the old one in a DELETE, else the new one."""
+        """The *lines* of the row that has the key: the old one in a DELETE, else the new one."""
         if self._ops == ["D"]:
             return lines("old")
         if "D" not in self._ops:
@@ -295,7 +304,10 @@ class _Body:
         """The number of the key's lane: the key itself, or a hash of it."""
         key = self._capture.key
         if len(key) == 1 and key[0].is_integer:
-            return f"COALESCE({row}.{quoted(key[0].name)}, 0)"
+            number = f"{row}.{quoted(key[0].name)}"
+            if key[0].type == BIGINT:  # an index holds the least of them in the wrong place: it shares a lane
+                number = f"MAXVALUE({number}, {-(2**63) + 1})"
+            return f"COALESCE({number}, 0)"
         pieces = self._key(row)
         whole = concatenated(pieces) if expressions.most(pieces) <= LONGEST else appended(pieces)
         return f"HASH(CRYPT_HASH({whole} USING SHA256))"  # HASH alone is the same for many short texts
@@ -303,7 +315,7 @@ class _Body:
     # The error.
 
     def _record_error(self) -> Iterator[str]:
-        """Writes a row with the error, and with the key where that can be told."""
+        """The statements that write a row with the error, and with the key where that can be made."""
         yield from self._set_common()
         if self._moves:
             yield f"QUEUE_START = {literal(_START)};"
@@ -319,7 +331,7 @@ class _Body:
                 *_block(["QUEUE_LANE = 0;", self._set_error([])]),
             ]
         )
-        yield from self._insert("QUEUE_START" if self._moves else literal(_START), LONGEST - _ID)
+        yield from self._insert(LONGEST - _ID)
         yield self._post()
 
     def _set_error(self, key: list[str | Value]) -> str:

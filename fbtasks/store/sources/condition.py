@@ -1,0 +1,63 @@
+"""The condition of a definition, which is the user's SQL: whether the engine takes it, and what rights it needs."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from fbtasks.errors import StatementRefused
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.store.sources.capture import Capture
+from fbtasks.store.sources.tables import quoted
+from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name
+
+_RIGHTS: Final = {
+    0: "SELECT ON TABLE",
+    1: "SELECT ON TABLE",
+    5: "EXECUTE ON PROCEDURE",
+    14: "USAGE ON SEQUENCE",
+    15: "EXECUTE ON FUNCTION",
+    18: "EXECUTE ON PACKAGE",
+}
+"""What is needed for each kind of RDB$DEPENDENCIES.RDB$DEPENDED_ON_TYPE."""
+
+
+def check_condition(session: Session, capture: Capture) -> None:
+    """Raises :class:`TaskDefinitionError`, with the engine's message, for a ``when`` that does not compile.
+
+    A trigger with nothing else in it is made, inactive, in a transaction that is rolled back. The session's user must
+    be allowed to make triggers for the table.
+    """
+    if capture.source.when is None:
+        return
+    statement = trial(capture, f"QUEUE_TRIAL_{uuid.uuid4().hex}")
+
+    def attempt(transaction: Transaction) -> None:
+        transaction.script(statement)
+        raise _Compiled
+
+    try:
+        session.run(attempt)
+    except _Compiled:
+        pass
+    except StatementRefused as error:
+        raise does_not_compile(capture, error) from error
+
+
+def rights_of_condition(session: Session, subscription: int) -> list[str]:
+    """Returns the statements that grant a trigger what its condition reads and calls.
+
+    They are for a trigger that has been committed and is not active yet. The engine looks at the rights before the
+    trigger begins, where no handler in it helps: the statement of a user who may not read a table that a subquery of
+    the condition reads would be refused.
+    """
+    trigger = trigger_name(subscription)
+    return [
+        f"GRANT {_RIGHTS[kind]} {quoted(name)} TO TRIGGER {trigger}"
+        for name, kind in session.read("source_trigger_needs", trigger)
+        if kind in _RIGHTS
+    ]
+
+
+class _Compiled(Exception):
+    """Ends the transaction of a trial that went well."""
