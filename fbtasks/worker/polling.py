@@ -66,10 +66,9 @@ class TablePoll:
         """
         self._last_look = clock.monotonic()
         polled = self.polled or self._prepare(session, app)
-        if self.is_empty and not self.ended and self._last_look < self._next_whole and self._error is None:
-            with turn.held():
-                if not polling.anything(session, polled):
-                    return Looked(room=most)
+        idle = self.is_empty and not self.ended and self._error is None
+        if idle and self._last_look < self._next_whole and not polling.anything(session, polled):
+            return Looked(room=most)
         self._next_whole = self._last_look + WHOLE
         with turn.held():
             return polling.look(session, polled, room, most)
