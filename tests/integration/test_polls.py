@@ -1,6 +1,8 @@
 """Polled tables: each shape, what is written back, and what keeps back itself alone."""
 
+import re
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
@@ -10,13 +12,15 @@ from support.polls import Poller, fill
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.errors import AuthenticationError, StatementRefused
+from fbtasks.errors import StatementRefused
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import workers
-from fbtasks.store import tasks
+from fbtasks.store import grants, tasks
 from fbtasks.store.migrate import adopt
-from fbtasks.store.sources import polling
+from fbtasks.store.sources import polling, tables
+from fbtasks.store.sources.polls import resolve
 from fbtasks.testing import drain
+from fbtasks.url import DatabaseURL
 from fbtasks.worker import polling as looking
 from fbtasks.worker.polling import Polling
 
@@ -576,8 +580,30 @@ def test_rooms_are_shared_by_tables(app, handler):
     assert [count for _, count in found] == [3, 4]
 
 
-def test_a_missing_right_is_named(app, handler):
-    polls(app, handler, **STATUS)
-    polled = Polling(app, ("default",), _Turn())
-    error = AuthenticationError("x: the user may not do this: no permission for UPDATE access to TABLE INBOX.")
-    assert 'lacks a right: GRANT UPDATE ON "INBOX" TO' in polled._explained(error)
+@pytest.mark.embedded  # where a user needs no password; the rights are those of a server
+def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url, app, handler, shape, caplog):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1, 2))
+    handler.bad = {"d2"}
+    with app.database.session() as session:
+        grants.grant(session, "worker", "WORKER")
+    with closing(FBTasks("test", replace(DatabaseURL.parse(url), user="WORKER"))) as worker:
+        poller = resolve_for(app, polls(worker, handler, **options))
+        drain(worker)
+        assert handler.seen == []
+        missing = set()
+        while found := re.findall(r'lacks a right: (GRANT \w+ ON "INBOX") TO USER "WORKER"\.', caplog.text):
+            caplog.clear()
+            assert found[0] not in missing
+            missing.add(found[0])
+            execute(app, f'{found[0]} TO USER "WORKER"')
+            drain(worker)
+        assert missing <= {f'GRANT {each} ON "INBOX"' for each in poller.privileges}
+        assert sorted(handler.seen) == ["d1", "d2"]
+        drain(worker)
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+def resolve_for(app, task):
+    with app.database.session() as session:
+        return resolve(task.subscription.source, tables.describe(session, "INBOX"))
