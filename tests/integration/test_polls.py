@@ -170,6 +170,23 @@ def test_a_retry_is_cancelled_when_the_row_is_another_one_now(app, handler):
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_GATE") == []
 
 
+def test_a_retry_waits_while_the_row_is_another_task(app, handler):
+    fill(app, INBOX, *insert(1))
+    handler.bad = {"d1"}
+    poller = Poller(app, polls(app, handler, **STATUS))
+    drain(app)
+    fill(app, "UPDATE INBOX SET S = 'R'")
+    assert poller.look().made == 1
+    assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
+    poller.look()
+    assert poller.look() == polling.Looked(room=99)  # one is ready
+    handler.bad = set()
+    drain(app)
+    assert (handler.seen, statuses(app)) == (["d1", "d1"], {"d1": "D"})
+    assert rows(app, "SELECT STATE FROM QUEUE_HISTORY") == [(12,)]
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == []
+
+
 def test_a_row_has_one_live_task_whatever_its_status_says(app, handler):
     fill(app, INBOX, *insert(1))
     poller = Poller(app, polls(app, handler, **STATUS))

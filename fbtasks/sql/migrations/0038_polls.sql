@@ -199,8 +199,8 @@ BEGIN
 END^
 
 -- What a note means for the row of its task. ENDED: 1 the task is done; 0 it has failed, or was cancelled or deleted, for the
--- reason in ERROR; 2 it waits to be let in again; NULL: nothing is to be written. A note that is of no use any more is deleted; one for
--- which it is too early stays.
+-- reason in ERROR; 2 it waits to be let in again; -1: it is too early, and the note stays; NULL: nothing is to be written, and the
+-- note is deleted.
 CREATE OR ALTER PROCEDURE QUEUE_POLL_OUTCOME_V1 (
     SUBSCRIPTION_ID INTEGER, NOTE_ID BIGINT, KIND CHAR(1) CHARACTER SET ASCII, LANE BIGINT, TASK_ID BIGINT, GATED SMALLINT)
 RETURNS (ENDED SMALLINT, ERROR VARCHAR(1300) CHARACTER SET UTF8)
@@ -209,7 +209,6 @@ AS
     DECLARE HOLDER_ID BIGINT;
     DECLARE STATE SMALLINT;
     DECLARE FOUND BIGINT;
-    DECLARE STAYS SMALLINT = 0;
 BEGIN
     SELECT G.HOLDER_ID FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE INTO :HOLDER_ID;
     SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :TASK_ID INTO :STATE;
@@ -233,7 +232,7 @@ BEGIN
     BEGIN
         SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4 FOR UPDATE WITH LOCK SKIP LOCKED INTO :FOUND;
         IF (FOUND IS NULL OR HOLDER_ID <> TASK_ID) THEN
-            STAYS = 1;  -- another transaction holds it, or the row is another task's now
+            ENDED = -1;  -- another transaction holds it, or the row is another task's now
         ELSE IF (HOLDER_ID = TASK_ID) THEN
         BEGIN
             UPDATE QUEUE_TASK T SET STATE = 0 WHERE T.ID = :TASK_ID;  -- its end was not written yet
@@ -245,7 +244,7 @@ BEGIN
     ELSE IF (KIND = 'D' AND HOLDER_ID IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_NOTE N
             WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.KIND <> 'D' AND N.LANE = :LANE)) THEN
         DELETE FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND K.LANE = :LANE;
-    IF (ENDED IS NULL AND STAYS = 0) THEN
+    IF (ENDED IS NULL) THEN
         DELETE FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.ID = :NOTE_ID;
 END^
 

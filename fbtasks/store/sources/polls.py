@@ -21,7 +21,7 @@ from fbtasks.store.sources.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column
 NAME: Final = "fbtasks:"
 """What stands before a task's number in a status that names it."""
 NAME_LENGTH: Final = len(NAME) + 19
-MOST_BAD: Final = 20
+MOST_BAD: Final = 1000
 """Rows that may be refused in one look, before it ends."""
 _MOST_KEY: Final = 2000
 """The most bytes of a column of a key."""
@@ -396,7 +396,7 @@ class Statements:
         )
         if self._keeps_key:
             for part in range(len(self._poll.key)):
-                yield (f"EXECUTE PROCEDURE QUEUE_POLL_KEEP_KEY_V1({self._id}, QUEUE_LANE, {part}, QUEUE_KEY{part});")
+                yield f"EXECUTE PROCEDURE QUEUE_POLL_KEEP_KEY_V1({self._id}, QUEUE_LANE, {part}, QUEUE_KEY{part});"
         yield "QUEUE_MADE = QUEUE_MADE + 1;"
 
     def _set_status(self, name: str) -> str:
@@ -441,9 +441,9 @@ class Statements:
         note = [
             f"EXECUTE PROCEDURE QUEUE_POLL_OUTCOME_V1({self._id}, QUEUE_NOTE_ID, QUEUE_KIND, QUEUE_LANE,",
             f"  QUEUE_TASK_ID, {self._gated}) RETURNING_VALUES QUEUE_ENDED, QUEUE_WHY;",
-            "IF (QUEUE_ENDED IS NOT NULL) THEN",
+            "IF (QUEUE_ENDED >= 0) THEN",
             *_block(self._write_end()),
-            "ELSE",
+            "ELSE IF (QUEUE_ENDED IS NULL) THEN",
             "  QUEUE_SETTLED = QUEUE_SETTLED + 1;",
         ]
         loop = [
