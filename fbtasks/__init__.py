@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fbtasks.definition import Task, task
     from fbtasks.errors import (
         AuthenticationError,
+        CaptureError,
         ConfigurationError,
         ConflictError,
         ContentDisallowed,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncResult",
     "AuthenticationError",
+    "CaptureError",
     "Change",
     "ConfigurationError",
     "ConflictError",

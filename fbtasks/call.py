@@ -72,6 +72,22 @@ class Claims(list[Claim]):
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """What goes on when a run of changes ends before its last one, as payloads: see :mod:`fbtasks.runs`."""
+
+    own: bytes | None = None
+    """What the task has from now on; None: what it had."""
+    next: bytes | None = None
+    """What a new task goes on with, when this one has failed; None: there is none."""
+    tries: int | None = None
+    """The tries that have ended of the change that *own* begins with; None: it begins as before."""
+    next_tries: int = 0
+    """The same of *next*."""
+    halts: bool = False
+    """Whether what follows in its lane waits until the task, which has failed, is retried or discarded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Succeeded:
     """The task returned. With ``keep`` false nothing of it stays but the count."""
 
@@ -90,6 +106,8 @@ class Failed:
     traceback: str = ""
     args_payload: bytes | None = None
     """What its class is to be called with, in JSON; None when JSON cannot hold it."""
+    rest: Rest | None = None
+    """Of a run of changes: what has failed, and what goes on. None: all of the task has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +117,15 @@ class Retry:
     delay: float
     message: str
     error_type: str = ""
+    rest: Rest | None = None
+    """Of a run of changes: what is tried again. None: all of the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """The task, a run of changes, has done some of them, and goes back to its queue with what is left."""
+
+    rest: Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +133,8 @@ class Cancelled:
     """The task was cancelled while it ran, or gave up by itself."""
 
     message: str
+    rest: Rest | None = None
+    """Of a run of changes: what was not done. None: all of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +155,16 @@ class Crashed:
     charged: bool
     limit: int = 3
     """Crashes after which the task is failed."""
+    rest: Rest | None = None
+    """Of a run of changes: what was not done before; or what has failed, and what goes on. None: all of the task."""
 
 
-Outcome = Succeeded | Failed | Retry | Cancelled | Released | Parked | Crashed
+Outcome = Succeeded | Failed | Retry | Advanced | Cancelled | Released | Parked | Crashed
+
+
+def rest_of(outcome: Outcome) -> Rest | None:
+    """Returns what goes on when *outcome* has ended a run of changes before its last one; None: nothing does."""
+    return outcome.rest if isinstance(outcome, Failed | Retry | Advanced | Cancelled | Crashed) else None
 
 
 class Finished(NamedTuple):

@@ -140,6 +140,11 @@ class Task(TaskCalls[P, R]):
         return self._app
 
     @property
+    def in_order(self) -> bool:
+        """Whether its end lets another one in."""
+        return self.subscription is not None and self.subscription.source.order is not None
+
+    @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
@@ -210,6 +215,11 @@ class Task(TaskCalls[P, R]):
         self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Unpack[CallOptions]
     ) -> Call:
         """The call as a record for the queue. Raises before anything is written when it cannot be one."""
+        if self.subscription is not None:
+            raise EnqueueError(
+                f"the task {self.name!r} is called by workers, for {self.subscription}. To run its function here and "
+                "now, call the task itself, with what it takes."
+            )
         args, kwargs = as_arguments(args, kwargs)
         self._parameters.check(self.name, args, kwargs)
         return self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)

@@ -43,6 +43,10 @@ class ContentDisallowed(SerializationError):
     """The payload's content type is not accepted here, or its signature does not hold."""
 
 
+class CaptureError(FBTasksError):
+    """A change of a table could not be recorded as it was: an expression of the trigger failed."""
+
+
 class PayloadTooLarge(EnqueueError):
     """The payload is larger than the configured limit."""
 

@@ -10,10 +10,11 @@ import ctypes
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from fbtasks import clock
 from fbtasks.errors import SoftTimeLimitExceeded, TimeLimitExceeded
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ class Interrupts:
         """What *error*, raised by *task*, stands for when an interruption caused it; else itself."""
         return error
 
+    def run(self, task: int) -> AbstractContextManager[None]:  # noqa: ARG002  # see above
+        """For the block, *task* is several calls, each in its own window: a stop between two of them is not lost."""
+        return nullcontext()
+
+    def begin_step(self, task: int, soft_after: float) -> None:  # see above
+        """One of these calls begins, inside its window. Raises :class:`TaskStopped` when the task was stopped before.
+
+        What says before the monotonic time *soft_after* that its soft limit is over was meant for the call before.
+        """
+
 
 class ThreadInterrupts(Interrupts):
     """Interrupts tasks in threads other than the main one, and coroutines in any loop by cancelling them."""
@@ -53,6 +64,10 @@ class ThreadInterrupts(Interrupts):
         self._threads: dict[int, int] = {}
         self._jobs: dict[int, tuple[AbstractEventLoop, Task[Any]]] = {}
         self._reasons: dict[int, str] = {}
+        self._runs: dict[int, float] = {}
+        """For tasks of several calls: before when the soft limit of the present one cannot be over."""
+        self._stopped: set[int] = set()
+        """Those of them that were told to stop."""
 
     @contextmanager
     def window(self, task: int) -> Iterator[None]:
@@ -79,17 +94,47 @@ class ThreadInterrupts(Interrupts):
         finally:
             del self._jobs[task]
 
+    @contextmanager
+    def run(self, task: int) -> Iterator[None]:
+        """For the block, *task* is several calls."""
+        self._runs[task] = 0.0
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._runs[task]
+                self._stopped.discard(task)
+
+    def begin_step(self, task: int, soft_after: float) -> None:
+        """One of these calls begins."""
+        with self._lock:
+            self._runs[task] = soft_after
+            if task in self._stopped:
+                raise TaskStopped
+
     def interrupt(self, task: int, kind: str) -> None:
         """Raises inside *task*, if it runs; from any thread."""
         job = self._jobs.get(task)
         if job is not None:  # its thread may wait in the loop, where no exception would reach it
-            self._reasons[task] = kind
-            job[0].call_soon_threadsafe(job[1].cancel)
+            job[0].call_soon_threadsafe(self._cancel, task, kind, job[1])
             return
         with self._lock:
             ident = self._threads.get(task)
-            if ident is not None:
+            if self._is_meant(task, kind) and ident is not None:
                 _set_async(ident, SoftTimeLimitExceeded if kind == SOFT else TaskStopped)
+
+    def _is_meant(self, task: int, kind: str) -> bool:
+        """Whether it is for what *task* does now: the call for which a soft limit was over may have ended."""
+        if task in self._runs and kind == STOP:
+            self._stopped.add(task)
+        return kind == STOP or clock.monotonic() >= self._runs.get(task, 0.0)
+
+    def _cancel(self, task: int, kind: str, job: Task[Any]) -> None:
+        """Cancels *job*, in its event loop."""
+        with self._lock:
+            if self._is_meant(task, kind):
+                self._reasons[task] = kind
+                job.cancel()
 
     def meant(self, task: int, error: BaseException) -> BaseException:
         """The interruption that a cancellation stands for."""
@@ -119,6 +164,7 @@ class SignalInterrupts(Interrupts):
     def __init__(self, aimed_at: Callable[[str], int]) -> None:
         self._aimed_at = aimed_at
         self._task: int | None = None
+        self._soft_after = 0.0
         signal.signal(signal.SIGUSR1, self._soft)
         signal.signal(signal.SIGUSR2, self._stop)
 
@@ -131,8 +177,24 @@ class SignalInterrupts(Interrupts):
         finally:
             self._task = None
 
+    @contextmanager
+    def run(self, task: int) -> Iterator[None]:  # noqa: ARG002  # there is one at a time
+        """For the block, a task is several calls."""
+        try:
+            yield
+        finally:
+            self._soft_after = 0.0
+
+    def begin_step(self, task: int, soft_after: float) -> None:
+        """One of these calls begins."""
+        self._soft_after = soft_after
+        if self._aimed_at(STOP) == task:  # no other task runs here after one that was stopped
+            raise TaskStopped
+
     def _soft(self, _number: int, _frame: FrameType | None) -> None:
-        if self._task is not None and self._task == self._aimed_at(SOFT):
+        if self._task is None or clock.monotonic() < self._soft_after:
+            return
+        if self._task == self._aimed_at(SOFT):
             raise SoftTimeLimitExceeded
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fbtasks import checks, declare
 from fbtasks.checks import optional
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.sources import charset_name, column_names, condition, some_columns
+from fbtasks.sources import Order, charset_name, column_names, condition, some_columns
 
 Status = str | int
 _STATUSES: Final = ("ready", "taken", "done", "failed")
@@ -78,6 +78,11 @@ class PollSource:
             self._check_without_status()
         else:
             self._check_status(self.status)
+
+    @property
+    def order(self) -> Order | None:
+        """In which order rows are handled: each is a task of its own, and waits for no other."""
+        return None
 
     @property
     def statuses(self) -> dict[str, Status]:

@@ -12,12 +12,13 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded
+from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Rest, Retry, Succeeded, rest_of
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.interrupts import Interrupts, TaskStopped
 from fbtasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.request import Hook, Request, RetryRequested, running
+from fbtasks.runs import arguments
 from fbtasks.serialize import Payload
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ class RunResult(NamedTuple):
     """What the on_failure hooks are to be told, when the task has failed for good and there are any."""
     raised: BaseException | None = None
     """What the task's function raised."""
+    done: int = 0
+    """Of a run of changes that ends before its last one: how many calls of it have succeeded."""
 
 
 class Prepared(NamedTuple):
@@ -97,13 +100,17 @@ class Runner:
                 with self._interrupts.window(claim.id):
                     value = self._here(prepared.call)
                     if isinstance(value, Coroutine):  # for asyncio a generator is one too, before Python 3.12
-                        from asyncio import run  # programs without a coroutine do not pay for it
-
-                        value = run(self._interrupts.watched(claim.id, self._awaited(value)))
+                        value = self._in_loop(claim, value)
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
                 return self._raised(prepared, error)
             else:
                 return self._returned(prepared, value)
+
+    def _in_loop(self, claim: Claim, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What *coroutine*, the claim's, returns in an event loop of its own."""
+        from asyncio import run  # programs without a coroutine do not pay for it
+
+        return run(self._interrupts.watched(claim.id, self._awaited(coroutine)))
 
     async def run_async(self, claim: Claim) -> RunResult:
         """The same for a coroutine function, inside a running event loop."""
@@ -124,11 +131,13 @@ class Runner:
         if task is None:
             return RunResult(Finished(claim, Parked(), clock.monotonic() - started))
         try:
-            args, kwargs = self._arguments(claim, task)
+            args, kwargs = self._load(claim)
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001  # an argument's own code, which may exit
             return self._fail(Prepared(claim, task, self._request(claim, task), started), error, outside=True)
+        if task.subscription is not None:
+            args = list(arguments(task.subscription, args))
         return Prepared(claim, task, self._request(claim, task, args, kwargs, connection), started)
 
     def _here(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -160,11 +169,7 @@ class Runner:
         """The result of a task that returned *value*."""
         task, outcome = prepared.task, Succeeded(keep=False)
         if isinstance(value, GeneratorType | AsyncGeneratorType):
-            not_run = SerializationError(
-                f"task {task.name!r} returned a generator, whose code has not run: return a list of its items, or make "
-                "each item a call."
-            )
-            return self._fail(prepared, not_run, outside=True)
+            return self._not_run(prepared)
         if not task.options.ignore_result:
             try:
                 payload = self.app.serializer.dump_result(
@@ -182,6 +187,14 @@ class Runner:
                 except BaseException:  # SystemExit is no reason to run the task again
                     logger.exception("The on_success hook of %s raised; the outcome stands.", task.name)
         return prepared.ended(outcome)
+
+    def _not_run(self, prepared: Prepared) -> RunResult:
+        """The result of a task that returned a generator."""
+        not_run = SerializationError(
+            f"task {prepared.task.name!r} returned a generator, whose code has not run: return a list of its items, or "
+            "make each item a call."
+        )
+        return self._fail(prepared, not_run, outside=True)
 
     def _raised(self, prepared: Prepared, raised: BaseException) -> RunResult:
         """The result of a task that raised *raised*: another try, or the end."""
@@ -236,14 +249,13 @@ class Runner:
         failed = describe_exception(error)
         if outside and isinstance(error, FBTasksError):
             failed = replace(failed, traceback="")
+        subscription = prepared.task.subscription
+        if subscription is not None and subscription.delivery.stop_on_failure:
+            failed = replace(failed, rest=Rest(halts=True))
         return prepared.ended(failed, failure)
 
-    def _arguments(self, claim: Claim, task: Task[..., Any] | None) -> tuple[list[Any], dict[str, Any]]:
-        payload = Payload(claim.content_type, claim.payload or b"")
-        args, kwargs = self.app.serializer.load_call(payload, task=claim.name)
-        if task is not None and task.subscription is not None and task.subscription.kind == "poll":
-            args = [task.subscription.read(members) for members in args]
-        return args, kwargs
+    def _load(self, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
+        return self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
 
     def _request(
         self,
@@ -276,13 +288,18 @@ class Runner:
     def failure_of(self, claim: Claim, failed: Failed) -> Failure:
         """What the on_failure hooks are told of a task that was failed elsewhere; unreadable arguments are left out."""
         task = self.app.tasks.get(claim.name)
+        rest = rest_of(failed)
+        if rest is not None and rest.own is not None:
+            claim = claim._replace(payload=rest.own)
         try:
-            args, kwargs = self._arguments(claim, task)
+            args, kwargs = self._load(claim)
         except MemoryError:
             raise
         except BaseException:  # noqa: BLE001  # an argument's own code, which may exit
             request = self._request(claim, task)
         else:
+            if task is not None and task.subscription is not None:
+                args = list(arguments(task.subscription, args))
             request = self._request(claim, task, args, kwargs)
         return Failure(request, rebuild_exception(failed))
 

@@ -98,6 +98,13 @@ class Subscription:
         if self.source.order is None and delivery.coalesce and delivery.batch is None:
             raise TaskDefinitionError("coalesce= joins those of one task: give batch= as well, or order='key'.")
 
+    def __str__(self) -> str:
+        if isinstance(self.source, ChangeSource):
+            return f"changes of the table {self.source.table!r}"
+        if isinstance(self.source, PollSource):
+            return f"rows of the table {self.source.table!r}"
+        return f"the event {self.source.event!r}"
+
     @property
     def kind(self) -> Kind:
         """What the source is."""

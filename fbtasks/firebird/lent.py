@@ -96,6 +96,7 @@ class TaskTransaction(Transaction):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.connection.main_transaction, session.url, session.queries)
+        self._connection = session.connection
         self._begun = self.driver._tra
 
     @contextmanager
@@ -113,6 +114,32 @@ class TaskTransaction(Transaction):
         """Whether the task has ended it all the same, in a way that is not refused."""
         begun = self._begun
         return self.driver._tra is not begun or not begun._as_parameter_
+
+    def savepoint(self, name: str) -> None:
+        """Sets a savepoint, in place of the one of this name."""
+        try:
+            self.driver.savepoint(name)
+        except Exception as error:
+            raise translate(error, self._url) from error
+
+    def undo_to(self, name: str) -> None:
+        """Undoes what was done since the savepoint of this name was set."""
+        try:
+            self.driver.rollback(savepoint=name)
+        except Exception as error:
+            raise translate(error, self._url) from error
+
+    @property
+    def closed(self) -> bool:
+        """Whether the task has closed its connection."""
+        return bool(self._connection.is_closed())
+
+    def take_misuse(self) -> TaskDefinitionError | None:
+        """The same as :meth:`misuse` of the call that has just ended: of the next one it is asked anew."""
+        if self.closed:
+            return TaskDefinitionError(f"a transactional task closed self.connection: {_REMEDY}")
+        found, self.driver.refused = self.misuse(), None
+        return found
 
     def misuse(self) -> TaskDefinitionError | None:
         """What the task did that it must not, also when it caught the error for it."""

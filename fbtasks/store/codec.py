@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.call import (
+    Advanced,
     Call,
     Cancelled,
     Claim,
@@ -33,7 +34,7 @@ CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""
 INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
-SHORT: Final = (b"D", b"L", b"P")
+SHORT: Final = (b"D", b"L", b"P", b"A")
 """Kinds of outcomes that carry no values."""
 _CALL_HEAD: Final = 67
 _OUTCOME_HEAD: Final = 54
@@ -153,6 +154,8 @@ def _pack_finished(item: Finished) -> bytes:
             kind, delay = b"X" if charged else b"Y", limit / 1000  # its field of whole numbers holds the limit
         case Parked():
             kind = b"P"
+        case Advanced():
+            kind = b"A"
         case Released():
             pass
     return _outcome_record(item, kind, delay, (error_type, message, trace), content_type, result)

@@ -22,7 +22,7 @@ from fbtasks.worker.wire import memory_file
 
 _NUMBER: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _NUMBER.size}
-_ENTRY: Final = struct.Struct("<qd")
+_ENTRY: Final = struct.Struct("<qdq")
 _WORKER_AT: Final = 2 * _NUMBER.size
 _MOMENT: Final = struct.Struct("<d")
 _STALLED_AT: Final = _WORKER_AT + _NUMBER.size
@@ -54,11 +54,25 @@ class ChildStatus:
 
     def end(self, slot: int) -> None:
         """Notes that nothing runs at *slot*."""
-        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, 0, 0.0)
+        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, 0, 0.0, 0)
+
+    def begin_step(self, slot: int, step: int) -> None:
+        """Notes that the call number *step* begins now, of a task that is a run of several calls."""
+        at = _FIRST + slot * _ENTRY.size + _NUMBER.size
+        _MOMENT.pack_into(self._memory, at, clock.monotonic())
+        _NUMBER.pack_into(self._memory, at + _MOMENT.size, step)
+
+    def end_steps(self, slot: int) -> None:
+        """Notes that such a task makes no further call."""
+        _NUMBER.pack_into(self._memory, _FIRST + slot * _ENTRY.size + _NUMBER.size + _MOMENT.size, 0)
 
     def running(self) -> dict[int, float]:
         """What runs, and since when on the monotonic clock, which all processes of a machine share."""
-        return {task: since for task, since in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task}
+        return {task: since for task, since, _ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task}
+
+    def step_of(self, task: int) -> int:
+        """Which of its calls *task* is in; 0 when it does not run, or is not one of several."""
+        return next((step for each, _, step in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0)
 
     @property
     def worker_id(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Released
+from fbtasks.call import Advanced, Released
 from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
@@ -259,7 +259,7 @@ class Consumer:
         """Stops the executor. What is idle has a while to end in, unless the worker is to end at once."""
         ended = self._executor.stop(lambda: self.draining.at_once)
         self._hand_out.keep(ended)
-        if stopped := sum(not each.recorded and isinstance(each.outcome, Released) for each in ended):
+        if stopped := sum(not each.recorded and isinstance(each.outcome, Released | Advanced) for each in ended):
             logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
 
     def close(self) -> None:

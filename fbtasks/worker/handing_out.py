@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Finished, Parked, Released
+from fbtasks.definition import Task
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
-from fbtasks.store import tasks
+from fbtasks.store.tasks import start
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.hooks import FailureHooks
@@ -30,16 +31,24 @@ class HandOut:
     """Claims between the database and the executor, and how many more there is room for."""
 
     def __init__(
-        self, known: Iterable[str], executor: Executor, membership: Membership, outcomes: Outcomes, hooks: FailureHooks
+        self,
+        tasks: Mapping[str, Task[..., Any]],
+        executor: Executor,
+        membership: Membership,
+        outcomes: Outcomes,
+        hooks: FailureHooks,
     ) -> None:
-        """*known*: the names of the tasks that the executor can run."""
+        """*tasks*: those that the executor can run."""
         self._executor = executor
         self._membership = membership
         self._outcomes = outcomes
         self._hooks = hooks
         self._claims: deque[Claim] = deque()
         self._since = 0.0
-        self.known = frozenset(known)
+        self.known = frozenset(tasks)
+        self._in_order = frozenset(name for name, task in tasks.items() if task.in_order)
+        self.lets_next_in = False
+        """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
         self.unknown = UnknownNames()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
@@ -86,6 +95,7 @@ class HandOut:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
                 self.unknown.meet(finished.claim.name)
+            self.lets_next_in |= finished.claim.name in self._in_order
             self._outcomes.add(finished)
 
     def take(self, claims: list[Claim]) -> None:
@@ -124,7 +134,7 @@ class HandOut:
             if self._is_overdue():
                 return
             try:
-                allowed = session.run(lambda t: tasks.start(t, claim), point="start", attempts=ATTEMPTS)  # noqa: B023
+                allowed = session.run(lambda t: start(t, claim), point="start", attempts=ATTEMPTS)  # noqa: B023
             except ConflictError:  # to be given back when the other transaction ends
                 allowed = False
                 self._outcomes.end(claim, Released())

@@ -64,6 +64,8 @@ class Intake:
 
     def claim(self, session: Session) -> None:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
+        if self._hand_out.lets_next_in:
+            self._maybe_ready, self._hand_out.lets_next_in = True, False
         wanted = self._wanted(session)
         if not wanted and self._outcomes and not self._hand_out.gathering:
             self._outcomes.record(session, self._membership.worker_id)

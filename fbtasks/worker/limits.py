@@ -8,7 +8,8 @@ from typing import Final
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Outcome, Retry
 from fbtasks.definition import Task
-from fbtasks.errors import TimeLimitExceeded
+from fbtasks.errors import SerializationError, TimeLimitExceeded
+from fbtasks.runs import Run, members
 
 HOOKS: Final = 60.0
 """Seconds that the on_failure hooks of a task may take together."""
@@ -32,15 +33,41 @@ class Limits:
         task = self._task(claim)
         return task is not None and task.options.transactional
 
-    def exceeded(self, claim: Claim) -> Outcome:
-        """What becomes of a task that was stopped at its time_limit: another try when its policy says so."""
+    def is_fed(self, claim: Claim) -> bool:
+        """Whether the claim's task may make several calls, each with these limits."""
         task = self._task(claim)
+        return task is not None and task.subscription is not None
+
+    def exceeded(self, claim: Claim, step: int = 0) -> Outcome:
+        """What becomes of a task that was stopped at its time_limit: another try when its policy says so.
+
+        *step*: in which of its calls it was stopped.
+        """
+        task, run = self._task(claim), self._run(claim)
+        tries = claim.try_count if run is None or self.is_transactional(claim) else run.tries(step)
         limit = 0.0 if task is None else task.options.time_limit or 0.0
         error = TimeLimitExceeded(f"it was stopped at its time_limit of {limit:g} s")
-        delay = None if task is None else task.policy.decide(error, claim.try_count + 1, claim.max_tries, self._rng)
+        delay = None if task is None else task.policy.decide(error, tries + 1, claim.max_tries, self._rng)
         if delay is None:
             return Failed(_ERROR_TYPE, str(error))
         return Retry(delay, f"{_ERROR_TYPE}: {error}", _ERROR_TYPE)
+
+    def with_rest(self, claim: Claim, outcome: Outcome, step: int) -> Outcome:
+        """Returns the *outcome* of a task that was ended in its call number *step*, with what goes on."""
+        run = self._run(claim)
+        if run is None or step >= len(run.steps):
+            return outcome
+        return run.ended(outcome, step, undone=self.is_transactional(claim))
+
+    def _run(self, claim: Claim) -> Run | None:
+        """The calls of a task that a source feeds; None for others, and when they cannot be read."""
+        task = self._task(claim)
+        if task is None or task.subscription is None:
+            return None
+        try:
+            return Run(task.name, task.subscription, claim, members(claim.payload or b""))
+        except (SerializationError, ValueError):
+            return None
 
     def _task(self, claim: Claim) -> Task[..., object] | None:
         return self._app.tasks.get(claim.name)

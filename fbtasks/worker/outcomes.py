@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Outcome, Released, Retry, Stale, Succeeded
+from fbtasks.call import (
+    Advanced,
+    Cancelled,
+    Claim,
+    Crashed,
+    Failed,
+    Finished,
+    Outcome,
+    Released,
+    Retry,
+    Stale,
+    Succeeded,
+)
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
@@ -48,7 +60,7 @@ class Tally(Counter[type]):
     """How many tasks ended in which way, in a worker's life."""
 
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
-    _SELDOM: Final = {Cancelled: "cancelled", Crashed: "crashed"}
+    _SELDOM: Final = {Advanced: "continued", Cancelled: "cancelled", Crashed: "crashed"}
 
     def __str__(self) -> str:
         seldom = {kind: word for kind, word in self._SELDOM.items() if self[kind]}
@@ -114,6 +126,7 @@ class Outcomes:
         elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
             self.tally[type(finished.outcome)] += 1
             log_outcome(finished)
+            self._settle(finished, recorded=True)
             self._watch([finished])
 
     def _watch(self, batch: list[Finished]) -> None:

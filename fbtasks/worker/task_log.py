@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fbtasks.call import Cancelled, Claim, Crashed, Failed, Finished, Parked, Released, Retry, Succeeded
+from fbtasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Finished, Parked, Released, Retry, Succeeded
 from fbtasks.showing import shorten
 from fbtasks.worker.logs import visible
 
@@ -54,6 +54,10 @@ def log_outcome(finished: Finished) -> None:
         case Crashed(message, charged, limit):
             times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
             _say(logging.ERROR, claim, "crashed (%s): %s", times, message)
+        case Advanced():
+            _say(
+                logging.INFO, claim, "has done some of its changes in %.3f s; the others follow in their turn.", elapsed
+            )
         case Released():
             _say(logging.INFO, claim, "was given back.")
         case Parked():

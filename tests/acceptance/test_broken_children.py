@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fbtasks.call import Succeeded
+from fbtasks.call import Rest, Retry, Succeeded
 from fbtasks.worker.executors.channel import Hearing
 from fbtasks.worker.wire import Ended, pack_message
 
@@ -190,6 +190,20 @@ def test_what_was_said_before_junk_counts_and_nothing_after_it():
     assert hearing.messages() == ([], True)
     ours.close()
     theirs.close()
+
+
+@pytest.mark.parametrize(
+    "rest", ["none", Rest(own="text"), Rest(next=1), Rest(tries="1"), Rest(next_tries=None), Rest(halts=1)], ids=repr
+)
+def test_what_cannot_be_left_of_a_run_is_not_believed(rest):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        hearing = Hearing(ours)
+        for said in (Retry(1.0, "", rest=Rest(own=b"", tries=1)), Retry(1.0, "", rest=rest)):
+            theirs.sendall(pack_message(Ended(1, said, 0.1, False)))
+        found, over = hearing.messages()
+        assert (len(found), over) == (1, True)
+        assert "means nothing" in hearing.junk
 
 
 class Pieces:

@@ -5,8 +5,8 @@ import re
 from datetime import timedelta
 
 import pytest
-from support.sql import execute, held, one, plans
 from support.feeding import change, gates, left, subscribe, write
+from support.sql import execute, held, one, plans
 
 from fbtasks.call import Failed, Finished, Released, Succeeded
 from fbtasks.firebird.session import UPDATE
@@ -243,7 +243,8 @@ def put_rest(session, claim, rest, alone=None, halts=0):
     """What is left of a run is written, and its task is finished, in one transaction."""
 
     def work(t):
-        number = t.value("put_rest", claim.id, claim.claim_id, rest, alone, halts)
+        own, following = (rest, None) if alone is None else (alone, rest)
+        number = t.value("put_rest", claim.id, claim.claim_id, own, following, None, 0, halts)
         outcome = Released() if alone is None else Failed("E", "m", "")
         assert tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)]) == []
         return number
@@ -320,7 +321,7 @@ def test_a_stale_claim_leaves_the_run_as_it_is(app, session):
     subscribe(app, NAME)
     change(app, 1)
     (run,) = claim(session)
-    number = session.run(lambda t: t.value("put_rest", run.id, run.claim_id + 1, b"[[],{}]", None, 0))
+    number = session.run(lambda t: t.value("put_rest", run.id, run.claim_id + 1, b"[[],{}]", None, 0, 0, 0))
     assert number == 0
     assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK WHERE ID = ?", run.id) == run.payload
 

@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.sql import execute, one, rows
 from support.feeding import handle
+from support.sql import execute, one, rows
 
 from fbtasks import events
 from fbtasks.errors import ConfigurationError, EnqueueError, SerializationError

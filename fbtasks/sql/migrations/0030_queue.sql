@@ -410,55 +410,56 @@ BEGIN
         UPDATE OR INSERT INTO QUEUE_RESULT (ID, DATA) VALUES (:ID, :DATA) MATCHING (ID);
 END^
 
--- What is left of a run of changes, as the payload of its task: the caller records next, in the same transaction, that the task is
--- given back or tried again. With FAILED, its failed change alone becomes the payload of the task, which is recorded as failed,
--- and a new task NEXT_ID takes over what is left (NULL: nothing), and the lane. With HALTS the lane stays shut until the failed
--- task is retried or discarded, and the new one waits. A stale claim changes nothing: NEXT_ID is 0.
-CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, REST BLOB SUB_TYPE BINARY,
-    FAILED BLOB SUB_TYPE BINARY, HALTS SMALLINT)
+-- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what became of
+-- its task ID. OWN is the payload of that task from now on (NULL: as it was); with TRIES it begins with another change than before,
+-- of which so many tries have ended, and whose process has not died. With NEXT or HALTS the task has failed: a new task NEXT_ID
+-- goes on with NEXT (NULL: nothing is left), and takes over the lane. With HALTS the lane stays shut until the failed task is
+-- retried or discarded, and the new one waits. A stale claim changes nothing: NEXT_ID is 0. Neither does a task whose row another
+-- transaction holds, which is not waited for: -1.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
+    NEXT BLOB SUB_TYPE BINARY, TRIES INTEGER, NEXT_TRIES INTEGER, HALTS SMALLINT)
 RETURNS (NEXT_ID BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
-    DECLARE OWN BLOB SUB_TYPE BINARY;
 BEGIN
-    NEXT_ID = 0;
     SELECT T.QUEUE, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
-        INTO :QUEUE, :OWNER_ID, :LANE;
-    IF (QUEUE IS NOT NULL) THEN
+        FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE, :OWNER_ID, :LANE;
+    IF (QUEUE IS NULL) THEN
+        NEXT_ID = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2), -1, 0);
+    ELSE
     BEGIN
-        NEXT_ID = NULL;
-        OWN = COALESCE(FAILED, REST);
-        DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
-        IF (OCTET_LENGTH(OWN) > 2000) THEN
-            INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :OWN);
-        -- The count of tries is of the change that was the first of the run.
-        UPDATE QUEUE_TASK T SET PAYLOAD = IIF(OCTET_LENGTH(:OWN) > 2000, NULL, CAST(:OWN AS VARBINARY(2000)))
-            WHERE T.ID = :ID;
-        IF (FAILED IS NOT NULL AND REST IS NOT NULL) THEN
+        IF (OWN IS NOT NULL) THEN
+        BEGIN
+            DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
+            IF (OCTET_LENGTH(OWN) > 2000) THEN
+                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :OWN);
+            UPDATE QUEUE_TASK T SET PAYLOAD = IIF(OCTET_LENGTH(:OWN) > 2000, NULL, CAST(:OWN AS VARBINARY(2000)))
+                WHERE T.ID = :ID;
+        END
+        IF (TRIES IS NOT NULL) THEN
+            UPDATE QUEUE_TASK T SET TRY_COUNT = :TRIES, CRASH_COUNT = 0, SUSPECT = 0, STARTED = 0 WHERE T.ID = :ID;
+        IF (NEXT IS NOT NULL) THEN
         BEGIN
             NEXT_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
-            INSERT INTO QUEUE_TASK (ID, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, ENQUEUED_BY,
-                CONTENT_TYPE, PAYLOAD)
-            SELECT :NEXT_ID, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:HALTS = 1, 4, 0), T.PRIORITY_RANK, T.RAISE_TIME,
-                T.START_TIME, T.ENQUEUED_BY, T.CONTENT_TYPE,
-                IIF(OCTET_LENGTH(:REST) > 2000, NULL, CAST(:REST AS VARBINARY(2000)))
+            INSERT INTO QUEUE_TASK (ID, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRY_COUNT,
+                ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
+            SELECT :NEXT_ID, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:HALTS = 1 AND T.LANE IS NOT NULL, 4, 0), T.PRIORITY_RANK,
+                T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
+                IIF(OCTET_LENGTH(:NEXT) > 2000, NULL, CAST(:NEXT AS VARBINARY(2000)))
             FROM QUEUE_TASK T WHERE T.ID = :ID;
-            IF (OCTET_LENGTH(REST) > 2000) THEN
-                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :REST);
+            IF (OCTET_LENGTH(NEXT) > 2000) THEN
+                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :NEXT);
+            POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
-        IF (LANE IS NOT NULL AND FAILED IS NOT NULL) THEN
-        BEGIN
-            IF (HALTS = 1) THEN
-                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'S', :LANE, :ID);
-            IF (NEXT_ID IS NOT NULL) THEN
-                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:HALTS = 1, 'T', 'H'), :LANE, :NEXT_ID);
-        END
-        POST_EVENT 'fbtasks:queue:' || QUEUE;
+        IF (LANE IS NOT NULL AND HALTS = 1) THEN
+            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'S', :LANE, :ID);
+        IF (LANE IS NOT NULL AND NEXT_ID IS NOT NULL) THEN
+            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:HALTS = 1, 'T', 'H'), :LANE, :NEXT_ID);
     END
     SUSPEND;
 END^
@@ -593,7 +594,7 @@ BEGIN
         ID = CAST(SUBSTRING(OUTCOMES FROM AT_BYTE + 1 FOR 19) AS BIGINT);
         CLAIM_ID = CAST(SUBSTRING(OUTCOMES FROM AT_BYTE + 20 FOR 19) AS BIGINT);
         ELAPSED = CAST(SUBSTRING(OUTCOMES FROM AT_BYTE + 39 FOR 15) AS BIGINT);
-        IF (KIND IN ('D', 'L', 'P')) THEN
+        IF (KIND IN ('D', 'L', 'P', 'A')) THEN
             AT_BYTE = AT_BYTE + 54;
         ELSE
         BEGIN
@@ -659,7 +660,7 @@ BEGIN
         IF (ANY_REQUEST = 1) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_TAKE_CANCEL_V1(ID) RETURNING_VALUES REQUESTED;
-            IF (REQUESTED = 1 AND KIND IN ('R', 'L', 'P', 'X', 'Y')) THEN
+            IF (REQUESTED = 1 AND KIND IN ('R', 'L', 'P', 'A', 'X', 'Y')) THEN
             BEGIN
                 -- It ends here; but what was given back, parked or lost with its process has ended no try.
                 TRIES = IIF(KIND = 'R', 1, 0);
@@ -726,6 +727,13 @@ BEGIN
             END
             ELSE
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
+        END
+        ELSE IF (KIND = 'A') THEN
+        BEGIN
+            -- What waited meanwhile has its turn before it.
+            UPDATE QUEUE_TASK T SET STATE = 0, START_TIME = :NOW_UTC, WORKER_ID = NULL, CLAIM_ID = NULL, SUSPECT = 0, STARTED = 0
+                WHERE T.ID = :ID;
+            POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
         ELSE
         BEGIN

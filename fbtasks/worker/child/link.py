@@ -91,7 +91,7 @@ class Link:
 
     def end(self, slot: int, result: RunResult) -> None:
         """Says what became of a task. With hooks to be called this slot waits to hear whether they are."""
-        (claim, outcome, elapsed, recorded), failure, _ = result
+        (claim, outcome, elapsed, recorded), failure, *_ = result
         self.say(Ended(claim.id, outcome, elapsed, recorded, None if failure is None else slot))
         if failure is None:
             self.status.end(slot)

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fbtasks.call import Claim
+from fbtasks.definition import Task
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import ending
 from fbtasks.worker.child.servers import ThreadServer
@@ -80,17 +81,21 @@ class LoopServer(ThreadServer):
             self._take(asyncio.get_running_loop())
 
     async def _run_task(self, slot: int, claim: Claim) -> None:
-        if self._is_coroutine(claim):
+        task = self._coroutine_task(claim)
+        if task is None:
+            result = await self._in_thread(partial(self.run, slot, claim))
+        elif task.subscription is None:
             result = await self._runner.run_async(claim)
         else:
-            result = await self._in_thread(partial(self.run, claim))
+            result = await self._runner.run_fed_async(claim, task, self.calls(slot))
         self._link.end(slot, result)
         if result.failure is not None:
             await self._in_thread(partial(self.follow, slot, result.failure))
 
-    def _is_coroutine(self, claim: Claim) -> bool:
+    def _coroutine_task(self, claim: Claim) -> Task[..., Any] | None:
+        """The claim's task, when it is to run in the event loop."""
         task = self._runner.app.tasks.get(claim.name)
-        return task is not None and task.is_async and not task.options.transactional
+        return task if task is not None and task.is_async and not task.options.transactional else None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Runs *work*, which raises nothing, in a thread, and returns what it returns.

@@ -12,12 +12,30 @@ from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim
+from fbtasks.fed_runner import Calls, FedRunner
 from fbtasks.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
-from fbtasks.runner import Failure, Runner, RunResult
+from fbtasks.runner import Failure, RunResult
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import Link, ending
+from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.transactional import TransactionalRunner
 from fbtasks.worker.wire import HOOK, Assignment, receive_task
+
+
+class NotedCalls(Calls):
+    """Has the worker know which call of a run a slot is in, and since when."""
+
+    def __init__(self, status: ChildStatus, slot: int) -> None:
+        self._status = status
+        self._slot = slot
+
+    def begin(self, step: int) -> None:
+        """Notes that it begins."""
+        self._status.begin_step(self._slot, step)
+
+    def end(self) -> None:
+        """Notes that there are no more."""
+        self._status.end_steps(self._slot)
 
 
 class Server:
@@ -26,7 +44,7 @@ class Server:
     interrupts: Interrupts
 
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
-        self._runner = Runner(app, interrupts=self.interrupts)
+        self._runner = FedRunner(app, interrupts=self.interrupts)
         self._link = link
         self._local = threading.local()
         self._counters = count(number * 10_000)
@@ -51,7 +69,7 @@ class Server:
         if failed is not None:
             self.call_hooks(slot, number, self._runner.failure_of(claim, failed))
             return
-        result = self.run(claim)
+        result = self.run(slot, claim)
         self._link.end(slot, result)
         if result.failure is not None:
             self.follow(slot, result.failure)
@@ -73,22 +91,28 @@ class Server:
             self._runner.call_failure_hooks(failure, number)
         self._link.end_hooks(slot, number)
 
-    def run(self, claim: Claim) -> RunResult:
+    def run(self, slot: int, claim: Claim) -> RunResult:
         """Runs one claim in this thread."""
         task = self._runner.app.tasks.get(claim.name)
         with ending():
             if task is not None and task.options.transactional:
-                return self._run_transactional(claim)
+                return self._run_transactional(slot, claim)
+            if task is not None and task.subscription is not None:
+                return self._runner.run_fed(claim, task, calls=self.calls(slot))
             return self._runner.run(claim)
 
-    def _run_transactional(self, claim: Claim) -> RunResult:
+    def calls(self, slot: int) -> Calls:
+        """What goes along with the calls of a run in this slot."""
+        return NotedCalls(self._link.status, slot)
+
+    def _run_transactional(self, slot: int, claim: Claim) -> RunResult:
         runner: TransactionalRunner | None = getattr(self._local, "runner", None)
         if runner is None:
             runner = self._local.runner = TransactionalRunner(self._runner, self._who, next(self._counters))
             self._transactional.append(runner)
         self._connected[claim.id] = runner
         try:
-            return runner.run(claim)
+            return runner.run(claim, self.calls(slot))
         finally:
             del self._connected[claim.id]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks.call import Cancelled, Failed, Parked, Released, Retry, Succeeded
+from fbtasks.call import Advanced, Cancelled, Failed, Outcome, Parked, Released, Rest, Retry, Succeeded, rest_of
 from fbtasks.showing import shorten, show
 from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, memory_file, receive_task
 
@@ -85,22 +85,32 @@ def _is_sound(said: object) -> bool:
             and type(elapsed) is float
             and 0.0 <= elapsed < math.inf
             and type(recorded) is bool
-            and (outcome is _DONE or _is_outcome(outcome))
+            and (outcome is _DONE or (_is_outcome(outcome) and _is_rest(rest_of(outcome))))
             and (slot is None or type(slot) is int)
         )
     return type(said) is Ready and type(said.why_not) is str and type(said.for_now) is bool
 
 
-def _is_outcome(outcome: object) -> bool:
+def _is_outcome(outcome: Outcome) -> bool:
     """Whether it is one that a child decides, with what belongs in it."""
     match outcome:
-        case Succeeded(str(), bytes(), bool()) | Released() | Parked() | Cancelled(str()):
+        case Succeeded(str(), bytes(), bool()) | Released() | Parked() | Cancelled(str()) | Advanced(Rest()):
             return True
         case Failed(str(), str(), str(), args):
             return isinstance(args, bytes | None)
         case Retry(float() | int() as delay, str(), str()):
             return math.isfinite(delay)
     return False
+
+
+def _is_rest(rest: object) -> bool:
+    """Whether it is what may be left of a run, or None."""
+    match rest:
+        case Rest(own, following, tries, int(), bool()):
+            return (
+                isinstance(own, bytes | None) and isinstance(following, bytes | None) and isinstance(tries, int | None)
+            )
+    return rest is None
 
 
 class Hearing:

@@ -343,8 +343,9 @@ class ChildExecutor(Executor):
         if run.outcome is None:
             self._average += 0.1 * (ended.elapsed - self._average)
             self._ended.append(Finished(run.claim, ended.outcome, ended.elapsed, ended.recorded))
-        elif child.one:  # stopped, and now out of its transaction
-            self._ended.append(Finished(run.claim, run.outcome, run.elapsed, ended.recorded))
+        elif child.one:  # stopped, and now out of its transaction, which may have been committed before
+            outcome = ended.outcome if ended.recorded else run.outcome
+            self._ended.append(Finished(run.claim, outcome, run.elapsed, ended.recorded))
             child.is_to_end = True
 
     def _let_wait(self, child: Child, run: Run, outcome: Outcome, slot: int) -> None:
@@ -413,6 +414,8 @@ class ChildExecutor(Executor):
                 outcome = self._crash(how, len(left) - 1)
             else:  # it had just ended, or was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
+            if run.outcome is None:
+                outcome = self._limits.with_rest(run.claim, outcome, child.status.step_of(task))
             self._ended.append(Finished(run.claim, outcome, run.elapsed))
         if child.ready and not killed and not left:
             logger.error("A child process that ran no task ended %s.", how)
@@ -464,8 +467,15 @@ class ChildExecutor(Executor):
         elif run.hard is not None and now >= run.since + run.hard:
             self._stop_late(child, run)
         else:
-            run.soft = None
-            run.begin(run.since)
+            self._tell_late(child, run, now)
+
+    def _tell_late(self, child: Child, run: Run, now: float) -> None:
+        """Tells a task that its soft limit is over; the next of its calls, if there is one, has a time of its own."""
+        told, run.soft = run.soft is None, None
+        run.begin(run.since)
+        if run.soft_limit is not None and self._limits.is_fed(run.claim):
+            run.due = min(run.due, now + run.soft_limit)
+        if not told:
             child.interrupt(run, SOFT)
 
     def _stop_late(self, child: Child, run: Run) -> None:
@@ -474,11 +484,13 @@ class ChildExecutor(Executor):
             self._stop(child, run, Released())
         else:
             logger.error("%s is stopped at its time_limit.", run)
-            self._stop(child, run, self._limits.exceeded(run.claim))
+            self._stop(child, run, self._limits.exceeded(run.claim, child.status.step_of(run.number)))
 
     def _stop(self, child: Child, run: Run, outcome: Outcome) -> None:
         now = clock.monotonic()
         run.since = max(run.since, child.status.running().get(run.number, 0.0))
+        if run.failed is None:
+            outcome = self._limits.with_rest(run.claim, outcome, child.status.step_of(run.number))
         if not child.one:
             run.outcome = outcome
             if run.failed is None:

@@ -46,8 +46,12 @@ class Run:
     slot: int | None = None
     """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
 
+    soft_limit: float | None = None
+    """The soft limit, of which *soft* is what is still to be told."""
+
     def __post_init__(self) -> None:
         self.number = self.number or self.claim.id
+        self.soft_limit = self.soft
         if self.soft is not None or self.hard is not None:
             self.begin(self.since)
 
@@ -56,7 +60,12 @@ class Run:
         return f"{what} {label(self.claim)}"
 
     def begin(self, since: float) -> None:
-        """Its time runs from *since* on: when it was sent, or as far as is known that it has begun."""
+        """Its time runs from *since* on: when it was sent, or as far as is known that it has begun.
+
+        So does that of another of its calls, when it is a run of several.
+        """
+        if since > self.since:
+            self.soft = self.soft_limit
         self.since = since
         self.due = since + min((limit for limit in (self.soft, self.hard) if limit is not None), default=math.inf)
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Failed, Finished, Outcome, Released, Succeeded
+from fbtasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Succeeded, rest_of
+from fbtasks.fed_runner import FedRunner
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import AlarmInterrupts, TaskStopped
-from fbtasks.runner import Failure, Runner
+from fbtasks.runner import Failure, RunResult
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.transactional import TransactionalRunner
@@ -23,7 +24,7 @@ class SoloExecutor(Executor):
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
         self._limits = Limits(app)
-        self._runner = Runner(app, interrupts=self._alarm)
+        self._runner = FedRunner(app, interrupts=self._alarm)
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[Finished] = []
@@ -84,16 +85,21 @@ class SoloExecutor(Executor):
     def _run(self, claim: Claim) -> None:
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
-        if self._limits.is_transactional(claim):
-            finished, failure, _ = self._transactional.run(claim)
-        else:
-            finished, failure, _ = self._runner.run(claim)
+        finished, failure, *_ = self._run_by_kind(claim)
         self.running = None
-        if self._halted and not isinstance(finished.outcome, Succeeded):  # whatever it made of being stopped
-            finished, failure = finished._replace(outcome=Released()), None
+        if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
+            finished, failure = _given_back(finished), None  # whatever it made of being stopped
         self._done.append(finished)
         if failure is not None:
             self._failures[claim.id, claim.claim_id] = failure
+
+    def _run_by_kind(self, claim: Claim) -> RunResult:
+        task = self._runner.app.tasks.get(claim.name)
+        if task is not None and task.options.transactional:
+            return self._transactional.run(claim)
+        if task is not None and task.subscription is not None:
+            return self._runner.run_fed(claim, task)
+        return self._runner.run(claim)
 
     def settle(self, claim: Claim, failed: Failed | None) -> bool:
         """Calls the hooks of a task that failed here."""
@@ -130,3 +136,12 @@ class SoloExecutor(Executor):
         """Closes the transactional connection. Returns what ``submit`` ran and was not collected."""
         self._transactional.close()
         return self.collect()
+
+
+def _given_back(finished: Finished) -> Finished:
+    """The same for a task that goes back to its queue; of a run of changes, what was not done."""
+    outcome = finished.outcome
+    rest = rest_of(outcome)
+    if rest is None or isinstance(outcome, Failed):
+        return finished._replace(outcome=Released())
+    return finished._replace(outcome=Advanced(rest))

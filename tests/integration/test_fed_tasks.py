@@ -1,0 +1,402 @@
+"""Tasks that a source feeds, run in the test's own process: what their functions are given, and what is left."""
+
+import pytest
+from support.capture import listen, script
+from support.feeding import subscribe
+from support.recorded import capture, change, event, inserts, waiting, when
+from support.sql import execute, one, rows
+
+from fbtasks import EnqueueError, fed_runner
+from fbtasks.testing import drain, eager
+
+ALL = {"insert": True, "update": True, "delete": True}
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+def feed(app, function, *, ordering="key", most=100, number=1, kind="change", **options):
+    """Defines the task "fed" for *function*, and makes its subscription."""
+    define = (
+        app.on_change("T", name="fed", **ALL, **options)
+        if kind == "change"
+        else app.on_event("paid", name="fed", **options)
+    )
+    task = define(function)
+    subscribe(app, "fed", id=number, ordering=ordering, most=most)
+    return task
+
+
+def history(app):
+    """The failed and cancelled tasks: their state, tries, error, and the numbers of the rows in their payloads."""
+    found = rows(app, "SELECT STATE, TRY_COUNT, ERROR_TYPE, PAYLOAD FROM QUEUE_HISTORY ORDER BY ID")
+    return [(state, tries, kind, payload.count(b'"i":')) for state, tries, kind, payload in found]
+
+
+def test_a_function_is_called_for_each_change_in_order(app, heard):
+    feed(app, heard.append)
+    capture(app, [*inserts(3), change("U", 2, old={"N": 1}, new={"N": 2}), change("D", 2, old={"N": 2})])
+    drain(app)
+    assert [each.id for each in heard if each.key == {"ID": 1}] == [1, 2, 3]
+    last = heard[-1] if heard[-1].op == "delete" else next(each for each in heard if each.op == "delete")
+    assert (last.key, last.old, last.new) == ({"ID": 2}, {"ID": 2, "N": 2}, None)
+    assert (last.user, last.time, last.transaction, last.count) == ("ANN", when(), 7, 1)
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_a_batch_is_one_call(app, heard):
+    feed(app, heard.append, ordering="none", most=4, order=None, batch=4)
+    capture(app, inserts(10, None), ordered=False)
+    drain(app)
+    assert [[each.new["N"] for each in batch] for batch in heard] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_coalesced_changes_are_one_call_for_each_key(app, heard):
+    feed(app, heard.append, ordering="total", order="total", coalesce=True)
+    capture(app, [change("I", 1), change("U", 2), change("D", 1), change("U", 2), change("I", 3)], ordered=False)
+    drain(app)
+    assert [(each.op, each.key["ID"], each.count) for each in heard] == [("update", 2, 2), ("insert", 3, 1)]
+
+
+def test_events_reach_their_handler(app, heard):
+    feed(app, heard.append, kind="event")
+    capture(app, [event(data={"id": 1}, key="7"), event(data=None)])
+    drain(app)
+    assert sorted((each.name, each.data, each.order_key, each.user) for each in heard if each.data) == [
+        ("paid", {"id": 1}, "7", "ANN")
+    ]
+    assert len(heard) == 2
+
+
+def test_the_request_is_that_of_each_call(app):
+    seen = []
+
+    def look(self, change):
+        seen.append((self.request.args == (change,), self.request.retries))
+        if change.new["N"] == 1 and not self.request.retries:
+            raise ValueError
+
+    feed(app, look, bind=True, autoretry_for=(ValueError,), default_retry_delay=0)
+    capture(app, inserts(3))
+    drain(app)
+    assert seen == [(True, 0), (True, 0), (True, 1), (True, 0)]
+
+
+def test_a_change_that_fails_is_tried_again_with_those_behind_it(app, heard):
+    def flaky(change):
+        heard.append(change.new["N"])
+        if change.new["N"] == 2 and heard.count(2) < 3:
+            raise ValueError
+
+    feed(app, flaky, autoretry_for=(ValueError,), max_retries=2, default_retry_delay=0)
+    capture(app, inserts(4))
+    drain(app)
+    assert heard == [0, 1, 2, 2, 2, 3]
+    assert history(app) == []
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_a_change_whose_tries_are_used_up_fails_alone_and_the_rest_goes_on(app, heard):
+    told = []
+
+    def flaky(change):
+        heard.append(change.new["N"])
+        if change.new["N"] in (1, 3):
+            raise ValueError
+
+    feed(
+        app, flaky, autoretry_for=(ValueError,), max_retries=1, default_retry_delay=0,
+        on_failure=lambda request, error: told.append((request.args[0].new["N"], type(error))),
+    )  # fmt: skip
+    capture(app, inserts(5))
+    drain(app)
+    assert heard == [0, 1, 1, 2, 3, 3, 4]
+    assert history(app) == [(11, 2, "builtins.ValueError", 1)] * 2
+    assert told == [(1, ValueError), (3, ValueError)]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("then", ["retry", "dismiss"])
+def test_a_failure_halts_the_lane_until_it_is_settled(app, heard, then):
+    fails = [True]
+
+    def flaky(change):
+        heard.append((change.key["ID"], change.new["N"]))
+        if change.new["N"] == 1 and change.key["ID"] == 1 and fails[0]:
+            raise ValueError
+
+    feed(app, flaky, stop_on_failure=True)
+    capture(app, inserts(3))
+    drain(app)
+    capture(app, [*inserts(1), *inserts(2, 2)])
+    drain(app)
+    assert heard == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert history(app) == [(11, 1, "builtins.ValueError", 1)]
+    fails[0] = False
+    (failed,) = rows(app, "SELECT ID FROM QUEUE_HISTORY")[0]
+    execute(app, f"SELECT DONE FROM QUEUE_{then.upper()}_V1(?)", failed)
+    drain(app)
+    assert heard[4:] == [(1, 1)] * (then == "retry") + [(1, 2), (1, 0)]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_a_run_of_one_that_fails_halts_its_lane_as_well(app, heard):
+    def fails(change):
+        heard.append(change.id)
+        raise ValueError
+
+    feed(app, fails, stop_on_failure=True)
+    capture(app, inserts(1))
+    drain(app)
+    capture(app, inserts(1))
+    drain(app)
+    assert heard == [1]
+
+
+def test_what_could_not_be_recorded_fails_alone_and_without_a_call(app, heard):
+    feed(app, heard.append, autoretry_for=(Exception,), ordering="total", order="total")
+    capture(app, [*inserts(1), change("U", 5, error="division by zero"), *inserts(1)], ordered=False)
+    drain(app)
+    assert [each.id for each in heard] == [1, 3]
+    assert history(app) == [(11, 1, "fbtasks.errors.CaptureError", 1)]
+    message = one(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_HISTORY")
+    assert "'fed'" in message
+    assert "ID=5" in message
+    assert "division by zero" in message
+
+
+def test_one_bad_row_does_not_fail_its_batch(app, heard):
+    def ship(changes):
+        heard.append([each.new["N"] for each in changes])
+        if any(each.new["N"] == 1 for each in changes):
+            raise ValueError
+
+    feed(
+        app, ship, ordering="total", most=10, order="total", batch=10, autoretry_for=(ValueError,), max_retries=2,
+        default_retry_delay=0,
+    )  # fmt: skip
+    capture(app, inserts(4), ordered=False)
+    drain(app)
+    assert heard == [[0, 1, 2, 3], [0], [1], [1], [2], [3]]
+    assert history(app) == [(11, 3, "builtins.ValueError", 1)]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_the_rest_of_a_long_run_goes_back_behind_what_waited(app, heard, monkeypatch):
+    monkeypatch.setattr(fed_runner, "TURN", 0.0)
+    other = app.task(name="other")(lambda: heard.append("other"))
+
+    def first_enqueues(change):
+        heard.append(change.new["N"])
+        if change.new["N"] == 0:
+            other.delay()
+
+    feed(app, first_enqueues)
+    capture(app, inserts(4))
+    drain(app)
+    assert heard[0] == 0
+    assert heard.index("other") < heard.index(3)
+    assert [each for each in heard if each != "other"] == [0, 1, 2, 3]
+    assert one(app, "SELECT SUM(RELEASED) + SUM(FAILED) FROM QUEUE_STAT") == 0
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_a_rest_that_is_too_long_for_its_row(app, heard, monkeypatch):
+    monkeypatch.setattr(fed_runner, "TURN", 0.0)
+    feed(app, lambda change: heard.append(len(change.new["TEXT"])))
+    capture(app, [change(new={"TEXT": "x" * size}) for size in (1500, 1400, 1300, 5000, 10)])
+    drain(app)
+    assert heard == [1500, 1400, 1300, 5000, 10]
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_PAYLOAD") == 0
+
+
+def test_on_success_is_called_once_for_a_run(app, heard):
+    told = []
+    feed(app, heard.append, on_success=lambda request, value: told.append((len(request.args), value)))
+    capture(app, inserts(3))
+    drain(app)
+    assert told == [(3, None)]
+
+
+def test_a_revoked_run_ends_with_what_it_has_not_done(app, heard, monkeypatch):
+    monkeypatch.setattr(fed_runner, "TURN", 0.0)
+
+    def revokes(self, change):
+        heard.append(change.new["N"])
+        app.AsyncResult(self.request.id).revoke()
+
+    feed(app, revokes, bind=True)
+    capture(app, inserts(3))
+    drain(app)
+    assert heard == [0]
+    assert [(state, count) for state, _, _, count in history(app)] == [(12, 2)]
+
+
+def test_a_payload_that_no_source_has_written_fails_as_a_whole(app, heard):
+    feed(app, heard.append)
+    for args, kwargs in (("[1, 2]", "{}"), ("[]", '{"a": 1}')):
+        execute(app, "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('fed', ?, ?)", args, kwargs)
+    drain(app)
+    assert heard == []
+    assert {kind for _, _, kind, _ in history(app)} == {"fbtasks.errors.SerializationError"}
+
+
+def test_a_generator_is_a_failure(app):
+    feed(app, lambda change: (each for each in [change]))
+    capture(app, inserts(1))
+    drain(app)
+    assert history(app) == [(11, 1, "fbtasks.errors.SerializationError", 1)]
+
+
+def test_a_fed_task_is_not_enqueued_and_can_be_called(app, heard):
+    task = app.on_change("ORDERS", insert=True, name="paid")(heard.append)
+    mail = app.on_event("order.paid", name="mail")(heard.append)
+    for enqueue, said in (
+        (lambda: task.delay(1), "changes of the table 'ORDERS'"),
+        (lambda: mail.delay_many([(1,)]), "the event 'order.paid'"),
+        (lambda: app.send_task("paid", (1,)), "changes of the table 'ORDERS'"),
+    ):
+        with pytest.raises(EnqueueError, match=said):
+            enqueue()
+        with eager(app), pytest.raises(EnqueueError, match=said):
+            enqueue()
+    task("a change")
+    assert heard == ["a change"]
+
+
+def table(app):
+    script(
+        app,
+        "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)",
+        "CREATE TABLE EFFECT (N INTEGER NOT NULL PRIMARY KEY)",
+    )
+
+
+def effects(app):
+    return [number for (number,) in rows(app, "SELECT N FROM EFFECT ORDER BY N")]
+
+
+def put(self, number):
+    with self.connection.cursor() as cursor:
+        cursor.execute("INSERT INTO EFFECT VALUES (?)", (number,))
+
+
+def test_a_transactional_run_keeps_what_was_done_before_a_failure(app, heard):
+    table(app)
+    told = []
+
+    def effect(self, change):
+        put(self, change.new["N"])
+        heard.append((change.new["N"], effects(app)))
+        if change.new["N"] == 2:
+            raise ValueError
+
+    feed(
+        app, effect, bind=True, transactional=True, autoretry_for=(ValueError,), max_retries=1, default_retry_delay=0,
+        on_failure=lambda request, error: told.append((request.args[0].new["N"], request.connection)),
+    )  # fmt: skip
+    capture(app, inserts(5))
+    drain(app)
+    # What a run has done is seen when it has ended.
+    assert heard == [(0, []), (1, []), (2, []), (2, [0, 1]), (3, [0, 1]), (4, [0, 1])]
+    assert effects(app) == [0, 1, 3, 4]
+    assert history(app) == [(11, 2, "builtins.ValueError", 1)]
+    assert told == [(2, None)]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_the_rest_of_a_long_transactional_run_follows_in_another_transaction(app, heard, monkeypatch):
+    monkeypatch.setattr(fed_runner, "TURN", 0.0)
+    table(app)
+
+    def effect(self, change):
+        put(self, change.new["N"])
+        heard.append(effects(app))
+
+    feed(app, effect, bind=True, transactional=True)
+    capture(app, inserts(3))
+    drain(app)
+    assert heard == [[], [0], [0, 1]]
+    assert effects(app) == [0, 1, 2]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_a_failure_in_the_middle_of_a_transactional_run_is_recorded_with_its_effects(app):
+    table(app)
+    told = []
+
+    def effect(self, change):
+        put(self, change.new["N"])
+        if change.new["N"] == 1:
+            raise ValueError
+
+    feed(
+        app, effect, bind=True, transactional=True, stop_on_failure=True,
+        on_failure=lambda request, error: told.append(request.args[0].new["N"]),
+    )  # fmt: skip
+    capture(app, inserts(3))
+    drain(app)
+    assert effects(app) == [0]
+    assert history(app) == [(11, 1, "builtins.ValueError", 1)]
+    assert told == [1]
+
+
+def test_a_transactional_run_goes_on_when_a_call_would_end_its_transaction(app):
+    table(app)
+
+    def effect(self, change):
+        put(self, change.new["N"])
+        if change.new["N"] == 1:
+            try:
+                self.connection.commit()
+            except Exception:
+                pass
+
+    feed(app, effect, bind=True, transactional=True, autoretry_for=(Exception,))
+    capture(app, inserts(3))
+    drain(app)
+    assert effects(app) == [0, 2]
+    assert history(app) == [(11, 1, "fbtasks.errors.TaskDefinitionError", 1)]
+
+
+def test_a_transactional_run_that_closes_its_connection_fails_as_a_whole(app):
+    table(app)
+
+    def effect(self, change):
+        put(self, change.new["N"])
+        if change.new["N"] == 1:
+            self.connection.close()
+
+    feed(app, effect, bind=True, transactional=True, autoretry_for=(Exception,))
+    capture(app, inserts(3))
+    drain(app)
+    assert effects(app) == []
+    assert history(app) == [(11, 1, "fbtasks.errors.TaskDefinitionError", 3)]
+
+
+def test_a_transactional_handler_does_not_hear_its_own_changes_but_others_do(app, heard):
+    table(app)
+
+    def touches(self, change):
+        heard.append(("fed", change.key["ID"]))
+        with self.connection.cursor() as cursor:
+            cursor.execute("UPDATE T SET N = N + 1 WHERE ID = ?", (change.key["ID"],))
+        if change.key["ID"] == 2:
+            raise ValueError
+
+    feed(app, touches, bind=True, transactional=True, ordering="total", order="total")
+    app.on_change("T", update=True, name="other", order="total")(
+        lambda change: heard.append(("other", change.key["ID"]))
+    )
+    subscribe(app, "other", id=2, ordering="total")
+    listen(app, "T", number=1, task="fed", order="total", **ALL)
+    listen(app, "T", number=2, task="other", order="total", update=True)
+    for number in (1, 2, 3):
+        execute(app, "INSERT INTO T VALUES (?, 0)", number)
+    drain(app)
+    assert [each for each in heard if each[0] == "fed"] == [("fed", 1), ("fed", 2), ("fed", 3)]
+    assert [each for each in heard if each[0] == "other"] == [("other", 1), ("other", 3)]
+    assert rows(app, "SELECT ID, N FROM T ORDER BY ID") == [(1, 1), (2, 0), (3, 1)]
+    assert waiting(app) == (0, 0, 0, 0)
