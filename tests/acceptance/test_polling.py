@@ -115,7 +115,7 @@ def test_a_table_that_is_dropped_and_made_again(project, wait_for):
     source = SOURCE.format(options=STATUS) + "\n@app.task(name='add')\ndef add(a, b): return a + b\n"
     with project.producer(source, KEYED) as app:
         (project.folder / "runs.txt").touch()
-        project.worker("-P", "solo")
+        project.worker("-c", "2")
         execute(app, "INSERT INTO INBOX (ID, S, DATA) VALUES (1, 'R', 'good')")
         wait_for(lambda: rows(app, "SELECT S FROM INBOX") == [("D",)])
         drop(app)
