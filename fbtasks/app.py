@@ -14,6 +14,7 @@ from fbtasks.declare import shows, takes
 from fbtasks.definition import Task, decorator, define, define_fed, define_polling, send_calls, unbound_tasks
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
+from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
@@ -219,6 +220,24 @@ class FBTasks:
             close = checks.did_you_mean(name, self.tasks)
             raise UnknownTaskError(f"the app {self.name!r} has no task named {checks.shown(name)}.{close}")
         return task
+
+    def feeds(self) -> list[Feed]:
+        """The tasks that a source feeds, as they are deployed."""
+        return [
+            Feed(task.name, task.options.queue or self.settings.default_queue, task.options.priority, task.subscription)
+            for task in self.tasks.values()
+            if task.subscription is not None
+        ]
+
+    def silence(self, connection: Any, *names: str) -> None:
+        """Has the open transaction of *connection* call no tasks for its changes, or none of the tasks *names*.
+
+        For bulk loads, and for changes that a task makes itself. It holds until the transaction ends, and adds to what
+        was silenced before. Tasks that are defined with ``always=True`` are called all the same. Raises
+        :class:`EnqueueError` for what is no connection to the app's database, and :class:`ConfigurationError` for
+        names that have no room.
+        """
+        self.enqueuer.silence(connection, [task_name("name", name) for name in names])
 
     def queues_served(self) -> list[str]:
         """The queues of a worker that was not told any: the default one and those that tasks name."""

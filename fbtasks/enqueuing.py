@@ -17,6 +17,7 @@ from fbtasks.serialize import Serializer
 from fbtasks.store import guests, raising, settlement, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.settlement import ENQUEUE, InDoubt
+from fbtasks.store.sources.silence import silence
 from fbtasks.subscriptions import event_name
 from fbtasks.times import expiry_of, moment_of, start_of
 
@@ -80,6 +81,11 @@ class Enqueuer:
     def check_connection(self, connection: Any) -> None:
         """Raises :class:`EnqueueError` unless calls can be enqueued in the transaction of *connection*."""
         guests.transaction_of(connection, self._database)
+
+    def silence(self, connection: Any, names: Sequence[str]) -> None:
+        """Silences the transaction of *connection*: for the tasks *names*, or without any for all."""
+        refuse_fork()
+        silence(guests.transaction(connection, self._database), names)
 
     def enqueue(self, calls: Sequence[Call], using: Any = None) -> list[Enqueued]:
         """Writes calls in one transaction: a new one, or with *using* the caller's.

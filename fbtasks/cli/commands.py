@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "call": ("calls", "Enqueue a task by its name and print its id."),
     "result": ("calls", "Print the result of a task as JSON."),
     "sql": ("sql", "Run SQL statements, at a prompt or from a pipe; read-only unless --write."),
+    "subscriptions": ("main", "Deploy and operate what feeds tasks from the database: changes of tables, and events."),
     "migrate": ("database", "Create or update the tables of the queue."),
     "adopt": ("database", "Let workers run the tasks of a restored or moved database."),
     "grant": ("database", "Let users of a server enqueue, work or operate, and no more than that."),
@@ -34,5 +35,17 @@ INSPECT: Final = {
     "queues": ("inspect", "What waits and runs in each queue, and who serves it."),
     "stats": ("inspect", "Counters of tasks, errors, times and conflicts."),
     "workers": ("inspect", "The workers that are registered."),
+    "sources": ("inspect", "What feeds tasks from the database, and what waits, runs and stands still."),
 }
 """The commands of ``fbtasks inspect``."""
+
+SUBSCRIPTIONS: Final = {
+    "apply": ("subscriptions", "Bring triggers and handlers in line with the code of an app."),
+    "diff": ("subscriptions", "Show what apply would do."),
+    "list": ("subscriptions", "All subscriptions, and what is wrong with their triggers."),
+    "pause": ("subscriptions", "Keep what comes, and give out nothing."),
+    "resume": ("subscriptions", "Go on after a pause."),
+    "backfill": ("subscriptions", "Note the rows that a table has already, as if they were inserted now."),
+    "drop": ("subscriptions", "Delete subscriptions with what they have noted."),
+}
+"""The commands of ``fbtasks subscriptions``."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
 from fbtasks.cli.output import answer, say
 from fbtasks.services import database as service
+from fbtasks.services import subscriptions
 
 
 @click.command()
@@ -16,9 +18,15 @@ def migrate(database: DatabaseArgs, as_json: bool) -> None:
     """Create or update the tables of the queue."""
     with database.opened() as app:
         done = service.migrate(announce(app).database)
+        applied = subscriptions.Applied([], {})
+        if database.app_path:
+            applied = subscriptions.apply(app.database, app.name, app.feeds())
     versions = ", ".join(map(str, done.applied))
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
-    answer({"url": str(app.settings.url), "applied": done.applied, "version": done.version}, text, as_json=as_json)
+    text = "\n".join([text, *render.steps(applied.changes)])
+    record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version}
+    answer({**record, "subscriptions": applied.changes}, text, as_json=as_json)
+    render.raise_problems(applied.problems)
 
 
 @click.command()

@@ -15,10 +15,11 @@ from fbtasks.services.workers import Health, get_health
 @with_database
 @json_option
 @click.option("--max-age", type=Seconds(0), default=300.0, help="Seconds that a ready task may wait.")
-def health(database: DatabaseArgs, as_json: bool, max_age: float) -> None:
+@click.option("--max-lag", type=Seconds(0), default=900.0, help="Seconds that a change may wait to become a task.")
+def health(database: DatabaseArgs, as_json: bool, max_age: float, max_lag: float) -> None:
     """Check for monitoring: exit code 1 when a queue is not served or waits too long."""
     with database.opened() as app:
-        found = get_health(app.database, max_age)
+        found = get_health(app.database, max_age, max_lag)
     problems = _problems(found)
     record = {"healthy": found.healthy, "problems": problems, "workers": found.workers}
     answer(record, "\n".join(problems) or f"healthy: {count(found.workers, 'worker')}", as_json=as_json)
@@ -30,5 +31,6 @@ def _problems(found: Health) -> list[str]:
         *(f"queue {queue}: no worker serves it" for queue in found.unserved),
         *(f"queue {queue}: a task has waited for {span(seconds)}" for queue, seconds in found.overdue.items()),
         *(f"polling {each.table} for {each.task} fails: {each.error}" for each in found.failing),
+        *(f"subscription {each.name}: {each.problem}" for each in found.sources),
         *([] if found.workers else ["no worker is alive"]),
     ]

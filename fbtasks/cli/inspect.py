@@ -13,6 +13,7 @@ from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_data
 from fbtasks.cli.output import as_dict, print_json, say
 from fbtasks.serialize import show_json
 from fbtasks.services import queues as queue_service
+from fbtasks.services import subscriptions as source_service
 from fbtasks.services import tasks as task_service
 from fbtasks.services.workers import list_workers
 from fbtasks.states import State
@@ -122,4 +123,15 @@ def workers(database: DatabaseArgs, as_json: bool) -> None:
     with database.opened() as app:
         rows = list_workers(app.database)
     show = print_json if as_json else render.workers
+    show(rows)
+
+
+@click.command()
+@with_database
+@json_option
+def sources(database: DatabaseArgs, as_json: bool) -> None:
+    """What feeds tasks from the database, and what waits, runs and stands still."""
+    with database.opened() as app:
+        rows = source_service.inspect_sources(app.database)
+    show = print_json if as_json else render.loaded_sources
     show(rows)

@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fbtasks.cli.commands import COMMANDS, INSPECT
+from fbtasks.cli.commands import COMMANDS, INSPECT, SUBSCRIPTIONS
 from fbtasks.cli.groups import CommandGroup
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
@@ -57,3 +57,8 @@ def main(app_path: str | None, debug: bool) -> None:  # read by CommandGroup and
 @click.group(cls=CommandGroup, table=INSPECT)
 def inspect() -> None:
     """Look at tasks, queues and workers."""
+
+
+@click.group(cls=CommandGroup, table=SUBSCRIPTIONS)
+def subscriptions() -> None:
+    """Deploy and operate what feeds tasks from the database: changes of tables, and events."""

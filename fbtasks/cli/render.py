@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
 from fbtasks.call import TaskRow, WorkerRow
-from fbtasks.cli.output import ago, failure, say, since, span
+from fbtasks.cli.output import ago, count, failure, say, since, span
 from fbtasks.cli.tables import table
+from fbtasks.errors import FBTasksError
 from fbtasks.services.queues import QueueRow, Statistics
+from fbtasks.services.subscriptions import Connection, LoadedSource, SourceRow, Step
 from fbtasks.states import State
 
 Column = tuple[str, str, Callable[[Any], object]]
@@ -164,3 +166,78 @@ def stats(found: Statistics) -> None:
         "CONFLICTS": sum(r.conflicts for r in rows),
     }
     table([("", "word"), ("", "number")], facts.items())
+
+
+def _state(row: SourceRow) -> str:
+    return f"{row.state} (ends)" if row.ends else row.state
+
+
+def _trigger(row: SourceRow) -> str:
+    if row.kind != "change":
+        return "none needed"
+    return "; ".join(row.problems) or f"since {ago(row.active_since)}"
+
+
+_SOURCE: Final[list[Column]] = [
+    _column("TASK", "name", "name"),
+    _column("SOURCE", "name"),
+    ("STATE", "word", _state),
+]
+_NO_SOURCE: Final = "No task is fed by the database. Define one with @app.on_change or @app.on_event, then: " + (
+    "fbtasks subscriptions apply -A MODULE"
+)
+
+
+def sources(rows: list[SourceRow]) -> None:
+    """Prints subscriptions, one line for each."""
+    if rows:
+        more: list[Column] = [_column("APP", "name"), _column("QUEUE", "name"), ("TRIGGER", "line", _trigger)]
+        _records([_column("ID", "number"), *_SOURCE, *more], rows)
+    else:
+        say(_NO_SOURCE)
+
+
+_LOADED: Final[list[Column]] = [
+    _column("WAITING", "number"),
+    ("LAG", "word", lambda r: None if r.lag is None else span(r.lag)),
+    *(_column(title, "number") for title in ("READY", "RUNNING", "FAILED", "TAKEN")),
+]
+
+
+def loaded_sources(rows: list[LoadedSource]) -> None:
+    """Prints subscriptions with what they have."""
+    if not rows:
+        say(_NO_SOURCE)
+        return
+    _records([*_SOURCE, *_LOADED], rows)
+    for row in rows:
+        halted = [f"{count(row.halted, 'lane')} halted since a task failed"] if row.halted else []
+        for said in (*row.problems, *halted):
+            say(f"{row.name}: {said}.")
+
+
+_DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}
+
+
+def steps(found: Iterable[Step]) -> list[str]:
+    """Returns a line for each step of a deployment."""
+    return [
+        f"{_DONE.get(step.action, 'unchanged')}: {step.name} ({step.kind} of {step.source})"
+        + (f": {step.reason}" if step.reason else "")
+        for step in found
+    ]
+
+
+def connections(found: Iterable[Connection]) -> list[str]:
+    """Returns a line for each connection."""
+    return [
+        f"  {each.id}: {each.user}, {each.program or 'unknown program'}, pid {each.pid}, since {_stamp(each.since)}"
+        + (f", from {each.address}" if each.address else "")
+        for each in found
+    ]
+
+
+def raise_problems(problems: Mapping[str, str]) -> None:
+    """Raises an error for definitions that could not be deployed."""
+    if problems:
+        raise FBTasksError("left as it was: " + "; ".join(f"{name}: {said}" for name, said in problems.items()))

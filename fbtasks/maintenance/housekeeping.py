@@ -15,6 +15,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.states import State
 from fbtasks.store import results, tasks
+from fbtasks.store.sources import subscriptions
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ PAUSE: Final = 60.0
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
 FOLD: Final = 3600.0
-"""Seconds after which it is looked whether there are counters to fold."""
+"""Seconds after which it is looked whether there are counters to fold, or events to forget."""
 
 
 def release_orphans(session: Session) -> int:
@@ -73,7 +74,7 @@ class Housekeeping:
         self._settings = settings
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = 0.0
+        self._next_fold = self._next_forget = 0.0
         self._given_up: list[int] = []
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
@@ -81,7 +82,7 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._fold]
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), self._fold, self._forget_events]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
@@ -97,6 +98,17 @@ class Housekeeping:
         given_up = session.run(lambda t: tasks.fail_parked(t, self._settings.unknown_task_timeout))
         self._given_up += given_up
         return len(given_up) >= tasks.BATCH
+
+    def _forget_events(self, session: Session) -> bool:
+        """Forgets old events without a handler, where the time has come for it. Whether there may be more."""
+        now = clock.monotonic()
+        if now < self._next_forget:
+            return False
+        for _ in range(BATCHES):
+            if session.run(subscriptions.prune_events) < subscriptions.BATCH:
+                self._next_forget = now + FOLD
+                return False
+        return True
 
     def _expire(self, session: Session) -> bool:
         """Cancels expired tasks among the next few thousand. Whether it found so many that more are to be expected."""

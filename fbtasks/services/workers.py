@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fbtasks.call import WorkerRow
 from fbtasks.firebird.session import Session
+from fbtasks.services.subscriptions import SourceProblem, find_problems
 from fbtasks.store import processes, results
 from fbtasks.store.database import Database
 from fbtasks.store.sources import polling
@@ -24,11 +25,13 @@ class Health:
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
     failing: list[Failing]
     """Polls of tables that fail, or fail for some rows."""
+    sources: list[SourceProblem]
+    """What is wrong with subscriptions."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
-        return bool(self.workers) and not self.unserved and not self.overdue and not self.failing
+        return bool(self.workers) and not (self.unserved or self.overdue or self.sources or self.failing)
 
 
 def list_workers(database: Database) -> list[WorkerRow]:
@@ -36,8 +39,11 @@ def list_workers(database: Database) -> list[WorkerRow]:
     return database.use(processes.workers)
 
 
-def get_health(database: Database, max_age: float) -> Health:
-    """Returns how the queues are served. A ready task may wait for *max_age* seconds."""
+def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> Health:
+    """Returns how the queues are served, and what feeds them.
+
+    A ready task may wait for *max_age* seconds, and a change for *max_lag* seconds to become a task.
+    """
 
     def read(session: Session) -> Health:
         alive = [worker for worker in processes.workers(session) if worker.lease_left > 0]
@@ -49,6 +55,7 @@ def get_health(database: Database, max_age: float) -> Health:
             unserved=[row.queue for row in rows if row.ready and not row.workers],
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
+            sources=find_problems(session, max_lag),
         )
 
     return database.use(read)

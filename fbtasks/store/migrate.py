@@ -152,13 +152,14 @@ def _create_ledger(session: Session) -> None:
 
 
 def adopt(session: Session) -> None:
-    """Declares that this database, as it is and where it is, runs its tasks."""
+    """Declares that this database, as it is and where it is, runs its tasks; its sources are read from their start."""
     session.run(_adopt)
 
 
 def _adopt(transaction: Transaction) -> None:
     transaction.execute("adopt")
     transaction.execute("poll_adopt")  # a restored database has counted its transactions anew
+    transaction.execute("adopt_sources")
 
 
 def check_identity(session: Session) -> None:

@@ -28,6 +28,7 @@ from fbtasks.worker.membership import Membership
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
 from fbtasks.worker.polling import Polling
+from fbtasks.worker.sources import Sources
 from fbtasks.worker.upkeep import Upkeep
 
 logger = logging.getLogger("fbtasks.worker")
@@ -51,7 +52,8 @@ class Consumer:
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks)
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
-        self._upkeep = Upkeep(app.settings, self._hooks)
+        self.sources = Sources(app)
+        self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
         self._polling = Polling(app, options.queues, self._turn)
         self._outcomes.watched = self._polling.names
         self._is_ready = self._listens = False

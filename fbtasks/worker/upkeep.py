@@ -8,13 +8,15 @@ from fbtasks.firebird.session import Session
 from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
 from fbtasks.store.tasks import BATCH
 from fbtasks.worker.hooks import FailureHooks
+from fbtasks.worker.sources import Sources
 
 
 class Upkeep:
     """The worker's turns of it."""
 
-    def __init__(self, settings: Settings, hooks: FailureHooks) -> None:
+    def __init__(self, settings: Settings, hooks: FailureHooks, sources: Sources) -> None:
         self._housekeeping = Housekeeping(settings)
+        self._sources = sources
         self._hooks = hooks
         self.next_turn = 0.0
         """The monotonic time of the next turn."""
@@ -26,4 +28,5 @@ class Upkeep:
             release_orphans(session)
             # Else the hooks of parked tasks that are failed could take longer than they need to come.
             self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)
+            self._sources.look(session)
             self._hooks.look_up(self._housekeeping.take_given_up())

@@ -219,8 +219,21 @@ def json_commands(command=main, path=()):
             yield (*path, name), inner
 
 
-def test_every_command_offers_json(shop, fb):
+FED = """
+from fbtasks import FBTasks
+
+app = FBTasks("fed")
+app.on_change("T", insert=True, name="one")(lambda change: None)
+app.on_change("T", insert=True, name="two")(lambda change: None)
+"""
+
+
+def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     """One value on the standard output; an error is a line on the other one."""
+    execute(shop, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    shop.close()  # no connection is older than the triggers
+    (tmp_path / "fed_shop.py").write_text(FED)
+    monkeypatch.syspath_prepend(tmp_path)
     examples = {
         ("adopt",): ([], {"adopted": False}),
         ("call",): (["shop.say", "--args", "[1]", "--task-id", "new"], {"task_id": "new", "duplicate": False}),
@@ -235,6 +248,12 @@ def test_every_command_offers_json(shop, fb):
         ("purge",): (["default", "--yes"], {"queue": "default", "count": 4}),
         ("result",): (["none"], {"state": "succeeded", "result": None, "error_type": None}),
         ("retry",): (["order-1", "gone"], {"count": 2}),
+        ("subscriptions", "apply"): (["-A", "fed_shop"], {"problems": {}, "unsettled": []}),
+        ("subscriptions", "backfill"): (["one"], {"noted": {"one": 0}}),
+        ("subscriptions", "diff"): (["-A", "fed_shop"], {"problems": {}}),
+        ("subscriptions", "drop"): (["two", "--yes"], {}),
+        ("subscriptions", "pause"): (["one"], {"changed": ["one"]}),
+        ("subscriptions", "resume"): (["one"], {"changed": ["one"]}),
     }
     without = {("worker",), ("sql",)}  # a log, and one that prints tables of its own
     for path, command in json_commands():

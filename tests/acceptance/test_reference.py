@@ -47,7 +47,7 @@ def test_every_public_name_has_its_section():
 @pytest.mark.parametrize("kind", [FBTasks, Task, fbtasks.AsyncResult])
 def test_public_members_are_described(kind):
     text = sections("api.md")[kind.__name__]
-    internal = {"FBTasks": {"run_eagerly", "waiting", "load", "queues_served"},
+    internal = {"FBTasks": {"run_eagerly", "waiting", "load", "queues_served", "feeds"},
                 "Task": {"call", "calls", "send", "bound_to", "is_async"}}.get(kind.__name__, set())  # fmt: skip
     members = {name for each in kind.__mro__[:-1] for name in vars(each) if not name.startswith("_")} - internal
     missing = {name for name in members if not re.search(rf"`(await )?{name}\b|\b{name}`", text)}
@@ -115,6 +115,7 @@ def test_defaults_on_the_page_are_those_of_the_program():
         ("worker", "--lease SECONDS", "30"),
         ("worker", "--pool POOL", "`processes`"),
         ("health", "--max-age SECONDS", "300"),
+        ("health", "--max-lag SECONDS", "900"),
         ("inspect failed", "--limit N", "50"),
         ("result", "--timeout SECONDS", "0"),
     ]:
@@ -178,7 +179,7 @@ def test_examples_are_valid(page):
         for line in block.splitlines():
             words = line.split("#")[0].split()
             if words[:1] == ["fbtasks"]:
-                names = [words[1]] + ([words[2]] if words[1] == "inspect" else [])
+                names = [words[1]] + ([words[2]] if words[1] in ("inspect", "subscriptions") else [])
                 command = dict(commands(main))[" ".join(names)]
                 known = {opt for p in command.params for opt in p.opts}
                 given = {

@@ -14,7 +14,7 @@ from support.sql import execute, one, rows
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird.session import UPDATE
-from fbtasks.services import workers
+from fbtasks.services import subscriptions, workers
 from fbtasks.store import grants, tasks
 from fbtasks.store.migrate import adopt
 from fbtasks.store.sources import polling, tables
@@ -501,6 +501,26 @@ def test_a_try_that_fails_keeps_the_row_taken(app, handler):
     drain(app)
     assert (handler.seen, statuses(app)) == (["d1"], {"d1": "T"})
     assert rows(app, "SELECT STATE, TRY_COUNT FROM QUEUE_TASK") == [(1, 1)]
+
+
+def test_operators_pause_and_drop_a_poll_as_other_subscriptions(app, handler):
+    fill(app, INBOX, *insert(1))
+    task = polls(app, handler, key=("DATA",), error="ERR")
+    fill(app, "ALTER TABLE INBOX ALTER DATA SET NOT NULL")
+    handler.bad = {"d1"}
+    drain(app)
+    assert subscriptions.apply(app.database, app.name, app.feeds()).changes == []
+    assert subscriptions.pause(app.database, [task.name]) == [task.name]
+    fill(app, *insert(2))
+    drain(app)
+    assert handler.seen == ["d1"]
+    assert subscriptions.resume(app.database, [task.name]) == [task.name]
+    drain(app)
+    assert handler.seen == ["d1", "d2"]
+    assert workers.get_health(app.database, 300).sources == []
+    (dropped,) = subscriptions.drop(app.database, [task.name])
+    assert dropped.gone
+    assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == rows(app, "SELECT * FROM QUEUE_GATE") == []
 
 
 def test_a_definition_is_noted_once_and_anew_when_it_changes(url, app, handler):

@@ -31,8 +31,10 @@ INNER = {
     "QUEUE_MSG_RELEASE", "QUEUE_MSG_EXPIRE",
     "QUEUE_DISPATCH", "QUEUE_DISPATCH_ONE", "QUEUE_SOURCE_READY", "QUEUE_FIRST_DUE", "QUEUE_READ_NOTES",
     "QUEUE_OPEN_GATE", "QUEUE_PUT_BEHIND", "QUEUE_LOG_EVENT",
+    "QUEUE_SUBSCRIBE", "QUEUE_ORPHAN", "QUEUE_UNSUBSCRIBE", "QUEUE_ERASE_SUBSCRIPTION", "QUEUE_FORGET_SUBSCRIPTION",
+    "QUEUE_PUT_HANDLER", "QUEUE_FEED_QUEUE",
 }  # fmt: skip
-"""Called by other procedures alone: a user who could execute one could forge an enqueuer or end a task."""
+"""Called by other procedures or the owner alone: who could execute one could forge an enqueuer or end a task."""
 
 
 def ask(session, sql, *params):

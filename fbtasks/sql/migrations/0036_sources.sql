@@ -34,15 +34,26 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     FILLS QUEUE_FLAG,
     -- How long after the last one of a lane, and then not longer than AFTER_MS after the first; 0: does not matter.
     QUIET_MS BIGINT DEFAULT 0 NOT NULL,
-    -- 'active'; 'paused': changes are kept, and not given out; 'silent': none are noted; 'orphaned': its code is gone.
-    STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'paused', 'silent', 'orphaned')),
+    -- 'active'; 'paused': changes are kept, and not given out; 'silent': none are noted; 'orphaned': its code is gone, changes are
+    -- kept; 'dropped': it goes as soon as no older statement can write for it.
+    STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'paused', 'silent', 'orphaned', 'dropped')),
+    -- What operators want of STATE, whatever the code says: 'paused', 'silent' or NULL.
+    HELD VARCHAR(8) CHARACTER SET ASCII CHECK (HELD IN ('paused', 'silent')),
+    -- 1 when another one has taken its place: it goes when what it has is done.
+    ENDS QUEUE_FLAG,
     -- What the code says, as JSON, with its hash; and which version of it that is.
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL,
     HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
     VERSION INTEGER NOT NULL,
-    -- Since when the trigger is active, and the hash of its source.
+    -- Since when the trigger is as it is, the hash of its source, and that of the text of which it was made: the engine writes
+    -- some of it in its own way.
     ACTIVE_TIME TIMESTAMP,
-    TRIGGER_HASH CHAR(64) CHARACTER SET ASCII
+    TRIGGER_HASH CHAR(64) CHARACTER SET ASCII,
+    TEXT_HASH CHAR(64) CHARACTER SET ASCII,
+    -- The first of the IDs that were set aside before the trigger was active, for rows that existed already.
+    FIRST_ID BIGINT,
+    -- Of the handler of an event, while it is active: DIRECT of its row in QUEUE_HANDLER.
+    DIRECT SMALLINT DEFAULT 0 NOT NULL
 )^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 

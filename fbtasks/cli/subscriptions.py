@@ -1,0 +1,141 @@
+"""The commands of ``fbtasks subscriptions``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from fbtasks.cli import render
+from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
+from fbtasks.cli.output import answer, count, print_json, say
+from fbtasks.services import subscriptions as service
+
+_names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
+_wait = click.option("--wait", type=Seconds(0), default=0.0, help="Seconds to wait for older connections to end.")
+_disconnect = click.option("--disconnect", is_flag=True, help="Then end those that are left.")
+_MAY_NOT_NOTE = (
+    "older than a trigger; until it ends, what it prepared before may go on without that trigger. "
+    "To wait for it: --wait SECONDS; to end it: --disconnect"
+)
+
+
+@click.command()
+@with_database
+@json_option
+@_wait
+@_disconnect
+@click.option("--existing", is_flag=True, help="Note the rows that the tables of new subscriptions have already.")
+def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, existing: bool) -> None:
+    """Bring triggers and handlers in line with the code of an app."""
+    _need_app(database, "apply")
+    with database.opened() as app:
+        done = service.apply(
+            app.database, app.name, app.feeds(), wait=wait, disconnect=disconnect, with_existing=existing
+        )
+    lines = render.steps(done.changes) or ["Nothing to do: the database has what the code says."]
+    lines += [f"{count(number, 'row')} of {name} noted." for name, number in done.existing.items()]
+    answer(done, "\n".join(lines), as_json=as_json)
+    if not as_json and done.unsettled:
+        say("\n".join([f"{count(len(done.unsettled), 'connection')} {_MAY_NOT_NOTE}."]), err=True)
+        say("\n".join(render.connections(done.unsettled)), err=True)
+    render.raise_problems(done.problems)
+    sys.exit(1 if done.unsettled and (wait or disconnect) else 0)
+
+
+@click.command()
+@with_database
+@json_option
+@click.option("--check", is_flag=True, help="End with 1 when it would do something.")
+def diff(database: DatabaseArgs, as_json: bool, check: bool) -> None:
+    """Show what apply would do."""
+    _need_app(database, "diff")
+    with database.opened() as app:
+        found = service.diff(app.database, app.name, app.feeds())
+    answer(found, "\n".join(render.steps(found.changes)) or "The database has what the code says.", as_json=as_json)
+    render.raise_problems(found.problems)
+    sys.exit(1 if check and found.changes else 0)
+
+
+def _need_app(database: DatabaseArgs, what: str) -> None:
+    if not database.app_path:
+        raise click.UsageError(f"{what} compares the code of an app with the database: give -A MODULE.")
+
+
+@click.command()
+@with_database
+@json_option
+def list(database: DatabaseArgs, as_json: bool) -> None:
+    """All subscriptions, and what is wrong with their triggers."""
+    with database.opened() as app:
+        rows = service.list_sources(app.database)
+    show = print_json if as_json else render.sources
+    show(rows)
+
+
+@click.command()
+@_names
+@click.option("--silent", is_flag=True, help="Note nothing meanwhile: what happens is not made up for.")
+@with_database
+@json_option
+def pause(database: DatabaseArgs, names: tuple[str, ...], silent: bool, as_json: bool) -> None:
+    """Keep what comes, and give out nothing."""
+    with database.opened() as app:
+        changed = service.pause(app.database, names, silent=silent)
+    what = "note nothing" if silent else "give out nothing"
+    answer({"changed": changed}, _changed(changed, f"{what} until: fbtasks subscriptions resume"), as_json=as_json)
+
+
+@click.command()
+@_names
+@with_database
+@json_option
+def resume(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
+    """Go on after a pause."""
+    with database.opened() as app:
+        changed = service.resume(app.database, names)
+    answer({"changed": changed}, _changed(changed, "go on"), as_json=as_json)
+
+
+def _changed(names: Sequence[str], what: str) -> str:
+    return f"{', '.join(names)}: {what}." if names else "Nothing to do: it is so already."
+
+
+@click.command()
+@_names
+@with_database
+@json_option
+@_wait
+@_disconnect
+def backfill(database: DatabaseArgs, names: tuple[str, ...], as_json: bool, wait: float, disconnect: bool) -> None:
+    """Note the rows that a table has already, as if they were inserted now."""
+    with database.opened() as app:
+        noted = service.backfill(app.database, names, wait=wait, disconnect=disconnect)
+    lines = [f"{count(number, 'row')} of {name} noted." for name, number in noted.items()]
+    answer({"noted": noted}, "\n".join(lines), as_json=as_json)
+
+
+@click.command()
+@_names
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@with_database
+@json_option
+def drop(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete subscriptions with what they have noted."""
+    with database.opened() as app:
+        if not yes:
+            click.confirm(f"Delete {', '.join(names)}, with all that waits?", abort=True, err=as_json)
+        dropped = service.drop(app.database, names)
+        code = {feed.name for feed in app.feeds()} if database.app_path else set()
+    lines = []
+    for each in dropped:
+        lines.append(f"{each.name} ({each.id}): " + ("gone." if each.gone else "notes nothing more, and goes later."))
+        if each.tasks:
+            lines.append("  Tasks of it run. When they have ended, drop it again.")
+        if each.connections:
+            lines.append("  These may still fire its trigger. When they have ended, drop it again:")
+            lines += render.connections(each.connections)
+    answer({"dropped": dropped}, "\n".join(lines), as_json=as_json)
+    for name in sorted(code & {each.name for each in dropped}):
+        say(f"Note: the app still defines {name}, and the next apply makes it anew.", err=True)

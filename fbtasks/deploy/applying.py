@@ -1,0 +1,323 @@
+"""Brings subscriptions in line with definitions, one transaction after another. After each of them it can be gone on.
+
+A statement that was prepared before a trigger was as it is goes on without it, or with the former one, until its
+connection prepares another on that table. So a new trigger is made inactive, with its rights, and then activated. One
+that is to go is made inactive, keeps its rights, and is dropped when no connection is left that may still fire it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from fbtasks.deploy.comparing import Comparison, Found, Wanted, compare, replaces, steps
+from fbtasks.deploy.comparing import Step as Step
+from fbtasks.errors import (
+    AuthenticationError,
+    ConflictError,
+    FBTasksError,
+    StatementRefused,
+    TaskDefinitionError,
+)
+from fbtasks.feeds import Definition, digest
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.showing import brief
+from fbtasks.sources import ChangeSource
+from fbtasks.store.sources import condition, ddl, subscriptions, tables
+from fbtasks.store.sources.capture import Capture, resolve
+from fbtasks.store.sources.ddl import Connection as Connection
+from fbtasks.store.sources.ddl import Trigger
+from fbtasks.store.sources.subscriptions import Row
+
+
+class Resolved(NamedTuple):
+    """The definitions that the database can have, and what is wrong with the others."""
+
+    wanted: list[Wanted]
+    problems: dict[str, str]
+    """By the names of tasks."""
+
+
+class Remains(NamedTuple):
+    """What keeps a dropped subscription from being gone."""
+
+    connections: list[Connection]
+    """Those that may still fire its trigger."""
+    tasks: bool
+    """Whether tasks of it run."""
+
+    def __bool__(self) -> bool:
+        """Whether it is not gone."""
+        return bool(self.connections) or self.tasks
+
+
+def resolved(session: Session, definitions: Iterable[Definition]) -> Resolved:
+    """Brings definitions together with their tables."""
+    found = Resolved([], {})
+    for definition in definitions:
+        try:
+            found.wanted.append(_resolve(session, definition))
+        except TaskDefinitionError as error:
+            found.problems[definition.name] = str(error)
+    return found
+
+
+def _resolve(session: Session, definition: Definition) -> Wanted:
+    source = definition.source
+    if not isinstance(source, ChangeSource):
+        return Wanted(definition, source.event)
+    capture = resolve(source, tables.describe(session, source.table))
+    return Wanted(definition, capture.table.name, capture)
+
+
+def text_hashes(wanted: Iterable[Wanted], rows: Iterable[Row]) -> dict[str, str]:
+    """Returns the hashes of the texts of which triggers that exist would be made now, by the names of tasks."""
+    ids = {row.name: row.id for row in rows if not row.ends and row.state != "dropped"}
+    return {
+        each.definition.name: _text_hash(ids[each.definition.name], each)
+        for each in wanted
+        if each.capture is not None and each.definition.name in ids
+    }
+
+
+def _text_hash(subscription: int, wanted: Wanted) -> str:
+    assert wanted.capture is not None
+    return digest(ddl.text(subscription, wanted.definition.name, wanted.definition.feed.queue, wanted.capture))
+
+
+def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tuple[list[Step], dict[str, str]]:
+    """Brings the subscriptions of *app* in line with *definitions*, under the lock. Returns what was done.
+
+    With it what is wrong with those that were left as they are, by the names of tasks. Raises
+    :class:`AuthenticationError` when the session's user may not do it.
+    """
+    rows, triggers = subscriptions.read(session), ddl.found(session)
+    plan, problems = planned(session, app, definitions, rows, triggers)
+    done = steps(plan)
+    for want, found in [(each, None) for each in plan.create.values()] + list(plan.change.values()):
+        name = want.definition.name
+        ending = [row for row in rows if row.name == name and row.ends and _fires(triggers.get(row.id))]
+        try:
+            _put(session, want, found, ending)
+        except (AuthenticationError, ConflictError):
+            raise
+        except (TaskDefinitionError, StatementRefused) as error:
+            if isinstance(error.__cause__, AuthenticationError):
+                raise error.__cause__ from error
+            problems[name] = str(error)
+    for has in plan.orphans.values():
+        if has.row.state != "orphaned":
+            session.run(lambda t, row=has.row: subscriptions.orphan(t, row))  # type: ignore[misc]
+    return [step for step in done if step.name not in problems], problems
+
+
+def planned(
+    session: Session, app: str, definitions: Iterable[Definition], rows: list[Row], triggers: Mapping[int, Trigger]
+) -> tuple[Comparison, dict[str, str]]:
+    """Returns what is to be done for *app*, and what is wrong with definitions, by the names of tasks."""
+    wanted, problems = resolved(session, definitions)
+    plan = compare(app, wanted, rows, triggers, text_hashes(wanted, rows))
+    for name in problems:  # what the code has is no orphan
+        plan.orphans.pop(name, None)
+    return plan, problems
+
+
+def _fires(trigger: Trigger | None) -> bool:
+    return trigger is not None and trigger.active
+
+
+def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row]) -> None:
+    """Makes a subscription, or brings it in line with its definition. Those *ending* still have an active trigger."""
+    former, held, is_active = None, None, False
+    succeeds = None
+    if found is not None:
+        row, held = found.row, found.row.held
+        if replaces(wanted, row):
+            succeeds = row.id
+            ending = [*ending, *([row] if _fires(found.trigger) else [])]
+        else:
+            former = row.id
+            is_active = found.trigger is not None and row.active_time is not None
+    wakes = held != "silent"
+    if wanted.capture is None:
+        session.run(lambda t: _put_event(t, wanted, former, succeeds, ending))
+    else:
+        condition.check_condition(session, wanted.capture)
+        # One that is active has its new rights before its new text.
+        rights = _rights_for(session, former, wanted.capture) if is_active and former is not None else []
+        number = session.run(lambda t: _put_change(t, wanted, former, succeeds, rights, active=is_active and wakes))
+        if not is_active:
+            rights = condition.rights_of_condition(session, number)
+            session.run(lambda t: _activate(t, number if wakes else None, ending, rights))
+        session.run(lambda t: subscriptions.note_active(t, number, _text_hash(number, wanted)))
+    for each in ending:
+        _note(session, each)
+
+
+def _put_event(
+    transaction: Transaction, wanted: Wanted, former: int | None, succeeds: int | None, ending: Iterable[Row]
+) -> None:
+    subscriptions.subscribe(transaction, wanted.definition, wanted.source, former, succeeds)
+    _activate(transaction, None, ending)
+
+
+def _rights_for(session: Session, subscription: int, capture: Capture) -> list[str]:
+    """Returns the statements that grant a trigger what its new condition needs, as an inactive one shows."""
+    if capture.source.when is None:
+        return []
+    number = subscriptions.new_number(session)
+    session.run(lambda t: ddl.put_trial(t, number, capture))
+    try:
+        found = condition.rights_of_condition(session, number)
+    finally:
+        session.run(lambda t: ddl.drop(t, number))
+    own, trial = ddl.trigger_name(subscription), ddl.trigger_name(number)
+    return [f"{each.removesuffix(trial)}{own}" for each in found]
+
+
+def _put_change(
+    transaction: Transaction,
+    wanted: Wanted,
+    former: int | None,
+    succeeds: int | None,
+    rights: Iterable[str],
+    *,
+    active: bool,
+) -> int:
+    assert wanted.capture is not None
+    definition = wanted.definition
+    number = subscriptions.subscribe(transaction, definition, wanted.source, former, succeeds)
+    for statement in rights:
+        transaction.script(statement)
+    ddl.put(transaction, number, definition.name, definition.feed.queue, wanted.capture, active=active)
+    return number
+
+
+def _activate(transaction: Transaction, number: int | None, ending: Iterable[Row], rights: Iterable[str] = ()) -> None:
+    """One trigger in the place of others, at once: no statement fires both, or none."""
+    for statement in rights:
+        transaction.script(statement)
+    if number is not None:
+        ddl.activate(transaction, number)
+    for row in ending:
+        _change(transaction, row, active=False)
+
+
+def _change(transaction: Transaction, row: Row, *, active: bool) -> None:
+    """Activates the trigger of *row*, or has it inactive. Since when is to be noted after the commit."""
+    subscriptions.note_changing(transaction, row.id)
+    (ddl.activate if active else ddl.deactivate)(transaction, row.id)
+
+
+def _note(session: Session, row: Row) -> None:
+    """Notes since when the trigger of *row* is as it is."""
+    session.run(lambda t: subscriptions.note_active(t, row.id, row.text_hash or ""))
+
+
+def hold(session: Session, found: Found, held: subscriptions.Held | None) -> None:
+    """Has a subscription pause, be silent, or with None go on."""
+    row, trigger = found
+    active = held != "silent" and not row.ends and row.state != "dropped"
+    changes = trigger is not None and trigger.active != active
+
+    def work(transaction: Transaction) -> None:
+        subscriptions.hold(transaction, row.id, held)
+        if changes:
+            _change(transaction, row, active=active)
+
+    session.run(work)
+    if changes:
+        _note(session, row)
+
+
+def begin_drop(session: Session, found: Found) -> None:
+    """Has a subscription note nothing more, as far as that can be at once, and give out nothing."""
+    row, trigger = found
+
+    def work(transaction: Transaction) -> None:
+        subscriptions.unsubscribe(transaction, row.id)
+        if _fires(trigger):
+            _change(transaction, row, active=False)
+
+    session.run(work)
+    if _fires(trigger):
+        _note(session, row)
+
+
+def finish(session: Session) -> dict[int, Remains]:
+    """Goes on with what is to go: what was dropped, and what another one has replaced and is done.
+
+    Returns what keeps those that remain, by their ids.
+    """
+    found: dict[int, Remains] = {}
+    triggers, rows = ddl.found(session), subscriptions.read(session)
+    for number in triggers.keys() - {row.id for row in rows}:
+        if not triggers[number].active:  # a trial that was broken off
+            session.run(lambda t, n=number: ddl.drop(t, n))  # type: ignore[misc]
+    for row in rows:
+        trigger = triggers.get(row.id)
+        if row.state != "dropped" and not row.ends:
+            continue
+        older = [] if trigger is None else ddl.older_connections(session, _since(session, row))
+        if row.state != "dropped":
+            # One that still fires has no successor yet: that was broken off.
+            if _fires(trigger) or older or not subscriptions.is_done(session, row.id):
+                continue
+            begin_drop(session, Found(row, trigger))
+        erased = subscriptions.erase(session, row.id)
+        if older or not erased:
+            found[row.id] = Remains(older, not erased)
+            continue
+        if trigger is not None:
+            session.run(lambda t, number=row.id: ddl.drop(t, number))  # type: ignore[misc]
+        while not session.run(lambda t, number=row.id: subscriptions.forget(t, number)):  # type: ignore[misc]
+            if not subscriptions.erase(session, row.id):
+                found[row.id] = Remains([], True)
+                break
+    return found
+
+
+def _since(session: Session, row: Row) -> datetime:
+    """Returns since when the trigger of *row* is as it is: since now, when it was changed and that was not noted."""
+    if row.active_time is not None:
+        return row.active_time
+    _note(session, row)
+    noted = next(each.active_time for each in subscriptions.read(session) if each.id == row.id)
+    assert noted is not None
+    return noted
+
+
+def register_events(session: Session, app: str, definitions: Iterable[Definition]) -> list[Step]:
+    """Brings the handlers of events of *app* in line with *definitions*, as a worker may, under the lock."""
+    rows = subscriptions.read(session)
+    plan = compare_events(app, definitions, rows)
+    for want in plan.create.values():
+        session.run(lambda t, d=want.definition: subscriptions.handle(t, d))  # type: ignore[misc]
+    for want, found in plan.change.values():
+        replaced = replaces(want, found.row)
+        former, succeeds = (None, found.row.id) if replaced else (found.row.id, None)
+        session.run(lambda t, d=want.definition, f=former, s=succeeds: subscriptions.handle(t, d, f, s))  # type: ignore[misc]
+    for found in plan.orphans.values():
+        if found.row.state != "orphaned":
+            session.run(lambda t, row=found.row: subscriptions.unhandle(t, row))  # type: ignore[misc]
+    return steps(plan)
+
+
+def compare_events(app: str, definitions: Iterable[Definition], rows: Iterable[Row]) -> Comparison:
+    """Returns what is to be done for the handlers of events alone."""
+    rows = list(rows)
+    others = {row.name for row in rows if row.app == app and row.kind != "event" and not row.ends}
+    wanted = [
+        Wanted(each, each.source_name) for each in definitions if each.kind == "event" and each.name not in others
+    ]
+    return compare(app, wanted, [row for row in rows if row.kind == "event" or row.app != app], {}, {})
+
+
+def refused(session: Session, what: str, error: FBTasksError) -> AuthenticationError:
+    """Returns the error for what the session's user may not do, which names who may."""
+    owner = session.read("database_owner")[0][0]
+    return AuthenticationError(
+        f"{session.url}: the user may not {what} ({brief(error.__cause__ or error)}). Run the command as the owner "
+        f"of the database, {owner}, or as SYSDBA."
+    )

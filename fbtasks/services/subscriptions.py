@@ -1,0 +1,412 @@
+"""Operations on subscriptions: apply what the code says, list, pause, resume, note existing rows, drop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from fbtasks.checks import did_you_mean
+from fbtasks.deploy import applying
+from fbtasks.deploy.applying import Connection as Connection
+from fbtasks.deploy.comparing import DEPLOYED, Found, steps, trigger_problems
+from fbtasks.deploy.comparing import Step as Step
+from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError, TaskDefinitionError
+from fbtasks.feeds import Definition, change_source, digest
+from fbtasks.feeds import Feed as Feed
+from fbtasks.firebird.session import Session
+from fbtasks.store.database import Database
+from fbtasks.store.sources import ddl, existing, subscriptions, tables
+from fbtasks.store.sources.capture import Capture, resolve
+from fbtasks.store.sources.subscriptions import Held, Load, Row, deploying
+
+T = TypeVar("T")
+_LOOK: Final = 0.2
+"""Seconds between two looks at the connections that are waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done, or is to be done, so that the database has what the code says."""
+
+    steps: list[Step]
+    problems: dict[str, str]
+    """What is wrong with definitions, by the names of tasks; these are left as they are."""
+    unsettled: list[Connection] = field(default_factory=list)
+    """Connections that are older than a trigger, and may go on with statements that they prepared before."""
+    existing: dict[str, int] = field(default_factory=dict)
+    """How many rows that existed already were noted, by the names of tasks."""
+
+    @property
+    def changes(self) -> list[Step]:
+        """The steps that are not nothing."""
+        return [step for step in self.steps if step.action != "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRow:
+    """A subscription as the database has it."""
+
+    id: int
+    name: str
+    app: str
+    kind: str
+    source: str
+    queue: str
+    priority: int
+    order: str
+    state: str
+    ends: bool
+    """Whether another one has taken its place: it goes when what it has is done."""
+    version: int
+    active_since: datetime | None
+    problems: list[str]
+    """What is wrong with its trigger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSource(SourceRow):
+    """A subscription, and what it has."""
+
+    waiting: int
+    lag: float | None
+    taken: int
+    ready: int
+    running: int
+    held: int
+    failed: int
+    halted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What became of a subscription that is to go."""
+
+    id: int
+    name: str
+    gone: bool
+    connections: list[Connection]
+    """Connections that may still fire its trigger, which stays until they have ended."""
+    tasks: bool
+    """Whether tasks of it run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProblem:
+    """What is wrong with a subscription."""
+
+    name: str
+    problem: str
+
+
+# Deploying
+
+
+def diff(database: Database, app: str, feeds: Iterable[Feed]) -> Applied:
+    """Returns what :func:`apply` would do. Nothing is changed."""
+    return database.use(lambda session: _diff(session, _definitions(app, feeds)))
+
+
+def apply(
+    database: Database,
+    app: str,
+    feeds: Iterable[Feed],
+    *,
+    wait: float = 0.0,
+    disconnect: bool = False,
+    with_existing: bool = False,
+) -> Applied:
+    """Brings the subscriptions of *app* in line with its code: rows, triggers and the rights of these.
+
+    Of several at once one does it, and the others find it done. Waits for up to *wait* seconds until no connection is
+    left that may go on without a new trigger; with *disconnect* ends those that are left. With *with_existing* the rows
+    that the tables of new subscriptions have already are noted. Raises :class:`AuthenticationError` when the app's
+    user may not make triggers, and :class:`ConfigurationError` for tasks of another app.
+    """
+    definitions = _definitions(app, feeds)
+
+    def work(session: Session) -> Applied:
+        found = _diff(session, definitions)
+        if found.changes or _to_finish(session):
+            with deploying(session), _owners(session, "make triggers"):
+                found = Applied(*applying.apply(session, app, definitions.list))
+                applying.finish(session)
+        moments = [row.active_time for row in _live(session) if row.app == app and row.active_time is not None]
+        unsettled = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
+        noted = {}
+        if with_existing:
+            new = {step.name for step in found.steps if step.action == "create" and step.kind == "change"}
+            noted = _note_existing(session, [row for row in _live(session) if row.name in new], unsettled)
+        return Applied(found.steps, found.problems, unsettled, noted)
+
+    return _with_session(database, work)
+
+
+def register_events(database: Database, app: str, feeds: Iterable[Feed]) -> None:
+    """Brings the handlers of events of *app* in line with its code, as the role of a worker allows it."""
+    definitions = _definitions(app, feeds)
+
+    def work(session: Session) -> None:
+        if applying.compare_events(app, definitions.list, subscriptions.read(session)):
+            with deploying(session):
+                applying.register_events(session, app, definitions.list)
+
+    database.use(work)
+
+
+def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> list[SourceProblem]:
+    """Returns how the triggers of *app* are not as its code says, as far as two statements tell."""
+    rows = {row.name: row for row in _live(session) if row.app == app}
+    triggers = ddl.found(session)
+    found = []
+    for feed in feeds:
+        if feed.subscription.kind != "change":
+            continue
+        row, definition = rows.get(feed.name), Definition(app, feed)
+        if row is None:
+            found.append(SourceProblem(feed.name, "it has no trigger yet"))
+            continue
+        said = trigger_problems(Found(row, triggers.get(row.id)))
+        if row.hash != definition.hash:
+            said.append("the definition has changed")
+        found += [SourceProblem(feed.name, each) for each in said]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Definitions:
+    app: str
+    list: list[Definition]
+
+
+def _definitions(app: str, feeds: Iterable[Feed]) -> _Definitions:
+    return _Definitions(app, [Definition(app, feed) for feed in feeds if feed.subscription.kind in DEPLOYED])
+
+
+def _diff(session: Session, definitions: _Definitions) -> Applied:
+    rows = subscriptions.read(session)
+    plan, problems = applying.planned(session, definitions.app, definitions.list, rows, ddl.found(session))
+    return Applied(steps(plan), problems)
+
+
+def _live(session: Session) -> list[Row]:
+    """The subscriptions that are neither to go nor replaced."""
+    return [row for row in subscriptions.read(session) if row.state != "dropped" and not row.ends]
+
+
+def _to_finish(session: Session) -> bool:
+    return any(row.state == "dropped" or row.ends for row in subscriptions.read(session))
+
+
+def _settle(session: Session, moment: datetime, wait: float, *, disconnect: bool) -> list[Connection]:
+    """Waits until no connection is older than *moment*. Returns those that are left."""
+    limit = time.monotonic() + wait
+    while left := ddl.older_connections(session, moment):
+        if time.monotonic() >= limit:
+            if not disconnect:
+                return left
+            ddl.disconnect(session, left)
+            disconnect = False
+            limit = time.monotonic() + max(wait, 10.0)
+        time.sleep(_LOOK)
+    return []
+
+
+def backfill(
+    database: Database, names: Iterable[str], *, wait: float = 0.0, disconnect: bool = False
+) -> dict[str, int]:
+    """Notes the rows that the tables of subscriptions have, as if they had just been inserted. Returns how many.
+
+    Raises :class:`FBTasksError` while a connection is left that is older than a trigger: its changes may be missed.
+    """
+
+    def work(session: Session) -> dict[str, int]:
+        rows = [row for row in _chosen(session, names) if not row.ends and row.state != "dropped"]
+        for row in rows:
+            if row.kind != "change":
+                raise ConfigurationError(f"{row.name!r} is called for an event, and those have no rows to begin with.")
+            if row.active_time is None or row.held == "silent":
+                raise ConfigurationError(
+                    f"{row.name!r} notes no changes now. Run: fbtasks subscriptions resume or apply"
+                )
+        moments = [row.active_time for row in rows if row.active_time is not None]
+        left = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
+        return _note_existing(session, rows, left)
+
+    return _with_session(database, work)
+
+
+def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connection]) -> dict[str, int]:
+    rows = list(rows)
+    if unsettled and rows:
+        names = " ".join(row.name for row in rows)
+        raise FBTasksError(
+            f"{len(unsettled)} connections are older than the triggers, and may go on with statements whose changes "
+            "are not noted: no existing row was noted either. Let them end (--wait, --disconnect), then run: "
+            f"fbtasks subscriptions backfill {names}"
+        )
+    with _owners(session, "note existing rows"):
+        return {row.name: existing.note(session, row.id, _capture(session, row)) for row in rows}
+
+
+def _capture(session: Session, row: Row) -> Capture:
+    source = change_source(row.definition)
+    return resolve(source, tables.describe(session, source.table))
+
+
+# Operating
+
+
+def list_sources(database: Database) -> list[SourceRow]:
+    """Returns all subscriptions, and what is wrong with their triggers."""
+
+    def read(session: Session) -> list[SourceRow]:
+        triggers = ddl.found(session)
+        return [SourceRow(**_facts(session, row, triggers)) for row in subscriptions.read(session)]
+
+    return database.use(read)
+
+
+def inspect_sources(database: Database) -> list[LoadedSource]:
+    """Returns the same, with what each has."""
+    return database.use(_loaded)
+
+
+def _loaded(session: Session) -> list[LoadedSource]:
+    triggers, loads = ddl.found(session), subscriptions.loads(session)
+    nothing = Load(0, 0, None, 0, 0, 0, 0, 0)
+    return [
+        LoadedSource(**_facts(session, row, triggers), **loads.get(row.id, nothing)._asdict())
+        for row in subscriptions.read(session)
+    ]
+
+
+def _facts(session: Session, row: Row, triggers: dict[int, ddl.Trigger]) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "app": row.app,
+        "kind": row.kind,
+        "source": row.source,
+        "queue": row.queue,
+        "priority": row.priority,
+        "order": row.ordering,
+        "state": row.state,
+        "ends": row.ends,
+        "version": row.version,
+        "active_since": row.active_time,
+        "problems": _problems(session, Found(row, triggers.get(row.id))),
+    }
+
+
+def _problems(session: Session, found: Found) -> list[str]:
+    """What is wrong with the trigger of a subscription, its table included."""
+    row = found.row
+    if row.kind != "change" or row.ends or row.state == "dropped":
+        return []
+    try:
+        text = ddl.text(row.id, row.name, row.queue, _capture(session, row))
+    except TaskDefinitionError as error:
+        return [str(error).rstrip(".")]
+    said = trigger_problems(found)
+    if not said and digest(text) != row.text_hash:
+        said.append("the table has changed, or fbtasks, since its trigger was made")
+    return said
+
+
+def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
+    """Returns what is wrong with subscriptions: of one that is active, changes may wait for *max_lag* seconds."""
+    if not subscriptions.read(session):
+        return []
+    found = []
+    for source in _loaded(session):
+        said = [f"{each} (fbtasks subscriptions apply)" for each in source.problems]
+        if source.halted:
+            lanes = "1 lane is" if source.halted == 1 else f"{source.halted} lanes are"
+            said.append(f"{lanes} halted since a task failed (fbtasks retry or discard)")
+        if source.state == "orphaned" and source.waiting:
+            said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
+        if source.state == "active" and source.lag is not None and source.lag > max_lag:
+            said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
+        found += [SourceProblem(source.name, each) for each in said]
+    return found
+
+
+def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> list[str]:
+    """Has subscriptions give out nothing; with *silent* they note nothing either.
+
+    Returns the names of those that changed. Raises :class:`ConfigurationError` for names that are not known.
+    """
+    return _hold(database, names, "silent" if silent else "paused")
+
+
+def resume(database: Database, names: Iterable[str]) -> list[str]:
+    """Has subscriptions go on. Returns the names of those that changed. Raises as :func:`pause` does."""
+    return _hold(database, names, None)
+
+
+def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[str]:
+    def work(session: Session) -> list[str]:
+        with deploying(session), _owners(session, "change triggers"):
+            triggers = ddl.found(session)
+            rows = [row for row in _chosen(session, names) if row.state != "dropped" and row.held != held]
+            for row in rows:
+                applying.hold(session, Found(row, triggers.get(row.id)), held)
+        return list(dict.fromkeys(row.name for row in rows))
+
+    return _with_session(database, work)
+
+
+def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
+    """Deletes subscriptions, with what they have noted. A second call ends what the first one could not.
+
+    Raises :class:`ConfigurationError` for names that are not known.
+    """
+
+    def work(session: Session) -> list[Dropped]:
+        with deploying(session), _owners(session, "drop triggers"):
+            triggers, rows = ddl.found(session), _chosen(session, names)
+            for row in rows:
+                if row.state != "dropped":
+                    applying.begin_drop(session, Found(row, triggers.get(row.id)))
+            left = applying.finish(session)
+        return [_dropped(row, left.get(row.id)) for row in rows]
+
+    return _with_session(database, work)
+
+
+def _dropped(row: Row, left: applying.Remains | None) -> Dropped:
+    if left is None:
+        return Dropped(row.id, row.name, True, [], False)
+    return Dropped(row.id, row.name, False, left.connections, left.tasks)
+
+
+def _chosen(session: Session, names: Iterable[str]) -> list[Row]:
+    """The subscriptions that *names* mean, which are names of tasks, or ids."""
+    rows = subscriptions.read(session)
+    found: dict[int, Row] = {}
+    for name in names:
+        meant = [row for row in rows if name in (row.name, str(row.id))]
+        if not meant:
+            known = {row.name for row in rows}
+            hint = did_you_mean(name, known) or f" Known: {', '.join(sorted(known)) or 'none'}."
+            raise ConfigurationError(f"unknown subscription {name!r}.{hint}")
+        found.update((row.id, row) for row in meant)
+    return list(found.values())
+
+
+@contextmanager
+def _owners(session: Session, what: str) -> Iterator[None]:
+    """For the block, which only some may do: the error for others names these."""
+    try:
+        yield
+    except AuthenticationError as error:
+        raise applying.refused(session, what, error) from error
+
+
+def _with_session(database: Database, work: Callable[[Session], T]) -> T:
+    with database.session() as session:
+        return work(session)

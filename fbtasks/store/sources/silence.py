@@ -1,0 +1,30 @@
+"""Transactions whose changes are not recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.firebird.session import Transaction
+
+ALL: Final = "*"
+MOST: Final = 255
+"""The most bytes of all names, as the triggers have room for them."""
+
+
+def silence(transaction: Transaction, names: Iterable[str]) -> None:
+    """Has the triggers of the tasks *names*, or without any of all, record nothing more in *transaction*.
+
+    Raises :class:`ConfigurationError` when there is no room for the names.
+    """
+    wanted = list(names)
+    before = transaction.value("silent")
+    if before == ALL:
+        return
+    text = ",".join([*([before] if before else ()), *wanted]) if wanted else ALL
+    if len(text.encode()) > MOST:
+        raise ConfigurationError(
+            f"the names of the silenced tasks take more than {MOST} bytes. Silence all: app.silence(connection)."
+        )
+    transaction.rows("silence", text)

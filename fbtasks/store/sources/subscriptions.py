@@ -1,0 +1,173 @@
+"""The rows of subscriptions: read, written and deleted. Procedures do it, which keep related rows in line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Final, Literal, NamedTuple
+
+from fbtasks.errors import ConflictError
+from fbtasks.feeds import Definition
+from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.store.values import as_utc
+
+Held = Literal["paused", "silent"]
+KEPT: Final = timedelta(days=1)
+"""How long an event is kept for a handler to come."""
+BATCH: Final = 1_000
+"""Rows of each kind that are deleted in one transaction."""
+
+
+class Row(NamedTuple):
+    """A row of QUEUE_SUBSCRIPTION."""
+
+    id: int
+    kind: str
+    app: str
+    name: str
+    source: str
+    queue: str
+    priority: int
+    ordering: str
+    after_ms: int
+    state: str
+    held: Held | None
+    ends: bool
+    definition: str
+    hash: str
+    version: int
+    active_time: datetime | None
+    trigger_hash: str | None
+    text_hash: str | None
+
+
+class Load(NamedTuple):
+    """What a subscription has."""
+
+    taken: int
+    """How many changes or events were made into tasks so far."""
+    waiting: int
+    """How many wait in the log."""
+    lag: float | None
+    """Seconds for which the oldest of these has waited."""
+    halted: int
+    """Lanes that stand still since a task failed."""
+    ready: int
+    running: int
+    held: int
+    """Tasks that wait for their turn behind another one."""
+    failed: int
+
+
+@contextmanager
+def deploying(session: Session) -> Iterator[None]:
+    """For the block: no other process deploys or migrates. The lock is held by a transaction of its own."""
+    manager = session.connection.transaction_manager(INSERT)
+    try:
+        while True:
+            manager.begin()
+            with suppress(ConflictError):
+                Transaction(manager, session.url, session.queries).rows("deploy_lock", more=" ")
+                break
+            manager.rollback()
+        yield
+    finally:
+        manager.close()
+
+
+def read(session: Session) -> list[Row]:
+    """All subscriptions, in the order in which they were made."""
+    return [
+        row._replace(ends=bool(row.ends), active_time=as_utc(row.active_time))
+        for row in map(Row._make, session.read("subscriptions"))
+    ]
+
+
+def new_number(session: Session) -> int:
+    """A number that no subscription has."""
+    return int(session.run(lambda t: t.value("subscription_number")))
+
+
+def subscribe(
+    transaction: Transaction,
+    definition: Definition,
+    source: str,
+    former: int | None = None,
+    succeeds: int | None = None,
+) -> int:
+    """Writes a new subscription, or a new version of *former*. Returns its id.
+
+    *source* is the real name of the table. One that it *succeeds* ends when what it has is done.
+    """
+    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
+    return int(transaction.value("subscribe", *given))
+
+
+def handle(
+    transaction: Transaction, definition: Definition, former: int | None = None, succeeds: int | None = None
+) -> int:
+    """The same for the handler of an event, as a worker may."""
+    given = former, succeeds, definition.app, definition.name, definition.source_name, *definition.values
+    return int(transaction.value("handle", *given))
+
+
+def orphan(transaction: Transaction, row: Row) -> None:
+    """Notes that the code of *row* is gone."""
+    transaction.execute("subscription_orphan", row.id)
+
+
+def unhandle(transaction: Transaction, row: Row) -> None:
+    """The same for the handler of an event, as a worker may."""
+    transaction.execute("unhandle", row.id, row.app)
+
+
+def note_active(transaction: Transaction, subscription: int, text_hash: str) -> None:
+    """Notes that the trigger, made of a text with that hash, is active since now. After the commit that made it so."""
+    transaction.execute("subscription_active", text_hash, subscription)
+
+
+def note_changing(transaction: Transaction, subscription: int) -> None:
+    """Notes that the trigger is another one from the commit on; since when, :func:`note_active` is to note."""
+    transaction.execute("subscription_changing", subscription)
+
+
+def hold(transaction: Transaction, subscription: int, held: Held | None) -> None:
+    """Has a subscription pause, be silent, or with None go on."""
+    transaction.execute("subscription_hold", subscription, held)
+
+
+def unsubscribe(transaction: Transaction, subscription: int) -> None:
+    """Has a subscription end, whatever it still has."""
+    transaction.execute("unsubscribe", subscription)
+
+
+def erase(session: Session, subscription: int) -> bool:
+    """Deletes what a dropped subscription has, in batches. Whether nothing remains."""
+    while True:
+        rows = session.run(lambda t: t.rows("subscription_erase", subscription, BATCH))
+        if not rows:
+            return True
+        erased, remains = rows[0]
+        if not erased:
+            return not remains
+
+
+def forget(transaction: Transaction, subscription: int) -> bool:
+    """Deletes the row of a dropped subscription. False when something else of it is left."""
+    return bool(transaction.value("subscription_forget", subscription))
+
+
+def is_done(session: Session, subscription: int) -> bool:
+    """Whether nothing waits or runs for a subscription."""
+    return not session.read("subscription_busy", *[subscription] * 5)[0][0]
+
+
+def loads(session: Session) -> dict[int, Load]:
+    """What each subscription has, by its id."""
+    return {number: Load(*rest) for number, *rest in session.read("subscription_loads")}
+
+
+def prune_events(transaction: Transaction) -> int:
+    """Forgets some of the events that found no handler within a day. Returns how many."""
+    return int(transaction.value("prune_events", KEPT // timedelta(milliseconds=1), BATCH))

@@ -1,0 +1,434 @@
+"""Subscriptions: existing rows as changes, drops with all that hangs on them, silence, health, rights."""
+
+from contextlib import closing, suppress
+from dataclasses import replace
+
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks import FBTasks, changes
+from fbtasks.deploy import applying
+from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError
+from fbtasks.firebird import connections
+from fbtasks.maintenance.housekeeping import Housekeeping
+from fbtasks.services import subscriptions as service
+from fbtasks.services.workers import get_health
+from fbtasks.store import grants
+from fbtasks.store.sources.subscriptions import BATCH
+from fbtasks.url import DatabaseURL
+from fbtasks.worker.hooks import FailureHooks
+from fbtasks.worker.sources import Sources
+from fbtasks.worker.upkeep import Upkeep
+
+
+def script(app, *statements):
+    for statement in statements:
+        with app.database.session() as session:
+            session.run(lambda t, s=statement: t.script(s))
+
+
+def subscribe(app, table="T", name="changed", **options):
+    """A task that is fed, deployed."""
+    app.on_change(table, name=name, **({"insert": True} | options))(lambda change: None)
+    return service.apply(app.database, app.name, app.feeds())
+
+
+def claim(app, flags=2):
+    with app.database.session() as session:
+        return session.run(lambda t: t.rows("claim", 1, "default", 1000, None, flags, None, None, None))
+
+
+def logged(app, number=1):
+    found = rows(app, "SELECT LANE, DATA, LARGE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = ? ORDER BY ID", number)
+    return [
+        (lane, changes.load(data or (large if isinstance(large, bytes) else large.read())))
+        for lane, data, large in found
+    ]
+
+
+VALUES = {
+    "INTEGER": "7",
+    "VARCHAR(100) CHARACTER SET UTF8": "'a \"quoted\" \\ text, ä €'",
+    "VARCHAR(8000) CHARACTER SET UTF8": "LPAD('', 8000, '€')",
+    "CHAR(9)": "'ab'",
+    "NUMERIC(18, 4)": "-1.2345",
+    "DOUBLE PRECISION": "0.1",
+    "TIMESTAMP": "'2024-02-29 12:34:56.789'",
+    "TIMESTAMP WITH TIME ZONE": "'2024-02-29 12:34:56.789 Europe/Berlin'",
+    "BINARY(16)": "GEN_UUID()",
+    "BOOLEAN": "TRUE",
+}
+
+
+@pytest.mark.parametrize("order", ["key", "total", None])
+@pytest.mark.parametrize("key", [("ID",), ("NAME", "ID")])
+def test_an_existing_row_is_noted_as_its_insert_would_have_been(app, key, order):
+    names = [f"C{number}" for number in range(len(VALUES))]
+    columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, VALUES, strict=True))
+    script(app, f"CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(20) CHARACTER SET UTF8, {columns})")
+    app.on_change("T", name="changed", insert=True, key=key, columns=names, order=order, when="new.ID < 3 -- few")(id)
+    service.apply(app.database, app.name, app.feeds())
+    for number in (1, 2, 3):
+        execute(app, f"INSERT INTO T VALUES ({number}, 'n{number}', {', '.join(VALUES.values())})")
+    execute(app, "INSERT INTO T (ID) VALUES (0)")
+    noted = logged(app)
+    execute(app, "DELETE FROM QUEUE_CHANGE")
+    app.close()
+    assert service.backfill(app.database, ["changed"], disconnect=True) == {"changed": 3}
+    again = logged(app)
+    same = lambda found: {c.key["ID"]: (lane, c.op, c.new, c.old, c.user) for lane, c in found}
+    assert same(again) == same(noted)
+    assert len({change.id for _, change in again}) == 3
+    assert max(change.id for _, change in again) < min(change.id for _, change in noted)
+
+
+def test_existing_rows_are_noted_again_behind_those_that_still_wait(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    execute(app, "INSERT INTO T VALUES (1)")
+    app.close()
+    app.on_change("T", name="changed", insert=True)(id)
+    done = service.apply(app.database, app.name, app.feeds(), with_existing=True)
+    assert done.existing == {"changed": 1}
+    service.backfill(app.database, ["changed"])
+    assert one(app, "SELECT COUNT(DISTINCT ID) FROM QUEUE_CHANGE") == 2
+    assert one(app, "SELECT MAX(ID) FROM QUEUE_CHANGE") < 1_000_000_000
+
+
+def test_a_row_that_fails_the_condition_leaves_nothing_noted(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, V INTEGER)")
+    execute(app, "INSERT INTO T VALUES (1, 1)")
+    execute(app, "INSERT INTO T VALUES (2, 0)")
+    app.close()
+    subscribe(app, when="10 / new.V > 1")
+    with pytest.raises(Exception, match="divide by zero"):
+        service.backfill(app.database, ["changed"])
+    assert logged(app) == []
+
+
+def test_events_and_silent_ones_have_no_existing_rows(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.on_event("order.paid", name="mail")(id)
+    subscribe(app)
+    with pytest.raises(ConfigurationError, match="called for an event"):
+        service.backfill(app.database, ["mail"])
+    service.pause(app.database, ["changed"], silent=True)
+    with pytest.raises(ConfigurationError, match="notes no changes now"):
+        service.backfill(app.database, ["changed"])
+
+
+def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
+    """In batches: more than one of the log, and one task in each state that can have a lane."""
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+    execute(
+        app,
+        "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < "
+        f"{2 * BATCH + 5}) DO BEGIN INSERT INTO T VALUES (:I); I = I + 1; END END",
+    )
+    claim(app)
+    ids = [row[0] for row in rows(app, "SELECT ID FROM QUEUE_TASK ORDER BY ID ROWS 5")]
+    for state, number in zip((0, 1, 2, 3, 4), ids, strict=True):
+        execute(app, "UPDATE QUEUE_TASK SET STATE = ? WHERE ID = ?", state, number)
+    execute(app, f"DELETE FROM QUEUE_TASK WHERE ID > {ids[-1]}")
+    execute(app, "INSERT INTO QUEUE_TICKET VALUES (1, 1, ?)", ids[4])
+    execute(
+        app,
+        "INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME, "
+        "TRY_COUNT, CRASH_COUNT, OWNER_ID, LANE, CONTENT_TYPE) SELECT 99999999, 'changed', 'default', 11, 0, "
+        "RAISE_TIME, START_TIME, START_TIME, 1, 0, 1, 5, CONTENT_TYPE FROM QUEUE_TASK WHERE ID = ?",
+        ids[0],
+    )
+    app.close()
+    (dropped,) = service.drop(app.database, ["changed"])
+    assert (dropped.gone, dropped.tasks, dropped.connections) == (False, True, [])
+    left = "SELECT STATE, LANE IS NULL FROM QUEUE_TASK WHERE OWNER_ID = 1 ORDER BY STATE"
+    assert rows(app, left) == [(0, True), (1, True), (2, False), (3, True)]
+    assert one(app, "SELECT ERROR_MSG FROM QUEUE_HISTORY WHERE STATE = 12") == "its subscription was dropped"
+    with app.database.session() as session:
+        assert session.run(lambda t: t.rows("retry", 99999999)) == [(1,)]
+    assert one(app, "SELECT STATE FROM QUEUE_TASK WHERE ID = 99999999") == 0
+    execute(app, "DELETE FROM QUEUE_TASK WHERE STATE = 2")  # it has ended
+    app.close()
+    (dropped,) = service.drop(app.database, ["1"])
+    assert dropped.gone
+    for table in ("CHANGE", "NOTE", "TICKET", "GATE", "DISPATCH", "SUBSCRIPTION"):
+        assert one(app, f"SELECT COUNT(*) FROM QUEUE_{table}") == 0, table
+    assert rows(app, "SELECT FED FROM QUEUE_POLICY") == [(0,)]
+
+
+def test_a_transaction_is_silent_for_some_or_all(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    for name, always in (("a", False), ("b", False), ("c", True)):
+        app.on_change("T", name=name, insert=True, always=always)(id)
+    service.apply(app.database, app.name, app.feeds())
+    app.close()
+
+    def noted(*silent):
+        execute(app, "DELETE FROM QUEUE_CHANGE")
+        execute(app, "DELETE FROM T")
+        with app.connect() as connection, connection.cursor() as cursor:
+            for names in silent:
+                app.silence(connection, *names)
+            cursor.execute("INSERT INTO T VALUES (1)")
+            connection.commit()
+            cursor.execute("INSERT INTO T VALUES (2)")  # another transaction
+            connection.rollback()
+        return {
+            name
+            for (name,) in rows(
+                app, "SELECT S.NAME FROM QUEUE_CHANGE C JOIN QUEUE_SUBSCRIPTION S ON S.ID = C.SUBSCRIPTION_ID"
+            )
+        }
+
+    assert noted() == {"a", "b", "c"}
+    assert noted([]) == {"c"}
+    assert noted(["a"]) == {"b", "c"}
+    assert noted(["a"], ["b"]) == {"c"}
+    assert noted(["a"], []) == noted([], ["a"]) == {"c"}
+    with pytest.raises(EnqueueError):
+        app.silence(None)
+    with app.connect() as connection, pytest.raises(ConfigurationError, match="more than 255 bytes"):
+        app.silence(connection, *(f"task{number:03}" for number in range(40)))
+
+
+def test_silence_ends_with_its_transaction(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+    app.close()
+    with app.connect() as connection, connection.cursor() as cursor:
+        app.silence(connection)
+        cursor.execute("INSERT INTO T VALUES (1)")
+        connection.commit()
+        cursor.execute("INSERT INTO T VALUES (2)")
+        connection.commit()
+    assert [change.key for _, change in logged(app)] == [{"ID": 2}]
+
+
+def problems(app, max_lag=900.0):
+    return [each.problem for each in get_health(app.database, 300, max_lag).sources]
+
+
+def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    assert problems(app) == []
+    subscribe(app)
+    app.close()
+    execute(app, "INSERT INTO T VALUES (1)")
+    execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-901 SECOND TO RAISE_TIME)")
+    assert problems(app) == ["1 wait, the oldest for 901 s"]
+    assert problems(app, 1000) == []
+    service.pause(app.database, ["changed"])
+    assert problems(app) == []
+    service.resume(app.database, ["changed"])
+    execute(app, "DELETE FROM QUEUE_CHANGE")
+    execute(app, "INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED) VALUES (1, 1, 5, 1)")
+    assert problems(app) == ["1 lane is halted since a task failed (fbtasks retry or discard)"]
+
+
+def test_what_a_source_has_is_counted(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app, order=None)
+    app.on_event("order.paid", name="mail")(id)
+    service.apply(app.database, app.name, app.feeds())
+    app.close()
+    for number in range(4):
+        execute(app, "INSERT INTO T VALUES (?)", number)
+    claim(app)
+    execute(app, "INSERT INTO T VALUES (9)")
+    execute(app, "UPDATE QUEUE_TASK SET STATE = 0 ROWS 1")
+    changed, mail = service.inspect_sources(app.database)
+    assert (changed.taken, changed.waiting, changed.ready, changed.running) == (4, 1, 1, 3)
+    assert 0 <= changed.lag < 60
+    assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
+
+
+class Broken(Exception):
+    """Ends a process in the middle, as far as the database can tell."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (applying.condition, "rights_of_condition"),
+        (applying, "_activate"),
+        (applying.subscriptions, "note_active"),
+        (applying, "_note"),
+    ],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step, before):
+    """A first deployment, or one that replaces another: each change is noted once, and the next call ends it."""
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    if before:
+        subscribe(app)
+    other = FBTasks("test", url)
+
+    def broken(*args):
+        raise Broken
+
+    monkeypatch.setattr(owner, step, broken)
+    with suppress(Broken):
+        subscribe(other, order="total")
+    monkeypatch.undo()
+    app.close()
+    execute(app, "INSERT INTO T VALUES (1)")
+    noted = one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE")
+    assert noted == 1 if before else noted <= 1
+    with app.database.session() as session:
+        applying.finish(session)  # as a drop of another one does
+    app.close()
+    execute(app, "INSERT INTO T VALUES (2)")
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (2 if before else 2 * noted)
+    service.apply(other.database, "test", other.feeds())
+    assert service.diff(other.database, "test", other.feeds()).changes == []
+    execute(app, "INSERT INTO T VALUES (3)")
+    other.close()
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (3 if before else 2 * noted + 1)
+    live = [row for row in service.list_sources(app.database) if not row.ends]
+    assert [(row.order, row.problems) for row in live] == [("total", [])]
+
+
+def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(app):
+    app.raise_event("order.paid", {"id": 1})
+    app.raise_event("order.paid", {"id": 2, "text": 3000 * "x"}, order_key="7")
+    app.raise_event("order.sent", {"id": 3})
+    app.on_event("order.paid", name="mail")(id)
+    service.apply(app.database, app.name, app.feeds())
+    counts = "SELECT SUBSCRIPTION_ID, LANE = 0, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1, 2 ORDER BY 1"
+    assert rows(app, counts) == [(0, False, 1), (1, True, 2)]
+    app.raise_event("order.paid", {"id": 4})
+    claim(app)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE OWNER_ID = 1") == 2  # at once, and one of the log
+    kept = "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 0"
+    keeper = Housekeeping(app.settings)
+    with app.database.session() as session:
+        keeper.turn(session)
+        assert one(app, kept) == 1
+        execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1441 MINUTE TO RAISE_TIME)")
+        keeper.turn(session)  # not within the hour
+        assert one(app, kept) == 1
+        Housekeeping(app.settings).turn(session)
+        assert one(app, kept) == 0
+
+
+def test_a_trigger_may_read_what_its_condition_reads_whoever_fires_it(app, url):
+    """Also when the condition is another one than before, from the first statement on."""
+    script(
+        app,
+        "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)",
+        "CREATE TABLE A (ID INTEGER)",
+        "CREATE TABLE B (ID INTEGER)",
+    )
+    script(app, "GRANT ALL ON T TO USER ANN")
+    subscribe(app, when="NOT EXISTS(SELECT 1 FROM A)")
+    other = FBTasks("test", url)
+    with app.connect() as connection:
+        if app.settings.url.embedded:
+            connection.close()
+    ann = replace(DatabaseURL.parse(url), user="ANN")
+    if not ann.embedded:
+        pytest.skip("there is no such user on a server")
+    with closing(connections.connect(ann)) as connection, connection.cursor() as cursor:
+        insert = cursor.prepare("INSERT INTO T VALUES (?)")
+        cursor.execute(insert, (1,))
+        connection.commit()
+        subscribe(other, when="NOT EXISTS(SELECT 1 FROM B)")
+        cursor.execute(insert, (2,))
+        connection.commit()
+        cursor.execute("INSERT INTO T VALUES (3)")
+        connection.commit()
+        insert.free()
+    assert [change.key["ID"] for _, change in logged(app)] == [1, 2, 3]
+    assert (
+        rows(app, "SELECT RDB$TRIGGER_NAME FROM RDB$TRIGGERS WHERE RDB$TRIGGER_NAME STARTING WITH 'QUEUE_TRIAL'") == []
+    )
+    assert one(app, "SELECT COUNT(*) FROM RDB$TRIGGERS WHERE RDB$TRIGGER_NAME STARTING WITH 'QUEUE_ON_'") == 1
+    other.close()
+
+
+# The embedded engine takes any user at its word, and holds it to its rights.
+
+
+@pytest.fixture
+def as_role(app, url):
+    """Apps of users with one role each; "other" has none."""
+    if not app.settings.url.embedded:
+        pytest.skip("those users are not there on a server")
+    opened = []
+
+    def make(role):
+        if role in grants.ROLES:
+            with app.database.session() as session:
+                grants.grant(session, role, f"U_{role.upper()}")
+        user = replace(DatabaseURL.parse(url), user=f"U_{role.upper()}")
+        opened.append(FBTasks("test", user, auto_migrate=False))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+    operator = as_role("operator")
+    assert [row.problems for row in service.list_sources(operator.database)] == [[]]
+    assert [row.waiting for row in service.inspect_sources(operator.database)] == [0]
+    assert get_health(operator.database, 300).sources == []
+    assert service.pause(operator.database, ["changed"]) == ["changed"]
+    assert service.resume(operator.database, ["changed"]) == ["changed"]
+    for act in (
+        lambda: service.pause(operator.database, ["changed"], silent=True),
+        lambda: service.drop(operator.database, ["changed"]),
+        lambda: subscribe(operator, when="1 = 1"),
+    ):
+        with pytest.raises(
+            AuthenticationError, match="Run the command as the owner of the database, SYSDBA, or as SYSDBA"
+        ):
+            act()
+    (row,) = service.list_sources(app.database)
+    assert (row.state, row.version, row.problems) == ("active", 1, [])
+
+
+def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+    worker = as_role("worker")
+    worker.on_event("order.paid", name="mail")(id)
+    service.register_events(worker.database, "test", worker.feeds())
+    assert rows(app, "SELECT NAME FROM QUEUE_HANDLER") == [("mail",)]
+    assert [row.name for row in service.list_sources(app.database)] == ["changed", "mail"]
+    assert [row.state for row in service.list_sources(app.database)] == ["active", "active"]
+    with worker.database.session() as session:
+        for statement in (
+            "EXECUTE PROCEDURE QUEUE_UNHANDLE_V1(1, 'test')",  # not of an event
+            "EXECUTE PROCEDURE QUEUE_UNHANDLE_V1(2, 'other')",
+            "EXECUTE PROCEDURE QUEUE_ORPHAN_V1(1)",
+            "EXECUTE PROCEDURE QUEUE_HOLD_V1(1, 'paused')",
+            "EXECUTE PROCEDURE QUEUE_UNSUBSCRIBE_V1(1)",
+        ):
+            with pytest.raises(AuthenticationError):
+                session.run(lambda t, s=statement: t.script(s))
+    with worker.database.session() as session:
+        assert service.find_stale(session, "test", app.feeds()) == []
+
+
+def test_a_producer_reads_no_subscriptions(app, as_role):
+    with pytest.raises(AuthenticationError):
+        service.list_sources(as_role("producer").database)
+
+
+def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+    upkeep = Upkeep(app.settings, FailureHooks(app, None), Sources(app))
+    with app.database.session() as session:
+        upkeep.do(session)
+        assert caplog.messages == []
+        session.run(lambda t: t.script("ALTER TRIGGER QUEUE_ON_1 INACTIVE"))
+        upkeep.do(session)  # not within the minute
+        assert caplog.messages == []
+        upkeep.next_turn = 0.0
+        upkeep.do(session)
+    assert caplog.messages == ["Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A APP"]
