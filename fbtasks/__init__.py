@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
+    from fbtasks.rows import Row
 
 __all__ = [
     "AsyncResult",
@@ -70,6 +71,7 @@ __all__ = [
     "ResultTimeout",
     "RetryPolicy",
     "RetryRule",
+    "Row",
     "SchemaError",
     "SerializationError",
     "SoftTimeLimitExceeded",
@@ -94,6 +96,7 @@ _HOMES = {
     "result": ("AsyncResult",),
     "retry": ("RetryPolicy", "RetryRule"),
     "definition": ("Task", "task"),
+    "rows": ("Row",),
     "request": ("Request", "current_request"),
 }
 

@@ -11,7 +11,7 @@ from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
 from fbtasks.declare import refuse_unknown, shows, takes
-from fbtasks.definition import Task, decorator, define, define_fed, send_calls, unbound_tasks
+from fbtasks.definition import Task, decorator, define, define_fed, define_polling, send_calls, unbound_tasks
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.feeds import Feed
@@ -20,6 +20,7 @@ from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.poll_source import PollSource
 from fbtasks.queues import QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
@@ -116,6 +117,15 @@ class FBTasks:
         if self.queues.setdefault(name, definition) != definition:
             raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")
         return definition
+
+    @shows(PollSource, TaskOptions)
+    def poll_table(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Defines a task that is called for rows of a table: ``@app.poll_table("INBOX", status="STATUS", ...)``.
+
+        The function is given a :class:`Row`. Workers look for rows that wait, and write back what became of them; the
+        table gets no trigger. Raises what :meth:`on_change` raises.
+        """
+        return define_polling(table, options, self.register)
 
     def raise_event(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fbtasks.changes import Change
 from fbtasks.events import Event
+from fbtasks.rows import Row
 from fbtasks.sources import ChangeSource
 
 if TYPE_CHECKING:
@@ -19,14 +20,15 @@ def key_of(occurrence: Occurrence) -> str:
 
     As text, for what was written by hand may not be hashable.
     """
-    return repr(occurrence.key if isinstance(occurrence, Change) else occurrence.order_key)
+    return repr(occurrence.order_key if isinstance(occurrence, Event) else occurrence.key)
 
 
 def join(source: Source, parts: Sequence[Occurrence]) -> Occurrence | None:
     """Returns what *parts*, those of one key in their order, come to together; None when that is nothing at all."""
-    last, count = parts[-1], sum(part.count for part in parts)
-    if len(parts) == 1:
+    last = parts[-1]
+    if len(parts) == 1 or isinstance(last, Row):
         return last
+    count = sum(part.count for part in parts if not isinstance(part, Row))
     if isinstance(last, Event):
         return replace(last, count=count)
     changes = [part for part in parts if isinstance(part, Change)]

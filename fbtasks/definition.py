@@ -23,6 +23,7 @@ from fbtasks.options import (
     unknown_of_retry,
     unknown_of_task,
 )
+from fbtasks.poll_source import PollSource
 from fbtasks.request import Hook, Request, RetryRequested, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
@@ -307,8 +308,28 @@ def define_fed(
     subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
     checked = TaskOptions(**rest)
 
+    return _fed_by(subscription, checked, keep)
+
+
+def define_polling(
+    table: str, options: Mapping[str, Any], keep: Callable[[Any], Any]
+) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """The decorator of a task that is called for rows of *table*, as *keep* returns it.
+
+    Raises :class:`TaskDefinitionError` for an option that ``poll_table`` does not have.
+    """
+    rest: dict[str, Any] = {"ignore_result": True, "table": table, **options}
+    refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, TaskOptions)
+    refuse_unknown((PollSource, TaskOptions), rest, refuse)
+    subscription = Subscription(_taken(PollSource, rest), Delivery())
+    return _fed_by(subscription, TaskOptions(**rest), keep)
+
+
+def _fed_by(
+    subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any]
+) -> Callable[[Callable[P, R]], Task[P, R]]:
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return keep(Task(function, checked, subscription))  # type: ignore[no-any-return]
+        return keep(Task(function, options, subscription))  # type: ignore[no-any-return]
 
     return decorate
 

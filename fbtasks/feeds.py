@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from fbtasks.poll_source import PollSource
 from fbtasks.sources import ChangeSource
 from fbtasks.subscriptions import Delivery, EventSource, Kind, Subscription
 
@@ -43,7 +44,9 @@ class Definition:
     @property
     def source(self) -> ChangeSource | EventSource:
         """The table or the event."""
-        return self.feed.subscription.source
+        found = self.feed.subscription.source
+        assert not isinstance(found, PollSource)  # those are noted by the workers that poll
+        return found
 
     @property
     def source_name(self) -> str:

@@ -14,14 +14,15 @@ _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
 
 
-def _column_names(what: str, value: object) -> tuple[str, ...]:
+def column_names(what: str, value: object) -> tuple[str, ...]:
     """Names of columns, each once; a single text is one name."""
     found = (value,) if isinstance(value, str) and value else checks.names(what, value, _EXAMPLE)
     return tuple(dict.fromkeys(found))
 
 
-def _some_columns(what: str, value: object) -> tuple[str, ...]:
-    found = _column_names(what, value)
+def some_columns(what: str, value: object) -> tuple[str, ...]:
+    """The same, one at least."""
+    found = column_names(what, value)
     if not found:
         raise ConfigurationError(f"{what} {checks.shown(value)} names no column. Name one at least, or leave it out.")
     return found
@@ -32,7 +33,7 @@ def _update(what: str, value: object) -> bool | tuple[str, ...]:
         return value
     if value is None or isinstance(value, int | float):
         raise ConfigurationError(f"{what} {checks.shown(value)} must be True, False or a list of {_EXAMPLE}.")
-    return _some_columns(what, value)
+    return some_columns(what, value)
 
 
 def order_check(what: str, value: object) -> Any:
@@ -45,14 +46,16 @@ def order_check(what: str, value: object) -> Any:
     return value
 
 
-def _condition(what: str, value: object) -> str:
+def condition(what: str, value: object) -> str:
+    """A condition in SQL."""
     found = checks.text(what, value)
     if not found.strip():
         raise ConfigurationError(f"{what} {checks.shown(value)} is blank. Give a condition in SQL, or leave it out.")
     return found
 
 
-def _charset(what: str, value: object) -> str:
+def charset_name(what: str, value: object) -> str:
+    """The character set of texts whose columns name none."""
     found = checks.text(what, value)
     if not _CHARSET.fullmatch(found) or found.upper() in ("NONE", "OCTETS", "BINARY"):
         raise ConfigurationError(
@@ -76,16 +79,16 @@ class ChangeSource:
     update: Annotated[bool | tuple[str, ...], _update] = False
     """True: every UPDATE; names of columns: an UPDATE that changes one of them."""
     delete: Annotated[bool, checks.flag] = False
-    when: Annotated[str | None, optional(_condition)] = None
+    when: Annotated[str | None, optional(condition)] = None
     """A condition in SQL on ``old.`` and ``new.``; those that a change does not have are NULL."""
-    columns: Annotated[tuple[str, ...], _column_names] = ()
+    columns: Annotated[tuple[str, ...], column_names] = ()
     """Columns that are recorded beside the key and those of *update*."""
-    key: Annotated[tuple[str, ...] | None, optional(_some_columns)] = None
+    key: Annotated[tuple[str, ...] | None, optional(some_columns)] = None
     """None: the primary key."""
     order: Annotated[Order | None, order_check] = "key"
     always: Annotated[bool, checks.flag] = False
     """Whether changes are recorded in transactions that are silenced, too."""
-    charset: Annotated[str | None, optional(_charset)] = None
+    charset: Annotated[str | None, optional(charset_name)] = None
     """The character set of what is in columns of CHARACTER SET NONE."""
 
     def __post_init__(self) -> None:

@@ -4,11 +4,13 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from fbtasks import changes, checks, declare, events
+from fbtasks import changes, checks, declare, events, rows
 from fbtasks.changes import Change
 from fbtasks.checks import optional
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
 from fbtasks.events import Event
+from fbtasks.poll_source import PollSource
+from fbtasks.rows import Row
 from fbtasks.sources import ChangeSource, Order, order_check
 
 RUN: Final = 100
@@ -72,10 +74,10 @@ class Delivery:
             raise TaskDefinitionError("give either after= or quiet= with at_most=, not both.")
 
 
-Source = ChangeSource | EventSource
-Occurrence = Change | Event
+Source = ChangeSource | EventSource | PollSource
+Occurrence = Change | Event | Row
 """What a function is called for."""
-Kind = Literal["change", "event"]
+Kind = Literal["change", "event", "poll"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Subscription:
     delivery: Delivery
 
     def __post_init__(self) -> None:
+        if isinstance(self.source, PollSource):  # each row is a task
+            return
         delivery = self.delivery
         if self.source.order != "key" and delivery.quiet is not None:
             raise TaskDefinitionError("quiet= waits for each key on its own, and needs order='key'.")
@@ -97,11 +101,15 @@ class Subscription:
     def __str__(self) -> str:
         if isinstance(self.source, ChangeSource):
             return f"changes of the table {self.source.table!r}"
+        if isinstance(self.source, PollSource):
+            return f"rows of the table {self.source.table!r}"
         return f"the event {self.source.event!r}"
 
     @property
     def kind(self) -> Kind:
         """What the source is."""
+        if isinstance(self.source, PollSource):
+            return "poll"
         return "change" if isinstance(self.source, ChangeSource) else "event"
 
     @property
@@ -109,8 +117,10 @@ class Subscription:
         """The most that one task is given."""
         if self.delivery.batch is not None:
             return self.delivery.batch
-        return 1 if self.source.order is None else RUN
+        return 1 if isinstance(self.source, PollSource) or self.source.order is None else RUN
 
     def read(self, members: Any) -> Occurrence:
-        """Returns what a JSON object of the log stands for. Raises :class:`SerializationError`."""
+        """Returns what a JSON object of the log, or of a polled row, stands for. Raises :class:`SerializationError`."""
+        if isinstance(self.source, PollSource):
+            return rows.read(self.source.table, members)
         return changes.read(members) if isinstance(self.source, ChangeSource) else events.read(members)

@@ -78,6 +78,19 @@ class Transaction:
         except Exception as error:
             raise translate(error, self._url) from error
 
+    def generated(self, sql: str, *params: object) -> list[tuple[Any, ...]]:
+        """All rows of *sql*, which is not kept prepared: what it names can be altered and dropped meanwhile."""
+        try:
+            cursor = self.driver.cursor()
+            try:
+                cursor.execute(sql, params)
+                watchdog.moved()
+                return list(cursor.fetchall())
+            finally:
+                cursor.close()
+        except Exception as error:
+            raise translate(error, self._url) from error
+
     def packed(self, name: str, data: bytes) -> bytes:
         """What a procedure of one string that returns one returns for *data*."""
         try:
@@ -229,6 +242,15 @@ class Session:
         """All rows of a query, in a read-only transaction."""
         with self.transaction(READ) as transaction:
             return transaction.rows(name, *params, more=more)
+
+    def oldest_active(self) -> int:
+        """The number of the oldest transaction that is active. All before it have ended."""
+        from firebird.driver.types import DbInfoCode
+
+        try:
+            return int(self.connection.info.get_info(DbInfoCode.OLDEST_ACTIVE))
+        except Exception as error:
+            raise translate(error, self.url) from error
 
     def take_conflicts(self) -> int:
         """The number of conflicts since the last call."""

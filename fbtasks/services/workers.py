@@ -10,6 +10,8 @@ from fbtasks.services.queues import with_policies
 from fbtasks.services.subscriptions import SourceProblem, find_problems
 from fbtasks.store import processes, results
 from fbtasks.store.database import Database
+from fbtasks.store.sources import polling
+from fbtasks.store.sources.polling import Failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,15 @@ class Health:
     """Queues that have ready tasks and no worker."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
+    failing: list[Failing]
+    """Polls of tables that fail, or fail for some rows."""
     sources: list[SourceProblem]
     """What is wrong with subscriptions."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
-        return bool(self.workers) and not (self.unserved or self.overdue or self.sources)
+        return bool(self.workers) and not (self.unserved or self.overdue or self.sources or self.failing)
 
 
 def list_workers(database: Database) -> list[WorkerRow]:
@@ -56,6 +60,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
             workers=len(alive),
             unserved=[row.queue for row in rows if row.ready and not row.workers],
             overdue={queue: age for queue, age in ages.items() if age > max_age},
+            failing=polling.failing(session),
             sources=find_problems(session, max_lag),
         )
 

@@ -28,6 +28,7 @@ from fbtasks.worker.intake import POLL_FIRST, Intake
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
+from fbtasks.worker.polling import Polling
 from fbtasks.worker.sources import Sources
 from fbtasks.worker.upkeep import Upkeep
 
@@ -54,6 +55,8 @@ class Consumer:
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
         self.sources = Sources(app)
         self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
+        self._polling = Polling(app, options.queues, self._turn)
+        self._outcomes.watched = self._polling.names
         self._is_ready = self._listens = False
 
     # Its start, and what is asked of it from outside
@@ -139,12 +142,20 @@ class Consumer:
             self._hand_out.begin_suspects(session)
             self._intake.promote(session)
             self._intake.claim_parked(session)
+            self._poll(session)
             self._upkeep.do(session)
         self._call_hooks(session)
         self._hand_out.unknown.say()
         self._hand_out.collect()
         if draining:
             self.draining.say_waiting(self._executor.busy())
+
+    def _poll(self, session: Session) -> None:
+        """Looks at the tables that are polled, when it is time."""
+        if self._polling:
+            self._polling.ended(self._outcomes.watched_ended)
+            if self._polling.look(session, self._hand_out.wanted()):
+                self._intake.look()
 
     def _call_hooks(self, session: Session) -> None:
         self._hooks.settle(self._outcomes.take_settled())
@@ -200,6 +211,8 @@ class Consumer:
             return not executor.busy() and (lost or not self._holds_some()) and not executor.hooks()
         if not self._options.burst or self._intake.looks_again or self._holds_some():
             return False
+        if not self._polling.is_empty:
+            return False
         return not executor.busy() and not executor.hooks() and not self._anything_due()
 
     def _holds_some(self) -> bool:
@@ -241,6 +254,8 @@ class Consumer:
             if executor.prepared():
                 return [0.0]
             until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.next_turn]
+            if self._polling:
+                until.append(self._polling.deadline(self._hand_out.wanted()))
             if self._options.burst and not executor.busy():
                 until.append(clock.monotonic() + POLL_FIRST)
         return until
@@ -266,6 +281,8 @@ class Consumer:
                 self._outcomes.retry(session, self.membership.worker_id, at_once=True)
                 self._outcomes.give_up()
                 self._call_hooks(session)
+                self._polling.ended(self._outcomes.watched_ended)
+                self._polling.finish(session)
                 self.membership.leave(session)
             elif self._outcomes and self.draining.replaced is None:
                 logger.error("The database is away; what this worker held runs again when its lease ends.")

@@ -98,6 +98,10 @@ class Outcomes:
         """When those that wait have waited for long enough, on the monotonic clock."""
         self._settled: list[Finished] = []
         """What became of outcomes other than successes."""
+        self.watched: frozenset[str] = frozenset()
+        """The names of tasks of which it is to be told when one has been recorded."""
+        self.watched_ended: set[str] = set()
+        """Those of which one has been, until they are taken out of here."""
 
     def __bool__(self) -> bool:
         """Whether there are any but the blocked ones."""
@@ -123,6 +127,11 @@ class Outcomes:
             self.tally[type(finished.outcome)] += 1
             log_outcome(finished)
             self._settle(finished, recorded=True)
+            self._watch([finished])
+
+    def _watch(self, batch: list[Finished]) -> None:
+        if self.watched:
+            self.watched_ended |= self.watched.intersection(item.claim.name for item in batch)
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
         """Keeps one of a claim that did not run to its end."""
@@ -171,6 +180,7 @@ class Outcomes:
         """Forgets what has been written, which is all or the first *most*, and says so."""
         batch = self._writing[:most]
         del self._writing[: len(batch)]
+        self._watch(batch)
         if self._losses:
             for item in batch:
                 self._losses.pop((item.claim.id, item.claim.claim_id), None)

@@ -112,7 +112,7 @@ CREATE TABLE QUEUE_TICKET (
 )^
 CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, TASK_ID)^
 
--- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'H' the gate is handed on to TASK_ID;
+-- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'H' the gate is handed on to TASK_ID;
 -- 'S' it stays shut, for TASK_ID has failed; 'D' TASK_ID, which failed, is discarded; 'T' TASK_ID waits to be let in.
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
@@ -250,7 +250,7 @@ BEGIN
     IF (OLD.LANE IS NOT NULL) THEN
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'F', OLD.LANE, OLD.ID);
+            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(OLD.STATE = 2, 'F', 'G'), OLD.LANE, OLD.ID);
         POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     IF (BIN_AND(OLD.TRAITS, 64) > 0) THEN

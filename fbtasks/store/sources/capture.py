@@ -34,7 +34,7 @@ def resolve(source: ChangeSource, table: Table) -> Capture:
     chosen = dict.fromkeys((*update, *_columns(source.columns, table)))
     others = tuple(column for column in chosen if column not in key)
     for column in (*key, *others):
-        _check(column, source, table)
+        check_column(column, source.charset, table, "on_change")
     return Capture(source, table, key, update, others)
 
 
@@ -53,8 +53,11 @@ def _columns(names: Iterable[str], table: Table) -> tuple[Column, ...]:
     return tuple(dict.fromkeys(table.column(name) for name in names))
 
 
-def _check(column: Column, source: ChangeSource, table: Table) -> None:
-    """Raises :class:`TaskDefinitionError` unless the values of *column* can be recorded."""
+def check_column(column: Column, charset: str | None, table: Table, where: str) -> None:
+    """Raises :class:`TaskDefinitionError` unless the values of *column* can be recorded.
+
+    *charset* is the one that the definition, a *where* such as ``on_change``, names for CHARACTER SET NONE.
+    """
     what = f"the column {column.name!r} of {table.name!r}"
     if column.array:
         raise TaskDefinitionError(f"{what} is an array, which is not recorded. Leave it out, and read it in the task.")
@@ -62,12 +65,12 @@ def _check(column: Column, source: ChangeSource, table: Table) -> None:
         raise TaskDefinitionError(f"{what} is a BLOB, which is not recorded. Leave it out, and read it in the task.")
     if column.charset != "NONE":
         return
-    if source.charset is None:
+    if charset is None:
         raise TaskDefinitionError(
             f"{what} has CHARACTER SET NONE, which does not say what its texts are written in. "
-            "Say it: on_change(..., charset='WIN1252'), for example."
+            f"Say it: {where}(..., charset='WIN1252'), for example."
         )
-    if source.charset not in table.charsets:
+    if charset not in table.charsets:
         raise TaskDefinitionError(
-            f"the database knows no character set {source.charset!r}.{did_you_mean(source.charset, table.charsets)}"
+            f"the database knows no character set {charset!r}.{did_you_mean(charset, table.charsets)}"
         )

@@ -106,8 +106,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def describe(session: Session, name: str) -> Table:
-    """Returns the table that *name* means in the session's database.
+def describe(session: Session, name: str, refused: str = "changes of {!r} cannot be recorded") -> Table:
+    """Returns the table that *name* means in the session's database. *refused* is for the message of an error.
 
     Raises :class:`TaskDefinitionError` where there is none, and where its changes cannot be recorded: views, external,
     temporary and system tables, and the queue's own.
@@ -123,7 +123,7 @@ def describe(session: Session, name: str) -> Table:
     if found in own_tables():
         refusal = "one of the tables of fbtasks itself. Name a table of your own"
     if refusal:
-        raise TaskDefinitionError(f"changes of {found!r} cannot be recorded: it is {refusal}.")
+        raise TaskDefinitionError(f"{refused.format(found)}: it is {refusal}.")
     return Table(
         found,
         owner,

@@ -1,0 +1,34 @@
+"""Rows of polled tables, as handlers see them, and as tasks carry them: one JSON object each.
+
+The statements of :mod:`fbtasks.store.sources.polls` write these members; docs/reference/payloads.md describes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fbtasks.errors import SerializationError
+from fbtasks.showing import brief
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a polled table, as it was when it was taken."""
+
+    table: str
+    """The table, by the name that the definition gives it."""
+    key: Mapping[str, Any]
+    """The key's columns and their values; empty for a table without a key."""
+    values: Mapping[str, Any]
+    """The columns that the definition names and those of the key, and their values."""
+
+
+def read(table: str, members: Any) -> Row:
+    """Returns the row of a JSON object that was read. Raises :class:`SerializationError` when it is none."""
+    try:
+        key = members["k"]
+        return Row(table, key, {**key, **members["v"]})
+    except (KeyError, TypeError) as error:
+        raise SerializationError(f"a row of {table!r} cannot be read: {brief(error)} in {members!r:.200}.") from error

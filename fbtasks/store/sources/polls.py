@@ -1,0 +1,606 @@
+"""The statements of a poll, made from its definition and the description of its table.
+
+Nothing here speaks to the database. The statements touch the table with the rights of the worker's user; what they
+change of the queue is in the procedures QUEUE_POLL_... (``sql/migrations/0038_polls.sql``). Names of variables begin
+with QUEUE_, so that a condition does not meet them by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+
+from fbtasks.errors import TaskDefinitionError
+from fbtasks.poll_source import PollSource, Status
+from fbtasks.store.sources import expressions, tables
+from fbtasks.store.sources.capture import check_column
+from fbtasks.store.sources.expressions import LONGEST, Value, concatenated, most, record, value
+from fbtasks.store.sources.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
+
+NAME: Final = "fbtasks:"
+"""What stands before a task's number in a status that names it."""
+NAME_LENGTH: Final = len(NAME) + 19
+MOST_BAD: Final = 1000
+"""Rows that may be refused in one look, before it ends."""
+_MOST_KEY: Final = 2000
+"""The most bytes of a column of a key."""
+_LONGEST_ROW: Final = 30_000
+"""The most bytes of a row that is handled as a VARCHAR."""
+_MOST_ERROR: Final = 1300
+_RANGES: Final = {SMALLINT: 15, INTEGER: 31, BIGINT: 63}
+_NOT_IN_KEYS: Final = (tables.FLOAT, tables.DOUBLE, tables.DECFLOAT_16, tables.DECFLOAT_34, BLOB)
+
+
+class Shape(Enum):
+    """How the rows of a table are taken, and how it is known that they were."""
+
+    STATUS = "a key and a status"
+    KEPT = "a key and no status"
+    SEQUENCE = "a sequence and no status"
+    DELETE = "a key, and rows are deleted when they are done"
+    REMOVE = "no key, and rows are deleted when they are taken"
+    NAMED = "no key, and a status that names the task"
+
+
+_GATED: Final = {Shape.STATUS: 1, Shape.KEPT: 1, Shape.DELETE: 1, Shape.NAMED: 2, Shape.SEQUENCE: 0, Shape.REMOVE: 0}
+"""What QUEUE_POLL_TAKE_V1 is told of the lanes of each shape."""
+
+
+class Poll(NamedTuple):
+    """A definition whose names are those of columns that there are, and that can be polled."""
+
+    source: PollSource
+    table: Table
+    shape: Shape
+    key: tuple[Column, ...]
+    status: Column | None
+    error: Column | None
+    order_by: tuple[Column, ...]
+    columns: tuple[Column, ...]
+    """The columns of the row beside its key."""
+
+    @property
+    def settles(self) -> bool:
+        """Whether something is written when a task ends."""
+        return _GATED[self.shape] > 0
+
+    @property
+    def needs_oldest(self) -> bool:
+        """Whether a look needs to know the oldest transaction that is active."""
+        return self.shape in (Shape.KEPT, Shape.SEQUENCE)
+
+    @property
+    def privileges(self) -> tuple[str, ...]:
+        """What the worker's user must be allowed to do with the table."""
+        deletes = self.source.delete
+        updates = self.status is not None or self.error is not None or deletes  # a lock needs it as well
+        return ("SELECT", *(("UPDATE",) if updates else ()), *(("DELETE",) if deletes else ()))
+
+
+def resolve(source: PollSource, table: Table) -> Poll:
+    """Returns how *table* is polled for *source*.
+
+    Raises :class:`TaskDefinitionError` for a column that the table does not have or whose values cannot be used so, and
+    for a table whose rows could not be told apart or not be marked.
+    """
+    key = _key(source, table)
+    status = None if source.status is None else table.column(source.status)
+    shape = _shape(source, table, key)
+    error = None if source.error is None else table.column(source.error)
+    columns = _columns(source, table, key, status, shape)
+    order_by = tuple(table.column(name) for name in source.order_by) or (key if source.sequence else ())
+    poll = Poll(source, table, shape, key, status, error, order_by, columns)
+    if status is not None:
+        _check_status(status, poll)
+    for column in key:
+        _check_key(column, poll)
+    for column in (*key, *columns):
+        check_column(column, source.charset, table, "poll_table")
+    if error is not None:
+        _check_error(error, poll)
+    for column in order_by:
+        if column.type == BLOB or column.array:
+            raise _refusal(poll.source, f"the column {column.name!r} cannot be sorted by. Name another in order_by=")
+    return poll
+
+
+def _key(source: PollSource, table: Table) -> tuple[Column, ...]:
+    names = (source.sequence,) if source.sequence is not None else source.key
+    return tuple(dict.fromkeys(table.column(name) for name in (table.primary_key if names is None else names)))
+
+
+def _shape(source: PollSource, table: Table, key: tuple[Column, ...]) -> Shape:
+    if source.status is not None:
+        if key and source.taken is None:
+            raise _refusal(source, "taken= is missing: what the status column holds while a row is a task")
+        if not key and source.taken is not None:
+            raise _refusal(
+                source,
+                f"the table {table.name!r} has no primary key, so rows that are {source.taken!r} could not be told "
+                f"apart. Name key=, or leave taken= out: then the status names the task, for which it needs "
+                f"{NAME_LENGTH} characters",
+            )
+        return Shape.STATUS if key else Shape.NAMED
+    if source.delete:
+        return Shape.DELETE if key else Shape.REMOVE
+    if source.sequence is not None:
+        return Shape.SEQUENCE
+    if key:
+        return Shape.KEPT
+    raise _refusal(
+        source,
+        f"the table {table.name!r} has no primary key, and nothing would show which rows were handled. Give one of "
+        "key=, status=, sequence= and delete=True",
+    )
+
+
+def _columns(
+    source: PollSource, table: Table, key: tuple[Column, ...], status: Column | None, shape: Shape
+) -> tuple[Column, ...]:
+    if source.columns is not None:
+        named = dict.fromkeys(table.column(name) for name in source.columns)
+        return tuple(column for column in named if column not in key)
+    if shape in (Shape.REMOVE, Shape.NAMED):
+        return tuple(column for column in table.columns if column != status)
+    return ()
+
+
+def _check_key(column: Column, poll: Poll) -> None:
+    source = poll.source
+    if source.sequence is not None and not column.is_integer:
+        raise _refusal(source, f"sequence={source.sequence!r} must be a column of whole numbers")
+    if column.array or column.type in _NOT_IN_KEYS:
+        raise _refusal(source, f"the column {column.name!r} cannot be of a key: texts of its values are not exact")
+    if column.length * column.width > _MOST_KEY:
+        raise _refusal(source, f"the column {column.name!r} is too long for a key: {_MOST_KEY} bytes are the most")
+
+
+def _check_status(column: Column, poll: Poll) -> None:
+    source, given = poll.source, poll.source.statuses
+    what = f"the status column {column.name!r} of {poll.table.name!r}"
+    if column.computed or column in poll.key or not (column.is_text or column.is_integer):
+        raise _refusal(source, f"{what} must be one of texts or whole numbers that can be changed, and not of the key")
+    if column.is_integer:
+        bits = _RANGES[column.type]
+        for name, each in given.items():
+            if isinstance(each, str) or not -(2**bits) <= each < 2**bits:
+                raise _refusal(source, f"{what} holds whole numbers of {bits + 1} bits: {name}={each!r} is none")
+    else:
+        for name, each in given.items():
+            if not isinstance(each, str):
+                raise _refusal(source, f"{what} holds texts: give {name}={str(each)!r}")
+            if len(each) > column.length:
+                raise _refusal(source, f"{what} has {column.length} characters: {name}={each!r} is too long for it")
+    if poll.shape is Shape.NAMED and not (column.is_text and column.length >= NAME_LENGTH):
+        raise _refusal(
+            source,
+            f"{what} cannot name a task, for which it needs {NAME_LENGTH} characters. Make it longer, or name key= "
+            "and taken=",
+        )
+
+
+def _check_error(column: Column, poll: Poll) -> None:
+    if poll.shape in (Shape.SEQUENCE, Shape.REMOVE):
+        raise _refusal(
+            poll.source, f"error={poll.source.error!r} cannot be written: the row is not found again. Leave it out"
+        )
+    if column.computed or column in (*poll.key, poll.status) or not (column.is_text or column.type == BLOB):
+        raise _refusal(
+            poll.source,
+            f"the error column {column.name!r} of {poll.table.name!r} must be one of texts that can be changed, and "
+            "none of the key or the status",
+        )
+
+
+def _refusal(source: PollSource, why: str) -> TaskDefinitionError:
+    return TaskDefinitionError(f"poll_table({source.table!r}): {why}.")
+
+
+class Statements:
+    """The statements of one poll, of which a subscription has the number."""
+
+    def __init__(self, subscription: int, poll: Poll) -> None:
+        self._id = subscription
+        self._poll = poll
+        self._table = quoted(poll.table.name)
+        self._gated = _GATED[poll.shape]
+        self._row_pieces = self._pieces()
+        self._is_wide = most(self._row_pieces) > _LONGEST_ROW
+        self.look = self._look()
+        """Returns a row: whether ends are to be written, and whether rows wait. Changes nothing."""
+        self.settle = self._settle() if poll.settles else ""
+        """Takes the most ends to write. Returns how many were written, how many could not be, and the last error."""
+        self.take = self._take()
+        """Takes the room, milliseconds until a task expires, and the oldest active transaction.
+
+        Returns how many tasks were made, how many rows could not be taken, and the last error.
+        """
+
+    # What is looked for.
+
+    def _look(self) -> str:
+        shape = self._poll.shape
+        notes = f"EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = {self._id})"
+        if shape is Shape.SEQUENCE:
+            column = self._column(self._poll.key[0])
+            late = (
+                f"SELECT 1 FROM QUEUE_GAP G JOIN {self._table} R ON {column} BETWEEN G.LANE AND G.LAST_LANE\n"
+                f"WHERE G.SUBSCRIPTION_ID = {self._id}{self._when()}"
+            )
+            new = f"SELECT 1 FROM {self._table} R WHERE {column} > {self._mark('LAST_LANE')}{self._when()}"
+            waits = f"EXISTS({new})\nOR EXISTS({late})"
+        else:
+            waits = f"EXISTS(SELECT 1 FROM {self._table} R WHERE {self._waiting(self._mark('MARK_ID'))})"
+        return f"SELECT IIF({notes}, 1, 0), IIF({waits}, 1, 0) FROM RDB$DATABASE"
+
+    def _mark(self, name: str) -> str:
+        return f"(SELECT D.{name} FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {self._id})"
+
+    def _waiting(self, mark: str) -> str:
+        """The condition for rows that wait, of all shapes but that of a sequence without a status."""
+        poll, parts = self._poll, []
+        if poll.status is not None:
+            parts.append(self._status_is("ready"))
+        parts += [f"{self._column(column)} IS NOT NULL" for column in poll.key if column.nullable]
+        if self._by_version:
+            parts.append(f"R.RDB$RECORD_VERSION >= {mark}")
+        if self._gated == 1:
+            gate = f"G.OWNER_ID = {self._id} AND G.LANE = {self._lane()}"
+            parts.append(f"NOT EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE {gate})")
+        return (" AND ".join(parts) or "1 = 1") + self._when()
+
+    @property
+    def _by_version(self) -> bool:
+        """Whether rows that no transaction has changed since are passed over; a condition may come to hold later."""
+        return self._poll.shape is Shape.KEPT and self._poll.source.when is None
+
+    def _when(self) -> str:
+        """The definition's condition, which has lines of its own: it may end in a comment."""
+        when = self._poll.source.when
+        return "" if when is None else f" AND (\n{when}\n)"
+
+    def _status_is(self, name: str) -> str:
+        assert self._poll.status is not None
+        return f"{self._column(self._poll.status)} = {_constant(self._poll.source.statuses[name])}"
+
+    def _column(self, column: Column) -> str:
+        return f"R.{quoted(column.name)}"
+
+    def _lane(self) -> str:
+        """The number of a row's lane: the key itself, or a hash of it."""
+        key = self._poll.key
+        if self._is_number:
+            return self._column(key[0])
+        pieces = self._json(key)
+        whole = concatenated(pieces) if most(pieces) <= LONGEST else expressions.appended(pieces)
+        return f"HASH(CRYPT_HASH({whole} USING SHA256))"
+
+    @property
+    def _is_number(self) -> bool:
+        return len(self._poll.key) == 1 and self._poll.key[0].is_integer
+
+    @property
+    def _keeps_key(self) -> bool:
+        """Whether the key is kept beside the lane, which does not lead back to it."""
+        return self._gated == 1 and not self._is_number and self._writes
+
+    @property
+    def _writes(self) -> bool:
+        """Whether the table is changed when a task ends."""
+        poll = self._poll
+        return poll.settles and (poll.status is not None or poll.error is not None or poll.source.delete)
+
+    # A row, as its task has it.
+
+    def _json(self, columns: Iterable[Column]) -> list[str | Value]:
+        columns = tuple(columns)
+        return record(columns, [value(column, "R", self._poll.source.charset) for column in columns])
+
+    def _pieces(self) -> list[str | Value]:
+        return ['{"k":', *self._json(self._poll.key), ',"v":', *self._json(self._poll.columns), "}"]
+
+    def _row(self) -> str:
+        return expressions.appended(self._row_pieces) if self._is_wide else concatenated(self._row_pieces)
+
+    # Taking rows.
+
+    def _take(self) -> str:
+        body = self._take_sequence() if self._poll.shape is Shape.SEQUENCE else self._take_rows()
+        return _text(
+            [
+                "EXECUTE BLOCK (QUEUE_ROOM INTEGER = ?, QUEUE_EXPIRE_MS BIGINT = ?, QUEUE_OLDEST BIGINT = ?)",
+                "RETURNS (QUEUE_MADE INTEGER, QUEUE_BAD INTEGER, QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8)",
+                "AS",
+                *self._take_variables(),
+                *_block(["QUEUE_MADE = 0;", "QUEUE_BAD = 0;", *body, "SUSPEND;"]),
+            ]
+        )
+
+    def _take_variables(self) -> Iterator[str]:
+        yield "DECLARE QUEUE_LANE BIGINT;"
+        if self._poll.shape is Shape.NAMED:
+            yield "DECLARE QUEUE_TASK_ID BIGINT;"
+        if self._mark_taken():
+            yield "DECLARE QUEUE_CHANGED SMALLINT;"
+        if self._is_wide:
+            yield "DECLARE QUEUE_ROW BLOB SUB_TYPE BINARY;"
+        else:
+            yield f"DECLARE QUEUE_ROW VARCHAR({most(self._row_pieces)}) CHARACTER SET OCTETS;"
+        if self._by_version or self._poll.shape is Shape.SEQUENCE:
+            yield "DECLARE QUEUE_MARK BIGINT;"
+        if self._poll.shape is Shape.SEQUENCE:
+            yield "DECLARE QUEUE_FIRST BIGINT;"
+            yield "DECLARE QUEUE_LAST BIGINT;"
+            yield "DECLARE QUEUE_NOTED BIGINT;"
+            yield "DECLARE QUEUE_KEEPS SMALLINT;"
+        if self._keeps_key:
+            for part in range(len(self._poll.key)):
+                yield f"DECLARE QUEUE_KEY{part} VARCHAR({_MOST_KEY}) CHARACTER SET OCTETS;"
+
+    def _take_rows(self) -> Iterator[str]:
+        changes = self._poll.shape not in (Shape.KEPT, Shape.DELETE)
+        if self._by_version:
+            yield f"QUEUE_MARK = {self._mark('MARK_ID')};"
+        lane = self._lane() if self._gated == 1 else "CAST(NULL AS BIGINT)"
+        keys = [_as_octets(self._column(column)) for column in self._poll.key] if self._keeps_key else []
+        into = [":QUEUE_LANE", ":QUEUE_ROW", *(f":QUEUE_KEY{part}" for part in range(len(keys)))]
+        found = [f"{each} AS QUEUE_C{nth}" for nth, each in enumerate([lane, self._row(), *keys])]
+        yield f"FOR SELECT {', '.join(found)}"
+        yield f"  FROM {self._table} R WHERE {self._waiting(':QUEUE_MARK')}"
+        if self._poll.order_by:
+            yield f"  ORDER BY {', '.join(map(self._column, self._poll.order_by))}"
+        if changes:
+            yield "  FOR UPDATE WITH LOCK SKIP LOCKED"
+        yield f"  INTO {', '.join(into)}{' AS CURSOR QUEUE_ROWS' if changes else ''} DO"
+        yield from _block([*self._take_row(), "IF (QUEUE_MADE >= QUEUE_ROOM) THEN", "  LEAVE;"])
+        if self._by_version:
+            yield "IF (QUEUE_MADE < QUEUE_ROOM AND QUEUE_BAD = 0) THEN"
+            yield f"  EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, QUEUE_OLDEST, NULL);"
+
+    def _take_row(self) -> Iterator[str]:
+        """Changes the row that the cursor is at, and makes a task of it. One that cannot be changed is passed over."""
+        change = self._mark_taken()
+        if self._poll.shape is Shape.NAMED:
+            yield "EXECUTE PROCEDURE QUEUE_POLL_NUMBER_V1 RETURNING_VALUES QUEUE_TASK_ID;"
+        if not change:
+            yield from self._make_task()
+            return
+        yield "QUEUE_CHANGED = 0;"
+        yield from _unless_refused([change, "QUEUE_CHANGED = 1;"])
+        yield f"IF (QUEUE_BAD >= {MOST_BAD}) THEN"
+        yield "  LEAVE;"
+        yield "IF (QUEUE_CHANGED = 1) THEN"
+        yield from _block(self._make_task())
+
+    def _mark_taken(self) -> str:
+        """The statement by which the row itself shows that it is taken; empty where it does not."""
+        table, where = self._table, "WHERE CURRENT OF QUEUE_ROWS;"
+        match self._poll.shape:
+            case Shape.STATUS:
+                return f"UPDATE {table} SET {self._set_status('taken')} {where}"
+            case Shape.NAMED:
+                assert self._poll.status is not None
+                name = quoted(self._poll.status.name)
+                return f"UPDATE {table} SET {name} = '{NAME}' || :QUEUE_TASK_ID {where}"
+            case Shape.REMOVE:
+                return f"DELETE FROM {table} {where}"
+        return ""
+
+    def _make_task(self) -> Iterator[str]:
+        row = "NULL, QUEUE_ROW" if self._is_wide else "QUEUE_ROW, NULL"
+        number = "QUEUE_TASK_ID" if self._poll.shape is Shape.NAMED else "NULL"
+        yield (
+            f"EXECUTE PROCEDURE QUEUE_POLL_TAKE_V1({self._id}, {number}, QUEUE_LANE, {self._gated}, {row}, "
+            "QUEUE_EXPIRE_MS);"
+        )
+        if self._keeps_key:
+            for part in range(len(self._poll.key)):
+                yield f"EXECUTE PROCEDURE QUEUE_POLL_KEEP_KEY_V1({self._id}, QUEUE_LANE, {part}, QUEUE_KEY{part});"
+        yield "QUEUE_MADE = QUEUE_MADE + 1;"
+
+    def _set_status(self, name: str) -> str:
+        assert self._poll.status is not None
+        return f"{quoted(self._poll.status.name)} = {_constant(self._poll.source.statuses[name])}"
+
+    # Taking rows of a sequence: first those of numbers that were missing, then those behind the last.
+
+    def _take_sequence(self) -> Iterator[str]:
+        column = self._column(self._poll.key[0])
+        select = f"FOR SELECT {column}, {self._row()} FROM {self._table} R WHERE"
+        into = f"ORDER BY {column} INTO :QUEUE_LANE, :QUEUE_ROW DO"
+        yield "FOR SELECT G.LANE, G.LAST_LANE, G.NOTED_TX FROM QUEUE_GAP G"
+        yield f"  WHERE G.SUBSCRIPTION_ID = {self._id} INTO :QUEUE_FIRST, :QUEUE_LAST, :QUEUE_NOTED DO"
+        late = [*self._make_task(), f"EXECUTE PROCEDURE QUEUE_POLL_FOUND_V1({self._id}, QUEUE_LANE);"]
+        yield from _block(
+            [
+                "QUEUE_KEEPS = IIF(QUEUE_NOTED <= QUEUE_OLDEST, 0, 1);",
+                f"{select} {column} BETWEEN :QUEUE_FIRST AND :QUEUE_LAST{self._when()} {into}",
+                *_block(["IF (QUEUE_MADE >= QUEUE_ROOM) THEN", *_block(["QUEUE_KEEPS = 1;", "LEAVE;"]), *late]),
+                "IF (QUEUE_KEEPS = 0) THEN",
+                f"  EXECUTE PROCEDURE QUEUE_POLL_FORGET_V1({self._id}, QUEUE_FIRST, QUEUE_LAST);",
+            ]
+        )
+        yield f"QUEUE_MARK = {self._mark('LAST_LANE')};"
+        yield f"{select} {column} > :QUEUE_MARK{self._when()} {into}"
+        yield from _block(
+            [
+                "IF (QUEUE_MADE >= QUEUE_ROOM) THEN",
+                "  LEAVE;",
+                "IF (QUEUE_LANE > QUEUE_MARK + 1) THEN",
+                f"  EXECUTE PROCEDURE QUEUE_POLL_MISS_V1({self._id}, QUEUE_MARK + 1, QUEUE_LANE - 1);",
+                *self._make_task(),
+                "QUEUE_MARK = QUEUE_LANE;",
+            ]
+        )
+        yield f"EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, NULL, QUEUE_MARK);"
+
+    # Writing ends.
+
+    def _settle(self) -> str:
+        note = [
+            f"EXECUTE PROCEDURE QUEUE_POLL_OUTCOME_V1({self._id}, QUEUE_NOTE_ID, QUEUE_KIND, QUEUE_LANE,",
+            f"  QUEUE_TASK_ID, {self._gated}) RETURNING_VALUES QUEUE_ENDED, QUEUE_WHY;",
+            "IF (QUEUE_ENDED >= 0) THEN",
+            *_block(self._write_end()),
+            "ELSE IF (QUEUE_ENDED IS NULL) THEN",
+            "  QUEUE_SETTLED = QUEUE_SETTLED + 1;",
+        ]
+        loop = [
+            "FOR SELECT N.ID, N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N",
+            f"  WHERE N.OWNER_ID = {self._id} ORDER BY N.OWNER_ID, N.ID",
+            "  INTO :QUEUE_NOTE_ID, :QUEUE_KIND, :QUEUE_LANE, :QUEUE_TASK_ID DO",
+            *_block(["IF (QUEUE_SETTLED >= QUEUE_MOST) THEN", "  LEAVE;", *note]),
+        ]
+        return _text(
+            [
+                "EXECUTE BLOCK (QUEUE_MOST INTEGER = ?)",
+                "RETURNS (QUEUE_SETTLED INTEGER, QUEUE_BAD INTEGER, QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8)",
+                "AS",
+                "DECLARE QUEUE_NOTE_ID BIGINT;",
+                "DECLARE QUEUE_KIND CHAR(1) CHARACTER SET ASCII;",
+                "DECLARE QUEUE_LANE BIGINT;",
+                "DECLARE QUEUE_TASK_ID BIGINT;",
+                "DECLARE QUEUE_ENDED SMALLINT;",
+                f"DECLARE QUEUE_WHY VARCHAR({_MOST_ERROR}) CHARACTER SET UTF8;",
+                "DECLARE QUEUE_FOUND SMALLINT;",
+                "DECLARE QUEUE_CHANGED SMALLINT;",
+                *self._key_variables(),
+                *_block(["QUEUE_SETTLED = 0;", "QUEUE_BAD = 0;", *loop, "SUSPEND;"]),
+            ]
+        )
+
+    def _key_variables(self) -> Iterator[str]:
+        if self._keeps_key:
+            for part, column in enumerate(self._poll.key):
+                yield f"DECLARE QUEUE_KEY{part} TYPE OF COLUMN {self._table}.{quoted(column.name)};"
+
+    def _write_end(self) -> Iterator[str]:
+        """Writes the end of the task to its row, and opens its gate, unless another transaction holds the row."""
+        if not self._writes:
+            yield from self._settled()
+            return
+        if self._keeps_key:
+            for part, column in enumerate(self._poll.key):
+                kind = f"TYPE OF COLUMN {self._table}.{quoted(column.name)}"
+                yield (
+                    f"QUEUE_KEY{part} = (SELECT CAST(K.DATA AS {kind}) FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = "
+                    f"{self._id} AND K.LANE = :QUEUE_LANE AND K.PART = {part});"
+                )
+        change = [
+            f"FOR SELECT 1 AS QUEUE_C0 FROM {self._table} R WHERE {self._own_row()}",
+            "  FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE_FOUND AS CURSOR QUEUE_ROWS DO",
+            *_block(self._change_row()),
+            f"IF (QUEUE_FOUND = 0 AND EXISTS(SELECT 1 FROM {self._table} R WHERE {self._own_row()})) THEN",
+            "  QUEUE_BAD = QUEUE_BAD + 1;",
+            "ELSE",
+            "  QUEUE_CHANGED = 1;",
+        ]
+        yield "QUEUE_FOUND = 0;"
+        yield "QUEUE_CHANGED = 0;"
+        yield from _unless_refused(change)
+        yield "IF (QUEUE_CHANGED = 1) THEN"
+        yield from _block(self._settle_found())
+
+    def _own_row(self) -> str:
+        """The condition for the row of the task, as long as it shows that it is the task's."""
+        poll = self._poll
+        if poll.shape is Shape.NAMED:
+            assert poll.status is not None
+            return f"{self._column(poll.status)} = '{NAME}' || :QUEUE_LANE"
+        if self._is_number:
+            parts = [f"{self._column(poll.key[0])} = :QUEUE_LANE"]
+        else:
+            parts = [f"{self._column(column)} = :QUEUE_KEY{part}" for part, column in enumerate(poll.key)]
+        if poll.status is not None:
+            values = {name: _constant(poll.source.statuses[name]) for name in ("taken", "failed")}
+            parts.append(f"{self._column(poll.status)} = IIF(:QUEUE_ENDED = 2, {values['failed']}, {values['taken']})")
+        return " AND ".join(parts)
+
+    def _change_row(self) -> Iterator[str]:
+        """What is written to the row, by how its task has ended: done, failed, or to be run again."""
+        source, status = self._poll.source, self._poll.status
+        done = "DELETE" if source.delete else self._set_status("done") if status is not None else ""
+        failed = [self._set_status("failed")] if status is not None else []
+        again = [self._set_status("taken")] if status is not None and self._poll.shape is Shape.STATUS else []
+        if self._poll.error is not None:
+            name = quoted(self._poll.error.name)
+            failed.append(f"{name} = {self._error()}")
+            if again:
+                again.append(f"{name} = NULL")
+        for ended, change in ((1, done), (0, ", ".join(failed)), (2, ", ".join(again))):
+            if change:
+                yield f"IF (QUEUE_ENDED = {ended}) THEN"
+                yield from _block(self._change(change, errs=ended == 0))
+
+    def _change(self, change: str, *, errs: bool) -> Iterator[str]:
+        where = "WHERE CURRENT OF QUEUE_ROWS;"
+        if change == "DELETE":
+            yield f"DELETE FROM {self._table} {where}"
+            return
+        yield f"UPDATE {self._table} SET {change} {where}"
+        if errs and self._poll.error is not None and self._poll.error.charset not in (None, "UTF8"):
+            # The column's character set may not have all characters of the text.
+            plain = change.replace(self._error(), self._cut("'task ' || :QUEUE_TASK_ID || ' failed'"))
+            yield "WHEN GDSCODE arith_except DO"
+            yield f"  UPDATE {self._table} SET {plain} {where}"
+
+    def _error(self) -> str:
+        return self._cut(":QUEUE_WHY")
+
+    def _cut(self, text: str) -> str:
+        column = self._poll.error
+        assert column is not None
+        return text if column.type == BLOB else f"LEFT({text}, {column.length})"
+
+    def _settle_found(self) -> Iterator[str]:
+        """Has the gate opened. A task that is to be run again is not, where its row is gone or was changed."""
+        if self._gated == 1:
+            yield "IF (QUEUE_ENDED = 2 AND QUEUE_FOUND = 0) THEN"
+            yield "  QUEUE_ENDED = 3;"
+        yield from self._settled()
+
+    def _settled(self) -> Iterator[str]:
+        keeps = {Shape.KEPT: "1", Shape.DELETE: "IIF(QUEUE_ENDED = 0, 1, 0)"}.get(self._poll.shape, "0")
+        yield (
+            f"EXECUTE PROCEDURE QUEUE_POLL_SETTLED_V1({self._id}, QUEUE_NOTE_ID, QUEUE_LANE, QUEUE_TASK_ID, "
+            f"{self._gated}, QUEUE_ENDED, {keeps});"
+        )
+        yield "QUEUE_SETTLED = QUEUE_SETTLED + 1;"
+
+
+def _unless_refused(change: Iterable[str]) -> list[str]:
+    """*change* of the user's row. What keeps it from being done is counted and noted, and keeps back no other row.
+
+    It holds nothing but that: the engine undoes the statement that fails, and not those before it in the block.
+    """
+    count = "QUEUE_BAD = QUEUE_BAD + 1;"
+    refused = [
+        "WHEN GDSCODE cancelled DO",
+        "  EXCEPTION;",
+        "WHEN GDSCODE lock_conflict, GDSCODE deadlock, GDSCODE update_conflict DO",
+        f"  {count}",
+        "WHEN ANY DO",
+        *_block([count, "QUEUE_ERROR = LEFT(RDB$ERROR(MESSAGE), 500);"]),
+    ]
+    return _block([*change, *refused])
+
+
+def _constant(status: Status) -> str:
+    """A status as SQL."""
+    if isinstance(status, int):
+        return str(status)
+    text = status.replace("'", "''")
+    return f"'{text}'" if status.isascii() else f"_UTF8 x'{status.encode().hex()}'"
+
+
+def _as_octets(field: str) -> str:
+    return f"CAST({field} AS VARCHAR({_MOST_KEY}) CHARACTER SET OCTETS)"
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def _block(lines: Iterable[str]) -> list[str]:
+    return ["BEGIN", *(f"  {line}" for line in lines), "END"]

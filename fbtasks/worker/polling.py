@@ -1,0 +1,222 @@
+"""When a worker looks at the tables that it polls: quickly while rows come, and less and less often while none do."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from fbtasks import clock
+from fbtasks.app import FBTasks
+from fbtasks.definition import Task
+from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused, TaskDefinitionError
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session
+from fbtasks.poll_source import PollSource
+from fbtasks.store.sources import polling
+from fbtasks.store.sources.polling import Looked, Polled
+from fbtasks.store.sources.tables import quoted
+from fbtasks.worker.hindrances import SAY
+from fbtasks.worker.task_log import one_line
+
+logger = logging.getLogger("fbtasks.worker")
+
+FAILED_FIRST: Final = 1.0
+FAILED_LAST: Final = 60.0
+"""Seconds until a poll that failed is tried again: twice as many each time, up to the latter."""
+WHOLE: Final = 60.0
+"""Seconds after which a look that finds nothing is a whole one again: it forgets what can come no more."""
+_DENIED: Final = re.compile(r"no permission for (\w+) access to (?:TABLE|COLUMN|VIEW) (\S+)")
+
+
+class TablePoll:
+    """One table, as this worker polls it."""
+
+    def __init__(self, task: Task[..., Any], source: PollSource, queue: str) -> None:
+        self.task = task
+        self.source = source
+        self.queue = queue
+        self.polled: Polled | None = None
+        """None: it is to be described anew."""
+        self.next_look = 0.0
+        """When to look, on the monotonic clock."""
+        self.ended = False
+        """Whether tasks have ended whose rows do not show it yet."""
+        self.is_empty = False
+        """Whether the last look has found nothing to do."""
+        self._number: int | None = None
+        self._least, self._most = source.every
+        self._pause = self._least
+        self._last_look = self._next_whole = 0.0
+        self._quiet_until = 0.0
+        self._error: str | None = None
+        self._failed_pause = 0.0
+
+    def hint(self) -> None:
+        """Tasks have ended: has their rows written soon."""
+        self.ended = True
+        self.next_look = min(self.next_look, self._last_look + self._least)
+
+    def look(self, session: Session, app: FBTasks, turn: HostLock, room: int, most: int) -> Looked:
+        """Looks at the table, and makes up to *most* tasks, of all that there is *room* for.
+
+        Raises what the database raises.
+        """
+        self._last_look = clock.monotonic()
+        polled = self.polled or self._prepare(session, app)
+        idle = self.is_empty and not self.ended and self._error is None
+        if idle and self._last_look < self._next_whole and not polling.anything(session, polled):
+            return Looked(room=most)
+        self._next_whole = self._last_look + WHOLE
+        with turn.held():
+            return polling.look(session, polled, room, most)
+
+    def _prepare(self, session: Session, app: FBTasks) -> Polled:
+        options, priority = self.task.options, self.task.options.priority
+        expires = options.expires
+        seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
+        expire_ms = None if seconds is None else int(seconds * 1000)
+        polled = polling.prepare(session, app.name, self.task.name, self.source, self.queue, priority, expire_ms)
+        self.polled, self._number = polled, polled.id
+        self._error = self._error or polled.failure
+        return polled
+
+    def looked(self, found: Looked) -> None:
+        """Decides when to look again."""
+        now = clock.monotonic()
+        self._failed_pause = 0.0
+        if found.missed:
+            self.is_empty = True
+            self.next_look = now + self._least
+            return
+        self.ended = False
+        self.is_empty = not (found.made or found.settled)
+        if not self.is_empty:
+            self._pause = self._least
+        if found.made and found.made >= found.room:
+            self.next_look = now  # there may be more: as soon as there is room again
+            return
+        self.next_look = now + self._pause
+        self._pause = min(2 * self._pause, self._most)
+
+    def failed(self) -> float:
+        """Leaves the table alone for a while, which is twice as long each time. Returns the seconds."""
+        self.polled = None
+        self.ended = False
+        self.is_empty = True
+        self._failed_pause = min(2 * self._failed_pause or FAILED_FIRST, FAILED_LAST)
+        self.next_look = clock.monotonic() + self._failed_pause
+        return self._failed_pause
+
+    def say(self, session: Session, error: str | None, again: str = "") -> None:
+        """Tells the log and the database what keeps this poll, or some of its rows, from going on; None: nothing."""
+        if error == self._error and clock.monotonic() < self._quiet_until:
+            return
+        if error is not None:
+            self._quiet_until = clock.monotonic() + SAY
+            logger.warning("Polling %s for %s fails: %s%s", self.source.table, self.task.name, one_line(error), again)
+        elif self._error is not None:
+            logger.info("Polling %s for %s works again.", self.source.table, self.task.name)
+        else:
+            return
+        self._error = error
+        if self._number is not None:
+            try:
+                polling.note_failure(session, self._number, error)
+            except (ConflictError, StatementRefused) as unnoted:
+                logger.warning("That cannot be noted in the database: %s", one_line(str(unnoted)))
+
+
+class Polling:
+    """The tables that this worker polls."""
+
+    def __init__(self, app: FBTasks, queues: Sequence[str], turn: HostLock) -> None:
+        self._app = app
+        self._turn = turn
+        self._polls = {task.name: poll for task in app.tasks.values() if (poll := _poll_of(app, task, queues))}
+        self._first = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._polls)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The tasks whose rows are written when they end."""
+        return frozenset(self._polls)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last look at each table has found nothing to do."""
+        return all(poll.is_empty and not poll.ended for poll in self._polls.values())
+
+    def ended(self, names: set[str]) -> None:
+        """Tasks of these names have ended; empties *names*."""
+        while names:
+            self._polls[names.pop()].hint()
+
+    def look(self, session: Session, room: int) -> int:
+        """Looks at the tables whose time has come, and makes up to *room* tasks of their rows. Returns how many.
+
+        Each table has an equal share of the room that is left.
+        """
+        due = self._due(room)
+        made = 0
+        for nth, poll in enumerate(due):
+            share = max(0, -(-(room - made) // (len(due) - nth)))
+            if share or poll.ended:
+                made += self._attempt(session, poll, room, share)
+        return made
+
+    def _due(self, room: int) -> list[TablePoll]:
+        """The polls whose time has come, another one the first each time."""
+        now, polls = clock.monotonic(), list(self._polls.values())
+        self._first = (self._first + 1) % len(polls)
+        turned = polls[self._first :] + polls[: self._first]
+        return [poll for poll in turned if poll.next_look <= now and (room > 0 or poll.ended)]
+
+    def _attempt(self, session: Session, poll: TablePoll, room: int, most: int) -> int:
+        """One look, which keeps nothing else from going on when it fails."""
+        try:
+            found = poll.look(session, self._app, self._turn, room, most)
+        except ConflictError as error:
+            pause = poll.failed()
+            logger.debug("Polling %s met another transaction, again in %.1f s: %s", poll.source.table, pause, error)
+            return 0
+        except (StatementRefused, TaskDefinitionError) as error:
+            pause = poll.failed()
+            poll.say(session, self._explained(error), f" It is tried again in {pause:.0f} s; all else goes on.")
+            return 0
+        poll.looked(found)
+        if not found.missed:
+            poll.say(session, found.error, " Other rows go on.")
+        return found.made
+
+    def _explained(self, error: StatementRefused | TaskDefinitionError) -> str:
+        denied = _DENIED.search(str(error)) if isinstance(error, AuthenticationError) else None
+        if denied is None:
+            return str(error)
+        user = self._app.settings.url.user
+        name = denied[2].strip('".')
+        return (
+            f"the worker's user lacks a right: GRANT {denied[1]} ON {quoted(name)} TO "
+            f"{f'USER {quoted(user)}' if user else 'its user'}."
+        )
+
+    def deadline(self, room: int) -> float | None:
+        """The monotonic time of the next look; None: not before there is room."""
+        return min((poll.next_look for poll in self._polls.values() if room > 0 or poll.ended), default=None)
+
+    def finish(self, session: Session) -> None:
+        """Has the rows of tasks that have ended written, as far as that goes at once: the worker ends."""
+        for poll in self._polls.values():
+            if poll.ended:
+                self._attempt(session, poll, 0, 0)
+
+
+def _poll_of(app: FBTasks, task: Task[..., Any], queues: Sequence[str]) -> TablePoll | None:
+    if task.subscription is None or not isinstance(task.subscription.source, PollSource):
+        return None
+    queue = task.options.queue or app.settings.default_queue
+    return TablePoll(task, task.subscription.source, queue) if queue in queues else None

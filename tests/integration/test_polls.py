@@ -1,0 +1,646 @@
+"""Polled tables: each shape, what is written back, and what keeps back itself alone."""
+
+import re
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+from support.polls import Poller, fill
+from support.sql import execute, one, rows
+
+from fbtasks import FBTasks
+from fbtasks.errors import StatementRefused
+from fbtasks.firebird.session import UPDATE
+from fbtasks.services import subscriptions, workers
+from fbtasks.store import grants, tasks
+from fbtasks.store.migrate import adopt
+from fbtasks.store.sources import polling, tables
+from fbtasks.store.sources.polls import resolve
+from fbtasks.testing import drain
+from fbtasks.url import DatabaseURL
+from fbtasks.worker import polling as looking
+from fbtasks.worker.polling import Polling
+
+STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}
+NAMED = {name: value for name, value in STATUS.items() if name != "taken"}
+INBOX = "CREATE TABLE INBOX (ID INTEGER NOT NULL PRIMARY KEY, S VARCHAR(30), DATA VARCHAR(20), ERR VARCHAR(20))"
+BARE = "CREATE TABLE INBOX (ID INTEGER, S VARCHAR(30), DATA VARCHAR(20), ERR VARCHAR(20))"
+SHAPES = {
+    "ids and status": (INBOX, {**STATUS, "error": "ERR"}),
+    "ids, no status": (INBOX, {}),
+    "sequence and status": (BARE, {"sequence": "ID", **STATUS, "error": "ERR"}),
+    "sequence, no status": (BARE, {"sequence": "ID"}),
+    "ids, hard delete": (INBOX, {"delete": True, "error": "ERR"}),
+    "no ids, hard delete": (BARE, {"delete": True}),
+    "no ids, wide status": (BARE, {**NAMED, "error": "ERR"}),
+}
+COUNT = 7
+
+
+class Handler:
+    """Takes rows down by their DATA, and fails for those that it is told."""
+
+    def __init__(self):
+        self.seen = []
+        self.bad = set()
+
+    def handle(self, row):
+        self.seen.append(row.values["DATA"])
+        if row.values["DATA"] in self.bad:
+            raise ValueError(f"{row.values['DATA']} is bad, and this is too long")
+
+
+@pytest.fixture
+def handler():
+    return Handler()
+
+
+def polls(app, handler, **options):
+    """The task, without tries after the first."""
+    options = {"columns": ("DATA",), "max_retries": 0, "name": "handle", **options}
+    return app.poll_table("INBOX", **options)(handler.handle)
+
+
+def insert(*numbers, status="R"):
+    return [f"INSERT INTO INBOX (ID, S, DATA) VALUES ({n}, '{status}', 'd{n}')" for n in numbers]
+
+
+def statuses(app):
+    return dict(rows(app, "SELECT DATA, TRIM(S) FROM INBOX"))
+
+
+def live(app):
+    return sorted(number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK"))
+
+
+@contextmanager
+def transaction(app, *statements):
+    """A transaction of another connection, which is open in the block; the block gets the connection."""
+    with closing(app.connect()) as connection:
+        for statement in statements:
+            connection.execute_immediate(statement)
+        yield connection
+        if connection.main_transaction.is_active():
+            connection.rollback()
+
+
+def locked(app, number):
+    """Another transaction has changed the row, and not ended."""
+    return transaction(app, f"UPDATE INBOX SET ERR = 'mine' WHERE ID = {number}")
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request):
+    return request.param
+
+
+def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, shape):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(*range(COUNT)))
+    handler.bad = {"d3"}
+    polls(app, handler, **options)
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == [f"d{n}" for n in range(COUNT)]
+    fill(app, *insert(100))
+    drain(app)
+    assert handler.seen[COUNT:] == ["d100"]
+    everything = [f"d{n}" for n in (*range(COUNT), 100)]
+    if "hard delete" in shape:
+        assert list(statuses(app)) == (["d3"] if shape.startswith("ids") else [])
+    elif "no status" in shape:
+        assert statuses(app) == dict.fromkeys(everything, "R")
+    else:
+        assert statuses(app) == {name: "E" if name == "d3" else "D" for name in everything}
+    if "error" in options:
+        assert rows(app, "SELECT DATA, ERR FROM INBOX WHERE ERR IS NOT NULL") == [("d3", "ValueError: d3 is ba")]
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
+    assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+def test_a_failed_one_is_run_again_on_request(app, handler, shape):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1, 2))
+    handler.bad = {"d2"}
+    poller = Poller(app, polls(app, handler, **options))
+    drain(app)
+    handler.bad = set()
+    assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d2", "d2"]
+    if options.get("taken"):
+        assert statuses(app) == {"d1": "D", "d2": "D"}
+        assert rows(app, "SELECT ERR FROM INBOX") == [(None,), (None,)]
+    if shape == "ids, hard delete":
+        assert statuses(app) == {}
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
+
+
+def test_a_failed_one_that_is_retried_before_its_end_was_written(app, handler):
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look()
+    (number,) = live(app)
+    with app.database.session() as session:
+        session.run(lambda t: tasks.revoke(t, number))
+        session.run(lambda t: tasks.retry(t, number))
+    assert statuses(app) == {"d1": "T"}
+    drain(app)
+    assert (handler.seen, statuses(app)) == (["d1"], {"d1": "D"})
+
+
+def test_a_retry_is_cancelled_when_the_row_is_another_one_now(app, handler):
+    fill(app, INBOX, *insert(1, 2))
+    handler.bad = {"d1", "d2"}
+    poller = Poller(app, polls(app, handler, **STATUS))
+    drain(app)
+    fill(app, "UPDATE INBOX SET S = 'X' WHERE ID = 1", "DELETE FROM INBOX WHERE ID = 2")
+    handler.seen.clear()
+    numbers = [number for (number,) in rows(app, "SELECT ID FROM QUEUE_HISTORY")]
+    for number in numbers:
+        assert poller.retry(number)
+    drain(app)
+    assert (handler.seen, statuses(app)) == ([], {"d1": "X"})
+    said = rows(app, "SELECT STATE, CAST(ERROR_MSG AS VARCHAR(100)) FROM QUEUE_HISTORY")
+    assert said == [(12, "not run again: its row is gone, or its status was changed")] * 2
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_GATE") == []
+
+
+def test_a_retry_waits_while_the_row_is_another_task(app, handler):
+    fill(app, INBOX, *insert(1))
+    handler.bad = {"d1"}
+    poller = Poller(app, polls(app, handler, **STATUS))
+    drain(app)
+    fill(app, "UPDATE INBOX SET S = 'R'")
+    assert poller.look().made == 1
+    assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
+    poller.look()
+    assert poller.look() == polling.Looked(room=99)  # one is ready
+    handler.bad = set()
+    drain(app)
+    assert (handler.seen, statuses(app)) == (["d1", "d1"], {"d1": "D"})
+    assert rows(app, "SELECT STATE FROM QUEUE_HISTORY") == [(12,)]
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == []
+
+
+def test_a_row_has_one_live_task_whatever_its_status_says(app, handler):
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    assert poller.look().made == 1
+    fill(app, "UPDATE INBOX SET S = 'R'")
+    assert poller.look().made == 0
+    drain(app)
+    assert handler.seen == ["d1", "d1"]  # one after the other: it was ready again
+    assert statuses(app) == {"d1": "D"}
+
+
+def test_a_status_that_was_changed_meanwhile_stays(app, handler):
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look()
+    fill(app, "UPDATE INBOX SET S = 'X'")
+    drain(app)
+    assert (handler.seen, statuses(app)) == (["d1"], {"d1": "X"})
+    assert rows(app, "SELECT * FROM QUEUE_GATE") == []
+
+
+def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
+    fill(app, INBOX, *insert(1, 2, 3, 4))
+    poller = Poller(app, polls(app, handler, **STATUS, error="ERR"))
+    poller.look(room=1)
+    with app.database.session() as session:
+        session.run(lambda t: tasks.revoke(t, live(app)[0]))
+    assert poller.look(room=1)[:3] == (1, 1, 0)
+    with app.database.session() as session:
+        assert session.run(lambda t: tasks.purge(t, "default")) == 1
+    poller.look(room=1)
+    execute(app, "DELETE FROM QUEUE_TASK")
+    drain(app)
+    assert handler.seen == ["d4"]
+    found = rows(app, "SELECT S, ERR FROM INBOX ORDER BY ID")
+    deleted = "its task was deleted"
+    assert found == [("E", "cancelled on request"), ("E", deleted), ("E", deleted), ("D", None)]
+
+
+def test_a_failure_that_is_discarded_at_once_is_none_the_less_one(app, handler):
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look()
+    (number,) = live(app)
+    with app.database.session() as session:
+        session.run(lambda t: tasks.revoke(t, number))
+        session.run(lambda t: tasks.dismiss(t, number))
+    poller.look()
+    assert statuses(app) == {"d1": "E"}
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == []
+
+
+@pytest.mark.parametrize(
+    "taken", ["ids and status", "sequence and status", "no ids, hard delete", "no ids, wide status"]
+)
+def test_a_row_that_is_locked_is_taken_later(app, handler, taken):
+    ddl, options = SHAPES[taken]
+    fill(app, ddl, *insert(1, 2, 3))
+    poller = Poller(app, polls(app, handler, **options))
+    with locked(app, 2) as other:
+        assert poller.look() == polling.Looked(made=2, room=100)
+        assert poller.look().made == 0
+        other.rollback()
+        assert poller.look().made == 1
+
+
+@pytest.mark.parametrize("ended", ["ids and status", "ids, hard delete", "no ids, wide status"])
+def test_the_end_of_a_row_that_is_locked_is_written_later(app, handler, ended):
+    ddl, options = SHAPES[ended]
+    fill(app, ddl, *insert(1, 2, 3))
+    poller = Poller(app, polls(app, handler, **options))
+    assert poller.look().made == 3
+    done = {} if "delete" in ended else {"d1": "D", "d2": "D", "d3": "D"}
+    with locked(app, 2) as other:
+        drain(app)
+        assert sorted(handler.seen) == ["d1", "d2", "d3"]
+        found = statuses(app)
+        held = found.pop("d2")
+        assert held == ("R" if "delete" in ended else held)
+        assert found == {name: value for name, value in done.items() if name != "d2"}
+        assert poller.anything()
+        assert poller.look() == polling.Looked(bad=1, room=100)
+        other.rollback()
+        assert poller.look() == polling.Looked(settled=1, room=100)
+        assert not poller.anything()
+    assert statuses(app) == done
+    drain(app)
+    assert len(handler.seen) == 3
+
+
+@pytest.mark.parametrize("late", ["ids, no status", "sequence, no status"])
+def test_what_is_committed_late_is_found_once(app, handler, late):
+    ddl, options = SHAPES[late]
+    fill(app, ddl)
+    polls(app, handler, **options)
+    with transaction(app, *insert(1, 2)) as early, transaction(app, *insert(4)) as later:
+        fill(app, *insert(3, 5))
+        drain(app)
+        assert handler.seen == ["d3", "d5"]
+        later.commit()
+        drain(app)
+        assert handler.seen == ["d3", "d5", "d4"]
+        early.commit()
+        drain(app)
+    assert sorted(handler.seen) == ["d1", "d2", "d3", "d4", "d5"]
+    fill(app, *insert(6))
+    drain(app)
+    drain(app)
+    assert handler.seen[5:] == ["d6"]
+
+
+def test_a_missing_number_is_looked_for_as_long_as_it_may_come(app, handler):
+    fill(app, BARE)
+    poller = Poller(app, polls(app, handler, sequence="ID"))
+    with transaction(app, "INSERT INTO INBOX (ID) VALUES (-100)"):  # begun before the look that finds 1 and 5 missing
+        fill(app, *insert(2, 3, 4, 6))
+        assert poller.look().made == 4
+        for _ in range(3):
+            assert poller.look().made == 0
+        assert gaps(app) == [(1, None), (5, 5)]
+    poller.look()
+    assert gaps(app) == []
+    fill(app, *insert(5, 7))  # too late: it was drawn by a transaction that has ended
+    assert poller.look().made == 1
+    assert one(app, "SELECT LAST_LANE FROM QUEUE_DISPATCH") == 7
+
+
+def gaps(app):
+    """The missing numbers; of those below the first the last one."""
+    found = rows(app, "SELECT LANE, LAST_LANE FROM QUEUE_GAP ORDER BY LANE")
+    return [(last, None) if first < -100 else (first, last) for first, last in found]
+
+
+def test_a_range_of_missing_numbers_is_split_by_those_that_come(app, handler):
+    fill(app, BARE)
+    poller = Poller(app, polls(app, handler, sequence="ID"))
+    with transaction(app, *insert(50)) as other:
+        fill(app, *insert(100))
+        poller.look()
+        fill(app, *insert(10, 20))
+        assert [poller.look(room=2).made, poller.look(room=3).made] == [1, 1]
+        assert gaps(app) == [(9, None), (11, 19), (21, 99)]
+        other.commit()
+    assert poller.look().made == 1
+    poller.look()
+    assert gaps(app) == []
+
+
+def test_a_restored_database_begins_its_marks_anew(app, handler):
+    fill(app, INBOX, *insert(1, 2))
+    poller = Poller(app, polls(app, handler))
+    drain(app)
+    fill(app, "UPDATE QUEUE_DISPATCH SET MARK_ID = 1000000")  # of transactions that were counted before the restore
+    fill(app, "INSERT INTO QUEUE_GAP (SUBSCRIPTION_ID, LANE, LAST_LANE, NOTED_TX) VALUES (999, 1, 1, 1000000)")
+    fill(app, *insert(3))
+    assert poller.look().made == 0
+    with app.database.session() as session:
+        adopt(session)
+    assert poller.look().made == 1
+    assert one(app, "SELECT NOTED_TX FROM QUEUE_GAP") == 0
+
+
+def test_rows_are_taken_in_their_order_as_far_as_there_is_room(app, handler):
+    fill(app, INBOX, *insert(3, 1, 2), "UPDATE INBOX SET ERR = 'z' WHERE ID = 1")
+    poller = Poller(app, polls(app, handler, **STATUS, order_by=("ERR", "ID"), when="DATA <> 'd9' -- not that"))
+    fill(app, *insert(9))
+    assert poller.look(room=2) == polling.Looked(made=2, room=2)
+    assert statuses(app) == {"d1": "R", "d2": "T", "d3": "T", "d9": "R"}
+    assert poller.look(room=3) == polling.Looked(made=1, room=1)  # two of three are ready already
+    assert not poller.anything()
+
+
+def test_one_worker_looks_at_a_time(app, handler):
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    with app.database.session() as session, session.transaction(UPDATE) as held:
+        assert held.rows("poll_begin", poller.id, 1, 1) == [(1, 0)]
+        assert poller.look() == polling.Looked(missed=True)
+    assert poller.look().made == 1
+
+
+def test_a_paused_poll_takes_nothing_and_writes_ends(app, handler):
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look()
+    fill(app, "UPDATE QUEUE_SUBSCRIPTION SET STATE = 'paused'", *insert(2))
+    drain(app)
+    assert statuses(app) == {"d1": "D", "d2": "R"}
+
+
+def test_a_row_that_cannot_be_taken_keeps_back_itself_alone(app, handler):
+    refuses = (
+        "CREATE TRIGGER REFUSES FOR INBOX BEFORE UPDATE AS BEGIN "
+        "IF (NEW.ID IN (1, 2) AND NEW.S = IIF(NEW.ID = 1, 'T', 'D')) THEN EXCEPTION NOT_NOW; END"
+    )
+    fill(app, INBOX, "CREATE EXCEPTION NOT_NOW 'not on a Sunday'", refuses, *insert(1, 2, 3))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    found = poller.look()
+    assert (found.made, found.bad) == (2, 1)
+    assert "not on a Sunday" in found.error
+    drain(app)
+    assert sorted(handler.seen) == ["d2", "d3"]
+    assert statuses(app) == {"d1": "R", "d2": "T", "d3": "D"}
+    (failing,) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(1000)) FROM QUEUE_POLL_FAILURE")
+    assert "not on a Sunday" in failing[0]
+    with app.database.session() as session:
+        (told,) = polling.failing(session)
+    assert (told.task, told.table) == ("handle", "INBOX")
+    assert [each.task for each in workers.get_health(app.database, 300).failing] == ["handle"]
+    fill(app, "DROP TRIGGER REFUSES")
+    drain(app)
+    assert statuses(app) == {"d1": "D", "d2": "D", "d3": "D"}
+    assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+def test_rows_that_cannot_be_read_are_not_lost(app, handler):
+    fill(app, BARE.replace("DATA VARCHAR(20)", "DATA VARCHAR(20), CALC COMPUTED BY (10 / ID)"), *insert(-1, 0, 1))
+    poller = Poller(app, polls(app, handler, sequence="ID", columns=("DATA", "CALC")))
+    with pytest.raises(StatementRefused, match="divide by zero"):
+        poller.look()
+    drain(app)
+    assert handler.seen == []
+    assert [each.table for each in workers.get_health(app.database, 300).failing] == ["INBOX"]
+    fill(app, "ALTER TABLE INBOX ALTER CALC COMPUTED BY (10 / NULLIF(ID, 0))")
+    drain(app)
+    assert handler.seen == ["d-1", "d0", "d1"]
+
+
+def test_a_dropped_table_stops_nothing_else(app, handler, add, caplog):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler, **STATUS)
+    drain(app)
+    fill(app, "DROP TABLE INBOX")  # which no statement of a poll holds
+    result = add.delay(1, 2)
+    drain(app)
+    assert result.get(timeout=5) == 3
+    assert "Polling INBOX for handle fails: the database has no table 'INBOX'." in caplog.text
+    fill(app, INBOX.replace("DATA", "OTHER"))
+    drain(app)
+    assert "the table 'INBOX' has no column 'DATA'" in caplog.text
+
+
+def test_keys_of_other_types_lead_back_to_their_rows(app, handler):
+    ddl = (
+        "CREATE TABLE INBOX (A VARCHAR(10) CHARACTER SET WIN1252, B NUMERIC(9, 2), C DATE, S VARCHAR(1), "
+        "DATA VARCHAR(20), ERR VARCHAR(100) CHARACTER SET WIN1252)"
+    )
+    keys = [("it's ä\"", 1.5, "2026-01-02"), ("b", -3, "1999-12-31"), ("b", -3, "2000-01-01")]
+    fill(app, ddl)
+    for number, key in enumerate(keys):
+        execute(app, "INSERT INTO INBOX (A, B, C, S, DATA) VALUES (?, ?, ?, 'R', ?)", *key, f"d{number}")
+    seen = []
+
+    def handle(row):
+        seen.append(dict(row.key))
+        if row.values["DATA"] == "d2":
+            raise ValueError("ein Żółw")  # which the column's character set does not have
+
+    task = app.poll_table(
+        "INBOX", key=("A", "B", "C"), columns="DATA", **STATUS, error="ERR", max_retries=0, name="handle"
+    )(handle)
+    poller = Poller(app, task)
+    drain(app)
+    assert {"A": "it's ä\"", "B": Decimal("1.50"), "C": date(2026, 1, 2)} in seen
+    assert statuses(app) == {"d0": "D", "d1": "D", "d2": "E"}
+    (said,) = rows(app, "SELECT ERR FROM INBOX WHERE S = 'E'")
+    number = one(app, "SELECT ID FROM QUEUE_HISTORY")
+    assert said == (f"task {number} failed",)
+    assert len(rows(app, "SELECT * FROM QUEUE_POLL_KEY")) == 3
+    assert poller.retry(number)
+    drain(app)
+    assert len(seen) == 4
+    assert statuses(app)["d2"] == "E"
+    with app.database.session() as session:
+        session.run(lambda t: tasks.dismiss(t, number))
+    drain(app)
+    assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == []
+
+
+def test_long_rows_arrive_whole(app):
+    fill(app, "CREATE TABLE INBOX (ID INTEGER NOT NULL PRIMARY KEY, A VARCHAR(8000), B VARCHAR(8000))")
+    lengths = [(1, 900, 900), (2, 1200, 1200), (3, 8000, 8000), (4, 0, 0)]
+    for number, a, b in lengths:
+        execute(app, "INSERT INTO INBOX VALUES (?, ?, ?)", number, "ü" * a, '"' * b)
+    seen = {}
+
+    @app.poll_table("INBOX", columns=("A", "B"), max_retries=0)
+    def handle(row):
+        seen[row.key["ID"]] = row.values["A"], row.values["B"]
+
+    drain(app)
+    assert seen == {number: ("ü" * a, '"' * b) for number, a, b in lengths}
+
+
+def test_options_of_tasks_hold(app, handler):
+    fill(app, INBOX, *insert(1))
+    task = polls(app, handler, **STATUS, queue="mail", priority=7, expires=60)
+    with app.database.session() as session:
+        looked = Polling(app, ("mail",), _Turn()).look(session, 5)
+    assert looked == 1
+    (found,) = rows(app, "SELECT QUEUE, PRIORITY, DATEDIFF(SECOND FROM START_TIME TO EXPIRE_TIME) FROM QUEUE_TASK")
+    assert found == ("mail", 7, 60)
+    assert not Polling(app, ("default",), _Turn())
+    drain(app)
+    assert (task.name, handler.seen) == ("handle", ["d1"])
+
+
+def test_a_try_that_fails_keeps_the_row_taken(app, handler):
+    fill(app, INBOX, *insert(1))
+    handler.bad = {"d1"}
+    polls(app, handler, **STATUS, max_retries=1, default_retry_delay=3600, autoretry_for=[ValueError])
+    drain(app)
+    assert (handler.seen, statuses(app)) == (["d1"], {"d1": "T"})
+    assert rows(app, "SELECT STATE, TRY_COUNT FROM QUEUE_TASK") == [(1, 1)]
+
+
+def test_operators_pause_and_drop_a_poll_as_other_subscriptions(app, handler):
+    fill(app, INBOX, *insert(1))
+    task = polls(app, handler, key=("DATA",), error="ERR")
+    fill(app, "ALTER TABLE INBOX ALTER DATA SET NOT NULL")
+    handler.bad = {"d1"}
+    drain(app)
+    assert subscriptions.apply(app.database, app.name, app.feeds()).changes == []
+    assert subscriptions.pause(app.database, [task.name]) == [task.name]
+    fill(app, *insert(2))
+    drain(app)
+    assert handler.seen == ["d1"]
+    assert subscriptions.resume(app.database, [task.name]) == [task.name]
+    drain(app)
+    assert handler.seen == ["d1", "d2"]
+    assert workers.get_health(app.database, 300).sources == []
+    (dropped,) = subscriptions.drop(app.database, [task.name])
+    assert dropped.gone
+    assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == rows(app, "SELECT * FROM QUEUE_GATE") == []
+
+
+def test_a_definition_is_noted_once_and_anew_when_it_changes(url, app, handler):
+    fill(app, INBOX)
+    first = Poller(app, polls(app, handler, **STATUS))
+    assert Poller(app, first.task).id == first.id
+    assert rows(app, "SELECT NAME, KIND, SOURCE, VERSION FROM QUEUE_SUBSCRIPTION") == [("handle", "poll", "INBOX", 1)]
+    with closing(FBTasks("test", url)) as other:
+        changed = Poller(other, polls(other, handler, **{**STATUS, "done": "OK"}))
+    assert changed.id == first.id
+    assert one(app, "SELECT VERSION FROM QUEUE_SUBSCRIPTION") == 2
+
+
+class _Turn:
+    """Stands for the host's lock, where one process alone uses the database."""
+
+    @contextmanager
+    def held(self):
+        yield
+
+
+class Clock:
+    """A clock that the test moves on."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handler, monkeypatch):
+    fill(app, INBOX, *insert(*range(20)))
+    polls(app, handler, **STATUS, every=(0.1, 5))
+    clock, looks = Clock(), []
+    monkeypatch.setattr(looking, "clock", clock)
+    for name in ("anything", "look"):
+        real = getattr(polling, name)
+        monkeypatch.setattr(
+            polling, name, lambda *given, name=name, real=real: (looks.append((name, clock.now)), real(*given))[1]
+        )
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+
+        def until(end, room=4):
+            looks.clear()
+            while (deadline := polled.deadline(room)) is not None and deadline <= end:
+                clock.now = max(clock.now, deadline)
+                polled.look(session, room)
+                execute(app, "UPDATE QUEUE_TASK SET STATE = 3")  # so that there is room again
+            clock.now = end
+            return len(looks)
+
+        assert polled.deadline(0) is None  # not without room
+        assert until(1000.0) == 6  # as long as a look fills the room, at once
+        assert len(live(app)) == 20
+        idle = until(1060.0)
+        assert 14 <= idle <= 20
+        assert until(1120.0) <= 14
+        assert [name for name, _ in looks].count("look") <= 2  # all others read one statement, and change nothing
+        fill(app, *insert(50))
+        assert until(1125.1) <= 8
+        assert len(live(app)) == 21
+        times = [moment for _, moment in looks]
+        assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.1)  # quick again
+
+
+def test_a_look_that_fails_comes_again_later_and_later(app, handler, monkeypatch, caplog):
+    fill(app, INBOX)
+    polls(app, handler, **STATUS)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    fill(app, "DROP TABLE INBOX")
+    pauses = []
+    with app.database.session() as session:
+        for _ in range(9):
+            polled.look(session, 1)
+            pauses.append(polled.deadline(1) - clock.now)
+            clock.now = polled.deadline(1)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert caplog.text.count("fails") <= 5  # once a minute
+
+
+def test_rooms_are_shared_by_tables(app, handler):
+    fill(app, INBOX, INBOX.replace("INBOX", "OTHER"), *insert(*range(10)))
+    fill(app, "INSERT INTO OTHER SELECT * FROM INBOX")
+    for table in ("INBOX", "OTHER"):
+        app.poll_table(table, **STATUS, name=table)(lambda row: None)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        assert polled.look(session, 7) == 7
+    found = rows(app, "SELECT NAME, COUNT(*) FROM QUEUE_TASK GROUP BY NAME ORDER BY COUNT(*)")
+    assert [count for _, count in found] == [3, 4]
+
+
+@pytest.mark.embedded  # where a user needs no password; the rights are those of a server
+def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url, app, handler, shape, caplog):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1, 2))
+    handler.bad = {"d2"}
+    with app.database.session() as session:
+        grants.grant(session, "worker", "WORKER")
+    with closing(FBTasks("test", replace(DatabaseURL.parse(url), user="WORKER"))) as worker:
+        poller = resolve_for(app, polls(worker, handler, **options))
+        drain(worker)
+        assert handler.seen == []
+        missing = set()
+        while found := re.findall(r'lacks a right: (GRANT \w+ ON "INBOX") TO USER "WORKER"\.', caplog.text):
+            caplog.clear()
+            assert found[0] not in missing
+            missing.add(found[0])
+            execute(app, f'{found[0]} TO USER "WORKER"')
+            drain(worker)
+        assert missing <= {f'GRANT {each} ON "INBOX"' for each in poller.privileges}
+        assert sorted(handler.seen) == ["d1", "d2"]
+        drain(worker)
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+def resolve_for(app, task):
+    with app.database.session() as session:
+        return resolve(task.subscription.source, tables.describe(session, "INBOX"))

@@ -1,0 +1,44 @@
+"""Polls without a worker: a test looks at a table when it wants to."""
+
+from fbtasks.store import tasks
+from fbtasks.store.sources import polling
+from fbtasks.testing import drain
+
+from .sql import execute
+
+
+class Poller:
+    """Looks at the table of a task."""
+
+    def __init__(self, app, task):
+        self.app = app
+        self.task = task
+        with app.database.session() as session:
+            self.polled = polling.prepare(
+                session, app.name, task.name, task.subscription.source, "default", task.options.priority, None
+            )
+
+    @property
+    def id(self):
+        return self.polled.id
+
+    def look(self, room=100):
+        with self.app.database.session() as session:
+            return polling.look(session, self.polled, room, room)
+
+    def anything(self):
+        with self.app.database.session() as session:
+            return polling.anything(session, self.polled)
+
+    def run(self):
+        """Has a worker poll, run and write until nothing is left to do."""
+        drain(self.app)
+
+    def retry(self, number):
+        with self.app.database.session() as session:
+            return session.run(lambda t: tasks.retry(t, number))
+
+
+def fill(app, *statements):
+    for statement in statements:
+        execute(app, statement)
