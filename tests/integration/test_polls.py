@@ -15,7 +15,7 @@ from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import subscriptions, workers
-from fbtasks.store import grants, tasks
+from fbtasks.store import grants, limits, tasks
 from fbtasks.store.migrate import adopt
 from fbtasks.store.sources import polling, tables
 from fbtasks.store.sources.polls import resolve
@@ -357,6 +357,20 @@ def test_rows_are_taken_in_their_order_as_far_as_there_is_room(app, handler):
     assert statuses(app) == {"d1": "R", "d2": "T", "d3": "T", "d9": "R"}
     assert poller.look(room=3) == polling.Looked(made=1, room=1)  # two of three are ready already
     assert not poller.anything()
+
+
+def test_a_queue_with_a_limit_has_no_more_tasks_than_places(app, handler):
+    fill(app, INBOX, *insert(*range(9)))
+    app.queue("default", max_length=3, when_full="reject")
+    load = app.task(name="load")(lambda: None)
+    load.delay()
+    poller = Poller(app, polls(app, handler, **STATUS))
+    assert poller.look() == polling.Looked(made=2, room=2)
+    assert poller.look() == polling.Looked(room=0)
+    drain(app)
+    assert len(handler.seen) == 9
+    with app.database.session() as session:
+        assert all(each.places_are_right for each in limits.policies(session))
 
 
 def test_one_worker_looks_at_a_time(app, handler):
