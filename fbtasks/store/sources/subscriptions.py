@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
-from fbtasks.errors import ConflictError
+from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.feeds import Definition
 from fbtasks.firebird.session import INSERT, Session, Transaction
 from fbtasks.store.values import as_utc
@@ -101,7 +101,7 @@ def subscribe(
     *source* is the real name of the table. One that it *succeeds* ends when what it has is done.
     """
     given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
-    return int(transaction.value("subscribe", *given))
+    return _write(transaction, "subscribe", *given)
 
 
 def handle(
@@ -109,7 +109,14 @@ def handle(
 ) -> int:
     """The same for the handler of an event, as a worker may."""
     given = former, succeeds, definition.app, definition.name, definition.source_name, *definition.values
-    return int(transaction.value("handle", *given))
+    return _write(transaction, "handle", *given)
+
+
+def _write(transaction: Transaction, name: str, *given: object) -> int:
+    try:
+        return int(transaction.value(name, *given))
+    except DuplicateKey as error:  # another process says something of the queue for the first time, too
+        raise ConflictError(str(error)) from error
 
 
 def orphan(transaction: Transaction, row: Row) -> None:
