@@ -9,7 +9,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 help:
 	@echo "make demo   runs two examples with a real worker"
-	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them)"
+	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them; SLOW=1: more variants)"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
 	@echo "make bench  measures fbtasks beside other systems, into docs/benchmarks (QUICK=1: a small run, into .bench)"
 	@echo "            URL=firebird://...: fbtasks alone, in that database, into .bench"
@@ -22,9 +22,10 @@ demo: $(VENV)/ready
 # Tests wait more than they compute: three to a processor, each process with folders and databases of its own.
 JOBS ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) * 3)); echo $$((n < 12 ? n : 12)))
 TESTS ?=
+SLOW ?=
 test: $(VENV)/ready
 	@echo "== Running the tests ($(JOBS) side by side)"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+	@FBTASKS_SLOW=$(SLOW) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 SECONDS ?= 60
 SEED ?=

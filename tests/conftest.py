@@ -28,7 +28,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if not os.environ.get("FBTASKS_SLOW"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
     for item in items:
         if SERVER and item.get_closest_marker("embedded"):
             item.add_marker(pytest.mark.skip(reason="FBTASKS_TEST_URL names a server"))

@@ -89,7 +89,17 @@ SOURCE = """
     @app.task
     def plain(): open("plain", "w").close()
 """
-POOLS = ("processes", "threads", "asyncio", "solo")
+ALL_POOLS = ("processes", "threads", "asyncio", "solo")
+SLOW = ("threads", "solo")
+"""Pools whose way through a run is that of processes, but for a few lines."""
+
+
+def variant(pool, *more):
+    """Parameters of a test."""
+    return pytest.param(pool, *more, marks=pytest.mark.slow) if pool in SLOW else pytest.param(pool, *more)
+
+
+POOLS = [variant(pool) for pool in ALL_POOLS]
 
 
 @pytest.fixture
@@ -131,7 +141,7 @@ def failures(app):
 
 @pytest.mark.parametrize(
     ("pool", "task"),
-    [(pool, task) for pool in POOLS for task in ("flawed", "flawed_coroutine", "flawed_effect")],
+    [variant(pool, task) for pool in ALL_POOLS for task in ("flawed", "flawed_coroutine", "flawed_effect")],
 )
 def test_order_retries_and_failures(feed, ledger, wait_for, pool, task):
     app = feed(task, [*inserts(6, 1), *inserts(6, 2)], pool, "--burst")
@@ -150,7 +160,7 @@ def test_order_retries_and_failures(feed, ledger, wait_for, pool, task):
 @pytest.mark.parametrize(
     ("pool", "task"),
     [
-        *[(pool, task) for pool in POOLS for task in ("limited", "limited_softly", "limited_effect")],
+        *[variant(pool, task) for pool in ALL_POOLS for task in ("limited", "limited_softly", "limited_effect")],
         ("asyncio", "limited_coroutine"),
     ],
 )

@@ -343,7 +343,9 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
     register_worker(shop, name="dead@host", queues="default,forgotten", lease=-1)
     rows = {row["queue"]: row for row in json.loads(fb("inspect", "queues", "--json").out)}
     assert {name: row["workers"] for name, row in rows.items()} == {"default": 1, "mail": 2}
-    assert {key: value for key, value in rows["mail"].items() if value} == {"queue": "mail", "workers": 2}
+    assert {key: value for key, value in rows["mail"].items() if value} == {
+        "queue": "mail", "workers": 2, "is_open": True,
+    }  # fmt: skip
     shown = fb("inspect", "queues").out
     assert re.search(r"^mail +0 +0 +0 +0 +2$", shown, re.MULTILINE)
     shop.send_task("shop.say", (1,), queue="forgotten")

@@ -199,8 +199,12 @@ def test_migrate_with_an_app_deploys_too(project, shop):
     ("spoil", "said"),
     [
         ("ALTER TRIGGER QUEUE_ON_1 INACTIVE", "its trigger is inactive"),
-        ("DROP TRIGGER QUEUE_ON_1", "its trigger is missing"),
-        ("CREATE OR ALTER TRIGGER QUEUE_ON_1 FOR ORDERS AFTER INSERT AS BEGIN END", "its trigger was edited"),
+        pytest.param("DROP TRIGGER QUEUE_ON_1", "its trigger is missing", marks=pytest.mark.slow),
+        pytest.param(
+            "CREATE OR ALTER TRIGGER QUEUE_ON_1 FOR ORDERS AFTER INSERT AS BEGIN END",
+            "its trigger was edited",
+            marks=pytest.mark.slow,
+        ),
         ("ALTER TABLE ORDERS ALTER STATUS TYPE VARCHAR(40)", "the table has changed"),
     ],
 )

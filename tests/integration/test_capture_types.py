@@ -1,6 +1,7 @@
 """Every type's values come back from the log as the driver reads them from the table."""
 
 import math
+import os
 import struct
 from contextlib import closing
 from datetime import date, datetime, time, timedelta, timezone
@@ -18,7 +19,10 @@ from fbtasks.url import DatabaseURL
 
 ALL = {"insert": True, "update": True, "delete": True}
 once_in_a_database = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=int(os.environ.get("FBTASKS_EXAMPLES", "12")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
 )
 
 

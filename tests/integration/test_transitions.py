@@ -4,12 +4,13 @@ import itertools
 from contextlib import closing
 from datetime import timedelta
 
+from support.feeding import change, subscribe
 from support.programs import command_line
 from support.rules import TRANSITIONS
 from support.sql import NOW, execute, rows
 
 from fbtasks import FBTasks
-from fbtasks.call import Finished, Released
+from fbtasks.call import Cancelled, Failed, Finished, Released
 from fbtasks.states import State
 from fbtasks.store import tasks
 from fbtasks.testing import drain
@@ -75,6 +76,25 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
         session.run(lambda t: tasks.finish(t, 99, 0, [Finished(claim, Released())]))
     drain(app)
     assert lost.get(timeout=5) == 1
+
+    # A task of a lane waits to be let in when it is put back.
+    subscribe(app, "bad", most=1)
+    for lane in (1, 2, 3):
+        change(app, lane)
+    with app.database.session() as session:
+        claims = session.run(lambda t: tasks.claim(t, 99, "default", 3))
+        items = [Finished(each, Failed("E", "m", "")) for each in claims[:2]]
+        session.run(lambda t: tasks.finish(t, 99, 0, [*items, Finished(claims[2], Cancelled("c"))]))
+    for each in claims[:2]:
+        assert command_line("retry", str(each.id), "--url", url) == 0
+    assert app.AsyncResult(claims[0].id).revoke()
+    suspect = ok.delay()
+    execute(app, "UPDATE QUEUE_TASK SET SUSPECT = 1 WHERE ID = ?", int(suspect.id))
+    with app.database.session() as session:
+        assert [each.id for each in session.run(lambda t: tasks.claim(t, 99, "default", 3))] == [int(suspect.id)]
+        assert [each.id for each in session.run(lambda t: tasks.claim(t, 99, "default", 3))] == [claims[1].id]
+        assert command_line("retry", str(claims[2].id), "--url", url) == 0
+        assert [each.id for each in session.run(lambda t: tasks.claim(t, 99, "default", 3))] == [claims[2].id]
 
     moves = set()
     states = rows(app, "SELECT ID, TRANS, STATE FROM MOVE ORDER BY ID, SEQ")

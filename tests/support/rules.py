@@ -31,7 +31,7 @@ TRANSITIONS = {
     State.SCHEDULED: {State.READY, State.CANCELLED},
     State.RUNNING: {State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SCHEDULED, State.READY, State.PARKED},
     State.PARKED: {State.RUNNING, State.FAILED, State.CANCELLED},
-    State.HELD: {State.READY, State.CANCELLED},
+    State.HELD: {State.READY, State.RUNNING, State.CANCELLED},
     State.SUCCEEDED: set[State](),
     State.FAILED: {State.READY, State.HELD},
     State.CANCELLED: {State.READY, State.HELD},
