@@ -73,7 +73,10 @@ def celery(app, tmp_path, url):
     celery.close()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+SLOW_POOLS = [pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo")]
+
+
+@pytest.mark.parametrize("pool", ["prefork", *SLOW_POOLS])
 def test_the_example_project(celery, app, wait_for, pool):
     worker, log = celery.start("worker", "worker", "-P", pool, "-c", "2", "-l", "INFO")
     wait_for(lambda: "ready." in log.read_text(), 60)

@@ -361,7 +361,7 @@ def test_a_segfault_is_charged_to_its_task_alone(project, producer, ledger, wait
     assert worker.wait(20) == 0
 
 
-@pytest.mark.parametrize("pool", ["threads", "asyncio"])
+@pytest.mark.parametrize("pool", [pytest.param("threads", marks=pytest.mark.slow), "asyncio"])
 def test_a_death_is_not_charged_to_the_neighbour_of_a_stopped_task(project, producer, wait_for, pool):
     guilty = producer.send_task("proj.dies_after_its_limit")
     innocent = producer.send_task("proj.slow", (5, "innocent"))

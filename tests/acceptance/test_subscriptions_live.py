@@ -106,7 +106,7 @@ LATEST = """
 """
 
 
-@pytest.mark.parametrize("order", ["key", "total"])
+@pytest.mark.parametrize("order", ["key", pytest.param("total", marks=pytest.mark.slow)])
 def test_existing_rows_are_handled_before_their_changes(project, shop, order):
     """By the last change that is handled, each key has the value that its row has."""
     keys = int(os.environ.get("FBTASKS_EXISTING_KEYS", "500"))

@@ -19,7 +19,7 @@ from fbtasks.url import DatabaseURL
 
 ALL = {"insert": True, "update": True, "delete": True}
 once_in_a_database = settings(
-    max_examples=int(os.environ.get("FBTASKS_EXAMPLES", "12")),
+    max_examples=int(os.environ.get("FBTASKS_EXAMPLES", "8")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     database=None,
@@ -188,7 +188,7 @@ def test_times_with_a_zone_have_its_offset(app, text, value):
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@pytest.mark.parametrize("kind", ["VARCHAR(50)", "VARCHAR(900)", "VARCHAR(8000)"])
+@pytest.mark.parametrize("kind", ["VARCHAR(50)", pytest.param("VARCHAR(900)", marks=pytest.mark.slow), "VARCHAR(8000)"])
 def test_any_text(app, kind):
     table = Table(app, f"{kind} CHARACTER SET UTF8")
 
@@ -279,7 +279,9 @@ def test_long_bytes(app, length):
         assert len(table.travels(b"\x01" * size)) == size
 
 
-@pytest.mark.parametrize("length", [100, 450, 500, 2000, 5000, 8191])
+@pytest.mark.parametrize(
+    "length", [100, 450, *(pytest.param(each, marks=pytest.mark.slow) for each in (500, 2000, 5000)), 8191]
+)
 def test_texts_of_any_length(app, length):
     """What is short is in the row, what is long in the BLOB, on both sides of each border."""
     table = Table(app, f"VARCHAR({length}) CHARACTER SET UTF8")
