@@ -61,6 +61,8 @@ class OnChange:
     task: str
     """Its name, which is that of its queue as well."""
     workers: int
+    processes: int = 1
+    """Those of each worker that call it."""
     ordered: bool = False
 
     def measure(self, bench: Bench) -> Iterator[Sample]:
@@ -97,7 +99,7 @@ class OnChange:
                     "-Q",
                     self.task,
                     "-c",
-                    "1",
+                    f"{self.processes}",
                     "-n",
                     f"{number}",
                 )
@@ -112,6 +114,7 @@ class OnChange:
                 stack.callback(worker.terminate)
             wait_for(lambda: _logged(folder).count("is ready") == self.workers, "the workers are ready")
             with closing(FBTasks("fbtasks-bench-changes", url)) as app:
+                subscriptions.list_sources(app.database)  # connects
                 begun = time.time_ns()
                 subscriptions.resume(app.database, [self.task])
                 wait_for(lambda: len(_noted(folder)) >= changes, "all changes are handled", pause=0.01)
@@ -138,5 +141,9 @@ IN_ORDER = OnChange(
     key="fbtasks/changes/total", label="fbtasks, on_change in total order", task="total", workers=1, ordered=True
 )
 PARALLEL = OnChange(
-    key="fbtasks/changes/parallel", label="fbtasks, on_change, five workers", task="parallel", workers=SEVERAL
+    key="fbtasks/changes/parallel",
+    label="fbtasks, on_change, five processes",
+    task="parallel",
+    workers=1,
+    processes=SEVERAL,
 )
