@@ -11,7 +11,7 @@ from fbtasks.store.sources import expressions
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated, escaped, record, value
 from fbtasks.store.sources.tables import Column, quoted
-from fbtasks.store.sources.triggers import IN_ROW, _Body  # the lane of a row is as its trigger reckons it
+from fbtasks.store.sources.triggers import IN_ROW, lane
 
 _ROOM: Final = 500
 """Room for what stands before the key."""
@@ -73,7 +73,7 @@ def _lines(subscription: int, capture: Capture) -> Iterator[str]:
     yield "    QUEUE_ID = QUEUE_ID + 1;"
     yield "    QUEUE_COUNT = QUEUE_COUNT + 1;"
     if capture.source.order == "key":
-        yield f"    QUEUE_LANE = {_Body(subscription, '', '', capture)._lane('new')};"
+        yield f"    QUEUE_LANE = {lane(capture, 'new')};"
     yield from _insert(subscription, pieces)
     yield "  END"
     yield "  UPDATE QUEUE_DISPATCH D SET MARK_ID = 0"

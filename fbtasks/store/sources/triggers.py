@@ -102,6 +102,23 @@ def does_not_compile(capture: Capture, error: FBTasksError) -> TaskDefinitionErr
     )
 
 
+def lane(capture: Capture, row: str) -> str:
+    """The number of the lane of a *row*, ``old`` or ``new``, as an expression: its key, or a hash of that."""
+    key = capture.key
+    if len(key) == 1 and key[0].is_integer:
+        number = f"{row}.{quoted(key[0].name)}"
+        if key[0].type == BIGINT:  # an index holds the least of them in the wrong place: it shares a lane
+            number = f"MAXVALUE({number}, {-(2**63) + 1})"
+        return f"COALESCE({number}, 0)"
+    pieces = _json(capture, key, row)
+    whole = concatenated(pieces) if expressions.most(pieces) <= LONGEST else appended(pieces)
+    return f"HASH(CRYPT_HASH({whole} USING SHA256))"  # HASH alone is the same for many short texts
+
+
+def _json(capture: Capture, columns: Sequence[Column], row: str) -> list[str | Value]:
+    return record(columns, [value(column, row, capture.source.charset) for column in columns])
+
+
 def _events(capture: Capture) -> str:
     source = capture.source
     wanted = (("INSERT", source.insert), ("UPDATE", source.update), ("DELETE", source.delete))
@@ -197,7 +214,7 @@ class _Body:
     def _record_move(self) -> Iterator[str]:
         """The change under the key that the row had before."""
         yield f"QUEUE_START = {literal(_START_OUT)};"
-        yield from self._insert(self._longest, self._lane("old"))
+        yield from self._insert(self._longest, lane(self._capture, "old"))
         yield f"QUEUE_START = {literal(_START_IN)};"
 
     def _by_op(self, lines: Callable[[str], list[str]]) -> list[str]:
@@ -263,13 +280,10 @@ class _Body:
         return [*found, "}"]
 
     def _key(self, row: str) -> list[str | Value]:
-        return self._json(self._capture.key, row)
+        return _json(self._capture, self._capture.key, row)
 
     def _others(self, row: str) -> list[str | Value]:
-        return self._json(self._capture.others, row)
-
-    def _json(self, columns: Sequence[Column], row: str) -> list[str | Value]:
-        return record(columns, [value(column, row, self._source.charset) for column in columns])
+        return _json(self._capture, self._capture.others, row)
 
     def _former_key(self) -> Value:
         """The key before the change, where it was another one."""
@@ -290,7 +304,7 @@ class _Body:
     def _set_lane(self) -> list[str]:
         if self._source.order != "key":
             return []
-        return self._by_row(lambda row: [f"QUEUE_LANE = {self._lane(row)};"])
+        return self._by_row(lambda row: [f"QUEUE_LANE = {lane(self._capture, row)};"])
 
     def _by_row(self, lines: Callable[[str], list[str]]) -> list[str]:
         """The *lines* of the row that has the key: the old one in a DELETE, else the new one."""
@@ -299,18 +313,6 @@ class _Body:
         if "D" not in self._ops:
             return lines("new")
         return ["IF (DELETING) THEN", *_indented(lines("old")), "ELSE", *_indented(lines("new"))]
-
-    def _lane(self, row: str) -> str:
-        """The number of the key's lane: the key itself, or a hash of it."""
-        key = self._capture.key
-        if len(key) == 1 and key[0].is_integer:
-            number = f"{row}.{quoted(key[0].name)}"
-            if key[0].type == BIGINT:  # an index holds the least of them in the wrong place: it shares a lane
-                number = f"MAXVALUE({number}, {-(2**63) + 1})"
-            return f"COALESCE({number}, 0)"
-        pieces = self._key(row)
-        whole = concatenated(pieces) if expressions.most(pieces) <= LONGEST else appended(pieces)
-        return f"HASH(CRYPT_HASH({whole} USING SHA256))"  # HASH alone is the same for many short texts
 
     # The error.
 
