@@ -9,9 +9,9 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import INSERT, Session, Transaction
 from fbtasks.store.sources import expressions
 from fbtasks.store.sources.capture import Capture
-from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated, escaped, record, value
-from fbtasks.store.sources.tables import Column, quoted
-from fbtasks.store.sources.triggers import IN_ROW, lane
+from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated
+from fbtasks.store.sources.tables import quoted
+from fbtasks.store.sources.triggers import BY, IN_ROW, INSERTION, lane, row_json
 
 _ROOM: Final = 500
 """Room for what stands before the key."""
@@ -87,31 +87,14 @@ def _lines(subscription: int, capture: Capture) -> Iterator[str]:
 
 def _pieces(capture: Capture) -> list[str | Value]:
     """The members of an insert, behind its id."""
-    charset = capture.source.charset
-
-    def json(columns: tuple[Column, ...]) -> list[str | Value]:
-        return record(columns, [value(column, "new", charset) for column in columns])
-
-    found: list[str | Value] = [
-        ',"o":"I","t":"',
-        Value("CAST(QUEUE_TIME AS VARCHAR(24))", 24),
-        '","x":',
-        Value("CURRENT_TRANSACTION", 20),
-        ',"u":"',
-        Value(escaped("CURRENT_USER", 252), 252),
-        '","k":',
-        *json(capture.key),
-    ]
+    found: list[str | Value] = [',"o":"I', *BY, ',"k":', *row_json(capture, capture.key, "new")]
     if capture.others:
-        found += [',"n":', *json(capture.others)]
+        found += [',"n":', *row_json(capture, capture.others, "new")]
     return [*found, "}"]
 
 
 def _insert(subscription: int, pieces: list[str | Value]) -> Iterator[str]:
-    insert = "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, {}) VALUES "
-    values = f"({subscription}, :QUEUE_ID, :QUEUE_LANE, :QUEUE_TIME, {{}});"
     start = "_OCTETS '{\"i\":' || :QUEUE_ID"
-    wide = f"    {insert.format('LARGE')}{values.format(f'BLOB_APPEND(NULL, {start}, :QUEUE_WIDE)')}"
     yield "    QUEUE_WIDE = NULL;"
     rest = f"QUEUE_REST = {concatenated(pieces)};"
     if expressions.most(pieces) > LONGEST - _ROOM:
@@ -124,6 +107,10 @@ def _insert(subscription: int, pieces: list[str | Value]) -> Iterator[str]:
     yield f"    IF (QUEUE_WIDE IS NULL AND OCTET_LENGTH(QUEUE_REST) > {IN_ROW - 40}) THEN"
     yield "      QUEUE_WIDE = QUEUE_REST;"
     yield "    IF (QUEUE_WIDE IS NULL) THEN"
-    yield f"      {insert.format('DATA')}{values.format(f'{start} || :QUEUE_REST')}"
+    yield "      " + _insertion(subscription, "DATA", f"{start} || :QUEUE_REST")
     yield "    ELSE"
-    yield f"  {wide}"
+    yield "      " + _insertion(subscription, "LARGE", f"BLOB_APPEND(NULL, {start}, :QUEUE_WIDE)")
+
+
+def _insertion(subscription: int, column: str, members: str) -> str:
+    return INSERTION.format(column=column, number=subscription, lane=":QUEUE_LANE", members=members)

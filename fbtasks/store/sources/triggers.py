@@ -33,7 +33,7 @@ _ROW: Final = {"I": "new", "U": "new", "D": "old"}
 _START: Final = '{"i":'
 _START_OUT: Final = '{"m":"out","i":'
 _START_IN: Final = '{"m":"in","i":'
-_BY: Final[tuple[str | Value, ...]] = (
+BY: Final[tuple[str | Value, ...]] = (
     '","t":"',
     Value("CAST(QUEUE_TIME AS VARCHAR(24))", 24),
     '","x":',
@@ -45,7 +45,7 @@ _BY: Final[tuple[str | Value, ...]] = (
 """When the change was made, by which transaction and by whom."""
 _COMMON: Final = Value("QUEUE_COMMON", 400)
 """The members that each row has, as :meth:`_Body._set_common` makes them."""
-_INSERT: Final = (
+INSERTION: Final = (
     "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, ID, LANE, RAISE_TIME, {column}) "
     "VALUES ({number}, :QUEUE_ID, {lane}, :QUEUE_TIME, {members});"
 )
@@ -110,12 +110,13 @@ def lane(capture: Capture, row: str) -> str:
         if key[0].type == BIGINT:  # an index holds the least of them in the wrong place: it shares a lane
             number = f"MAXVALUE({number}, {-(2**63) + 1})"
         return f"COALESCE({number}, 0)"
-    pieces = _json(capture, key, row)
+    pieces = row_json(capture, key, row)
     whole = concatenated(pieces) if expressions.most(pieces) <= LONGEST else appended(pieces)
     return f"HASH(CRYPT_HASH({whole} USING SHA256))"  # HASH alone is the same for many short texts
 
 
-def _json(capture: Capture, columns: Sequence[Column], row: str) -> list[str | Value]:
+def row_json(capture: Capture, columns: Sequence[Column], row: str) -> list[str | Value]:
+    """The values of *columns* in a *row*, ``old`` or ``new``, as the pieces of a JSON object."""
     return record(columns, [value(column, row, capture.source.charset) for column in columns])
 
 
@@ -255,7 +256,7 @@ class _Body:
         yield "  " + self._insert_into("LARGE", short, lane)
 
     def _insert_into(self, column: str, members: str, lane: str) -> str:
-        return _INSERT.format(number=self._subscription, column=column, lane=lane, members=members)
+        return INSERTION.format(number=self._subscription, column=column, lane=lane, members=members)
 
     def _post(self) -> str:
         return f"POST_EVENT 'fbtasks:queue:{self._queue}';"
@@ -265,7 +266,7 @@ class _Body:
     def _set_common(self) -> Iterator[str]:
         """The statements that make the members that each row has."""
         yield "QUEUE_TIME = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);"
-        pieces = [',"o":"', self._op(), *_BY]
+        pieces = [',"o":"', self._op(), *BY]
         yield f"QUEUE_COMMON = {concatenated(pieces)};"
 
     def _members_of(self, op: str) -> list[str | Value]:
@@ -280,10 +281,10 @@ class _Body:
         return [*found, "}"]
 
     def _key(self, row: str) -> list[str | Value]:
-        return _json(self._capture, self._capture.key, row)
+        return row_json(self._capture, self._capture.key, row)
 
     def _others(self, row: str) -> list[str | Value]:
-        return _json(self._capture, self._capture.others, row)
+        return row_json(self._capture, self._capture.others, row)
 
     def _former_key(self) -> Value:
         """The key before the change, where it was another one."""
