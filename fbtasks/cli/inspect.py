@@ -10,7 +10,7 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.commands import INSPECT
 from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
-from fbtasks.cli.output import as_dict, print_json, say
+from fbtasks.cli.output import as_dict, print_json, say, show_records
 from fbtasks.serialize import show_json
 from fbtasks.services import queues as queue_service
 from fbtasks.services import subscriptions as source_service
@@ -94,8 +94,7 @@ def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     with database.opened() as app:
         rows = queue_service.list_queues(app.database, queue)
-    show = print_json if as_json else render.queues
-    show(rows)
+    show_records(rows, render.queues, as_json=as_json)
 
 
 @click.command()
@@ -111,8 +110,7 @@ def stats(database: DatabaseArgs, as_json: bool, queue: str | None, since: str) 
     window = timedelta(0) if start is None else datetime.now(UTC) - start
     with database.opened() as app:
         found = queue_service.get_statistics(app.database, window, queue)
-    show = print_json if as_json else render.stats
-    show(found)
+    show_records(found, render.stats, as_json=as_json)
 
 
 @click.command()
@@ -122,8 +120,7 @@ def workers(database: DatabaseArgs, as_json: bool) -> None:
     """The workers that are registered."""
     with database.opened() as app:
         rows = list_workers(app.database)
-    show = print_json if as_json else render.workers
-    show(rows)
+    show_records(rows, render.workers, as_json=as_json)
 
 
 @click.command()
@@ -133,5 +130,4 @@ def sources(database: DatabaseArgs, as_json: bool) -> None:
     """What feeds tasks from the database, and what waits, runs and stands still."""
     with database.opened() as app:
         rows = source_service.inspect_sources(app.database)
-    show = print_json if as_json else render.loaded_sources
-    show(rows)
+    show_records(rows, render.loaded_sources, as_json=as_json)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
+T = TypeVar("T")
 OBEYED: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # control characters, without tab and newline
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # what turns or hides text
@@ -56,6 +58,14 @@ def answer(record: Any, text: str, *, as_json: bool) -> None:
         print_json(record)
     else:
         say(text)
+
+
+def show_records(found: T, table: Callable[[T], None], *, as_json: bool) -> None:
+    """Prints what a command has found: as JSON for scripts, or by *table* for people."""
+    if as_json:
+        print_json(found)
+    else:
+        table(found)
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:

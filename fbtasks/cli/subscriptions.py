@@ -9,7 +9,7 @@ import click
 
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
-from fbtasks.cli.output import answer, count, print_json, say
+from fbtasks.cli.output import answer, count, say, show_records
 from fbtasks.services import subscriptions as service
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
@@ -70,8 +70,7 @@ def list(database: DatabaseArgs, as_json: bool) -> None:
     """All subscriptions, and what is wrong with their triggers."""
     with database.opened() as app:
         rows = service.list_sources(app.database)
-    show = print_json if as_json else render.sources
-    show(rows)
+    show_records(rows, render.sources, as_json=as_json)
 
 
 @click.command()
