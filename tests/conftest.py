@@ -128,7 +128,7 @@ class Project:
         (self.folder / f"{name}.py").write_text(head + textwrap.dedent(source))
 
     def run(self, *arguments, check=True, input=None, process=None):
-        """Runs ``fbtasks`` to its end: in a *process* of its own, by default only a worker, or in the test's process."""
+        """Runs ``fbtasks`` to its end: a worker in a process of its own, all else in the test's, unless told."""
         if arguments[0] == "worker" if process is None else process:
             done = subprocess.run(
                 [sys.executable, "-m", "fbtasks", *arguments],
