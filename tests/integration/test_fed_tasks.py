@@ -25,7 +25,8 @@ def feed(app, function, *, ordering="key", most=100, number=1, kind="change", **
         else app.on_event("paid", name="fed", **options)
     )
     task = define(function)
-    subscribe(app, "fed", id=number, ordering=ordering, most=most)
+    stops = int(task.subscription.delivery.stop_on_failure)
+    subscribe(app, "fed", id=number, ordering=ordering, most=most, stops=stops)
     return task
 
 
