@@ -235,6 +235,32 @@ def test_a_revoked_run_ends_with_what_it_has_not_done(app, heard, monkeypatch):
     assert [(state, count) for state, _, _, count in history(app)] == [(12, 2)]
 
 
+@pytest.mark.parametrize("options", [{}, {"stop_on_failure": True}, {"ordering": "total", "order": "total"}], ids=str)
+def test_a_revoked_run_in_which_a_change_fails_does_not_go_on_with_the_others(app, heard, options):
+    def fails(self, change):
+        heard.append(change.new["N"])
+        if change.new["N"] == 1:
+            app.AsyncResult(self.request.id).revoke()
+            raise ValueError
+
+    feed(app, fails, bind=True, **options)
+    capture(app, inserts(4), ordered=not options.get("order"))
+    drain(app)
+    capture(app, inserts(1), ordered=not options.get("order"))
+    drain(app)
+    assert history(app) == [(11, 1, "builtins.ValueError", 1), (12, 0, None, 2)]
+    failed, cancelled = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_HISTORY ORDER BY ID"))
+    if "stop_on_failure" in options:
+        assert heard == [0, 1]
+        execute(app, "SELECT DONE FROM QUEUE_DISMISS_V1(?)", failed)
+        drain(app)
+    assert heard == [0, 1, 0]
+    execute(app, "SELECT DONE FROM QUEUE_RETRY_V1(?)", cancelled)
+    drain(app)
+    assert heard == [0, 1, 0, 2, 3]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
 def test_a_payload_that_no_source_has_written_fails_as_a_whole(app, heard):
     feed(app, heard.append)
     for args, kwargs in (("[1, 2]", "{}"), ("[]", '{"a": 1}')):

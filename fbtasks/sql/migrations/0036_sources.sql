@@ -199,8 +199,8 @@ END^
 -- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what became of
 -- its task ID. OWN is the payload of that task from now on (NULL: as it was); with TRIES it begins with another change than before,
 -- of which so many tries have ended, and whose process has not died. With NEXT the task has failed: a new task NEXT_ID goes on with
--- NEXT. It takes over the lane, or where a failure halts that, waits behind it. A stale claim changes nothing: NEXT_ID is 0.
--- Neither does a task whose row another transaction holds, which is not waited for: -1.
+-- NEXT. It takes over the lane, or where a failure halts that, waits behind it; when the run is to be cancelled, it is cancelled. A
+-- stale claim changes nothing: NEXT_ID is 0. Neither does a task whose row another transaction holds, which is not waited for: -1.
 CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
     NEXT BLOB SUB_TYPE BINARY, TRIES INTEGER, NEXT_TRIES INTEGER)
 RETURNS (NEXT_ID BIGINT)
@@ -242,11 +242,14 @@ BEGIN
             UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -65) WHERE T.ID = :ID AND BIN_AND(T.TRAITS, 64) > 0;
             IF (OCTET_LENGTH(NEXT) > 2000) THEN
                 INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :NEXT);
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
+            IF (LANE IS NOT NULL) THEN
+                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:STOPS = 1, 'T', 'H'), :LANE, :NEXT_ID);
+            IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID)) THEN
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+            ELSE
+                POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
-        IF (LANE IS NOT NULL AND NEXT_ID IS NOT NULL) THEN
-            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:STOPS = 1, 'T', 'H'), :LANE, :NEXT_ID);
     END
     SUSPEND;
 END^
