@@ -49,6 +49,8 @@ _OTHER_ENGINE: Final = {335545107}
 _FILE: Final = {335544344, 335544375}
 _READ_ONLY: Final = {335544361}
 _CANCELLED: Final = {335544794}
+# "Dynamic SQL Error": a name that is unknown, a wrong type, something that cannot be parsed.
+_TEXT: Final = {335544569}
 # The configuration of the server allows no database at this place.
 _PLACE: Final = {335544831}
 _CHARSET: Final = {335544509, 335544854}
@@ -132,6 +134,11 @@ def is_read_only(error: BaseException) -> bool:
 def was_cancelled(error: BaseException) -> bool:
     """Whether *error* says that the statement was cancelled, or took longer than its timeout."""
     return not _CANCELLED.isdisjoint(getattr(error, "gds_codes", None) or ())
+
+
+def is_wrong_text(error: BaseException | None) -> bool:
+    """Whether *error*, or what led to it, says that the engine could not compile the text of a statement."""
+    return _has(error, _TEXT)
 
 
 def connection_was_killed(error: BaseException | None) -> bool:
