@@ -27,7 +27,7 @@ from fbtasks.poll_source import PollSource
 from fbtasks.request import Hook, Request, RetryRequested, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
-from fbtasks.sources import ChangeSource
+from fbtasks.sources import ChangeSource, check_silent_name
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
 from fbtasks.windows import Window, window_of
 
@@ -329,7 +329,10 @@ def _fed_by(
     subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any]
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return keep(Task(function, options, subscription))  # type: ignore[no-any-return]
+        task = Task(function, options, subscription)
+        if isinstance(subscription.source, ChangeSource):
+            check_silent_name(task.name)
+        return keep(task)  # type: ignore[no-any-return]
 
     return decorate
 

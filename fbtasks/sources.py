@@ -12,6 +12,18 @@ Order = Literal["key", "total"]
 _ORDERS: Final = ("key", "total", None)
 _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
+SILENT_BYTES: Final = 255
+"""How long a value of a transaction can be, in UTF-8: the names of all tasks that are silenced in it."""
+
+
+def check_silent_name(name: str) -> None:
+    """Raises :class:`TaskDefinitionError` for the name of a task that a transaction could not be silenced for."""
+    size = len(name.encode())
+    if size > SILENT_BYTES:
+        raise TaskDefinitionError(
+            f"the task name {checks.shown(name)} takes {size} bytes in UTF-8, and a task of on_change has room for "
+            f"{SILENT_BYTES}: transactions that are silenced note it. Give a shorter name=."
+        )
 
 
 def column_names(what: str, value: object) -> tuple[str, ...]:

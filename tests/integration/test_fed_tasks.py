@@ -6,7 +6,7 @@ from support.feeding import subscribe
 from support.recorded import capture, change, event, inserts, waiting, when
 from support.sql import execute, one, rows
 
-from fbtasks import EnqueueError, fed_runner
+from fbtasks import EnqueueError, TaskDefinitionError, fed_runner
 from fbtasks.testing import drain, eager
 
 ALL = {"insert": True, "update": True, "delete": True}
@@ -268,6 +268,23 @@ def test_a_payload_that_no_source_has_written_fails_as_a_whole(app, heard):
     drain(app)
     assert heard == []
     assert {kind for _, _, kind, _ in history(app)} == {"fbtasks.errors.SerializationError"}
+
+
+def test_a_name_is_as_long_as_a_silenced_transaction_has_room_for(app, heard):
+    def effect(self, change):
+        heard.append(change.id)
+
+    options = {"bind": True, "transactional": True, "insert": True}
+    for name in ("n" * 254 + "ä", "ä" * 128):
+        with pytest.raises(TaskDefinitionError, match=r"takes 256 bytes in UTF-8, and a task of on_change has room"):
+            app.on_change("T", name=name, **options)(effect)
+    longest = "n" + "ä" * 127
+    app.on_change("T", name=longest, **options)(effect)
+    subscribe(app, longest)
+    capture(app, inserts(1))
+    drain(app)
+    assert heard == [1]
+    assert history(app) == []
 
 
 def test_a_generator_is_a_failure(app):
