@@ -1,14 +1,17 @@
 """What ``@app.on_change`` listens to, as it is defined: without a database."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from fbtasks import checks, declare
 from fbtasks.checks import optional
+from fbtasks.declare import Given, given
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
 
 Order = Literal["key", "total"]
+Names = str | Iterable[str]
 _ORDERS: Final = ("key", "total", None)
 _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
@@ -77,7 +80,7 @@ def charset_name(what: str, value: object) -> str:
     return found.upper()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeSource:
     """The changes of one table that a task is called for.
 
@@ -88,14 +91,14 @@ class ChangeSource:
 
     table: Annotated[str, checks.text]
     insert: Annotated[bool, checks.flag] = False
-    update: Annotated[bool | tuple[str, ...], _update] = False
+    update: Annotated[Given[bool | Names, bool | tuple[str, ...]], _update] = given(False)
     """True: every UPDATE; names of columns: an UPDATE that changes one of them."""
     delete: Annotated[bool, checks.flag] = False
     when: Annotated[str | None, optional(condition)] = None
     """A condition in SQL on ``old.`` and ``new.``; those that a change does not have are NULL."""
-    columns: Annotated[tuple[str, ...], column_names] = ()
+    columns: Annotated[Given[Names, tuple[str, ...]], column_names] = given(())
     """Columns that are recorded beside the key and those of *update*."""
-    key: Annotated[tuple[str, ...] | None, optional(some_columns)] = None
+    key: Annotated[Given[Names | None, tuple[str, ...] | None], optional(some_columns)] = given(None)
     """None: the primary key."""
     order: Annotated[Order | None, order_check] = "key"
     always: Annotated[bool, checks.flag] = False
