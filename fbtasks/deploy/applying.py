@@ -103,8 +103,6 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
         except (AuthenticationError, ConflictError):
             raise
         except (TaskDefinitionError, StatementRefused) as error:
-            if isinstance(error.__cause__, AuthenticationError):
-                raise error.__cause__ from error
             problems[name] = str(error)
     for has in plan.orphans.values():
         if has.row.state != "orphaned":

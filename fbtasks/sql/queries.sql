@@ -31,10 +31,7 @@ SELECT DATA FROM QUEUE_PAYLOAD WHERE ID = ?
 EXECUTE PROCEDURE QUEUE_FINISH_V1(?, ?, ?)
 
 -- name: put_rest
-SELECT NEXT_ID FROM QUEUE_PUT_REST_V1(?, ?, ?, ?, ?, ?, ?)
-
--- name: silence
-SELECT RDB$SET_CONTEXT('USER_TRANSACTION', 'FBTASKS_SILENT', ?) FROM RDB$DATABASE
+SELECT NEXT_ID FROM QUEUE_PUT_REST_V1(?, ?, ?, ?, ?, ?)
 
 -- name: retry
 SELECT DONE FROM QUEUE_RETRY_V1(?)
@@ -381,10 +378,10 @@ SELECT ID, KIND, APP, NAME, SOURCE, QUEUE, -PRIORITY_RANK, ORDERING, AFTER_MS, S
     FROM QUEUE_SUBSCRIPTION ORDER BY ID
 
 -- name: subscribe
-EXECUTE PROCEDURE QUEUE_SUBSCRIBE_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+EXECUTE PROCEDURE QUEUE_SUBSCRIBE_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: handle
-SELECT SUBSCRIPTION_ID FROM QUEUE_HANDLE_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+SELECT SUBSCRIPTION_ID FROM QUEUE_HANDLE_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: subscription_orphan
 EXECUTE PROCEDURE QUEUE_ORPHAN_V1(?)
