@@ -337,6 +337,26 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
     assert [each.id for each in claim(session)] == [number]
 
 
+def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
+    subscribe(app, NAME, ordering="total", most=1)
+    made = [change(app) for _ in range(3)]
+    (failed,) = claim(session)
+    finish(session, failed, outcome=Failed("E", "m", ""))
+    (running,) = claim(session)
+    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert not claim(session)
+    with held(app, "QUEUE_TASK", failed.id):
+        finish(session, running)
+        assert not claim(session)
+        assert gates(app) == [(0, None, 0, 1)]
+        assert not tasks.any_ready(session, ("default",)).ready  # it is looked at again in a second
+    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    (again,) = claim(session)
+    assert again.id == failed.id
+    finish(session, again)
+    assert taken(session, claim(session)) == [made[2:]]
+
+
 def test_another_dispatcher_is_not_waited_for(app, session):
     subscribe(app, NAME)
     change(app, 1)
