@@ -191,6 +191,19 @@ def test_quiet_waits_for_the_last_but_not_for_ever(app, session):
     assert sorted(json.loads(each.payload)[0][0]["k"]["ID"] for each in found) == [2, 3]
 
 
+def test_what_waited_behind_a_run_is_due_as_if_it_had_come_to_a_free_lane(app, session):
+    subscribe(app, NAME, id=1, most=2, after_ms=60_000, fills=1)
+    subscribe(app, NAME, id=2, after_ms=60_000, quiet_ms=1000)
+    for id in (1, 2):
+        change(app, 1, id=id, age_ms=70_000), change(app, 1, id=id, age_ms=70_000)
+    runs = claim(session)
+    full = [change(app, 1, id=1), change(app, 1, id=1)]
+    quiet = change(app, 1, id=2, age_ms=5000)
+    assert not claim(session)
+    finish(session, *runs)
+    assert sorted(taken(session, claim(session))) == [full, [quiet]]
+
+
 def test_a_cancelled_task_lets_the_next_one_in(app, session):
     subscribe(app, NAME, most=1)
     change(app, 1)
