@@ -2,7 +2,7 @@
 
 import pytest
 from support.feeding import change, handle, left, subscribe
-from support.sql import one
+from support.sql import execute, one
 
 from fbtasks import QueueFull
 from fbtasks.call import Claim, Failed, Finished, Released, Succeeded
@@ -121,3 +121,33 @@ def test_an_event_with_a_start_time_is_not_held_back_and_counts(app, session, lo
     assert one(app, UNFINISHED) == 5
     with pytest.raises(QueueFull):
         load.delay()
+
+
+@pytest.mark.parametrize("ordering", ["total", "key"])
+def test_a_held_task_has_its_turn_in_a_full_queue(app, session, load, ordering):
+    subscribe(app, NAME, ordering=ordering, most=1)
+    change(app)
+    (failed,) = claim(session)
+    finish(session, failed, outcome=Failed("E", "m", ""))
+    change(app)
+    (running,) = claim(session)
+    assert session.run(lambda t: tasks.retry(t, failed.id))
+    change(app)
+    load.apply_async(countdown=3600)
+    load.apply_async(countdown=3600)
+    assert not claim(session)
+    finish(session, running)
+    load.apply_async(countdown=3600)  # takes the place that was given back
+    (again,) = claim(session)
+    assert again.id == failed.id
+    assert not claim(session)
+    finish(session, again)
+    load.apply_async(countdown=3600)
+    assert not claim(session)
+    assert not tasks.any_ready(session, ("default",)).ready  # what is left needs a place
+    assert right(session)
+    one_less = one(app, "SELECT MIN(ID) FROM QUEUE_TASK")
+    execute(app, "DELETE FROM QUEUE_TASK WHERE ID = ?", one_less)
+    assert tasks.any_ready(session, ("default",)).ready
+    assert [each.name for each in claim(session)] == [NAME]
+    assert right(session)

@@ -92,11 +92,12 @@ COMMIT^
 
 -- Lets the next one into a gate that is free: a task that waits there, or a new one with up to MOST changes of the lane. Writes the
 -- row of the gate (IS_ROW tells whether there is one). With NEWS_TOO also of what has just come; without a LANE, a task
--- that holds none. Called by QUEUE_DISPATCH_ONE_V1,
--- under its lock. TASK_ID is NULL when nothing waits; TAKEN is the number of changes, and LAST_ID the last of them.
+-- that holds none. With PLACES = 0 no new one is made, since the queue is full: changes stay behind the gate, for the time that is
+-- come. Called by QUEUE_DISPATCH_ONE_V1, under its lock. TASK_ID is NULL when nothing is let in; TAKEN is the number of changes, and
+-- LAST_ID the last of them.
 CREATE OR ALTER PROCEDURE QUEUE_OPEN_GATE_V1 (
     OWNER_ID INTEGER, LANE BIGINT, IS_ROW SMALLINT, WAITS SMALLINT, NEWS_TOO SMALLINT, NAME VARCHAR(255) CHARACTER SET UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY_RANK SMALLINT, MOST INTEGER, AFTER_ID BIGINT, NOW_UTC TIMESTAMP)
+    QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY_RANK SMALLINT, MOST INTEGER, AFTER_ID BIGINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, TAKEN INTEGER, LAST_ID BIGINT)
 SQL SECURITY DEFINER
 AS
@@ -104,6 +105,7 @@ AS
     DECLARE MORE SMALLINT = 0;
     DECLARE BLOCKED SMALLINT = 0;
     DECLARE FULL_UP SMALLINT = 0;
+    DECLARE LEFT_WAITING SMALLINT = 0;
     DECLARE STANDS BIGINT;
     DECLARE ID BIGINT;
     DECLARE RAISE_TIME TIMESTAMP;
@@ -145,6 +147,11 @@ BEGIN
                 AND C.ID > :AFTER_ID
             ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :ID, :RAISE_TIME, :DATA, :LARGE AS CURSOR CHANGES DO
         BEGIN
+            IF (PLACES = 0) THEN
+            BEGIN
+                LEFT_WAITING = 1;
+                LEAVE;
+            END
             IF (TAKEN >= MOST OR LARGE_BODY IS NOT NULL OR (TAKEN > 0 AND (DATA IS NULL
                     OR OCTET_LENGTH(BODY) + OCTET_LENGTH(DATA) > 32000))) THEN
             BEGIN
@@ -161,7 +168,7 @@ BEGIN
             LAST_ID = ID;
             DELETE FROM QUEUE_CHANGE WHERE CURRENT OF CHANGES;
         END
-        IF (WANTED = 1 OR FULL_UP = 1) THEN
+        IF (WANTED = 1 OR FULL_UP = 1 OR LEFT_WAITING = 1) THEN
             LEAVE;
         WANTED = 1;
     END
@@ -185,6 +192,9 @@ BEGIN
     IF (BLOCKED = 1) THEN  -- another transaction holds the task whose turn it is: looked at again in a second
         UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
             VALUES (:OWNER_ID, :LANE, NULL, 0, 1, DATEADD(1 SECOND TO :NOW_UTC)) MATCHING (OWNER_ID, LANE);
+    ELSE IF (LEFT_WAITING = 1) THEN
+        UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
+            VALUES (:OWNER_ID, :LANE, NULL, 0, 1, :NOW_UTC) MATCHING (OWNER_ID, LANE);
     ELSE IF (TASK_ID IS NULL AND IS_ROW = 1) THEN
         DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
     ELSE IF (IS_ROW = 1) THEN
@@ -234,12 +244,13 @@ BEGIN
         UPDATE QUEUE_GATE G SET WAITS = 1, WAKE_TIME = :WAKE_TIME WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
 END^
 
--- Reads the notes of an owner, and opens up to ROOM gates that became free. With AFTER_MS, a gate behind which only
+-- Reads the notes of an owner, and opens up to ROOM gates that became free: up to PLACES of them for a new task. With AFTER_MS, a gate behind which only
 -- changes wait is left for the time at which they are due. Called by QUEUE_DISPATCH_ONE_V1, under its lock.
 CREATE OR ALTER PROCEDURE QUEUE_READ_NOTES_V1 (
     OWNER_ID INTEGER, ROOM INTEGER, NAME VARCHAR(255) CHARACTER SET UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII,
-    PRIORITY_RANK SMALLINT, MOST INTEGER, NEWS_TOO SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT, QUIET_MS BIGINT, NOW_UTC TIMESTAMP)
-RETURNS (OPENED INTEGER, TAKEN INTEGER)
+    PRIORITY_RANK SMALLINT, MOST INTEGER, NEWS_TOO SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT, QUIET_MS BIGINT,
+    PLACES INTEGER, NOW_UTC TIMESTAMP)
+RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
@@ -255,6 +266,7 @@ AS
 BEGIN
     OPENED = 0;
     TAKEN = 0;
+    PLACES_LEFT = PLACES;
     FOR SELECT N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID = :OWNER_ID ORDER BY N.OWNER_ID, N.ID
         INTO :KIND, :LANE, :TASK_ID AS CURSOR NOTES DO
     BEGIN
@@ -293,10 +305,11 @@ BEGIN
         ELSE IF (OPENS = 1) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(OWNER_ID, LANE, IS_ROW, 1, NEWS_TOO, NAME, QUEUE, PRIORITY_RANK, MOST,
-                -9223372036854775807, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
+                -9223372036854775807, PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
             IF (TASK_ID IS NOT NULL) THEN
                 OPENED = OPENED + 1;
             TAKEN = TAKEN + CHANGES;
+            PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
         END
         DELETE FROM QUEUE_NOTE WHERE CURRENT OF NOTES;
     END
@@ -323,13 +336,14 @@ BEGIN
     END
 END^
 
--- Makes up to ROOM tasks of what one subscription has in the log, in its order. Who has the subscription's row of QUEUE_DISPATCH
+-- Makes up to ROOM tasks of what one subscription has in the log, in its order; up to PLACES, those that are let in again not
+-- counted: these have a place. Who has the subscription's row of QUEUE_DISPATCH
 -- locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it. With FROM_START = 0
 -- lane 0 is read from where the last one ended: what was deleted before may still be there, as versions that an old transaction
 -- keeps, and what was committed late is found the next time with 1. By key, lanes are visited in turn; those whose gate is shut have
 -- their changes moved behind it, so that they are not met again.
-CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_ONE_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, FROM_START SMALLINT)
-RETURNS (DISPATCHED INTEGER, MISSED SMALLINT)
+CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_ONE_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
+RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NO_LANE BIGINT = -9223372036854775807;
@@ -358,6 +372,7 @@ AS
     DECLARE LAST_ID BIGINT;
 BEGIN
     DISPATCHED = 0;
+    PLACES_LEFT = PLACES;
     MISSED = 0;
     SELECT D.MARK_ID, D.LAST_LANE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :MARK_ID, :LAST_LANE;
@@ -376,8 +391,8 @@ BEGIN
 
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID)) THEN
         EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, NAME, QUEUE, PRIORITY_RANK, MOST,
-            IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), IIF(BY_KEY = 1, AFTER_MS, 0), FILLS, QUIET_MS, NOW_UTC)
-            RETURNING_VALUES DISPATCHED, TAKEN;
+            IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), IIF(BY_KEY = 1, AFTER_MS, 0), FILLS, QUIET_MS, PLACES, NOW_UTC)
+            RETURNING_VALUES DISPATCHED, TAKEN, PLACES_LEFT;
 
     IF (BY_KEY = 0) THEN
     BEGIN
@@ -387,10 +402,10 @@ BEGIN
                 WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.WAKE_TIME <= :NOW_UTC)) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 1, 1, 0, NAME, QUEUE, PRIORITY_RANK, MOST, NO_LANE,
-                NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
+                PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
             DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
         END
-        WHILE (DISPATCHED < ROOM AND (LANE IS NULL OR NOT EXISTS(
+        WHILE (DISPATCHED < ROOM AND PLACES_LEFT > 0 AND (LANE IS NULL OR NOT EXISTS(
                 SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0))) DO
         BEGIN
             IF (AFTER_MS > 0) THEN
@@ -400,10 +415,11 @@ BEGIN
                     LEAVE;
             END
             EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 0, 0, 1, NAME, QUEUE, PRIORITY_RANK, MOST, MARK_ID,
-                NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
+                PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
             IF (TASK_ID IS NULL) THEN
                 LEAVE;
             DISPATCHED = DISPATCHED + 1;
+            PLACES_LEFT = PLACES_LEFT - 1;
             TAKEN = TAKEN + CHANGES;
         END
     END
@@ -411,7 +427,7 @@ BEGIN
     BEGIN
         -- Lanes with news, in turn from the one after the last.
         FIRST_LANE = LAST_LANE;
-        WHILE (DISPATCHED < ROOM) DO
+        WHILE (DISPATCHED < ROOM AND PLACES_LEFT > 0) DO
         BEGIN
             LANE = NULL;
             SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C
@@ -431,8 +447,9 @@ BEGIN
             IF (IS_ROW = 0 AND AFTER_MS = 0) THEN
             BEGIN
                 EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 0, 0, 1, NAME, QUEUE, PRIORITY_RANK, MOST, NO_LANE,
-                    NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
+                    PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
                 DISPATCHED = DISPATCHED + 1;
+                PLACES_LEFT = PLACES_LEFT - 1;
                 TAKEN = TAKEN + CHANGES;
             END
             ELSE
@@ -445,12 +462,15 @@ BEGIN
         BEGIN
             LANE = NULL;
             SELECT FIRST 1 G.LANE FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME <= :NOW_UTC
+                    AND (:PLACES_LEFT > 0 OR EXISTS(
+                        SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE))
                 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :LANE;
             IF (LANE IS NULL) THEN
                 LEAVE;
             EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 1, 1, 1, NAME, QUEUE, PRIORITY_RANK, MOST, NO_LANE,
-                NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
+                PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
             DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
+            PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
             TAKEN = TAKEN + CHANGES;
         END
         MARK_ID = 0;
@@ -460,8 +480,8 @@ BEGIN
 END^
 
 -- Whether the subscription has something for a dispatcher to do now, and else how many milliseconds remain until it has (NULL:
--- nothing waits for a time).
-CREATE OR ALTER PROCEDURE QUEUE_SOURCE_READY_V1 (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT)
+-- nothing waits for a time). With FULL_UP its queue has no free place: then that is what can be done without one.
+CREATE OR ALTER PROCEDURE QUEUE_SOURCE_READY_V1 (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT, FULL_UP SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 SQL SECURITY DEFINER
 AS
@@ -479,7 +499,11 @@ BEGIN
     SELECT S.ORDERING, S.MOST, S.AFTER_MS, S.FILLS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
         INTO :ORDERING, :MOST, :AFTER_MS, :FILLS;
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    IF (ORDERING = 'key') THEN
+    IF (FULL_UP = 1) THEN
+        SELECT MIN(G.WAKE_TIME) FROM QUEUE_GATE G
+            WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME > TIMESTAMP '0001-01-01' AND EXISTS(
+                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE) INTO :DUE_TIME;
+    ELSE IF (ORDERING = 'key') THEN
     BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1)) THEN
             EXIT;
@@ -523,8 +547,8 @@ BEGIN
 END^
 
 -- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it, and where the queue has
--- a limit no more than there are free places. Rank by rank, as
--- the claim that calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one.
+-- a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank, as the claim that
+-- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_V1 (
     QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
 RETURNS (MISSED SMALLINT)
@@ -539,7 +563,7 @@ AS
     DECLARE WAITING INTEGER = 0;
     DECLARE DISPATCHED INTEGER;
     DECLARE MISSED_ONE SMALLINT;
-    DECLARE PLACES INTEGER;
+    DECLARE PLACES INTEGER = 2147483647;
     DECLARE BOUNDED SMALLINT = 0;
 BEGIN
     MISSED = 0;
@@ -556,7 +580,7 @@ BEGIN
             WHERE S.QUEUE = :QUEUE AND S.PRIORITY_RANK = :RANK AND S.STATE = 'active' AND S.KIND <> 'poll'
             INTO :SUBSCRIPTION_ID DO
         BEGIN
-            EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, FROM_START) RETURNING_VALUES READY, NEXT_MS;
+            EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
             IF (READY = 1 AND SHARERS < 900) THEN
             BEGIN
                 FOUND = FOUND || LPAD(SUBSCRIPTION_ID, 11);
@@ -567,15 +591,12 @@ BEGIN
             SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
                 WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :RANK) INTO :WAITING;
         IF (BOUNDED = 1 AND SHARERS > 0) THEN
-        BEGIN
             EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;
-            ROOM = MINVALUE(ROOM, WAITING + PLACES);
-        END
         WHILE (SHARERS > 0 AND WAITING < ROOM) DO
         BEGIN
             SUBSCRIPTION_ID = CAST(SUBSTRING(FOUND FROM 11 * SHARERS - 10 FOR 11) AS INTEGER);
-            EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, FROM_START)
-                RETURNING_VALUES DISPATCHED, MISSED_ONE;
+            EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, PLACES,
+                FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
             MISSED = MAXVALUE(MISSED, MISSED_ONE);
             WAITING = WAITING + DISPATCHED;
             SHARERS = SHARERS - 1;
