@@ -2,7 +2,7 @@
 
 import pytest
 from support.feeding import change, handle, left, subscribe
-from support.sql import execute, one
+from support.sql import execute, one, rows
 
 from fbtasks import QueueFull
 from fbtasks.call import Claim, Failed, Finished, Released, Succeeded
@@ -151,3 +151,21 @@ def test_a_held_task_has_its_turn_in_a_full_queue(app, session, load, ordering):
     assert tasks.any_ready(session, ("default",)).ready
     assert [each.name for each in claim(session)] == [NAME]
     assert right(session)
+
+
+def test_what_a_source_has_brought_is_not_dropped(app, session, load):
+    app.queue("others", max_length=3, when_full="drop_oldest")
+    other = app.task(name="other", queue="others")(lambda: None)
+    subscribe(app, NAME, queue="others", id=2)
+    subscribe(app, NAME, queue="others", id=3, ordering="none", most=1)
+    change(app, 1, id=2)
+    change(app, id=3)
+    brought = session.run(lambda t: tasks.claim(t, 1, "others", 10))
+    finish(session, *brought, outcome=Released())  # they are ready, and the oldest
+    dropped = other.delay()
+    other.delay()
+    assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == [(int(dropped.id),)]
+    execute(app, "UPDATE QUEUE_TASK SET STATE = 2 WHERE NAME = 'other'")
+    with pytest.raises(QueueFull, match="none of them waits to be dropped"):
+        other.delay()
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = ?", NAME) == 2
