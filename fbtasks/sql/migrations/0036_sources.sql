@@ -656,7 +656,8 @@ BEGIN
         || CAST(REPLACE(REPLACE(CURRENT_USER, '\', '\\'), '"', '\"') AS VARCHAR(600) CHARACTER SET OCTETS) || '"'
         || IIF(ORDER_KEY IS NULL, '', ',"k":"' || CAST(REPLACE(REPLACE(ORDER_KEY, '\', '\\'), '"', '\"')
             AS VARCHAR(2040) CHARACTER SET OCTETS) || '"') || ',"d":';
-    BODY = HEAD || COALESCE(DATA, 'null') || '}';
+    -- As a text: whatever was given as JSON, it spoils no other event of a task, and stands for no other member.
+    BODY = HEAD || '"' || REPLACE(REPLACE(COALESCE(DATA, 'null'), '\', '\\'), '"', '\"') || '"}';
     LANE = IIF(ORDER_KEY IS NULL, 0, HASH(CRYPT_HASH(ORDER_KEY USING SHA256)));
     FOR SELECT H.SUBSCRIPTION_ID, H.DIRECT, H.NAME, H.QUEUE, H.PRIORITY_RANK FROM QUEUE_HANDLER H WHERE H.EVENT = :EVENT
         INTO :SUBSCRIPTION_ID, :DIRECT, :NAME, :QUEUE, :PRIORITY_RANK DO
