@@ -138,7 +138,8 @@ def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row
             ending = [*ending, *([row] if _fires(found.trigger) else [])]
         else:
             former = row.id
-            is_active = found.trigger is not None and row.active_time is not None
+            # One that is active stays so, also where an earlier apply ended before it had noted since when.
+            is_active = found.trigger is not None and (found.trigger.active or row.active_time is not None)
     wakes = held != "silent"
     if wanted.capture is None:
         session.run(lambda t: _put_event(t, wanted, former, succeeds, ending))

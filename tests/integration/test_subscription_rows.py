@@ -432,3 +432,26 @@ def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app,
         upkeep.next_turn = 0.0
         upkeep.do(session)
     assert caplog.messages == ["Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A APP"]
+
+
+def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_active(app, monkeypatch):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+
+    def broken_off(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(applying.subscriptions, "note_active", broken_off)
+        subscribe(app, when="new.ID > 0")
+    look, seen = applying.condition.rights_of_condition, []
+
+    def rights(*args):
+        seen.append(len(seen) + 1)
+        execute(app, "INSERT INTO T VALUES (?)", seen[-1])
+        return look(*args)
+
+    monkeypatch.setattr(applying.condition, "rights_of_condition", rights)
+    assert [step.action for step in service.apply(app.database, app.name, app.feeds()).changes] == ["repair"]
+    assert seen
+    assert [change.key["ID"] for _, change in logged(app)] == seen
+    assert not service.apply(app.database, app.name, app.feeds()).changes
