@@ -370,6 +370,27 @@ def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
     assert taken(session, claim(session)) == [made[2:]]
 
 
+@pytest.mark.parametrize(
+    "locked",
+    ["QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 1", "QUEUE_GATE WHERE OWNER_ID = 1", "QUEUE_NOTE WHERE OWNER_ID = 1"],
+)
+def test_a_locked_row_of_a_subscription_holds_up_no_other_one_and_no_plain_task(app, session, locked):
+    subscribe(app, NAME, id=1, most=1)
+    subscribe(app, "tests.other", id=2)
+    first, second = change(app, 1, id=1), change(app, 1, id=1)
+    (running,) = claim(session, 1)
+    assert numbers(session, running) == [first]
+    finish(session, running)
+    change(app, 1, id=2)
+    app.task(name="plain")(lambda: None).delay()
+    with app.connect() as connection, connection.cursor() as cursor:
+        assert cursor.execute(f"SELECT 1 FROM {locked} WITH LOCK").fetchall()
+        found = claim(session)
+        assert sorted(each.name for each in found) == ["plain", "tests.other"]
+        assert found.missed
+    assert taken(session, claim(session)) == [[second]]
+
+
 def test_another_dispatcher_is_not_waited_for(app, session):
     subscribe(app, NAME)
     change(app, 1)

@@ -548,7 +548,8 @@ END^
 
 -- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it, and where the queue has
 -- a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank, as the claim that
--- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one.
+-- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one, or in
+-- its way.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_V1 (
     QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
 RETURNS (MISSED SMALLINT)
@@ -595,10 +596,15 @@ BEGIN
         WHILE (SHARERS > 0 AND WAITING < ROOM) DO
         BEGIN
             SUBSCRIPTION_ID = CAST(SUBSTRING(FOUND FROM 11 * SHARERS - 10 FOR 11) AS INTEGER);
-            EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, PLACES,
-                FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
-            MISSED = MAXVALUE(MISSED, MISSED_ONE);
-            WAITING = WAITING + DISPATCHED;
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, PLACES,
+                    FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
+                MISSED = MAXVALUE(MISSED, MISSED_ONE);
+                WAITING = WAITING + DISPATCHED;
+                -- A row of it is locked by another transaction: all else goes on.
+                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
+                    MISSED = 1;
+            END
             SHARERS = SHARERS - 1;
         END
     END
