@@ -305,10 +305,26 @@ def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(ap
         keeper.turn(session)
         assert one(app, kept) == 1
         execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1441 MINUTE TO RAISE_TIME)")
-        keeper.turn(session)  # not within the hour
+        keeper.turn(session)  # not within ten minutes
         assert one(app, kept) == 1
         Housekeeping(app.settings).turn(session)
         assert one(app, kept) == 0
+
+
+def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
+    with app.connect() as connection:
+        app.raise_event("order.paid", {"id": 1}, using=connection)
+        app.raise_event("order.sent", {"id": 2}, using=connection)
+        for name in ("mail", "book"):
+            app.on_event("order.paid", name=name)(id)
+        service.apply(app.database, app.name, app.feeds())
+        connection.commit()
+    with app.database.session() as session:
+        Housekeeping(app.settings).turn(session)
+    found = rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1")
+    assert found == [(0, 1), (1, 1), (2, 1)]
+    claim(app)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 2
 
 
 def test_a_trigger_may_read_what_its_condition_reads_whoever_fires_it(app, url):
