@@ -263,7 +263,7 @@ def finish(session: Session) -> dict[int, Remains]:
         older = [] if trigger is None else ddl.older_connections(session, _since(session, row))
         if row.state != "dropped":
             # One that still fires has no successor yet: that was broken off.
-            if _fires(trigger) or older or not subscriptions.is_done(session, row.id):
+            if _fires(trigger) or older or _may_be_raised(session, row) or not subscriptions.is_done(session, row.id):
                 continue
             begin_drop(session, Found(row, trigger))
         erased = subscriptions.erase(session, row.id)
@@ -277,6 +277,11 @@ def finish(session: Session) -> dict[int, Remains]:
                 found[row.id] = Remains([], True)
                 break
     return found
+
+
+def _may_be_raised(session: Session, row: Row) -> bool:
+    """Whether a transaction is left that may see the handler of an event that another one has replaced."""
+    return row.kind == "event" and bool(ddl.older_transactions(session, _since(session, row)))
 
 
 def _since(session: Session, row: Row) -> datetime:

@@ -4,6 +4,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
+from firebird.driver import Isolation, tpb
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, changes
@@ -31,6 +32,11 @@ def subscribe(app, table="T", name="changed", **options):
     """A task that is fed, deployed."""
     app.on_change(table, name=name, **({"insert": True} | options))(lambda change: None)
     return service.apply(app.database, app.name, app.feeds())
+
+
+def begin_snapshot(connection):
+    connection.begin(tpb(Isolation.SNAPSHOT))
+    connection.cursor().execute("SELECT 1 FROM RDB$DATABASE").fetchall()
 
 
 def claim(app, flags=2):
@@ -325,6 +331,28 @@ def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
     assert found == [(0, 1), (1, 1), (2, 1)]
     claim(app)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 2
+
+
+def test_a_replaced_handler_stays_as_long_as_a_transaction_may_see_it(app, url):
+    app.on_event("order.paid", name="mail")(id)
+    service.apply(app.database, app.name, app.feeds())
+    newer = FBTasks("test", url)
+    newer.on_event("order.paid", name="mail", order="total")(id)
+    with app.connect() as connection:
+        begin_snapshot(connection)
+        for _ in range(2):
+            service.apply(newer.database, "test", newer.feeds())
+        app.raise_event("order.paid", {"id": 1}, using=connection, order_key="a")
+        connection.commit()
+    assert rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1") == [(1, 1)]
+    service.apply(newer.database, "test", newer.feeds())
+    assert [row.id for row in service.list_sources(app.database)] == [1, 2]
+    assert len(claim(app)) == 1
+    execute(app, "DELETE FROM QUEUE_TASK")
+    claim(app)
+    service.apply(newer.database, "test", newer.feeds())
+    assert [row.id for row in service.list_sources(app.database)] == [2]
+    newer.close()
 
 
 def test_a_trigger_may_read_what_its_condition_reads_whoever_fires_it(app, url):
