@@ -153,7 +153,7 @@ BEGIN
                 LEAVE;
             END
             IF (TAKEN >= MOST OR LARGE_BODY IS NOT NULL OR (TAKEN > 0 AND (DATA IS NULL
-                    OR OCTET_LENGTH(BODY) + OCTET_LENGTH(DATA) > 32000))) THEN
+                    OR OCTET_LENGTH(BODY) + OCTET_LENGTH(DATA) > 29990))) THEN
             BEGIN
                 MORE = IIF(WANTED IS NULL, 1, 0);
                 FULL_UP = 1;
