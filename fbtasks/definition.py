@@ -307,7 +307,11 @@ def define_fed(
     refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
     subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
     checked = TaskOptions(**rest)
-
+    if checked.expires is not None:
+        raise TaskDefinitionError(
+            f"expires={checked.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
+            "however late. Leave it out, and compare the time of what the function is given."
+        )
     return _fed_by(subscription, checked, keep)
 
 

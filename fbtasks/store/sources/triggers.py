@@ -81,7 +81,7 @@ def trigger(subscription: int, task: str, queue: str, capture: Capture, *, activ
 def trial(capture: Capture, name: str) -> str:
     """Returns the statement that makes an inactive trigger with nothing but the condition of *capture*.
 
-    It stands there in two places, so that no text compiles that ends the parenthesis of one and goes on with statements.
+    It stands there twice, so that no text compiles that ends the parenthesis of one place and goes on with statements.
     """
     when = capture.source.when
     return (
