@@ -372,8 +372,8 @@ BEGIN
     END
 END^
 
--- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. DROPPED is 0 when there
--- is none that no other transaction holds.
+-- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. What a source has
+-- brought is not dropped. DROPPED is 0 when there is none that no other transaction holds.
 CREATE OR ALTER PROCEDURE QUEUE_DROP_OLDEST_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (DROPPED SMALLINT)
 SQL SECURITY DEFINER
@@ -389,7 +389,7 @@ BEGIN
     BEGIN
         START_TIME = NULL;
         SELECT FIRST 1 T.PRIORITY_RANK, T.START_TIME FROM QUEUE_TASK T
-            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :RANK
+            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :RANK AND T.OWNER_ID IS NULL
             ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :RANK, :START_TIME;
         IF (START_TIME < COALESCE(OLDEST_TIME, TIMESTAMP '9999-12-31')) THEN
         BEGIN
@@ -399,6 +399,7 @@ BEGIN
         RANK = IIF(START_TIME IS NULL OR RANK = 9999, NULL, RANK + 1);
     END
     FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :OLDEST_RANK
+            AND T.OWNER_ID IS NULL
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR OLDEST DO
     BEGIN
