@@ -60,7 +60,7 @@ SOURCE = """
     def handle(self, change):
         call = self.name, self.request.id, change.id, *(change.new[each] for each in ("ID", "N", "WRITER", "STEP"))
         note("begin", os.getpid(), os.getppid(), time.monotonic_ns(), *call)
-        time.sleep(0.001)
+        time.sleep(change.id % 4 / 500)
         kill(self.name)
         note("end", os.getpid(), time.monotonic_ns(), self.name, change.id)
 
