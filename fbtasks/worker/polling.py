@@ -15,6 +15,7 @@ from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused,
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.poll_source import PollSource
+from fbtasks.store import results
 from fbtasks.store.sources import polling
 from fbtasks.store.sources.polling import Looked, Polled
 from fbtasks.store.sources.tables import quoted
@@ -51,6 +52,9 @@ class TablePoll:
         self._pause = self._least
         self._last_look = self._next_whole = 0.0
         self._quiet_until = 0.0
+        self._is_open = True
+        self._turns_at = 0.0
+        """When the task's window is to be looked at again, on the monotonic clock."""
         self._error: str | None = None
         self._failed_pause = 0.0
 
@@ -66,12 +70,28 @@ class TablePoll:
         """
         self._last_look = clock.monotonic()
         polled = self.polled or self._prepare(session, app)
+        if not self._may_take(session):
+            most = 0
         idle = self.is_empty and not self.ended and self._error is None
-        if idle and self._last_look < self._next_whole and not polling.anything(session, polled):
-            return Looked(room=most)
+        if idle and self._last_look < self._next_whole:
+            waits = polling.waits(session, polled)
+            if not waits.ends and not (waits.rows and most):
+                return Looked(room=most)
         self._next_whole = self._last_look + WHOLE
         with turn.held():
             return polling.look(session, polled, room, most)
+
+    def _may_take(self, session: Session) -> bool:
+        """Whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
+        window, moment = self.task.window, clock.monotonic()
+        if window is not None and moment >= self._turns_at:
+            now = results.now(session)
+            until = now + timedelta(seconds=WHOLE)
+            shift = next(window.shifts(now, until), None)
+            self._is_open = shift is not None and shift.begin <= now
+            turn = until if shift is None else shift.end if self._is_open else shift.begin
+            self._turns_at = moment + (turn - now).total_seconds()
+        return self._is_open
 
     def _prepare(self, session: Session, app: FBTasks) -> Polled:
         options, priority = self.task.options, self.task.options.priority

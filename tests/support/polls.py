@@ -26,9 +26,12 @@ class Poller:
         with self.app.database.session() as session:
             return polling.look(session, self.polled, room, room)
 
-    def anything(self):
+    def waits(self):
         with self.app.database.session() as session:
-            return polling.anything(session, self.polled)
+            return polling.waits(session, self.polled)
+
+    def anything(self):
+        return any(self.waits())
 
     def run(self):
         """Has a worker poll, run and write until nothing is left to do."""

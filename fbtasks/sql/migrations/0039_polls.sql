@@ -75,7 +75,8 @@ END^
 
 -- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does. ROOM_LEFT is how many
 -- tasks may be made: up to MOST, not more than ROOM with those that are ready, nor than a queue with a limit has places; NOTES tells whether there are ends to be written. A statement that comes
--- after this one sees all that was done under this lock before.
+-- after this one sees all that was done under this lock before. Outside the window of its queue rows stay for later, and ends are
+-- written.
 CREATE OR ALTER PROCEDURE QUEUE_POLL_BEGIN_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, MOST INTEGER)
 RETURNS (ROOM_LEFT INTEGER, NOTES SMALLINT)
 SQL SECURITY DEFINER
@@ -84,6 +85,10 @@ AS
     DECLARE STATE VARCHAR(8) CHARACTER SET ASCII;
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
     DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE WINDOWED SMALLINT = 0;
+    DECLARE BOUNDED SMALLINT = 0;
+    DECLARE IS_OPEN SMALLINT = 1;
+    DECLARE OPENS_MS BIGINT;
 BEGIN
     SELECT D.SUBSCRIPTION_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :FOUND;
@@ -91,13 +96,16 @@ BEGIN
         EXIT;
     SELECT S.STATE, S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
         INTO :STATE, :QUEUE, :PRIORITY_RANK;
+    SELECT P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1) FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :WINDOWED, :BOUNDED;
+    IF (WINDOWED = 1) THEN
+        EXECUTE PROCEDURE QUEUE_IS_OPEN_V1(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
     ROOM_LEFT = 0;
-    IF (STATE = 'active' AND ROOM > 0) THEN
+    IF (STATE = 'active' AND IS_OPEN = 1 AND MOST > 0) THEN
     BEGIN
         SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
             WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :PRIORITY_RANK) INTO :ROOM_LEFT;
         ROOM_LEFT = MINVALUE(MOST, ROOM - ROOM_LEFT);
-        IF (ROOM_LEFT > 0 AND EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL)) THEN
+        IF (ROOM_LEFT > 0 AND BOUNDED = 1) THEN
             EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, ROOM_LEFT) RETURNING_VALUES ROOM_LEFT;
     END
     NOTES = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID), 1, 0);
@@ -114,7 +122,8 @@ BEGIN
 END^
 
 -- Makes a task of a row, of the number TASK_ID or (NULL) the next. GATED: 1, the gate of LANE is shut behind it; 2, its LANE is its own number, under which its row is
--- found again; 0, nothing is written when it ends. The row is in DATA, or in LARGE.
+-- found again; 0, nothing is written when it ends. The row is in DATA, or in LARGE. When it ends nothing waits for that but the row,
+-- to which the worker that ran it writes: so no worker is woken (128 in TRAITS).
 CREATE OR ALTER PROCEDURE QUEUE_POLL_TAKE_V1 (
     SUBSCRIPTION_ID INTEGER, TASK_ID BIGINT, LANE BIGINT, GATED SMALLINT, DATA VARCHAR(32765) CHARACTER SET OCTETS,
     LARGE BLOB SUB_TYPE BINARY, EXPIRE_MS BIGINT)
@@ -142,7 +151,7 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES PLACED;  -- of those that QUEUE_POLL_BEGIN_V1 holds
     INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
         CONTENT_TYPE, PAYLOAD)
-    VALUES (:TASK_ID, 64 * :PLACED, :SUBSCRIPTION_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :NOW_UTC, :NOW_UTC,
+    VALUES (:TASK_ID, 128 + 64 * :PLACED, :SUBSCRIPTION_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :NOW_UTC, :NOW_UTC,
         DATEADD(:EXPIRE_MS MILLISECOND TO :NOW_UTC), 'application/json', :BODY);
     IF (BODY IS NULL) THEN
         INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID,

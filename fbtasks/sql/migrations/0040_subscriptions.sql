@@ -24,13 +24,13 @@ BEGIN
         WHERE S.ID = :SUBSCRIPTION_ID AND S.KIND = 'event' AND S.ENDS = 0 AND S.STATE NOT IN ('silent', 'dropped');
 END^
 
--- Tells claims from a queue whether subscriptions bring tasks to it.
+-- Tells claims from a queue whether subscriptions bring tasks to it. Polls do not: workers make tasks of their rows beside claims.
 CREATE OR ALTER PROCEDURE QUEUE_FEED_QUEUE_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
     DECLARE FED SMALLINT;
 BEGIN
-    FED = IIF(EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.QUEUE = :QUEUE), 1, 0);
+    FED = IIF(EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.QUEUE = :QUEUE AND S.KIND <> 'poll'), 1, 0);
     UPDATE QUEUE_POLICY P SET FED = :FED WHERE P.QUEUE = :QUEUE;
     IF (ROW_COUNT = 0 AND FED = 1) THEN
         INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (:QUEUE, 1);

@@ -33,6 +33,15 @@ class Looked(NamedTuple):
     """Whether another worker was at it."""
 
 
+class Waits(NamedTuple):
+    """What a look without changes has found."""
+
+    ends: int
+    """1 when ends of tasks are to be written to their rows."""
+    rows: int
+    """1 when rows wait that may be taken."""
+
+
 class Polled(NamedTuple):
     """A poll that is noted in the database."""
 
@@ -74,10 +83,10 @@ def register(
     return int(session.run(lambda t: t.value("poll_register", *values))), None
 
 
-def anything(session: Session, polled: Polled) -> bool:
-    """Whether rows wait, or ends are to be written. Changes nothing."""
+def waits(session: Session, polled: Polled) -> Waits:
+    """Returns whether rows wait, or ends are to be written. Changes nothing."""
     with session.transaction(READ) as transaction:
-        return any(transaction.generated(polled.statements.look)[0])
+        return Waits(*transaction.generated(polled.statements.look)[0])
 
 
 def look(session: Session, polled: Polled, room: int, most: int) -> Looked:
