@@ -1,7 +1,7 @@
 """Polled tables: each shape, what is written back, and what keeps back itself alone."""
 
 import re
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -12,6 +12,8 @@ from support.polls import Poller, fill
 from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
+from fbtasks.errors import ConfigurationError
+from fbtasks.feeds import poll_source
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import subscriptions, workers
@@ -394,9 +396,9 @@ def test_a_closed_queue_takes_no_rows_and_goes_on_when_it_opens(app, handler):
     assert poller.look() == polling.Looked()
     with app.database.session() as session:
         session.run(lambda t: tasks.revoke(t, number))
-    assert poller.waits() == (1, 0)
+    assert poller.waits()[:2] == (1, 0)
     assert poller.look() == polling.Looked(settled=1)  # ends are written all the same
-    assert poller.waits() == (0, 0)  # what waits is not looked at before it opens
+    assert poller.waits()[:2] == (0, 0)  # what waits is not looked at before it opens
     assert statuses(app) == {"d1": "D", "d2": "E", "d3": "R"}
     fill(app, f"UPDATE QUEUE_SHIFT SET OPEN_TIME = DATEADD(-1 HOUR TO {NOW})")
     drain(app)
@@ -676,6 +678,160 @@ def test_operators_pause_and_drop_a_poll_as_other_subscriptions(app, handler):
     (dropped,) = subscriptions.drop(app.database, [task.name])
     assert dropped.gone
     assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == rows(app, "SELECT * FROM QUEUE_GATE") == []
+
+
+def steps(app, act=subscriptions.apply):
+    done = act(app.database, app.name, app.feeds())
+    assert done.problems == {}
+    return [(step.name, step.kind, step.source, step.action, step.reason) for step in done.steps]
+
+
+@pytest.fixture
+def again(url):
+    """Other versions of the app's code."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(FBTasks("test", url)))
+
+
+def states(app):
+    return [
+        (row.name, row.kind, row.state, row.version, row.problems) for row in subscriptions.list_sources(app.database)
+    ]
+
+
+def test_polls_are_deployed_as_other_subscriptions_are(app, handler, again):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler)
+    assert steps(app, subscriptions.diff) == [("handle", "poll", "INBOX", "create", "")]
+    assert states(app) == []
+    assert steps(app) == [("handle", "poll", "INBOX", "create", "")]
+    assert steps(app) == [("handle", "poll", "INBOX", "none", "")]
+    drain(app)
+    assert states(app) == [("handle", "poll", "active", 1, [])]
+    changed = again()
+    polls(changed, handler, every=(1, 2))
+    assert steps(changed, subscriptions.diff) == [("handle", "poll", "INBOX", "alter", "the definition has changed")]
+    steps(changed)
+    drain(changed)
+    assert (handler.seen, states(app)) == (
+        ["d1"],
+        [("handle", "poll", "active", 2, [])],
+    )  # it is known what was handled
+    gone = again()
+    gone.on_event("order.paid", name="mail")(id)
+    assert ("handle", "poll", "INBOX", "orphan") in [step[:4] for step in steps(gone)]
+    assert states(app)[0] == ("handle", "poll", "orphaned", 2, [])
+    fill(app, *insert(2))
+    poller = Poller.__new__(Poller)
+    poller.app, poller.polled = app, prepared(app, "handle")
+    assert poller.look() == polling.Looked()  # a worker that still has the code
+    drain(changed)
+    assert handler.seen == ["d1", "d2"]  # the code is back
+    assert states(app)[0][:3] == ("handle", "poll", "active")
+
+
+def prepared(app, name):
+    with app.database.session() as session:
+        known = polling.known(session, app.name, name)[-1]
+        return polling.prepare(session, known.id, poll_source(known.definition))
+
+
+def test_a_worker_registers_handlers_and_polls_by_the_same_way(app, handler, again):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler)
+    app.on_event("order.paid", name="mail")(id)
+    with app.database.session() as session:
+        assert subscriptions.register(session, app.name, app.feeds()) == {}
+    assert steps(app, subscriptions.diff) == [
+        ("handle", "poll", "INBOX", "none", ""),
+        ("mail", "event", "order.paid", "none", ""),
+    ]
+    empty = again()
+    with app.database.session() as session:
+        subscriptions.register(session, empty.name, empty.feeds())
+    assert [row[2] for row in states(app)] == ["orphaned", "orphaned"]
+
+
+def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
+    fill(app, INBOX, "CREATE VIEW INBOX_VIEW AS SELECT * FROM INBOX")
+    fill(app, "CREATE GLOBAL TEMPORARY TABLE PASSING (ID INTEGER NOT NULL PRIMARY KEY)")
+    for table in ("INBOX_VIEW", "PASSING", "RDB$RELATIONS", "QUEUE_TASK", "INBOXX"):
+        app.poll_table(table, key="ID", name=table)(id)
+    polls(app, handler, **STATUS, order_by="CREATED")
+    found = subscriptions.apply(app.database, app.name, app.feeds()).problems
+    assert found == {
+        "INBOX_VIEW": "rows of 'INBOX_VIEW' cannot be polled: it is a view, which has no changes of its own. Name the "
+        "table behind it.",
+        "PASSING": "rows of 'PASSING' cannot be polled: it is a temporary table, whose rows only their own transaction "
+        "sees. Name a permanent table.",
+        "RDB$RELATIONS": "rows of 'RDB$RELATIONS' cannot be polled: it is a system table. Name a table of your own.",
+        "QUEUE_TASK": "rows of 'QUEUE_TASK' cannot be polled: it is one of the tables of fbtasks itself. Name a table "
+        "of your own.",
+        "INBOXX": "the database has no table 'INBOXX'. Did you mean 'INBOX' or 'INBOX_VIEW'?",
+        "handle": "the table 'INBOX' has no column 'CREATED'.",
+    }
+    assert states(app) == []
+
+
+def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_end(app, handler, again):
+    fill(app, INBOX, *insert(1, 2))
+    former = Poller(app, polls(app, handler, **STATUS))
+    former.look(room=1)
+    changed = again()
+    polls(changed, handler, **{**STATUS, "taken": "W"})
+    why = "its rows are known by other marks; the definition has changed"
+    assert steps(changed) == [("handle", "poll", "INBOX", "replace", why.split("; ")[0])]
+    assert former.look() == polling.Looked()  # a worker with the former code takes nothing any more
+    worker = Polling(changed, ("default",), _Turn())
+    with changed.database.session() as session:
+        assert worker.look(session, 5) == 0  # the former one has a task of that table
+    assert statuses(app) == {"d1": "T", "d2": "R"}
+    drain(changed)
+    drain(changed)
+    assert (handler.seen, statuses(app)) == (["d1", "d2"], {"d1": "D", "d2": "D"})
+    assert [row.ends for row in subscriptions.list_sources(app.database)] == [True, False]
+    steps(changed)
+    assert [row.ends for row in subscriptions.list_sources(app.database)] == [False]
+
+
+def test_another_table_or_key_does_not_begin_where_the_former_one_was(app, handler, again):
+    fill(app, INBOX, INBOX.replace("INBOX", "OTHER"), *insert(1, 2), "INSERT INTO OTHER SELECT * FROM INBOX")
+    polls(app, handler)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d2"]
+    other = again()
+    other.poll_table("OTHER", columns="DATA", max_retries=0, name="handle")(handler.handle)
+    steps(other)
+    drain(other)
+    assert sorted(handler.seen) == ["d1", "d1", "d2", "d2"]
+    steps(other)
+    assert [row.source for row in subscriptions.list_sources(app.database)] == ["OTHER"]
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE") == 2
+
+
+def test_a_poll_that_was_dropped_is_said_by_workers_that_run_on(app, handler, monkeypatch, caplog):
+    fill(app, INBOX)
+    polls(app, handler)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        polled.look(session, 1)
+        assert subscriptions.drop(app.database, ["handle"])[0].gone
+        clock.now = polled.deadline(1)
+        polled.look(session, 1)
+        assert "it was dropped, or is registered with other marks" in caplog.text
+        assert polled.deadline(1) - clock.now == looking.FAILED_FIRST
+    assert states(app) == []
+
+
+def test_a_poll_is_not_silenced(app, handler):
+    fill(app, INBOX)
+    Poller(app, polls(app, handler))
+    with pytest.raises(ConfigurationError, match="Pause it without --silent"):
+        subscriptions.pause(app.database, ["handle"], silent=True)
+    with pytest.raises(ConfigurationError, match="'handle' is called for a polled table, whose rows are found"):
+        subscriptions.backfill(app.database, ["handle"])
 
 
 def test_a_definition_is_noted_once_and_anew_when_it_changes(url, app, handler):

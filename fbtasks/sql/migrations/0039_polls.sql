@@ -45,34 +45,6 @@ BEGIN
     END
 END^
 
--- Notes what the code says of a polled table. The identity's row is changed, so that of two workers that start at once one waits
--- for the other. ID is the subscription's.
-CREATE OR ALTER PROCEDURE QUEUE_POLL_REGISTER_V1 (
-    APP VARCHAR(255) CHARACTER SET UTF8, NAME VARCHAR(255) CHARACTER SET UTF8, SOURCE VARCHAR(255) CHARACTER SET UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY_RANK SMALLINT, ORDERING VARCHAR(5) CHARACTER SET ASCII,
-    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8, HASH CHAR(64) CHARACTER SET ASCII)
-RETURNS (ID INTEGER)
-SQL SECURITY DEFINER
-AS
-BEGIN
-    UPDATE QUEUE_IDENTITY I SET DATABASE_PATH = DATABASE_PATH WHERE I.ID = 1;
-    SELECT S.ID FROM QUEUE_SUBSCRIPTION S WHERE S.KIND = 'poll' AND S.APP = :APP AND S.NAME = :NAME INTO :ID;
-    IF (ID IS NULL) THEN
-    BEGIN
-        ID = NEXT VALUE FOR QUEUE_SUBSCRIPTION_SEQ;
-        INSERT INTO QUEUE_SUBSCRIPTION (ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, STATE, DEFINITION,
-            HASH, VERSION, ACTIVE_TIME)
-        VALUES (:ID, 'poll', :APP, :NAME, :SOURCE, :QUEUE, :PRIORITY_RANK, :ORDERING, 1, 'active', :DEFINITION, :HASH, 1,
-            CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
-        INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (:ID);
-    END
-    ELSE
-        UPDATE QUEUE_SUBSCRIPTION S SET SOURCE = :SOURCE, QUEUE = :QUEUE, PRIORITY_RANK = :PRIORITY_RANK,
-            ORDERING = :ORDERING, STATE = IIF(STATE = 'orphaned', COALESCE(HELD, 'active'), STATE), DEFINITION = :DEFINITION, HASH = :HASH,
-            VERSION = VERSION + 1
-            WHERE S.ID = :ID AND (S.HASH <> :HASH OR S.STATE = 'orphaned');
-END^
-
 -- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does. ROOM_LEFT is how many
 -- tasks may be made: up to MOST, not more than ROOM with those that are ready, nor than a queue with a limit has places; NOTES tells whether there are ends to be written. A statement that comes
 -- after this one sees all that was done under this lock before. Outside the window of its queue rows stay for later, and ends are
@@ -94,7 +66,7 @@ BEGIN
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :FOUND;
     IF (FOUND IS NULL) THEN
         EXIT;
-    SELECT S.STATE, S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
+    SELECT IIF(S.ENDS = 1, 'ends', S.STATE), S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
         INTO :STATE, :QUEUE, :PRIORITY_RANK;
     SELECT P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1) FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :WINDOWED, :BOUNDED;
     IF (WINDOWED = 1) THEN

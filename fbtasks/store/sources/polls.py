@@ -213,7 +213,10 @@ class Statements:
         self._longest = max(most(self._pieces(_ROWS)), most(self._unread_pieces(_ROWS)))
         self._is_wide = self._longest > _LONGEST_ROW
         self.look = self._look()
-        """Returns a row: whether ends are to be written, and whether rows wait that may be taken. Changes nothing."""
+        """Returns a row: whether ends are to be written, whether rows wait that may be taken, and whether it is known.
+
+        Changes nothing.
+        """
         self.settle = self._settle() if poll.settles else ""
         """Takes the most ends to write. Returns how many were written, how many could not be, and the last error."""
         self.take = self._take()
@@ -237,7 +240,11 @@ class Statements:
             waits = f"EXISTS({new})\nOR EXISTS({late})"
         else:
             waits = f"EXISTS(SELECT 1 FROM {self._table} R WHERE {self._waiting(self._mark('MARK_ID'))})"
-        return f"SELECT IIF({notes}, 1, 0), IIF({self._takes()} AND ({waits}), 1, 0) FROM RDB$DATABASE"
+        known = f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE <> 'dropped')"
+        return (
+            f"SELECT IIF({notes}, 1, 0), IIF({self._takes()} AND ({waits}), 1, 0), IIF({known}, 1, 0)\n"
+            "FROM RDB$DATABASE"
+        )
 
     def _takes(self) -> str:
         """The condition that rows may be taken now: neither an operator nor the window of the queue is against it."""
