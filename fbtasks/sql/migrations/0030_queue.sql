@@ -45,7 +45,8 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE).
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE);
+    -- 128 nothing is to be woken when it ends.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
     -- The subscription that it comes from; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
@@ -254,7 +255,8 @@ BEGIN
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, CASE
                 WHEN EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = OLD.ID AND H.STATE = 11) THEN 'S'
                 WHEN OLD.STATE = 2 THEN 'F' ELSE 'G' END, OLD.LANE, OLD.ID);
-        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+        IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
+            POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     IF (BIN_AND(OLD.TRAITS, 64) > 0) THEN
     BEGIN
@@ -280,7 +282,8 @@ BEGIN
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', OLD.LANE, OLD.ID);
-        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+        IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
+            POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
 END^
 
