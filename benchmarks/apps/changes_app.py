@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from typing import Final
 
@@ -10,10 +11,13 @@ from fbtasks import Change, FBTasks
 
 NOTES: Final = "BENCH_NOTES"
 """The variable with the folder of the files."""
+APP: Final = "fbtasks-bench-changes"
+NOTE: Final = struct.Struct("=qq")
+"""What a call notes: the key of the row, and the time in nanoseconds."""
 TABLE: Final = "LANGUAGES"
 KEY: Final = "LANGUAGE_ID"
 
-app = FBTasks("fbtasks-bench-changes")
+app = FBTasks(APP)
 """Its database is that of the environment's FBTASKS_URL."""
 _file = -1
 
@@ -31,8 +35,8 @@ def parallel(change: Change) -> None:
 
 
 def _note(change: Change) -> None:
-    """Adds the key of the row, and the time in nanoseconds, to the file of this process."""
+    """Adds a note to the file of this process."""
     global _file
     if _file < 0:
         _file = os.open(f"{os.environ[NOTES]}/{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.write(_file, b"%d %d\n" % (change.key[KEY], time.time_ns()))
+    os.write(_file, NOTE.pack(change.key[KEY], time.monotonic_ns()))
