@@ -22,7 +22,7 @@ from fbtasks.services import subscriptions
 PLAIN: Final = "PLAIN_ORDERS"
 CAPTURED: Final = "CAPTURED_ORDERS"
 """The table with the trigger."""
-TURNS: Final = 6
+TURNS: Final = 12
 """How often many rows are written to each table."""
 
 _TABLE: Final = """

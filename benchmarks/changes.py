@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from benchmarks import processes
-from benchmarks.apps.changes_app import APP, NOTE, NOTES
+from benchmarks.apps.changes_app import NOTE, NOTES
 from benchmarks.article import tables
 from benchmarks.article.drain import SEVERAL, Drained, at_random, in_order
 from benchmarks.bench import Bench
@@ -26,12 +26,10 @@ from benchmarks.internals import connect
 from benchmarks.scratch import scratch_database
 from benchmarks.stopping import held
 from benchmarks.trial import ROOT
-from fbtasks import FBTasks
-from fbtasks.services import subscriptions
 
 HANDLED: Final = "handled"
-"""The key of the sample that all have: changes a second, all of which were committed before the start. The clock
-stops when the last of them is handled and no longer in the log."""
+"""The key of the sample that all have: changes a second, all of which were committed in one transaction before any was
+handled. The clock stops when the last of them is handled and no longer in the log."""
 _MODULE: Final = "benchmarks.apps.changes_app"
 _STOP: Final = 30.0
 """Seconds for a worker to end."""
@@ -86,7 +84,7 @@ class OnChange:
         return self.workers * self.children
 
     def measure(self, bench: Bench) -> Iterator[Sample]:
-        """One drain in a database of its own, from when the task may be called."""
+        """One drain in a database of its own, whose workers wait for the commit of the changes."""
         folder = bench.new_folder()
         with scratch_database(bench.database.url) as url:
             written, seconds = self._drain(url, folder, bench.scale.changes)
@@ -101,8 +99,7 @@ class OnChange:
         """Returns the keys of the changed rows in their order, and the seconds until all of them were handled."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "FBTASKS_URL": url, NOTES: str(folder)}
         with ExitStack() as stack:
-            app = stack.enter_context(closing(FBTasks(APP, url)))
-            written = self._write(app, url, environment, changes)
+            _prepare(url, environment)
             with held():
                 connection = stack.enter_context(closing(connect(url)))
             command = (
@@ -114,8 +111,10 @@ class OnChange:
             ]
             for worker in fleet:
                 worker.wait_ready()
-            begun = time.monotonic()
-            subscriptions.resume(app.database, [self.task])
+            with held():
+                written = tables.write(connection, changes)
+                begun = time.monotonic()
+                connection.commit()
             wait_for(
                 lambda: all(worker.running() for worker in fleet)
                 and _noted(folder) >= changes
@@ -124,22 +123,20 @@ class OnChange:
             )  # fmt: skip
             return written, time.monotonic() - begun
 
-    def _write(self, app: FBTasks, url: str, environment: dict[str, str], changes: int) -> list[int]:
-        """Makes the changes, for which the task is not called yet. Returns their keys."""
-        with held(), closing(connect(url)) as connection:
-            tables.create_languages(connection)
-        migrate = (sys.executable, "-m", "fbtasks", "migrate", "-A", _MODULE)
-        subprocess.run(migrate, env=environment, check=True, capture_output=True)
-        subscriptions.pause(app.database, [self.task])
-        with held(), closing(connect(url)) as connection:
-            return tables.insert(connection, changes)
-
     def _left(self, connection: Any) -> int:
         """The changes and tasks that are not finished."""
         with held(), closing(connection.cursor()) as cursor:
             (left,) = cursor.execute(_LEFT, (self.task,)).fetchone()
             connection.rollback()
         return int(left)
+
+
+def _prepare(url: str, environment: dict[str, str]) -> None:
+    """Creates the table, the queue, and the subscriptions of the app."""
+    with held(), closing(connect(url)) as connection:
+        tables.create_languages(connection)
+    migrate = (sys.executable, "-m", "fbtasks", "migrate", "-A", _MODULE)
+    subprocess.run(migrate, env=environment, check=True, capture_output=True)
 
 
 class _Worker:

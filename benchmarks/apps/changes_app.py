@@ -11,13 +11,12 @@ from fbtasks import Change, FBTasks
 
 NOTES: Final = "BENCH_NOTES"
 """The variable with the folder of the files."""
-APP: Final = "fbtasks-bench-changes"
 NOTE: Final = struct.Struct("=qq")
 """What a call notes: the key of the row, and the time in nanoseconds."""
 TABLE: Final = "LANGUAGES"
 KEY: Final = "LANGUAGE_ID"
 
-app = FBTasks(APP)
+app = FBTasks("fbtasks-bench-changes")
 """Its database is that of the environment's FBTASKS_URL."""
 _file = -1
 

@@ -2,16 +2,16 @@
 
 import json
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import capture, changes
-from benchmarks.article import drain
+from benchmarks.article import drain, tables
 from benchmarks.bench import Scale
 from benchmarks.internals import connect
 from benchmarks.plan import CHANGES
 from benchmarks.scratch import scratch_database
-from fbtasks.services import subscriptions, workers
 
 COUNT = 60
 LOGS = {
@@ -65,7 +65,6 @@ def terms(member, url):
 )
 def test_both_sides_handle_the_same_changes_of_the_same_table(bench, monkeypatch, group):
     found, fleet = [], []
-    resume = subscriptions.resume
 
     @contextmanager
     def watched(url):
@@ -73,13 +72,14 @@ def test_both_sides_handle_the_same_changes_of_the_same_table(bench, monkeypatch
             yield own
             found.append(terms(member, own))
 
-    def noted(database, names):
-        fleet.extend(workers.list_workers(database))
-        return resume(database, names)
+    def noted(connection, rows):  # all workers are ready
+        with closing(connection.cursor()) as cursor:
+            fleet.extend(cursor.execute("SELECT POOL, CONCURRENCY FROM QUEUE_PROCESS").fetchall())
+        return tables.write(connection, rows)
 
     monkeypatch.setattr(changes, "scratch_database", watched)
     monkeypatch.setattr(drain, "scratch_database", watched)
-    monkeypatch.setattr(subscriptions, "resume", noted)
+    monkeypatch.setattr(changes, "tables", SimpleNamespace(**{**vars(tables), "write": noted}))
     for member in group.order(1):
         samples = {sample.key: sample.value for sample in member.measure(bench)}
         assert samples["handled"] > 0
@@ -87,8 +87,8 @@ def test_both_sides_handle_the_same_changes_of_the_same_table(bench, monkeypatch
     assert ours == theirs
     assert (ours["rows"], ours["forced"]) == ([(COUNT, sum(range(COUNT)))], 1)
     assert ours["log"] == [COUNT]  # of the other subscriber: a row was written for each of two
-    assert len(fleet) == group.ours.workers
-    assert sum(worker.concurrency for worker in fleet) == group.beside[0].processes
+    assert fleet == [("processes", group.ours.children)] * group.ours.workers
+    assert group.ours.children * group.ours.workers == group.beside[0].processes
 
 
 def test_rows_are_written_to_both_tables_and_captured_in_one(bench, monkeypatch):
@@ -111,7 +111,7 @@ def test_rows_are_written_to_both_tables_and_captured_in_one(bench, monkeypatch)
     monkeypatch.setattr(capture, "scratch_database", watched)
     values = {sample.key: sample.value for sample in capture.capture(bench)}
     assert min(values.values()) > 0
-    assert values["capture/many/ratio"] == values["capture/many/captured"] / values["capture/many/plain"]
+    assert values["capture/many/ratio"] == pytest.approx(values["capture/many/captured"] / values["capture/many/plain"])
     ((plain, captured, noted, ((data,),)),) = found
     assert plain == captured
     assert noted == [plain[0][:1]]
