@@ -81,7 +81,7 @@ class Database:
 
     def open(self) -> Session:
         """A session of one's own; close it."""
-        self.make_ready(create=False)
+        self.make_ready(create=False, lends=False)
         return self._open()
 
     def _open(self) -> Session:
@@ -120,10 +120,11 @@ class Database:
                 self.known.file = None
                 self._ready = False
 
-    def make_ready(self, *, create: bool = True) -> None:
+    def make_ready(self, *, create: bool = True, lends: bool = True) -> None:
         """Creates and migrates the database where the settings say so, else checks its schema. Once.
 
-        Without *create* only a queue that is there is migrated. Raises :class:`SchemaError` when there is none.
+        Without *create* only a queue that is there is migrated. Raises :class:`SchemaError` when there is none. The
+        session that checked is the first to be lent, for callers that borrow one next; without *lends* it is closed.
         """
         fork.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
@@ -142,9 +143,15 @@ class Database:
             try:
                 if self.settings.migrates and self._outdated(session, create=create):
                     self._migrate(session)
+                    lends = False
                 else:
                     migrate.check(session)
-            finally:
+            except BaseException:
+                session.close()
+                raise
+            if lends:
+                self._pooled().give(session)
+            else:
                 session.close()
             self._found_ready()
 

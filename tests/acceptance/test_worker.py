@@ -250,7 +250,7 @@ def test_bad_input_is_one_clear_message(project, producer, arguments, code, part
     producer.migrate()
     (project.folder / "empty.py").write_text("")
     (project.folder / "broken.py").write_text("1 / 0")
-    done = project.run(*arguments, check=False)
+    done = project.run(*arguments, check=False, process=False)
     assert (done.returncode, part in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
     assert "secret" not in done.stderr
@@ -259,4 +259,4 @@ def test_bad_input_is_one_clear_message(project, producer, arguments, code, part
 def test_python_m_and_the_script_are_the_same(project):
     script = os.path.join(os.path.dirname(sys.executable), "fbtasks")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == project.run("--version").stdout
+    assert done.stdout == project.run("--version", process=True).stdout
