@@ -20,7 +20,7 @@ from benchmarks.apps.changes_app import NOTE, NOTES
 from benchmarks.article import tables
 from benchmarks.article.drain import SEVERAL, Drained, at_random, in_order
 from benchmarks.bench import Bench
-from benchmarks.database import NotMeasured, wait_for
+from benchmarks.database import PATIENCE, NotMeasured, wait_for
 from benchmarks.figures import Sample
 from benchmarks.internals import connect
 from benchmarks.scratch import scratch_database
@@ -33,6 +33,8 @@ handled. The clock stops when the last of them is handled and no longer in the l
 _MODULE: Final = "benchmarks.apps.changes_app"
 _STOP: Final = 30.0
 """Seconds for a worker to end."""
+_SHOWN: Final = 500
+"""Characters of what a process said that are shown when it has failed."""
 _LEFT: Final = """
     SELECT (SELECT COUNT(*) FROM QUEUE_TASK) + (SELECT COUNT(*) FROM QUEUE_CHANGE C
         JOIN QUEUE_SUBSCRIPTION S ON S.ID = C.SUBSCRIPTION_ID WHERE S.NAME = ?) FROM RDB$DATABASE
@@ -110,7 +112,7 @@ class OnChange:
                 for number in range(self.workers)
             ]
             for worker in fleet:
-                worker.wait_ready()
+                worker.wait_ready(self.children)
             with held():
                 written = tables.write(connection, changes)
                 begun = time.monotonic()
@@ -136,7 +138,9 @@ def _prepare(url: str, environment: dict[str, str]) -> None:
     with held(), closing(connect(url)) as connection:
         tables.create_languages(connection)
     migrate = (sys.executable, "-m", "fbtasks", "migrate", "-A", _MODULE)
-    subprocess.run(migrate, env=environment, check=True, capture_output=True)
+    done = subprocess.run(migrate, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode:
+        raise NotMeasured(f"its subscriptions were not made: {done.stderr.strip()[-_SHOWN:]}")
 
 
 class _Worker:
@@ -162,15 +166,19 @@ class _Worker:
         self._process.kill()
         self._process.wait()
 
-    def wait_ready(self) -> None:
-        """Waits until the worker waits for work, and its children have started."""
+    def wait_ready(self, children: int) -> None:
+        """Waits until the worker waits for work, and has as many *children*, which have come to rest."""
         wait_for(lambda: self.running() and "is ready" in self._log.read_text(), "the worker is ready")
-        processes.rest(lambda: processes.family(self._process.pid), 30.0)
+        wait_for(lambda: self.running() and len(self._family()) == 1 + children, f"{children} processes of the worker")
+        processes.rest(self._family, 30.0)
+
+    def _family(self) -> list[int]:
+        return processes.family(self._process.pid)
 
     def running(self) -> bool:
         """True. Raises :class:`NotMeasured` when the worker has ended."""
         if self._process.poll() is not None:
-            raise NotMeasured(f"its worker ended: {self._log.read_text(errors='replace').strip()[-500:]}")
+            raise NotMeasured(f"its worker ended: {self._log.read_text(errors='replace').strip()[-_SHOWN:]}")
         return True
 
 
