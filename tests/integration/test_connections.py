@@ -1,16 +1,18 @@
 """Connections: how many are opened, which are replaced, how they are closed, and a server that cannot be reached."""
 
+import contextlib
 import re
 import socket
 import threading
 
 import pytest
-from support.sql import execute, kill_connection, one
+from support.sql import execute, kill_connection, one, rows
 
 from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeout, QueueFull
 from fbtasks.firebird import connections
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.translate import translate
+from fbtasks.interrupts import STOP, TaskStopped, ThreadInterrupts
 from fbtasks.url import DatabaseURL
 
 
@@ -161,3 +163,42 @@ def test_what_the_schema_refuses_is_told_in_its_own_words(app, where):
             said = translate(caught.value)
         assert type(said) is kind
         assert re.fullmatch(r"(the database: the user may not do this: )?not now(\. Who owns .*)?", str(said))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "EXECUTE BLOCK AS DECLARE N BIGINT = 0; BEGIN WHILE (N < 4000000000) DO N = N + 1; END",
+        "SELECT COUNT(*) FROM RDB$TYPES A, RDB$TYPES B, RDB$TYPES C, RDB$TYPES D",
+    ],
+    ids=["execute", "fetch"],
+)
+def test_a_cancelled_statement_whose_task_is_stopped_is_freed_once(app, wait_for, sql):
+    """The task is interrupted before the driver has seen that its statement was cancelled."""
+    interrupts = ThreadInterrupts()
+    raised = []
+
+    def task():
+        try:
+            with interrupts.window(1), session.connection.cursor() as cursor:
+                cursors.append(cursor)
+                cursor.execute(sql).fetchall()
+        except BaseException as error:
+            raised.append(error)
+
+    cursors = []
+    running = f"SELECT 1 FROM MON$STATEMENTS WHERE MON$STATE = 1 AND MON$SQL_TEXT = '{sql}'"
+    with contextlib.closing(app.database.open()) as session:
+        thread = threading.Thread(target=task)
+        thread.start()
+        wait_for(lambda: rows(app, running))
+        interrupts.interrupt(1, STOP)
+        session.cancel_statement()
+        thread.join(20)
+        assert [type(error) for error in raised] == [TaskStopped]
+        (cursor,) = cursors
+        assert (cursor._stmt, cursor._result) == (None, None)
+        cursor.execute("SELECT 1 FROM RDB$DATABASE").fetchall()
+        cursor.close()
+        session.connection.rollback()
+        assert session.alive()
