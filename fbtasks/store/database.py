@@ -141,11 +141,13 @@ class Database:
                 raise SchemaError(_no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:
-                if self.settings.migrates and self._outdated(session, create=create):
+                found = migrate.current_version(session)
+                outdated = create if found is None else found < migrate.latest_version()
+                if self.settings.migrates and outdated:
                     self._migrate(session)
                     lends = False
                 else:
-                    migrate.check(session)
+                    migrate.check(session, found)
             except BaseException:
                 session.close()
                 raise
@@ -191,10 +193,6 @@ class Database:
         if migrate.first_version() in applied and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied
-
-    def _outdated(self, session: Session, *, create: bool) -> bool:
-        found = migrate.current_version(session)
-        return create if found is None else found < migrate.latest_version()
 
     def _missing(self) -> bool:
         return self.url.embedded and not connections.database_exists(self.url)
