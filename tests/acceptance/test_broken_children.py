@@ -195,7 +195,7 @@ def test_what_was_said_before_junk_counts_and_nothing_after_it():
 
 
 @pytest.mark.parametrize(
-    "rest", ["none", Rest(own="text"), Rest(next=1), Rest(tries="1"), Rest(next_tries=None), Rest(halts=1)], ids=repr
+    "rest", ["none", Rest(own="text"), Rest(next=1), Rest(tries="1"), Rest(next_tries=None)], ids=repr
 )
 def test_what_cannot_be_left_of_a_run_is_not_believed(rest):
     ours, theirs = socket.socketpair()
