@@ -134,7 +134,7 @@ class Project:
 
     def run(self, *arguments, check=True, input=None, process=None):
         """Runs ``fbtasks`` to its end: a worker in a process of its own, all else in the test's, unless told."""
-        if arguments[0] == "worker" if process is None else process:
+        if "worker" in arguments if process is None else process:
             done = subprocess.run(
                 [sys.executable, "-m", "fbtasks", *arguments],
                 cwd=self.folder,

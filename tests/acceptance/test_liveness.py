@@ -483,7 +483,7 @@ def test_a_second_signal_after_a_second_ends_the_worker_at_once(project, produce
     worker = project.worker("-c", "1")
     wait_for(ledger)
     worker.send_signal(signal.SIGTERM)
-    wait_for(lambda: worker.send_signal(signal.SIGTERM) or "SIGTERM again" in project.logs())
+    wait_for(lambda: "SIGTERM again" in project.logs() or worker.send_signal(signal.SIGTERM))
     assert worker.wait(10) == 0
     assert result.status == "PENDING"
     assert rows(producer, "SELECT TRY_COUNT, CRASH_COUNT, SUSPECT FROM QUEUE_TASK") == [(0, 0, 0)]

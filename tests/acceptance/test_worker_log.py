@@ -316,7 +316,7 @@ def test_a_second_signal_after_a_second_stops_what_runs(project, producer, wait_
     worker = project.worker("-c", "1", "--pool", pool)
     wait_for((project.folder / "began").exists)
     begun = time.monotonic()
-    wait_for(lambda: worker.send_signal(signal.SIGTERM) or "again" in project.logs())
+    wait_for(lambda: "again" in project.logs() or worker.send_signal(signal.SIGTERM))
     assert time.monotonic() - begun > 1
     assert worker.wait(20) == 0
     assert rows(producer, "SELECT STATE, TRY_COUNT, CRASH_COUNT FROM QUEUE_TASK") == [(0, 0, 0)]
