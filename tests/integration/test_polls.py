@@ -8,6 +8,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
+from firebird.driver import TPB, Isolation, TableAccessMode, TableShareMode
 from support.polls import Poller, fill
 from support.sql import NOW, execute, one, rows
 
@@ -300,6 +301,80 @@ def test_what_is_committed_late_is_found_once(app, handler, late):
     assert handler.seen[5:] == ["d6"]
 
 
+KEYS = {"a number": INBOX, "a text": INBOX.replace("ID INTEGER", "ID VARCHAR(10)")}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_rows_that_are_gone_are_forgotten_some_at_a_time(app, handler, key, monkeypatch):
+    monkeypatch.setattr(polling, "SWEPT", 3)
+    fill(app, KEYS[key], *insert(*range(10)))
+    poller = Poller(app, polls(app, handler))
+    drain(app)
+    poller.look(sweep=True)
+    assert marks(app) == (10, 0 if key == "a number" else 10)
+    with transaction(app, "DELETE FROM INBOX WHERE ID < '5'") as other:
+        for _ in range(5):
+            poller.look(sweep=True)
+        assert marks(app)[0] == 10  # not committed
+        other.commit()
+    left = []
+    for _ in range(5):
+        poller.look(sweep=True)
+        left.append(marks(app)[0])
+    assert left[-1] == 5
+    assert all(before - after <= 3 for before, after in pairwise([10, *left]))  # a few each time
+    assert marks(app) == (5, 0 if key == "a number" else 5)
+    fill(app, *insert(3))  # a new row with a former key
+    drain(app)
+    assert sorted(handler.seen) == sorted([*(f"d{n}" for n in range(10)), "d3"])
+
+
+def marks(app):
+    return one(app, "SELECT COUNT(*) FROM QUEUE_GATE"), one(app, "SELECT COUNT(*) FROM QUEUE_POLL_KEY")
+
+
+def test_a_failed_row_that_was_deleted_by_hand_is_forgotten(app, handler):
+    fill(app, INBOX, *insert(1, 2))
+    handler.bad = {"d1", "d2"}
+    poller = Poller(app, polls(app, handler, delete=True))
+    drain(app)
+    fill(app, "DELETE FROM INBOX WHERE ID = 1")
+    poller.look(sweep=True)
+    assert rows(app, "SELECT LANE FROM QUEUE_GATE") == [(2,)]
+    numbers = [number for (number,) in rows(app, "SELECT ID FROM QUEUE_HISTORY")]
+    assert [poller.retry(number) for number in numbers] == [True, True]
+    handler.bad = set()
+    drain(app)
+    assert rows(app, "SELECT COUNT(*) FROM INBOX") == [(0,)]
+    assert marks(app) == (0, 0)
+
+
+def test_each_row_is_looked_up_by_an_index_or_few_are(app, handler):
+    fill(app, BARE)
+    poller = Poller(app, polls(app, handler, key="ID"))
+    assert poller.polled.most_swept == polling.SWEPT_WITHOUT_INDEX
+    fill(app, "CREATE INDEX INBOX_ID ON INBOX (ID)")
+    assert Poller(app, poller.task).polled.most_swept == polling.SWEPT
+
+
+def test_a_worker_forgets_rows_that_are_gone_once_a_minute(app, handler, monkeypatch):
+    fill(app, INBOX, *insert(1, 2))
+    polls(app, handler)
+    drain(app)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        polled.look(session, 1)
+        fill(app, "DELETE FROM INBOX WHERE ID = 1")
+        counts = []
+        for _ in range(8):
+            clock.now += 10
+            polled.look(session, 1)
+            counts.append(marks(app)[0])
+    assert counts == [2, 2, 2, 2, 2, 1, 1, 1]
+
+
 def test_a_missing_number_is_looked_for_as_long_as_it_may_come(app, handler):
     fill(app, BARE)
     poller = Poller(app, polls(app, handler, sequence="ID"))
@@ -570,6 +645,72 @@ def test_the_widest_values_arrive(app, handler):
     drain(app)
     assert seen == [170141183460469231731687303715884105727] * 3
     assert set(rows(app, "SELECT S FROM INBOX")) == {("D",)}
+
+
+def test_a_table_that_was_altered_meanwhile_fails_no_row(app, handler, monkeypatch):
+    fill(app, BARE, *insert(1))
+    polls(app, handler, sequence="ID")
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        assert polled.look(session, 5) == 1
+        fill(
+            app, "ALTER TABLE INBOX ALTER DATA TYPE VARCHAR(500)", *insert(2), f"UPDATE INBOX SET DATA = '{'x' * 400}'"
+        )
+        made = 0
+        for _ in range(3):
+            clock.now += 100
+            made += polled.look(session, 5)
+        assert made == 1
+    monkeypatch.undo()
+    drain(app)
+    assert handler.seen == ["d1", "x" * 400]
+    assert rows(app, "SELECT * FROM QUEUE_HISTORY") == []
+
+
+def test_a_status_column_that_becomes_too_narrow_is_said_by_name(app, handler, caplog):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler, **{**STATUS, "taken": "TAKEN"})
+    drain(app)
+    fill(app, "ALTER TABLE INBOX DROP S")
+    fill(app, "ALTER TABLE INBOX ADD S VARCHAR(3)", "UPDATE INBOX SET S = 'R'")
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        polled.look(session, 5)
+        polled.look(session, 5)
+    said = "the status column 'S' of 'INBOX' has 3 characters: taken='TAKEN' is too long for it."
+    assert said in caplog.text
+    assert statuses(app) == {"d1": "R"}
+
+
+def test_a_table_that_is_locked_is_left_alone_and_said_after_a_while(app, handler, monkeypatch, caplog):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler, **STATUS, every=(0.1, 2))
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    reserved = TPB(isolation=Isolation.SNAPSHOT)
+    reserved.reserve_table("INBOX", TableShareMode.PROTECTED, TableAccessMode.LOCK_WRITE)
+    with app.database.session() as session, closing(app.connect()) as other:
+        polled.look(session, 0)
+        with closing(other.transaction_manager(reserved.get_buffer())) as transaction:
+            transaction.begin()
+            began, pauses = clock.now, []
+            while clock.now < began + 30:
+                assert polled.look(session, 5) == 0
+                pauses.append(polled.deadline(5) - clock.now)
+                clock.now = polled.deadline(5)
+                if clock.now < began + 9:
+                    assert "fails" not in caplog.text
+        assert pauses[-1] == pytest.approx(2)
+        assert (
+            caplog.text.count("Polling INBOX for handle fails: another transaction has it locked: lock conflict") == 1
+        )
+        assert "col:" not in caplog.text
+        assert [each.task for each in polling.failing(session)] == ["handle"]
+        assert polled.look(session, 5) == 1
+        assert polling.failing(session) == []
 
 
 def test_a_dropped_table_stops_nothing_else(app, handler, add, caplog):
@@ -871,7 +1012,7 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
     for name in ("waits", "look"):
         real = getattr(polling, name)
         monkeypatch.setattr(
-            polling, name, lambda *given, name=name, real=real: (looks.append((name, clock.now)), real(*given))[1]
+            polling, name, lambda *given, n=name, r=real, **named: (looks.append((n, clock.now)), r(*given, **named))[1]
         )
     polled = Polling(app, ("default",), _Turn())
     with app.database.session() as session:
