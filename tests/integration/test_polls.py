@@ -16,7 +16,7 @@ from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
 from fbtasks.feeds import poll_source
 from fbtasks.firebird.events import Events
-from fbtasks.firebird.session import UPDATE
+from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.services import subscriptions, workers
 from fbtasks.store import grants, limits, results, tasks
 from fbtasks.store.migrate import adopt
@@ -1038,6 +1038,41 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
         assert len(live(app)) == 21
         times = [moment for _, moment in looks]
         assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.1)  # quick again
+
+
+def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape, monkeypatch):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1))
+    polls(app, handler, **options)
+    drain(app)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    next_transaction = "SELECT MON$NEXT_TRANSACTION FROM MON$DATABASE"
+    writes = (
+        "SELECT R.MON$RECORD_UPDATES + R.MON$RECORD_INSERTS + R.MON$RECORD_DELETES + R.MON$RECORD_LOCKS FROM "
+        "MON$DATABASE D JOIN MON$RECORD_STATS R ON R.MON$STAT_ID = D.MON$STAT_ID"
+    )
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+
+        def look():
+            clock.now = max(clock.now, polled.deadline(5))
+            polled.look(session, 5)
+
+        look()
+        look()  # the first is a whole one
+        number = execute_number(session, next_transaction)
+        written = execute_number(session, writes)
+        for _ in range(10):
+            look()
+        assert execute_number(session, writes) == written
+        assert execute_number(session, next_transaction) - number == 10 + 3  # and those that count
+    assert handler.seen == ["d1"]
+
+
+def execute_number(session, statement):
+    with session.transaction(READ) as transaction:
+        return transaction.generated(statement)[0][0]
 
 
 def test_a_look_that_fails_comes_again_later_and_later(app, handler, monkeypatch, caplog):
