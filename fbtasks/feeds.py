@@ -108,6 +108,7 @@ class Definition:
             -self.feed.priority,
             self.ordering,
             self.feed.subscription.most,
+            int(self.delivery.stop_on_failure),
             self.after_ms,
             int(self.fills),
             self.quiet_ms,

@@ -106,8 +106,6 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
         except (AuthenticationError, ConflictError):
             raise
         except (TaskDefinitionError, StatementRefused) as error:
-            if isinstance(error.__cause__, AuthenticationError):
-                raise error.__cause__ from error
             problems[name] = str(error)
     for has in plan.orphans.values():
         if has.row.state != "orphaned":
@@ -141,7 +139,8 @@ def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row
             ending = [*ending, *([row] if _fires(found.trigger) else [])]
         else:
             former = row.id
-            is_active = found.trigger is not None and row.active_time is not None
+            # One that is active stays so, also where an earlier apply ended before it had noted since when.
+            is_active = found.trigger is not None and (found.trigger.active or row.active_time is not None)
     wakes = held != "silent"
     if wanted.capture is None:
         session.run(lambda t: _put_row(t, wanted, former, succeeds, ending))
@@ -265,7 +264,7 @@ def finish(session: Session) -> dict[int, Remains]:
         older = [] if trigger is None else ddl.older_connections(session, _since(session, row))
         if row.state != "dropped":
             # One that still fires has no successor yet: that was broken off.
-            if _fires(trigger) or older or not subscriptions.is_done(session, row.id):
+            if _fires(trigger) or older or _may_be_raised(session, row) or not subscriptions.is_done(session, row.id):
                 continue
             begin_drop(session, Found(row, trigger))
         erased = subscriptions.erase(session, row.id)
@@ -279,6 +278,11 @@ def finish(session: Session) -> dict[int, Remains]:
                 found[row.id] = Remains([], True)
                 break
     return found
+
+
+def _may_be_raised(session: Session, row: Row) -> bool:
+    """Whether a transaction is left that may see the handler of an event that another one has replaced."""
+    return row.kind == "event" and bool(ddl.older_transactions(session, _since(session, row)))
 
 
 def _since(session: Session, row: Row) -> datetime:

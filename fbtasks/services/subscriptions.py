@@ -229,10 +229,8 @@ def backfill(
         rows = [row for row in _chosen(session, names) if not row.ends and row.state != "dropped"]
         for row in rows:
             if row.kind != "change":
-                what = (
-                    "a polled table, whose rows are found" if row.kind == "poll" else "an event, and those have no rows"
-                )
-                raise ConfigurationError(f"{row.name!r} is called for {what} to begin with.")
+                why = "an event, and those have no rows to begin with" if row.kind == "event" else "all rows that wait"
+                raise ConfigurationError(f"{row.name!r} is called for {why}.")
             if row.active_time is None or row.held == "silent":
                 raise ConfigurationError(
                     f"{row.name!r} notes no changes now. Run: fbtasks subscriptions resume or apply"

@@ -971,7 +971,7 @@ def test_a_poll_is_not_silenced(app, handler):
     Poller(app, polls(app, handler))
     with pytest.raises(ConfigurationError, match="Pause it without --silent"):
         subscriptions.pause(app.database, ["handle"], silent=True)
-    with pytest.raises(ConfigurationError, match="'handle' is called for a polled table, whose rows are found"):
+    with pytest.raises(ConfigurationError, match="'handle' is called for all rows that wait"):
         subscriptions.backfill(app.database, ["handle"])
 
 

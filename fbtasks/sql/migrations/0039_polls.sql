@@ -212,7 +212,7 @@ AS
 BEGIN
     SELECT G.HOLDER_ID FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE INTO :HOLDER_ID;
     SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :TASK_ID INTO :STATE;
-    IF (KIND IN ('F', 'G')) THEN
+    IF (KIND IN ('F', 'G', 'S')) THEN
     BEGIN
         -- One that lives was put back before its end was written: its own note follows.
         IF (STATE IS NULL AND (GATED <> 1 OR HOLDER_ID = TASK_ID)) THEN
@@ -222,7 +222,7 @@ BEGIN
                 FROM QUEUE_HISTORY H WHERE H.ID = :TASK_ID AND H.STATE IN (11, 12) INTO :ENDED, :ERROR;
             IF (ENDED IS NULL) THEN
             BEGIN
-                ENDED = IIF(KIND = 'G' OR EXISTS(SELECT 1 FROM QUEUE_NOTE N
+                ENDED = IIF(KIND <> 'F' OR EXISTS(SELECT 1 FROM QUEUE_NOTE N
                     WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.KIND = 'D' AND N.TASK_ID = :TASK_ID), 0, 1);
                 ERROR = IIF(KIND = 'G', 'its task was deleted before it had run', 'its task failed, and was discarded');
             END

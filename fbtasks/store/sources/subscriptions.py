@@ -180,5 +180,8 @@ def loads(session: Session) -> dict[int, Load]:
 
 
 def prune_events(transaction: Transaction) -> int:
-    """Forgets some of the events that found no handler within a day. Returns how many."""
+    """Forgets some of the events that found no handler within a day. Returns how many.
+
+    Those that did not see one that is there are given to it.
+    """
     return int(transaction.value("prune_events", KEPT // timedelta(milliseconds=1), BATCH))
