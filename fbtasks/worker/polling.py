@@ -59,6 +59,8 @@ class TablePoll:
         """Whether tasks have ended whose rows do not show it yet."""
         self.is_empty = False
         """Whether the last look has found nothing to do."""
+        self._missed = False
+        """Whether another worker was at it the last time, or it is gone."""
         self._number: int | None = None
         self._formers: list[Polled] = []
         """Polls whose place this one has taken, and of which tasks are left."""
@@ -89,7 +91,7 @@ class TablePoll:
         if not self._may_take(session) or self._awaits_former(session, polled, turn):
             most = 0
         idle = self.is_empty and not self.ended and self._error is None
-        if idle and self._last_look < self._next_whole:
+        if (idle or self._missed) and self._last_look < self._next_whole:
             waits = polling.waits(session, polled)
             if not waits.known:
                 polled = self._prepare(session, app)
@@ -181,6 +183,7 @@ class TablePoll:
         now = clock.monotonic()
         self._failed_pause = 0.0
         self._blocked_since = None
+        self._missed = found.missed
         if found.missed:
             self.is_empty = True
             self.next_look = now + self._least
@@ -211,9 +214,10 @@ class TablePoll:
         now = clock.monotonic()
         if self._blocked_since is None:
             self._blocked_since = now
+        self.ended = False
+        self.is_empty = True
         self.next_look = now + self._pause
         self._pause = min(2 * self._pause, self._most)
-        self.is_empty = True
         return now - self._blocked_since
 
     def say(self, session: Session, error: str | None, again: str = "") -> None:

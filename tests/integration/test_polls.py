@@ -966,6 +966,27 @@ def test_a_poll_that_was_dropped_is_said_by_workers_that_run_on(app, handler, mo
     assert states(app) == []
 
 
+def test_a_poll_that_was_dropped_while_it_fails_is_not_looked_at_all_the_time(app, handler, monkeypatch):
+    refuses = "CREATE TRIGGER REFUSES FOR INBOX BEFORE UPDATE AS BEGIN NEW.ID = 1 / 0; END"
+    fill(app, INBOX, refuses, *insert(1))
+    polls(app, handler, **STATUS)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        for _ in range(3):  # the first describes the table, and so does the one after the failure
+            polled.look(session, 1)
+            clock.now = polled.deadline(1)
+        assert len(polling.failing(session)) == 1
+        assert subscriptions.drop(app.database, ["handle"])[0].gone
+        pauses = []
+        for _ in range(6):
+            clock.now = polled.deadline(1)
+            polled.look(session, 1)
+            pauses.append(polled.deadline(1) - clock.now)
+        assert pauses == pytest.approx([0.1, 1, 2, 4, 8, 16])
+
+
 def test_a_poll_is_not_silenced(app, handler):
     fill(app, INBOX)
     Poller(app, polls(app, handler))
