@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 from firebird.driver import TPB, Isolation, TableAccessMode, TableShareMode
 from support.polls import Poller, fill
+from support.programs import command_line
 from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
@@ -111,6 +112,7 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
     fill(app, *insert(100))
     drain(app)
     assert handler.seen[COUNT:] == ["d100"]
+    assert [each.taken for each in subscriptions.inspect_sources(app.database)] == [COUNT + 1]
     everything = [f"d{n}" for n in (*range(COUNT), 100)]
     if "hard delete" in shape:
         assert list(statuses(app)) == (["d3"] if shape.startswith("ids") else [])
@@ -669,7 +671,7 @@ def test_a_table_that_was_altered_meanwhile_fails_no_row(app, handler, monkeypat
     assert rows(app, "SELECT * FROM QUEUE_HISTORY") == []
 
 
-def test_a_status_column_that_becomes_too_narrow_is_said_by_name(app, handler, caplog):
+def test_a_status_column_that_becomes_too_narrow_is_said_by_name(url, app, handler, caplog, capsys):
     fill(app, INBOX, *insert(1))
     polls(app, handler, **{**STATUS, "taken": "TAKEN"})
     drain(app)
@@ -681,6 +683,8 @@ def test_a_status_column_that_becomes_too_narrow_is_said_by_name(app, handler, c
         polled.look(session, 5)
     said = "the status column 'S' of 'INBOX' has 3 characters: taken='TAKEN' is too long for it."
     assert said in caplog.text
+    assert command_line("subscriptions", "list", "--url", url) == 0
+    assert said in capsys.readouterr().out
     assert statuses(app) == {"d1": "R"}
 
 

@@ -378,6 +378,7 @@ class Statements:
     # Taking rows.
 
     def _take(self) -> str:
+        count = ["IF (QUEUE_MADE > 0) THEN", f"  EXECUTE PROCEDURE QUEUE_POLL_COUNT_V1({self._id}, QUEUE_MADE);"]
         body = self._take_sequence() if self._poll.shape is Shape.SEQUENCE else self._take_rows()
         return _text(
             [
@@ -385,7 +386,7 @@ class Statements:
                 "RETURNS (QUEUE_MADE INTEGER, QUEUE_BAD INTEGER, QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8)",
                 "AS",
                 *self._take_variables(),
-                *_block(["QUEUE_MADE = 0;", "QUEUE_BAD = 0;", *body, "SUSPEND;"]),
+                *_block(["QUEUE_MADE = 0;", "QUEUE_BAD = 0;", *body, *count, "SUSPEND;"]),
             ]
         )
 
