@@ -350,6 +350,22 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
     assert [each.id for each in claim(session)] == [number]
 
 
+def test_a_held_task_that_is_cancelled_and_retried_before_its_turn_runs_alone(app, session):
+    _, run, number = halted(app, session)
+    assert session.run(lambda t: tasks.dismiss(t, run.id))  # the task that waits is to go on
+    execute(app, f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({number}, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
+    assert session.run(lambda t: tasks.retry(t, number))
+    later = change(app, 1)
+    (again,) = claim(session)  # reads all of these notes at once
+    assert again.id == number
+    finish(session, again)
+    (last,) = claim(session)
+    assert numbers(session, last) == [later]
+    finish(session, last)
+    assert not claim(session)
+    assert left(app) == (0, 0, 0, 0, 0)
+
+
 def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
     subscribe(app, NAME, ordering="total", most=1)
     made = [change(app) for _ in range(3)]

@@ -287,7 +287,8 @@ BEGIN
         ELSE IF (KIND = 'F' AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
             DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
         ELSE IF (KIND = 'F') THEN
-            OPENS = 1;
+            -- One that is in again was put back before this was read, and let in by a ticket that it still had.
+            OPENS = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE <> 4), 0, 1);
         ELSE IF (KIND = 'D') THEN
             OPENS = IIF(HALTED = 1 AND HOLDER_ID = TASK_ID, 1, 0);
         ELSE IF (KIND = 'H') THEN
