@@ -35,7 +35,7 @@ def _batch(what: str, value: object) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EventSource:
     """The event that a task is called for."""
 
@@ -46,7 +46,7 @@ class EventSource:
         declare.check_fields(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Delivery:
     """How what comes from a source is delivered to its task."""
 

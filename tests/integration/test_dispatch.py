@@ -8,7 +8,7 @@ import pytest
 from support.feeding import change, gates, left, subscribe, write
 from support.sql import execute, held, one, plans
 
-from fbtasks.call import Failed, Finished, Released, Succeeded
+from fbtasks.call import Cancelled, Failed, Finished, Parked, Released, Succeeded
 from fbtasks.firebird.session import UPDATE
 from fbtasks.states import State
 from fbtasks.store import tasks
@@ -252,12 +252,12 @@ def test_a_failed_task_that_is_retried_in_a_free_lane_runs_at_once(app, session)
     assert gates(app) == [(1, failed.id, 0, 1)]
 
 
-def put_rest(session, claim, rest, alone=None, halts=0):
+def put_rest(session, claim, rest, alone=None):
     """What is left of a run is written, and its task is finished, in one transaction."""
 
     def work(t):
         own, following = (rest, None) if alone is None else (alone, rest)
-        number = t.value("put_rest", claim.id, claim.claim_id, own, following, None, 0, halts)
+        number = t.value("put_rest", claim.id, claim.claim_id, own, following, None, 0)
         outcome = Released() if alone is None else Failed("E", "m", "")
         assert tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)]) == []
         return number
@@ -266,12 +266,12 @@ def put_rest(session, claim, rest, alone=None, halts=0):
 
 
 def halted(app, session):
-    subscribe(app, NAME)
+    subscribe(app, NAME, stops=1)
     made = [change(app, 1) for _ in range(3)]
     (run,) = claim(session)
     args = json.loads(run.payload)[0]
     rest, alone = (json.dumps([some, {}]).encode() for some in (args[1:], args[:1]))
-    number = put_rest(session, run, rest, alone, 1)
+    number = put_rest(session, run, rest, alone)
     assert not claim(session)
     assert gates(app) == [(1, run.id, 1, 1)]
     return made, run, number
@@ -324,6 +324,45 @@ def test_a_halted_lane_goes_on_when_the_failed_task_is_discarded(app, session):
     assert (follower.id, numbers(session, follower)) == (number, made[1:])
 
 
+def crashes(app, session, claimed):
+    """Its worker, which has crashed once too often, is declared dead."""
+    execute(app, "UPDATE QUEUE_TASK SET STARTED = 1, CRASH_COUNT = 2 WHERE ID = ?", claimed.id)
+    execute(app, "EXECUTE PROCEDURE QUEUE_RELEASE_V1(1, 0, 3, 'why')")
+
+
+def is_parked_for_too_long(app, session, claimed):
+    finish(session, claimed, outcome=Parked())
+    assert session.run(lambda t: tasks.fail_parked(t, timedelta(0))) == [claimed.id]
+
+
+@pytest.mark.parametrize("ends", [crashes, is_parked_for_too_long])
+@pytest.mark.parametrize("ordering", ["key", "total"])
+def test_a_task_that_a_statement_fails_halts_its_lane_as_well(app, session, ends, ordering):
+    subscribe(app, NAME, ordering=ordering, stops=1)
+    lane = int(ordering == "key")
+    made = change(app, lane)
+    (failed,) = claim(session)
+    later = change(app, lane)
+    ends(app, session, failed)
+    assert one(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", failed.id) == 11
+    assert not claim(session)
+    assert gates(app)[0][:3] == (lane, failed.id, 1)
+    assert session.run(lambda t: tasks.retry(t, failed.id))
+    (again,) = claim(session)
+    assert (again.id, numbers(session, again)) == (failed.id, [made])
+    finish(session, again)
+    assert taken(session, claim(session)) == [[later]]
+
+
+def test_a_cancelled_task_halts_nothing(app, session):
+    subscribe(app, NAME, stops=1)
+    change(app, 1)
+    (first,) = claim(session)
+    later = change(app, 1)
+    finish(session, first, outcome=Cancelled("enough"))
+    assert taken(session, claim(session)) == [[later]]
+
+
 def test_a_task_for_which_a_lane_is_halted_is_not_pruned(app, session):
     _, run, _ = halted(app, session)
     assert session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(0))) == 0
@@ -334,7 +373,7 @@ def test_a_stale_claim_leaves_the_run_as_it_is(app, session):
     subscribe(app, NAME)
     change(app, 1)
     (run,) = claim(session)
-    number = session.run(lambda t: t.value("put_rest", run.id, run.claim_id + 1, b"[[],{}]", None, 0, 0, 0))
+    number = session.run(lambda t: t.value("put_rest", run.id, run.claim_id + 1, b"[[],{}]", None, 0, 0))
     assert number == 0
     assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK WHERE ID = ?", run.id) == run.payload
 

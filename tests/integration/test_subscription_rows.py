@@ -440,7 +440,8 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
     subscribe(app)
     worker = as_role("worker")
     worker.on_event("order.paid", name="mail")(id)
-    service.register_events(worker.database, "test", worker.feeds())
+    with worker.database.session() as session:
+        assert service.register(session, "test", worker.feeds()) == {}
     assert rows(app, "SELECT NAME FROM QUEUE_HANDLER") == [("mail",)]
     assert [row.name for row in service.list_sources(app.database)] == ["changed", "mail"]
     assert [row.state for row in service.list_sources(app.database)] == ["active", "active"]

@@ -22,6 +22,8 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     ORDERING VARCHAR(5) CHARACTER SET ASCII NOT NULL CHECK (ORDERING IN ('key', 'total', 'none')),
     -- The most changes that one task is given.
     MOST INTEGER NOT NULL,
+    -- 1 when a lane stays shut after a task that failed, until that is retried or discarded.
+    STOPS QUEUE_FLAG,
     -- How long the first change of a task waits for others; with FILLS not longer than until there are MOST.
     AFTER_MS BIGINT DEFAULT 0 NOT NULL,
     FILLS QUEUE_FLAG,
@@ -204,6 +206,64 @@ BEGIN
         INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, WAITS) VALUES (:OWNER_ID, :LANE, :TASK_ID, :MORE);
 END^
 
+-- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what became of
+-- its task ID. OWN is the payload of that task from now on (NULL: as it was); with TRIES it begins with another change than before,
+-- of which so many tries have ended, and whose process has not died. With NEXT the task has failed: a new task NEXT_ID goes on with
+-- NEXT. It takes over the lane, or where a failure halts that, waits behind it; when the run is to be cancelled, it is cancelled. A
+-- stale claim changes nothing: NEXT_ID is 0. Neither does a task whose row another transaction holds, which is not waited for: -1.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
+    NEXT BLOB SUB_TYPE BINARY, TRIES INTEGER, NEXT_TRIES INTEGER)
+RETURNS (NEXT_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE STOPS SMALLINT = 0;
+BEGIN
+    SELECT T.QUEUE, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
+        FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE, :OWNER_ID, :LANE;
+    IF (QUEUE IS NULL) THEN
+        NEXT_ID = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2), -1, 0);
+    ELSE
+    BEGIN
+        IF (OWN IS NOT NULL) THEN
+        BEGIN
+            DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
+            IF (OCTET_LENGTH(OWN) > 2000) THEN
+                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :OWN);
+            UPDATE QUEUE_TASK T SET PAYLOAD = IIF(OCTET_LENGTH(:OWN) > 2000, NULL, CAST(:OWN AS VARBINARY(2000)))
+                WHERE T.ID = :ID;
+        END
+        IF (TRIES IS NOT NULL) THEN
+            UPDATE QUEUE_TASK T SET TRY_COUNT = :TRIES, CRASH_COUNT = 0, SUSPECT = 0, STARTED = 0 WHERE T.ID = :ID;
+        IF (NEXT IS NOT NULL) THEN
+        BEGIN
+            IF (LANE IS NOT NULL) THEN
+                SELECT S.STOPS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID INTO :STOPS;
+            NEXT_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+            -- With its place, where its queue has a limit.
+            INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRY_COUNT,
+                ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
+            SELECT :NEXT_ID, BIN_AND(T.TRAITS, 64), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:STOPS = 1, 4, 0), T.PRIORITY_RANK,
+                T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
+                IIF(OCTET_LENGTH(:NEXT) > 2000, NULL, CAST(:NEXT AS VARBINARY(2000)))
+            FROM QUEUE_TASK T WHERE T.ID = :ID;
+            UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -65) WHERE T.ID = :ID AND BIN_AND(T.TRAITS, 64) > 0;
+            IF (OCTET_LENGTH(NEXT) > 2000) THEN
+                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :NEXT);
+            IF (LANE IS NOT NULL) THEN
+                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:STOPS = 1, 'T', 'H'), :LANE, :NEXT_ID);
+            IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID)) THEN
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+            ELSE
+                POST_EVENT 'fbtasks:queue:' || QUEUE;
+        END
+    END
+    SUSPEND;
+END^
+
 -- Puts what has come for a lane behind its gate, and says when that is to be opened: when the first change has waited AFTER_MS, or
 -- when there has been none for QUIET_MS, or with FILLS when there are MOST. A gate that is shut is opened by a note.
 CREATE OR ALTER PROCEDURE QUEUE_PUT_BEHIND_V1 (
@@ -244,11 +304,12 @@ BEGIN
         UPDATE QUEUE_GATE G SET WAITS = 1, WAKE_TIME = :WAKE_TIME WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
 END^
 
--- Reads the notes of an owner, and opens up to ROOM gates that became free: up to PLACES of them for a new task. With AFTER_MS, a gate behind which only
--- changes wait is left for the time at which they are due. Called by QUEUE_DISPATCH_ONE_V1, under its lock.
+-- Reads the notes of an owner, and opens up to ROOM gates that became free: up to PLACES of them for a new task. With AFTER_MS, a
+-- gate behind which only changes wait is left for the time at which they are due. With STOPS a gate whose task has failed stays
+-- shut. Called by QUEUE_DISPATCH_ONE_V1, under its lock.
 CREATE OR ALTER PROCEDURE QUEUE_READ_NOTES_V1 (
     OWNER_ID INTEGER, ROOM INTEGER, NAME VARCHAR(255) CHARACTER SET UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII,
-    PRIORITY_RANK SMALLINT, MOST INTEGER, NEWS_TOO SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT, QUIET_MS BIGINT,
+    PRIORITY_RANK SMALLINT, MOST INTEGER, STOPS SMALLINT, NEWS_TOO SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT, QUIET_MS BIGINT,
     PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER)
 SQL SECURITY DEFINER
@@ -273,7 +334,7 @@ BEGIN
         IF (OPENED >= ROOM) THEN
             LEAVE;
         HOLDER_ID = NULL; HALTED = 0; WAITS = 0; IS_ROW = 0; OPENS = 0;
-        KIND = IIF(KIND = 'G', 'F', KIND);
+        KIND = IIF(KIND = 'G' OR (KIND = 'S' AND STOPS = 0), 'F', KIND);
         SELECT G.HOLDER_ID, G.HALTED, G.WAITS, 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE
             INTO :HOLDER_ID, :HALTED, :WAITS, :IS_ROW;
         IF (KIND = 'T') THEN
@@ -284,7 +345,7 @@ BEGIN
             WAITS = 1;
             OPENS = IIF(HOLDER_ID IS NULL OR (HALTED = 1 AND HOLDER_ID = TASK_ID), 1, 0);
         END
-        ELSE IF (KIND = 'F' AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
+        ELSE IF (KIND IN ('F', 'S') AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
             DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
         ELSE IF (KIND = 'F') THEN
             -- One that is in again was put back before this was read, and let in by a ticket that it still had.
@@ -293,7 +354,7 @@ BEGIN
             OPENS = IIF(HALTED = 1 AND HOLDER_ID = TASK_ID, 1, 0);
         ELSE IF (KIND = 'H') THEN
             UPDATE QUEUE_GATE G SET HOLDER_ID = :TASK_ID WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
-        ELSE IF (KIND = 'S' AND HOLDER_ID = TASK_ID) THEN
+        ELSE IF (KIND = 'S') THEN
             UPDATE QUEUE_GATE G SET HALTED = 1 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
         IF (OPENS = 1 AND WAITS = 0) THEN
             DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;  -- what has just come is visited after this
@@ -354,6 +415,7 @@ AS
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE ORDERING VARCHAR(5) CHARACTER SET ASCII;
     DECLARE MOST INTEGER;
+    DECLARE STOPS SMALLINT;
     DECLARE AFTER_MS BIGINT;
     DECLARE FILLS SMALLINT;
     DECLARE QUIET_MS BIGINT;
@@ -383,15 +445,15 @@ BEGIN
         EXIT;
     END
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    SELECT S.NAME, S.QUEUE, S.PRIORITY_RANK, S.ORDERING, S.MOST, S.AFTER_MS, S.FILLS, S.QUIET_MS
+    SELECT S.NAME, S.QUEUE, S.PRIORITY_RANK, S.ORDERING, S.MOST, S.STOPS, S.AFTER_MS, S.FILLS, S.QUIET_MS
         FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
-        INTO :NAME, :QUEUE, :PRIORITY_RANK, :ORDERING, :MOST, :AFTER_MS, :FILLS, :QUIET_MS;
+        INTO :NAME, :QUEUE, :PRIORITY_RANK, :ORDERING, :MOST, :STOPS, :AFTER_MS, :FILLS, :QUIET_MS;
     BY_KEY = IIF(ORDERING = 'key', 1, 0);
     IF (FROM_START = 1) THEN
         MARK_ID = 0;
 
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID)) THEN
-        EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, NAME, QUEUE, PRIORITY_RANK, MOST,
+        EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, NAME, QUEUE, PRIORITY_RANK, MOST, STOPS,
             IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), IIF(BY_KEY = 1, AFTER_MS, 0), FILLS, QUIET_MS, PLACES, NOW_UTC)
             RETURNING_VALUES DISPATCHED, TAKEN, PLACES_LEFT;
 

@@ -105,10 +105,14 @@ def subscribe(
 
 
 def handle(
-    transaction: Transaction, definition: Definition, former: int | None = None, succeeds: int | None = None
+    transaction: Transaction,
+    definition: Definition,
+    source: str,
+    former: int | None = None,
+    succeeds: int | None = None,
 ) -> int:
-    """The same for the handler of an event, as a worker may."""
-    given = former, succeeds, definition.app, definition.name, definition.source_name, *definition.values
+    """The same for the handler of an event or a poll, as a worker may."""
+    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
     return _write(transaction, "handle", *given)
 
 
@@ -125,7 +129,7 @@ def orphan(transaction: Transaction, row: Row) -> None:
 
 
 def unhandle(transaction: Transaction, row: Row) -> None:
-    """The same for the handler of an event, as a worker may."""
+    """The same for the handler of an event or a poll, as a worker may."""
     transaction.execute("unhandle", row.id, row.app)
 
 
