@@ -11,23 +11,32 @@ from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
 from fbtasks.declare import refuse_unknown, shows, takes
-from fbtasks.definition import Task, decorator, define, define_fed, define_polling, send_calls, unbound_tasks
+from fbtasks.definition import (
+    Task,
+    decorator,
+    define,
+    define_fed,
+    define_polling,
+    fed_decorator,
+    send_calls,
+    unbound_tasks,
+)
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
+from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
-from fbtasks.poll_source import PollSource
 from fbtasks.queues import QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
 from fbtasks.sources import ChangeSource
 from fbtasks.store.database import Database
-from fbtasks.subscriptions import Delivery, EventSource
+from fbtasks.subscriptions import EventSource
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,7 +92,7 @@ class FBTasks:
         """
         return define(function, options, self.register)
 
-    @shows(ChangeSource, Delivery, TaskOptions)
+    @fed_decorator(OnChange)
     def on_change(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for changes of a table: ``@app.on_change("ORDERS", update=("STATUS",))``.
 
@@ -93,7 +102,7 @@ class FBTasks:
         """
         return define_fed(ChangeSource, "option of on_change", {"table": table}, options, self.register)
 
-    @shows(EventSource, Delivery, TaskOptions)
+    @fed_decorator(OnEvent)
     def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for an event: ``@app.on_event("order.paid")``.
 
@@ -118,7 +127,7 @@ class FBTasks:
             raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")
         return definition
 
-    @shows(PollSource, TaskOptions)
+    @fed_decorator(PollTable)
     def poll_table(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for rows of a table: ``@app.poll_table("INBOX", status="STATUS", ...)``.
 
@@ -215,7 +224,7 @@ class FBTasks:
         It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. A database that
         is missing is created with an empty queue, as by the first call. Close the connection.
         """
-        self.database.make_ready()
+        self.database.make_ready(lends=False)
         self.enqueuer.check_limits(self.queues)  # a SNAPSHOT transaction would not see those that come later
         return self.database.connect(**options)
 

@@ -85,8 +85,6 @@ class Rest:
     """The tries that have ended of the change that *own* begins with; None: it begins as before."""
     next_tries: int = 0
     """The same of *next*."""
-    halts: bool = False
-    """Whether what follows in its lane waits until the task, which has failed, is retried or discarded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from fbtasks.call import Call
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
+from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.options import (
     CallOptions,
@@ -27,7 +28,7 @@ from fbtasks.poll_source import PollSource
 from fbtasks.request import Hook, Request, RetryRequested, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
-from fbtasks.sources import ChangeSource
+from fbtasks.sources import ChangeSource, check_silent_name
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
 from fbtasks.windows import Window, window_of
 
@@ -264,6 +265,21 @@ class TaskDecorator(Protocol[O]):
         """The same as a method of *app*."""
 
 
+class FedDecorator(Protocol[O]):
+    """``@app.on_change(table, **options)`` and its like."""
+
+    def __call__(self, *args: O.args, **options: O.kwargs) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Returns the decorator."""
+
+    def __get__(self, app: Any, owner: Any = None, /) -> FedDecorator[O]:
+        """The same as a method of *app*."""
+
+
+def fed_decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], FedDecorator[O]]:
+    """As :func:`decorator`, for a method that takes what feeds the task first."""
+    return shows(declared)
+
+
 def decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
     """Has a function or method of ``**options`` show those that are *declared*, to people and to type checkers."""
     return shows(declared)
@@ -303,11 +319,15 @@ def define_fed(
 
     Raises :class:`TaskDefinitionError` for an option that *what* does not have.
     """
-    rest: dict[str, Any] = {"ignore_result": True, **given, **options}
+    rest: dict[str, Any] = {**given, **options}
     refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
     subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
-    checked = TaskOptions(**rest)
-
+    checked = FedTaskOptions(**rest)
+    if checked.expires is not None:
+        raise TaskDefinitionError(
+            f"expires={checked.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
+            "however late. Leave it out, and compare the time of what the function is given."
+        )
     return _fed_by(subscription, checked, keep)
 
 
@@ -318,18 +338,21 @@ def define_polling(
 
     Raises :class:`TaskDefinitionError` for an option that ``poll_table`` does not have.
     """
-    rest: dict[str, Any] = {"ignore_result": True, "table": table, **options}
+    rest: dict[str, Any] = {"table": table, **options}
     refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, TaskOptions)
     refuse_unknown((PollSource, TaskOptions), rest, refuse)
     subscription = Subscription(_taken(PollSource, rest), Delivery())
-    return _fed_by(subscription, TaskOptions(**rest), keep)
+    return _fed_by(subscription, FedTaskOptions(**rest), keep)
 
 
 def _fed_by(
     subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any]
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return keep(Task(function, options, subscription))  # type: ignore[no-any-return]
+        task = Task(function, options, subscription)
+        if isinstance(subscription.source, ChangeSource):
+            check_silent_name(task.name)
+        return keep(task)  # type: ignore[no-any-return]
 
     return decorate
 

@@ -146,14 +146,19 @@ class FedRunner(Runner):
         check_call(task.name, kwargs)
         return Run(task.name, subscription, claim, members)
 
+    def _begin(self, calls: Calls, number: int, step: Step, part: Prepared) -> tuple[bool, RunResult | None]:
+        """Returns whether there is a call to make, and the result of a step that has failed without one."""
+        calls.begin(number)
+        if step.error is not None:
+            return False, self._fail(part, step.error, outside=True)
+        return step.argument is not None, None
+
     def _run_step(self, calls: Calls, number: int, step: Step, part: Prepared) -> RunResult | None:
         """Makes one call. Returns its result when it has failed."""
         begun = clock.monotonic()
-        calls.begin(number)
-        if step.error is not None:
-            return self._fail(part, step.error, outside=True)
-        if step.argument is None:
-            return None
+        is_called, failed = self._begin(calls, number, step, part)
+        if not is_called:
+            return failed
         with running(part.request):
             try:
                 with self._interrupts.window(part.claim.id):
@@ -167,11 +172,9 @@ class FedRunner(Runner):
 
     async def _run_step_async(self, calls: Calls, number: int, step: Step, part: Prepared) -> RunResult | None:
         begun = clock.monotonic()
-        calls.begin(number)
-        if step.error is not None:
-            return self._fail(part, step.error, outside=True)
-        if step.argument is None:
-            return None
+        is_called, failed = self._begin(calls, number, step, part)
+        if not is_called:
+            return failed
         with running(part.request):
             try:
                 value = await self._interrupts.watched(part.claim.id, self._step(part, begun))

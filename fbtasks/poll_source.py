@@ -5,8 +5,9 @@ from typing import Annotated, Any, Final
 
 from fbtasks import checks, declare
 from fbtasks.checks import optional
+from fbtasks.declare import Given, given
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.sources import Order, charset_name, column_names, condition, some_columns
+from fbtasks.sources import Names, Order, charset_name, column_names, condition, some_columns
 
 Status = str | int
 _STATUSES: Final = ("ready", "taken", "done", "failed")
@@ -34,7 +35,7 @@ def _every(what: str, value: object) -> tuple[float, float]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PollSource:
     """A table whose rows become tasks, and how it shows what became of them.
 
@@ -44,7 +45,7 @@ class PollSource:
     """
 
     table: Annotated[str, checks.text]
-    key: Annotated[tuple[str, ...] | None, optional(some_columns)] = None
+    key: Annotated[Given[Names | None, tuple[str, ...] | None], optional(some_columns)] = given(None)
     """Columns that tell the rows apart. None: the primary key, where the table has one."""
     sequence: Annotated[str | None, optional(checks.text)] = None
     """Instead of a key, a column of numbers that are drawn in order by the transactions which insert the rows."""
@@ -59,9 +60,9 @@ class PollSource:
     """A column for the error of a task that failed."""
     delete: Annotated[bool, checks.flag] = False
     """Whether a row is deleted when its task is done."""
-    order_by: Annotated[tuple[str, ...], column_names] = ()
+    order_by: Annotated[Given[Names, tuple[str, ...]], column_names] = given(())
     """Columns by which the rows are taken, the lowest first."""
-    columns: Annotated[tuple[str, ...] | None, optional(column_names)] = None
+    columns: Annotated[Given[Names | None, tuple[str, ...] | None], optional(column_names)] = given(None)
     """Columns that the row has beside its key. None: of a table without a key all of them, else none."""
     when: Annotated[str | None, optional(condition)] = None
     """A condition in SQL on the columns; rows for which it does not hold are left alone."""
@@ -89,6 +90,14 @@ class PollSource:
         """The values of the status column that the definition names, by the names of their options."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _STATUSES}
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def marks(self) -> tuple[object, ...]:
+        """By what rows are known, and what they show while they are tasks: what was noted of others says nothing then.
+
+        As the definition gives it, to compare two of one table.
+        """
+        return self.key, self.sequence, self.status, self.taken, self.failed, self.delete
 
     def _check_without_status(self) -> None:
         if self.statuses:

@@ -12,7 +12,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Rest, Retry, Succeeded, rest_of
+from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded, rest_of
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.interrupts import Interrupts, TaskStopped
@@ -249,9 +249,6 @@ class Runner:
         failed = describe_exception(error)
         if outside and isinstance(error, FBTasksError):
             failed = replace(failed, traceback="")
-        subscription = prepared.task.subscription
-        if subscription is not None and subscription.delivery.stop_on_failure:
-            failed = replace(failed, rest=Rest(halts=True))
         return prepared.ended(failed, failure)
 
     def _load(self, claim: Claim) -> tuple[list[Any], dict[str, Any]]:

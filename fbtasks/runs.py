@@ -128,8 +128,7 @@ class Run:
         """What goes on when *step* has failed for good: it alone is what the task is left with."""
         before = [n for each in self.steps[:step] for n in each.numbers] if undone else []
         others = [*before, *self._behind(step)]
-        halts = self._subscription.delivery.stop_on_failure
-        if not others and not halts and (step == 0 or undone):
+        if not others and (step == 0 or undone):
             return None
         everything = len(self.steps[step].numbers) == len(self._members)
         return Rest(
@@ -137,7 +136,6 @@ class Run:
             self._payload(others) if others else None,
             None if step == 0 or undone else self._tried,
             self._tried,
-            halts,
         )
 
     def _behind(self, step: int) -> list[int]:

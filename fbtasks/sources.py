@@ -1,17 +1,32 @@
 """What ``@app.on_change`` listens to, as it is defined: without a database."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from fbtasks import checks, declare
 from fbtasks.checks import optional
+from fbtasks.declare import Given, given
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
 
 Order = Literal["key", "total"]
+Names = str | Iterable[str]
 _ORDERS: Final = ("key", "total", None)
 _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
+SILENT_BYTES: Final = 255
+"""How long a value of a transaction can be, in UTF-8: the names of all tasks that are silenced in it."""
+
+
+def check_silent_name(name: str) -> None:
+    """Raises :class:`TaskDefinitionError` for the name of a task that a transaction could not be silenced for."""
+    size = len(name.encode())
+    if size > SILENT_BYTES:
+        raise TaskDefinitionError(
+            f"the task name {checks.shown(name)} takes {size} bytes in UTF-8, and a task of on_change has room for "
+            f"{SILENT_BYTES}: transactions that are silenced note it. Give a shorter name=."
+        )
 
 
 def column_names(what: str, value: object) -> tuple[str, ...]:
@@ -65,7 +80,7 @@ def charset_name(what: str, value: object) -> str:
     return found.upper()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeSource:
     """The changes of one table that a task is called for.
 
@@ -76,14 +91,14 @@ class ChangeSource:
 
     table: Annotated[str, checks.text]
     insert: Annotated[bool, checks.flag] = False
-    update: Annotated[bool | tuple[str, ...], _update] = False
+    update: Annotated[Given[bool | Names, bool | tuple[str, ...]], _update] = given(False)
     """True: every UPDATE; names of columns: an UPDATE that changes one of them."""
     delete: Annotated[bool, checks.flag] = False
     when: Annotated[str | None, optional(condition)] = None
     """A condition in SQL on ``old.`` and ``new.``; those that a change does not have are NULL."""
-    columns: Annotated[tuple[str, ...], column_names] = ()
+    columns: Annotated[Given[Names, tuple[str, ...]], column_names] = given(())
     """Columns that are recorded beside the key and those of *update*."""
-    key: Annotated[tuple[str, ...] | None, optional(some_columns)] = None
+    key: Annotated[Given[Names | None, tuple[str, ...] | None], optional(some_columns)] = given(None)
     """None: the primary key."""
     order: Annotated[Order | None, order_check] = "key"
     always: Annotated[bool, checks.flag] = False

@@ -13,7 +13,7 @@ from fbtasks.poll_source import PollSource
 from fbtasks.rows import Row
 from fbtasks.sources import ChangeSource, Order, order_check
 
-RUN: Final = 100
+RUN: Final = 250
 """The most changes that one task is given when they are handled one by one."""
 MOST: Final = 10_000
 """The most changes that one batch may have."""
@@ -35,7 +35,7 @@ def _batch(what: str, value: object) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EventSource:
     """The event that a task is called for."""
 
@@ -46,7 +46,7 @@ class EventSource:
         declare.check_fields(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Delivery:
     """How what comes from a source is delivered to its task."""
 

@@ -21,6 +21,7 @@ from fbtasks.errors import EngineError
 from fbtasks.firebird.discard import silence_disposal
 from fbtasks.firebird.embedded import libraries, mutex_repair
 from fbtasks.firebird.embedded.lockdir import Guard, refuse_links, warn_root
+from fbtasks.firebird.freeing import free_once
 from fbtasks.firebird.identity import refuse_mounted, refuse_second_name
 from fbtasks.firebird.signals import preserved_signals
 from fbtasks.url import DatabaseURL
@@ -76,6 +77,7 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
                 _lock_directory = _guards[real].directory
             refuse_links(_guards[real].directory)
             mutex_repair.start(_guards[real].directory)
+        free_once()
         if not fbapi.has_api():
             if _lock_directory is None:  # one for all processes that use a server first: each would leave its own
                 _lock_directory = _cache_folder() / "lock"

@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 # isc_tpb_version3, then the parameters by their numbers in the client's ibase.h. The driver's own helper leaves
 # out read_committed beside read_consistency, which a server before 5.0.4 takes for something else.
-# The last of each is ignore_limbo: what a two-phase commit has prepared, and nobody has ended since its program died, is
-# taken for a transaction that has not ended. Otherwise a statement fails that meets one row of it.
+# The last of each is ignore_limbo: what a two-phase commit has prepared, and nobody has ended since its program died,
+# is taken for a transaction that has not ended. Otherwise a statement fails that meets one row of it.
 READ: Final = bytes((3, 8, 15, 17, 7, 14))
 """READ COMMITTED, read only: never recorded, costs no page write and holds back no garbage collection."""
 SNAPSHOT: Final = bytes((3, 2, 8, 7, 14))

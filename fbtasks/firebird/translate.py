@@ -30,9 +30,9 @@ _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
 # What a procedure raises by EXCEPTION; and those of the schema: the caller's role does not allow it, a queue is full.
+# The lines of a message begin with "-", and where it was raised comes last.
 _EXCEPTION: Final = {335544517, 335544848}
-_REFUSED: Final = re.compile(r"\bQUEUE_REFUSED (.*?)(?: At procedure\b| At function\b|$)")
-_FULL: Final = re.compile(r"\bQUEUE_FULL -?(.*?)(?: -?At procedure\b|$)")
+_OWN: Final = re.compile(r"\b(QUEUE_REFUSED|QUEUE_FULL) -?(.*?)(?: -?At (?:procedure|function|trigger|block)\b|$)")
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
 # A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
 _LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}
@@ -49,6 +49,8 @@ _OTHER_ENGINE: Final = {335545107}
 _FILE: Final = {335544344, 335544375}
 _READ_ONLY: Final = {335544361}
 _CANCELLED: Final = {335544794}
+# "Dynamic SQL Error": a name that is unknown, a wrong type, something that cannot be parsed.
+_TEXT: Final = {335544569}
 # The configuration of the server allows no database at this place.
 _PLACE: Final = {335544831}
 _CHARSET: Final = {335544509, 335544854}
@@ -84,10 +86,11 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         return AuthenticationError(f"{where} does not accept this user and password. Correct the URL.")
     if codes & _PERMISSION:
         return AuthenticationError(f"{where}: the user may not do this: {text}. {_GRANT}")
-    if codes & _EXCEPTION and (refused := _REFUSED.search(text)):
-        return AuthenticationError(f"{where}: the user may not do this: {refused[1]}. {_GRANT}")
-    if codes & _EXCEPTION and (full := _FULL.search(text)):
-        return QueueFull(full[1])
+    if codes & _EXCEPTION and (own := _OWN.search(text)):
+        name, said = own.groups()
+        if name == "QUEUE_FULL":
+            return QueueFull(said)
+        return AuthenticationError(f"{where}: the user may not do this: {said}. {_GRANT}")
     if codes & (_NETWORK | _HANDLE | _LOGIN_BROKEN) or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:
@@ -132,6 +135,11 @@ def is_read_only(error: BaseException) -> bool:
 def was_cancelled(error: BaseException) -> bool:
     """Whether *error* says that the statement was cancelled, or took longer than its timeout."""
     return not _CANCELLED.isdisjoint(getattr(error, "gds_codes", None) or ())
+
+
+def is_wrong_text(error: BaseException | None) -> bool:
+    """Whether *error*, or what led to it, says that the engine could not compile the text of a statement."""
+    return _has(error, _TEXT)
 
 
 def connection_was_killed(error: BaseException | None) -> bool:

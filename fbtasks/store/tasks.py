@@ -146,10 +146,8 @@ def _put_rests(transaction: Transaction, slot: int, items: list[Finished]) -> li
 
 def _put_rest(transaction: Transaction, claim: Claim, rest: Rest) -> bool:
     """Writes what is left of one run. False when another transaction holds its task; a stale claim changes nothing."""
-    own, following, tries, next_tries, halts = rest.own, rest.next, rest.tries, rest.next_tries, int(rest.halts)
-    number: int | None = transaction.value(
-        "put_rest", claim.id, claim.claim_id, own, following, tries, next_tries, halts
-    )
+    written = rest.own, rest.next, rest.tries, rest.next_tries
+    number: int | None = transaction.value("put_rest", claim.id, claim.claim_id, *written)
     return number != _HELD
 
 

@@ -6,6 +6,7 @@ import struct
 import time
 
 import pytest
+from support.variants import slow
 
 from fbtasks.call import Rest, Retry, Succeeded
 from fbtasks.worker.executors.channel import Hearing
@@ -165,8 +166,9 @@ def test_a_task_that_breaks_its_process_costs_no_place(project, producer, pool):
     assert "TypeError: logging is broken" in log
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
+@pytest.mark.parametrize("pool", [slow("threads"), "processes"])
 def test_a_child_that_says_what_cannot_be_read_is_replaced_and_its_task_charged(project, producer, pool):
+    """With one place for tasks a child of ``threads`` is to its worker what one of ``processes`` is."""
     worker = project.worker("-c", "1", "-P", pool)
     for kind in ("bytes", "type", "exit", "length"):
         assert producer.send_task("proj.say_junk", (kind,)).get(timeout=30) == "again", kind
@@ -193,7 +195,7 @@ def test_what_was_said_before_junk_counts_and_nothing_after_it():
 
 
 @pytest.mark.parametrize(
-    "rest", ["none", Rest(own="text"), Rest(next=1), Rest(tries="1"), Rest(next_tries=None), Rest(halts=1)], ids=repr
+    "rest", ["none", Rest(own="text"), Rest(next=1), Rest(tries="1"), Rest(next_tries=None)], ids=repr
 )
 def test_what_cannot_be_left_of_a_run_is_not_believed(rest):
     ours, theirs = socket.socketpair()

@@ -1,6 +1,7 @@
 """Outcomes in whose way another transaction is, and statements of a worker that meet rows that another one holds."""
 
 import logging
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -30,6 +31,30 @@ def session(app):
 def worker(session):
     facts = {"name": "w", "host": "here", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "threads"}
     return session.run(lambda t: processes.register(t, "worker", lease=30.0, concurrency=2, version="1", **facts))
+
+
+@pytest.mark.parametrize("move", [tasks.revoke, tasks.retry])
+def test_of_two_that_move_a_task_at_once_one_does_and_the_other_one_sees_it(app, session, wait_for, move):
+    number = int(app.send_task("note").id)
+    if move is tasks.retry:
+        session.run(lambda t: tasks.revoke(t, number))
+    answers = []
+
+    def second():
+        with app.database.session() as other:
+            answers.append(other.run(lambda t: met.append(1) or move(t, number), attempts=10_000))
+
+    met = []
+    with session.transaction() as first:
+        assert move(first, number)
+        thread = threading.Thread(target=second)
+        thread.start()
+        wait_for(lambda: len(met) > 1 or not thread.is_alive(), 10)
+    thread.join(30)
+    assert [bool(answer) for answer in answers] == [False]
+    assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK UNION ALL SELECT COUNT(*) FROM QUEUE_HISTORY") == (
+        [(0,), (1,)] if move is tasks.revoke else [(1,), (0,)]
+    )
 
 
 @pytest.fixture

@@ -8,9 +8,12 @@ import pytest
 from support.capture import clear, lanes, listen, logged, resolved, script
 from support.sql import execute, rows
 
-from fbtasks.errors import TaskDefinitionError
+from fbtasks.errors import AuthenticationError, TaskDefinitionError
 from fbtasks.firebird import connections
 from fbtasks.firebird.events import Events
+from fbtasks.firebird.session import Session
+from fbtasks.sql import queries
+from fbtasks.store.sources.condition import check_condition
 from fbtasks.url import DatabaseURL
 
 ORDERS = (
@@ -414,6 +417,15 @@ def test_a_cancelled_statement_ends(shop):
     assert logged(shop) == []
 
 
+def test_a_user_who_may_not_make_triggers_is_told_that(shop):
+    capture = resolved(shop, "ORDERS", insert=True, when="new.ID > 0")
+    ann = replace(shop.settings.url, user="ANN")
+    said = "may not do this: .*no permission for ALTER access to TABLE ORDERS"
+    opened = Session(connections.connect(ann), ann, queries())
+    with contextlib.closing(opened) as session, pytest.raises(AuthenticationError, match=said):
+        check_condition(session, capture)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -431,6 +443,11 @@ def test_a_cancelled_statement_ends(shop):
         ({"insert": True, "when": "new.ID = ?"}, "does not compile"),
         ({"insert": True, "when": "new.ID = "}, "does not compile .*Token unknown"),
         ({"insert": True, "when": "new.ID = 1; END"}, "does not compile .*Token unknown"),
+        (
+            {"insert": True, "when": "1 = 0) THEN EXIT; DELETE FROM ORDERS; IF (1 = 1"},
+            "does not compile .*Token unknown",
+        ),
+        ({"insert": True, "when": "1 = 0); DELETE FROM ORDERS; QUEUE_WANTED = (1 = 1"}, "does not compile"),
         ({"insert": True, "when": "QUEUE_ID = 1"}, "Column unknown -QUEUE_ID"),
         ({"update": ("STATE",)}, r"the table 'ORDERS' has no column 'STATE'. Did you mean 'STATUS'"),
         ({"insert": True, "columns": ("status", "totla")}, r"no column 'totla'. Did you mean 'TOTAL'"),

@@ -1,14 +1,18 @@
 """Connections: how many are opened, which are replaced, how they are closed, and a server that cannot be reached."""
 
+import contextlib
+import re
 import socket
 import threading
 
 import pytest
-from support.sql import kill_connection, one
+from support.sql import execute, kill_connection, one, rows
 
-from fbtasks import DatabaseUnavailable, FBTasks, PoolTimeout
+from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeout, QueueFull
 from fbtasks.firebird import connections
 from fbtasks.firebird.pool import Pool
+from fbtasks.firebird.translate import translate
+from fbtasks.interrupts import STOP, TaskStopped, ThreadInterrupts
 from fbtasks.url import DatabaseURL
 
 
@@ -21,7 +25,7 @@ def attachments(app):
 
 def test_the_pool_opens_as_many_connections_as_it_may_and_no_more(url):
     app = FBTasks("a", url, pool_size=2, pool_timeout=0.1)
-    app.database.make_ready()
+    app.database.make_ready(lends=False)
     before = attachments(app)
     most, errors = [], []
 
@@ -84,7 +88,7 @@ def test_a_dead_connection_is_replaced(url):
 
 def test_a_connection_that_is_lent_when_the_app_closes_is_closed_afterwards(url):
     app = FBTasks("a", url)
-    app.database.make_ready()
+    app.database.make_ready(lends=False)
     before = attachments(app)
     pool = Pool(app.settings.url, app.database.open, size=2, timeout=1)
     with pool.session() as lent:
@@ -128,3 +132,73 @@ def test_a_server_that_cannot_be_reached_is_named(monkeypatch, refused):
             waiting.connect(("127.0.0.1", port))  # no room for another one
         with pytest.raises(DatabaseUnavailable, match=rf"127\.0\.0\.1:{port}.*cannot be reached"):
             connections.connect(DatabaseURL.parse(f"firebird://ann@127.0.0.1:{port}//srv/x.fdb"))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "CREATE OR ALTER PROCEDURE RAISES AS BEGIN {}; END",
+        "CREATE OR ALTER FUNCTION RAISED RETURNS INTEGER AS BEGIN {}; END",
+        "CREATE OR ALTER TRIGGER RAISES_TOO FOR T BEFORE INSERT AS BEGIN {}; END",
+        "EXECUTE BLOCK AS BEGIN {}; END",
+    ],
+    ids=["procedure", "function", "trigger", "block"],
+)
+def test_what_the_schema_refuses_is_told_in_its_own_words(app, where):
+    app.database.make_ready()
+    calls = {
+        "PROCEDURE": "EXECUTE PROCEDURE RAISES",
+        "FUNCTION": "SELECT RAISED() FROM RDB$DATABASE",
+        "TRIGGER": "INSERT INTO T VALUES (1)",
+    }
+    call = next((call for kind, call in calls.items() if kind in where), None)
+    execute(app, "RECREATE TABLE T (ID INTEGER)")
+    for exception, kind in (("QUEUE_REFUSED", AuthenticationError), ("QUEUE_FULL", QueueFull)):
+        text = where.format(f"EXCEPTION {exception} 'not now'")
+        if call:
+            execute(app, text)
+        with app.connect() as connection, connection.cursor() as cursor:
+            with pytest.raises(Exception, match=exception) as caught:
+                cursor.execute(call or text).fetchall()
+            said = translate(caught.value)
+        assert type(said) is kind
+        assert re.fullmatch(r"(the database: the user may not do this: )?not now(\. Who owns .*)?", str(said))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "EXECUTE BLOCK AS DECLARE N BIGINT = 0; BEGIN WHILE (N < 4000000000) DO N = N + 1; END",
+        "SELECT COUNT(*) FROM RDB$TYPES A, RDB$TYPES B, RDB$TYPES C, RDB$TYPES D",
+    ],
+    ids=["execute", "fetch"],
+)
+def test_a_cancelled_statement_whose_task_is_stopped_is_freed_once(app, wait_for, sql):
+    """The task is interrupted before the driver has seen that its statement was cancelled."""
+    interrupts = ThreadInterrupts()
+    raised = []
+
+    def task():
+        try:
+            with interrupts.window(1), session.connection.cursor() as cursor:
+                cursors.append(cursor)
+                cursor.execute(sql).fetchall()
+        except BaseException as error:
+            raised.append(error)
+
+    cursors = []
+    running = f"SELECT 1 FROM MON$STATEMENTS WHERE MON$STATE = 1 AND MON$SQL_TEXT = '{sql}'"
+    with contextlib.closing(app.database.open()) as session:
+        thread = threading.Thread(target=task)
+        thread.start()
+        wait_for(lambda: rows(app, running))
+        interrupts.interrupt(1, STOP)
+        session.cancel_statement()
+        thread.join(20)
+        assert [type(error) for error in raised] == [TaskStopped]
+        (cursor,) = cursors
+        assert (cursor._stmt, cursor._result) == (None, None)
+        cursor.execute("SELECT 1 FROM RDB$DATABASE").fetchall()
+        cursor.close()
+        session.connection.rollback()
+        assert session.alive()

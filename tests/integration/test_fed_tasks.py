@@ -6,7 +6,7 @@ from support.feeding import subscribe
 from support.recorded import capture, change, event, inserts, waiting, when
 from support.sql import execute, one, rows
 
-from fbtasks import EnqueueError, fed_runner
+from fbtasks import EnqueueError, TaskDefinitionError, fed_runner
 from fbtasks.testing import drain, eager
 
 ALL = {"insert": True, "update": True, "delete": True}
@@ -25,7 +25,8 @@ def feed(app, function, *, ordering="key", most=100, number=1, kind="change", **
         else app.on_event("paid", name="fed", **options)
     )
     task = define(function)
-    subscribe(app, "fed", id=number, ordering=ordering, most=most)
+    stops = int(task.subscription.delivery.stop_on_failure)
+    subscribe(app, "fed", id=number, ordering=ordering, most=most, stops=stops)
     return task
 
 
@@ -234,6 +235,32 @@ def test_a_revoked_run_ends_with_what_it_has_not_done(app, heard, monkeypatch):
     assert [(state, count) for state, _, _, count in history(app)] == [(12, 2)]
 
 
+@pytest.mark.parametrize("options", [{}, {"stop_on_failure": True}, {"ordering": "total", "order": "total"}], ids=str)
+def test_a_revoked_run_in_which_a_change_fails_does_not_go_on_with_the_others(app, heard, options):
+    def fails(self, change):
+        heard.append(change.new["N"])
+        if change.new["N"] == 1:
+            app.AsyncResult(self.request.id).revoke()
+            raise ValueError
+
+    feed(app, fails, bind=True, **options)
+    capture(app, inserts(4), ordered=not options.get("order"))
+    drain(app)
+    capture(app, inserts(1), ordered=not options.get("order"))
+    drain(app)
+    assert history(app) == [(11, 1, "builtins.ValueError", 1), (12, 0, None, 2)]
+    failed, cancelled = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_HISTORY ORDER BY ID"))
+    if "stop_on_failure" in options:
+        assert heard == [0, 1]
+        execute(app, "SELECT DONE FROM QUEUE_DISMISS_V1(?)", failed)
+        drain(app)
+    assert heard == [0, 1, 0]
+    execute(app, "SELECT DONE FROM QUEUE_RETRY_V1(?)", cancelled)
+    drain(app)
+    assert heard == [0, 1, 0, 2, 3]
+    assert waiting(app) == (0, 0, 0, 0)
+
+
 def test_a_payload_that_no_source_has_written_fails_as_a_whole(app, heard):
     feed(app, heard.append)
     for args, kwargs in (("[1, 2]", "{}"), ("[]", '{"a": 1}')):
@@ -241,6 +268,23 @@ def test_a_payload_that_no_source_has_written_fails_as_a_whole(app, heard):
     drain(app)
     assert heard == []
     assert {kind for _, _, kind, _ in history(app)} == {"fbtasks.errors.SerializationError"}
+
+
+def test_a_name_is_as_long_as_a_silenced_transaction_has_room_for(app, heard):
+    def effect(self, change):
+        heard.append(change.id)
+
+    options = {"bind": True, "transactional": True, "insert": True}
+    for name in ("n" * 254 + "ä", "ä" * 128):
+        with pytest.raises(TaskDefinitionError, match=r"takes 256 bytes in UTF-8, and a task of on_change has room"):
+            app.on_change("T", name=name, **options)(effect)
+    longest = "n" + "ä" * 127
+    app.on_change("T", name=longest, **options)(effect)
+    subscribe(app, longest)
+    capture(app, inserts(1))
+    drain(app)
+    assert heard == [1]
+    assert history(app) == []
 
 
 def test_a_generator_is_a_failure(app):

@@ -5,18 +5,20 @@ import json
 from support.sql import NOW, execute, one, rows
 
 COLUMNS = (
-    "ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, AFTER_MS, FILLS, QUIET_MS, STATE, DEFINITION, "
-    "HASH, VERSION"
+    "ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, STOPS, AFTER_MS, FILLS, QUIET_MS, STATE, "
+    "DEFINITION, HASH, VERSION"
 )
 
 
-def subscribe(app, name, *, id=1, ordering="key", most=100, after_ms=0, fills=0, quiet_ms=0, queue="default", rank=0):
+def subscribe(
+    app, name, *, id=1, ordering="key", most=100, after_ms=0, fills=0, quiet_ms=0, queue="default", rank=0, stops=0
+):
     """A subscription of the task *name*, as ``fbtasks subscriptions apply`` writes it, without a trigger."""
     execute(
         app,
         f"INSERT INTO QUEUE_SUBSCRIPTION ({COLUMNS}) "
-        "VALUES (?, 'change', ?, ?, 'T', ?, ?, ?, ?, ?, ?, ?, 'active', '{}', '', 1)",
-        id, app.name, name, queue, rank, ordering, most, after_ms, fills, quiet_ms,
+        "VALUES (?, 'change', ?, ?, 'T', ?, ?, ?, ?, ?, ?, ?, ?, 'active', '{}', '', 1)",
+        id, app.name, name, queue, rank, ordering, most, stops, after_ms, fills, quiet_ms,
     )  # fmt: skip
     execute(app, "INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (?)", id)
     execute(app, "UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (?, 1) MATCHING (QUEUE)", queue)

@@ -14,6 +14,7 @@ from fbtasks import FBTasks, RetryPolicy, Task, task
 from fbtasks.config import Settings
 from fbtasks.declare import options_of
 from fbtasks.definition import TaskCalls
+from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.options import CallOptions, RetryOptions, TaskOptions
 
 app = FBTasks("a", "firebird:///nosuch/queue.fdb")
@@ -29,6 +30,9 @@ def add(a: int, b: int) -> int:
     [
         (FBTasks, Settings),
         (FBTasks.task, TaskOptions),
+        (FBTasks.on_change, OnChange),
+        (FBTasks.on_event, OnEvent),
+        (FBTasks.poll_table, PollTable),
         (task, TaskOptions),
         (TaskOptions, TaskOptions),
         (RetryPolicy, RetryPolicy),

@@ -145,8 +145,6 @@ def test_what_is_left_when_a_call_fails():
     assert of.ended(FAILED, 2).rest.tries == 0
     assert ends(of, FAILED, 3) == ([4], None)
     assert ends(run(inserts(1)), FAILED, 0) is None
-    assert run(inserts(1), stop_on_failure=True).ended(FAILED, 0).rest == Rest(halts=True)
-    assert run(inserts(2), stop_on_failure=True).ended(FAILED, 0).rest.halts
 
 
 def test_what_is_left_of_joined_changes():

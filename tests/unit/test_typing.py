@@ -7,7 +7,17 @@ from typing import assert_type
 
 import pytest
 
-from fbtasks import AsyncResult, ConfigurationError, EnqueueError, FBTasks, TaskDefinitionError, task
+from fbtasks import (
+    AsyncResult,
+    Change,
+    ConfigurationError,
+    EnqueueError,
+    Event,
+    FBTasks,
+    Row,
+    TaskDefinitionError,
+    task,
+)
 from fbtasks.url import DatabaseURL
 
 app = FBTasks("a", url="firebird:///nosuch/queue.fdb", queues=["default", "mail"], always_eager=True)
@@ -26,6 +36,43 @@ def halve(number: int) -> float:
 @task(priority=5)
 def name(number: int) -> str:
     return str(number)
+
+
+@app.on_change("ORDERS", update="STATUS", columns=["TOTAL"], key="ID", batch=10, queue="mail", max_retries=None)
+def ship(changes: list[Change]) -> int:
+    return len(changes)
+
+
+@app.on_event("order.paid", order=None, autoretry_for=[OSError])
+def mail(event: Event) -> str:
+    return event.name
+
+
+@app.poll_table("INBOX", key=["ID"], delete=True, every=(1, 5), priority=3)
+def row(row: Row) -> None: ...
+
+
+def test_a_fed_task_keeps_the_types_of_its_function() -> None:
+    assert_type(ship([]), int)
+    assert_type(row.name, str)
+    assert [task.options.ignore_result for task in (ship, mail, row)] == [True, True, True]
+
+
+def test_what_is_refused_of_a_source_is_known_before() -> None:
+    with pytest.raises(TaskDefinitionError):
+        app.on_change("ORDERS", insert=True, quue="mail")  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError):
+        app.on_change("ORDERS", insert=True, priority="5")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        app.on_change("ORDERS", insert="yes")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        app.on_event("paid", order="none")  # type: ignore[arg-type]
+    with pytest.raises(TaskDefinitionError):
+        app.on_event("paid", insert=True)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError):
+        app.poll_table("INBOX", key="ID", delete=True, max_retries="3")  # type: ignore[arg-type]
+    with pytest.raises(TaskDefinitionError):
+        app.poll_table("INBOX", key="ID", delete=True, batch=3)  # type: ignore[call-arg]
 
 
 def test_a_task_keeps_the_types_of_its_function() -> None:

@@ -45,7 +45,8 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE).
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE);
+    -- 128 nothing is to be woken when it ends.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
     -- The subscription that it comes from; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
@@ -112,8 +113,9 @@ CREATE TABLE QUEUE_TICKET (
 )^
 CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, TASK_ID)^
 
--- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'H' the gate is handed on to TASK_ID;
--- 'S' it stays shut, for TASK_ID has failed; 'D' TASK_ID, which failed, is discarded; 'T' TASK_ID waits to be let in.
+-- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'S' it has
+-- failed, after which the gate may stay shut; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
+-- 'T' TASK_ID waits to be let in.
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
     ID BIGINT NOT NULL,
@@ -250,8 +252,11 @@ BEGIN
     IF (OLD.LANE IS NOT NULL) THEN
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(OLD.STATE = 2, 'F', 'G'), OLD.LANE, OLD.ID);
-        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, CASE
+                WHEN EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = OLD.ID AND H.STATE = 11) THEN 'S'
+                WHEN OLD.STATE = 2 THEN 'F' ELSE 'G' END, OLD.LANE, OLD.ID);
+        IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
+            POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     IF (BIN_AND(OLD.TRAITS, 64) > 0) THEN
     BEGIN
@@ -277,7 +282,8 @@ BEGIN
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', OLD.LANE, OLD.ID);
-        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+        IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
+            POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
 END^
 
@@ -369,8 +375,8 @@ BEGIN
     END
 END^
 
--- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. DROPPED is 0 when there
--- is none that no other transaction holds.
+-- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. What a source has
+-- brought is not dropped. DROPPED is 0 when there is none that no other transaction holds.
 CREATE OR ALTER PROCEDURE QUEUE_DROP_OLDEST_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (DROPPED SMALLINT)
 SQL SECURITY DEFINER
@@ -386,7 +392,7 @@ BEGIN
     BEGIN
         START_TIME = NULL;
         SELECT FIRST 1 T.PRIORITY_RANK, T.START_TIME FROM QUEUE_TASK T
-            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :RANK
+            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :RANK AND T.OWNER_ID IS NULL
             ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :RANK, :START_TIME;
         IF (START_TIME < COALESCE(OLDEST_TIME, TIMESTAMP '9999-12-31')) THEN
         BEGIN
@@ -396,6 +402,7 @@ BEGIN
         RANK = IIF(START_TIME IS NULL OR RANK = 9999, NULL, RANK + 1);
     END
     FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :OLDEST_RANK
+            AND T.OWNER_ID IS NULL
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR OLDEST DO
     BEGIN
@@ -629,62 +636,6 @@ AS
 BEGIN
     IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID)) THEN
         UPDATE OR INSERT INTO QUEUE_RESULT (ID, DATA) VALUES (:ID, :DATA) MATCHING (ID);
-END^
-
--- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what became of
--- its task ID. OWN is the payload of that task from now on (NULL: as it was); with TRIES it begins with another change than before,
--- of which so many tries have ended, and whose process has not died. With NEXT or HALTS the task has failed: a new task NEXT_ID
--- goes on with NEXT (NULL: nothing is left), and takes over the lane. With HALTS the lane stays shut until the failed task is
--- retried or discarded, and the new one waits. A stale claim changes nothing: NEXT_ID is 0. Neither does a task whose row another
--- transaction holds, which is not waited for: -1.
-CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
-    NEXT BLOB SUB_TYPE BINARY, TRIES INTEGER, NEXT_TRIES INTEGER, HALTS SMALLINT)
-RETURNS (NEXT_ID BIGINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE OWNER_ID INTEGER;
-    DECLARE LANE BIGINT;
-BEGIN
-    SELECT T.QUEUE, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE, :OWNER_ID, :LANE;
-    IF (QUEUE IS NULL) THEN
-        NEXT_ID = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2), -1, 0);
-    ELSE
-    BEGIN
-        IF (OWN IS NOT NULL) THEN
-        BEGIN
-            DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
-            IF (OCTET_LENGTH(OWN) > 2000) THEN
-                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :OWN);
-            UPDATE QUEUE_TASK T SET PAYLOAD = IIF(OCTET_LENGTH(:OWN) > 2000, NULL, CAST(:OWN AS VARBINARY(2000)))
-                WHERE T.ID = :ID;
-        END
-        IF (TRIES IS NOT NULL) THEN
-            UPDATE QUEUE_TASK T SET TRY_COUNT = :TRIES, CRASH_COUNT = 0, SUSPECT = 0, STARTED = 0 WHERE T.ID = :ID;
-        IF (NEXT IS NOT NULL) THEN
-        BEGIN
-            NEXT_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
-            -- With its place, where its queue has a limit.
-            INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRY_COUNT,
-                ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-            SELECT :NEXT_ID, BIN_AND(T.TRAITS, 64), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:HALTS = 1 AND T.LANE IS NOT NULL, 4, 0), T.PRIORITY_RANK,
-                T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
-                IIF(OCTET_LENGTH(:NEXT) > 2000, NULL, CAST(:NEXT AS VARBINARY(2000)))
-            FROM QUEUE_TASK T WHERE T.ID = :ID;
-            UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -65) WHERE T.ID = :ID AND BIN_AND(T.TRAITS, 64) > 0;
-            IF (OCTET_LENGTH(NEXT) > 2000) THEN
-                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :NEXT);
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
-        END
-        IF (LANE IS NOT NULL AND HALTS = 1) THEN
-            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'S', :LANE, :ID);
-        IF (LANE IS NOT NULL AND NEXT_ID IS NOT NULL) THEN
-            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:HALTS = 1, 'T', 'H'), :LANE, :NEXT_ID);
-    END
-    SUSPEND;
 END^
 
 -- Notes that a suspect is about to begin. DONE is 0 when the claim is stale: it must not begin.
@@ -977,8 +928,10 @@ AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE MAX_LENGTH INTEGER;
     DECLARE PLACED SMALLINT = 0;
+    DECLARE LOCKED BIGINT;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
+    SELECT H.ID FROM QUEUE_HISTORY H WHERE H.ID = :ID WITH LOCK INTO :LOCKED;  -- of two at once, one is in conflict
     SELECT P.QUEUE, P.MAX_LENGTH FROM QUEUE_HISTORY H JOIN QUEUE_POLICY P ON P.QUEUE = H.QUEUE
         WHERE H.ID = :ID AND H.STATE IN (11, 12) INTO :QUEUE, :MAX_LENGTH;
     IF (MAX_LENGTH IS NOT NULL) THEN

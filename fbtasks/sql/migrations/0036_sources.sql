@@ -22,6 +22,8 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     ORDERING VARCHAR(5) CHARACTER SET ASCII NOT NULL CHECK (ORDERING IN ('key', 'total', 'none')),
     -- The most changes that one task is given.
     MOST INTEGER NOT NULL,
+    -- 1 when a lane stays shut after a task that failed, until that is retried or discarded.
+    STOPS QUEUE_FLAG,
     -- How long the first change of a task waits for others; with FILLS not longer than until there are MOST.
     AFTER_MS BIGINT DEFAULT 0 NOT NULL,
     FILLS QUEUE_FLAG,
@@ -92,11 +94,12 @@ COMMIT^
 
 -- Lets the next one into a gate that is free: a task that waits there, or a new one with up to MOST changes of the lane. Writes the
 -- row of the gate (IS_ROW tells whether there is one). With NEWS_TOO also of what has just come; without a LANE, a task
--- that holds none. Called by QUEUE_DISPATCH_ONE_V1,
--- under its lock. TASK_ID is NULL when nothing waits; TAKEN is the number of changes, and LAST_ID the last of them.
+-- that holds none. With PLACES = 0 no new one is made, since the queue is full: changes stay behind the gate, for the time that is
+-- come. Called by QUEUE_DISPATCH_ONE_V1, under its lock. TASK_ID is NULL when nothing is let in; TAKEN is the number of changes, and
+-- LAST_ID the last of them.
 CREATE OR ALTER PROCEDURE QUEUE_OPEN_GATE_V1 (
     OWNER_ID INTEGER, LANE BIGINT, IS_ROW SMALLINT, WAITS SMALLINT, NEWS_TOO SMALLINT, NAME VARCHAR(255) CHARACTER SET UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY_RANK SMALLINT, MOST INTEGER, AFTER_ID BIGINT, NOW_UTC TIMESTAMP)
+    QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY_RANK SMALLINT, MOST INTEGER, AFTER_ID BIGINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, TAKEN INTEGER, LAST_ID BIGINT)
 SQL SECURITY DEFINER
 AS
@@ -104,6 +107,7 @@ AS
     DECLARE MORE SMALLINT = 0;
     DECLARE BLOCKED SMALLINT = 0;
     DECLARE FULL_UP SMALLINT = 0;
+    DECLARE LEFT_WAITING SMALLINT = 0;
     DECLARE STANDS BIGINT;
     DECLARE ID BIGINT;
     DECLARE RAISE_TIME TIMESTAMP;
@@ -145,8 +149,13 @@ BEGIN
                 AND C.ID > :AFTER_ID
             ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :ID, :RAISE_TIME, :DATA, :LARGE AS CURSOR CHANGES DO
         BEGIN
+            IF (PLACES = 0) THEN
+            BEGIN
+                LEFT_WAITING = 1;
+                LEAVE;
+            END
             IF (TAKEN >= MOST OR LARGE_BODY IS NOT NULL OR (TAKEN > 0 AND (DATA IS NULL
-                    OR OCTET_LENGTH(BODY) + OCTET_LENGTH(DATA) > 32000))) THEN
+                    OR OCTET_LENGTH(BODY) + OCTET_LENGTH(DATA) > 29990))) THEN
             BEGIN
                 MORE = IIF(WANTED IS NULL, 1, 0);
                 FULL_UP = 1;
@@ -161,7 +170,7 @@ BEGIN
             LAST_ID = ID;
             DELETE FROM QUEUE_CHANGE WHERE CURRENT OF CHANGES;
         END
-        IF (WANTED = 1 OR FULL_UP = 1) THEN
+        IF (WANTED = 1 OR FULL_UP = 1 OR LEFT_WAITING = 1) THEN
             LEAVE;
         WANTED = 1;
     END
@@ -185,6 +194,9 @@ BEGIN
     IF (BLOCKED = 1) THEN  -- another transaction holds the task whose turn it is: looked at again in a second
         UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
             VALUES (:OWNER_ID, :LANE, NULL, 0, 1, DATEADD(1 SECOND TO :NOW_UTC)) MATCHING (OWNER_ID, LANE);
+    ELSE IF (LEFT_WAITING = 1) THEN
+        UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
+            VALUES (:OWNER_ID, :LANE, NULL, 0, 1, :NOW_UTC) MATCHING (OWNER_ID, LANE);
     ELSE IF (TASK_ID IS NULL AND IS_ROW = 1) THEN
         DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
     ELSE IF (IS_ROW = 1) THEN
@@ -194,12 +206,112 @@ BEGIN
         INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, WAITS) VALUES (:OWNER_ID, :LANE, :TASK_ID, :MORE);
 END^
 
--- Reads the notes of an owner, and opens up to ROOM gates that became free. With AFTER_MS, a gate behind which only
--- changes wait is left for the time at which they are due. Called by QUEUE_DISPATCH_SUBSCRIPTION_V1, under its lock.
+-- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what became of
+-- its task ID. OWN is the payload of that task from now on (NULL: as it was); with TRIES it begins with another change than before,
+-- of which so many tries have ended, and whose process has not died. With NEXT the task has failed: a new task NEXT_ID goes on with
+-- NEXT. It takes over the lane, or where a failure halts that, waits behind it; when the run is to be cancelled, it is cancelled. A
+-- stale claim changes nothing: NEXT_ID is 0. Neither does a task whose row another transaction holds, which is not waited for: -1.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
+    NEXT BLOB SUB_TYPE BINARY, TRIES INTEGER, NEXT_TRIES INTEGER)
+RETURNS (NEXT_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE STOPS SMALLINT = 0;
+BEGIN
+    SELECT T.QUEUE, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
+        FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE, :OWNER_ID, :LANE;
+    IF (QUEUE IS NULL) THEN
+        NEXT_ID = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2), -1, 0);
+    ELSE
+    BEGIN
+        IF (OWN IS NOT NULL) THEN
+        BEGIN
+            DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
+            IF (OCTET_LENGTH(OWN) > 2000) THEN
+                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:ID, :OWN);
+            UPDATE QUEUE_TASK T SET PAYLOAD = IIF(OCTET_LENGTH(:OWN) > 2000, NULL, CAST(:OWN AS VARBINARY(2000)))
+                WHERE T.ID = :ID;
+        END
+        IF (TRIES IS NOT NULL) THEN
+            UPDATE QUEUE_TASK T SET TRY_COUNT = :TRIES, CRASH_COUNT = 0, SUSPECT = 0, STARTED = 0 WHERE T.ID = :ID;
+        IF (NEXT IS NOT NULL) THEN
+        BEGIN
+            IF (LANE IS NOT NULL) THEN
+                SELECT S.STOPS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID INTO :STOPS;
+            NEXT_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+            -- With its place, where its queue has a limit.
+            INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRY_COUNT,
+                ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
+            SELECT :NEXT_ID, BIN_AND(T.TRAITS, 64), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:STOPS = 1, 4, 0), T.PRIORITY_RANK,
+                T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
+                IIF(OCTET_LENGTH(:NEXT) > 2000, NULL, CAST(:NEXT AS VARBINARY(2000)))
+            FROM QUEUE_TASK T WHERE T.ID = :ID;
+            UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -65) WHERE T.ID = :ID AND BIN_AND(T.TRAITS, 64) > 0;
+            IF (OCTET_LENGTH(NEXT) > 2000) THEN
+                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :NEXT);
+            IF (LANE IS NOT NULL) THEN
+                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:STOPS = 1, 'T', 'H'), :LANE, :NEXT_ID);
+            IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID)) THEN
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+            ELSE
+                POST_EVENT 'fbtasks:queue:' || QUEUE;
+        END
+    END
+    SUSPEND;
+END^
+
+-- Puts what has come for a lane behind its gate, and says when that is to be opened: when the first change has waited AFTER_MS, or
+-- when there has been none for QUIET_MS, or with FILLS when there are MOST. A gate that is shut is opened by a note.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_BEHIND_V1 (
+    OWNER_ID INTEGER, LANE BIGINT, IS_ROW SMALLINT, HOLDER_ID BIGINT, WAKE_TIME TIMESTAMP, MOST INTEGER, AFTER_MS BIGINT,
+    FILLS SMALLINT, QUIET_MS BIGINT, NOW_UTC TIMESTAMP)
+SQL SECURITY DEFINER
+AS
+    DECLARE FIRST_TIME TIMESTAMP;
+    DECLARE LAST_TIME TIMESTAMP;
+    DECLARE WAITING INTEGER;
+BEGIN
+    IF (QUIET_MS > 0) THEN
+        SELECT MAX(C.RAISE_TIME) FROM QUEUE_CHANGE C
+            WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE INTO :LAST_TIME;
+    IF (QUIET_MS > 0 AND LAST_TIME IS NULL) THEN  -- the gate has become free, and nothing has just come
+        SELECT MAX(C.RAISE_TIME) FROM QUEUE_CHANGE C
+            WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE INTO :LAST_TIME;
+    UPDATE QUEUE_CHANGE C SET NEWS = NULL WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE;
+    IF (HOLDER_ID IS NULL) THEN
+    BEGIN
+        SELECT FIRST 1 C.RAISE_TIME FROM QUEUE_CHANGE C
+            WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE
+            ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :FIRST_TIME;
+        WAKE_TIME = COALESCE(DATEADD(AFTER_MS MILLISECOND TO FIRST_TIME), NOW_UTC);
+        IF (QUIET_MS > 0) THEN
+            WAKE_TIME = MINVALUE(WAKE_TIME, COALESCE(DATEADD(QUIET_MS MILLISECOND TO LAST_TIME), WAKE_TIME));
+        IF (FILLS = 1) THEN
+        BEGIN
+            SELECT COUNT(*) FROM (SELECT FIRST (:MOST) 1 AS ONE FROM QUEUE_CHANGE C
+                WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE) INTO :WAITING;
+            IF (WAITING >= MOST) THEN
+                WAKE_TIME = NOW_UTC;
+        END
+    END
+    IF (IS_ROW = 0) THEN
+        INSERT INTO QUEUE_GATE (OWNER_ID, LANE, WAITS, WAKE_TIME) VALUES (:OWNER_ID, :LANE, 1, :WAKE_TIME);
+    ELSE
+        UPDATE QUEUE_GATE G SET WAITS = 1, WAKE_TIME = :WAKE_TIME WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
+END^
+
+-- Reads the notes of an owner, and opens up to ROOM gates that became free: up to PLACES of them for a new task. With AFTER_MS, a
+-- gate behind which only changes wait is left for the time at which they are due. With STOPS a gate whose task has failed stays
+-- shut. Called by QUEUE_DISPATCH_ONE_V1, under its lock.
 CREATE OR ALTER PROCEDURE QUEUE_READ_NOTES_V1 (
     OWNER_ID INTEGER, ROOM INTEGER, NAME VARCHAR(255) CHARACTER SET UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII,
-    PRIORITY_RANK SMALLINT, MOST INTEGER, NEWS_TOO SMALLINT, AFTER_MS BIGINT, NOW_UTC TIMESTAMP)
-RETURNS (OPENED INTEGER, TAKEN INTEGER)
+    PRIORITY_RANK SMALLINT, MOST INTEGER, STOPS SMALLINT, NEWS_TOO SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT, QUIET_MS BIGINT,
+    PLACES INTEGER, NOW_UTC TIMESTAMP)
+RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
@@ -215,13 +327,14 @@ AS
 BEGIN
     OPENED = 0;
     TAKEN = 0;
+    PLACES_LEFT = PLACES;
     FOR SELECT N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID = :OWNER_ID ORDER BY N.OWNER_ID, N.ID
         INTO :KIND, :LANE, :TASK_ID AS CURSOR NOTES DO
     BEGIN
         IF (OPENED >= ROOM) THEN
             LEAVE;
         HOLDER_ID = NULL; HALTED = 0; WAITS = 0; IS_ROW = 0; OPENS = 0;
-        KIND = IIF(KIND = 'G', 'F', KIND);
+        KIND = IIF(KIND = 'G' OR (KIND = 'S' AND STOPS = 0), 'F', KIND);
         SELECT G.HOLDER_ID, G.HALTED, G.WAITS, 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE
             INTO :HOLDER_ID, :HALTED, :WAITS, :IS_ROW;
         IF (KIND = 'T') THEN
@@ -232,7 +345,7 @@ BEGIN
             WAITS = 1;
             OPENS = IIF(HOLDER_ID IS NULL OR (HALTED = 1 AND HOLDER_ID = TASK_ID), 1, 0);
         END
-        ELSE IF (KIND = 'F' AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
+        ELSE IF (KIND IN ('F', 'S') AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
             DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
         ELSE IF (KIND = 'F') THEN
             OPENS = 1;
@@ -240,24 +353,24 @@ BEGIN
             OPENS = IIF(HALTED = 1 AND HOLDER_ID = TASK_ID, 1, 0);
         ELSE IF (KIND = 'H') THEN
             UPDATE QUEUE_GATE G SET HOLDER_ID = :TASK_ID WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
-        ELSE IF (KIND = 'S' AND HOLDER_ID = TASK_ID) THEN
+        ELSE IF (KIND = 'S') THEN
             UPDATE QUEUE_GATE G SET HALTED = 1 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
         IF (OPENS = 1 AND WAITS = 0) THEN
             DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;  -- what has just come is visited after this
         ELSE IF (OPENS = 1 AND AFTER_MS > 0 AND NOT EXISTS(
                 SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE)) THEN
-            UPDATE QUEUE_GATE G SET HOLDER_ID = NULL, HALTED = 0,
-                WAKE_TIME = COALESCE((SELECT FIRST 1 DATEADD(:AFTER_MS MILLISECOND TO C.RAISE_TIME) FROM QUEUE_CHANGE C
-                    WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE
-                    ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID), :NOW_UTC)
-                WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
+        BEGIN
+            UPDATE QUEUE_GATE G SET HOLDER_ID = NULL, HALTED = 0 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
+            EXECUTE PROCEDURE QUEUE_PUT_BEHIND_V1(OWNER_ID, LANE, 1, NULL, NULL, MOST, AFTER_MS, FILLS, QUIET_MS, NOW_UTC);
+        END
         ELSE IF (OPENS = 1) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(OWNER_ID, LANE, IS_ROW, 1, NEWS_TOO, NAME, QUEUE, PRIORITY_RANK, MOST,
-                -9223372036854775807, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
+                -9223372036854775807, PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
             IF (TASK_ID IS NOT NULL) THEN
                 OPENED = OPENED + 1;
             TAKEN = TAKEN + CHANGES;
+            PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
         END
         DELETE FROM QUEUE_NOTE WHERE CURRENT OF NOTES;
     END
@@ -284,50 +397,14 @@ BEGIN
     END
 END^
 
--- Puts what has come for a lane behind its gate, and says when that is to be opened: when the first change has waited AFTER_MS, or
--- when there has been none for QUIET_MS, or with FILLS when there are MOST. A gate that is shut is opened by a note.
-CREATE OR ALTER PROCEDURE QUEUE_PUT_BEHIND_V1 (
-    OWNER_ID INTEGER, LANE BIGINT, IS_ROW SMALLINT, HOLDER_ID BIGINT, WAKE_TIME TIMESTAMP, MOST INTEGER, AFTER_MS BIGINT,
-    FILLS SMALLINT, QUIET_MS BIGINT, NOW_UTC TIMESTAMP)
-SQL SECURITY DEFINER
-AS
-    DECLARE FIRST_TIME TIMESTAMP;
-    DECLARE LAST_TIME TIMESTAMP;
-    DECLARE WAITING INTEGER;
-BEGIN
-    IF (QUIET_MS > 0) THEN
-        SELECT MAX(C.RAISE_TIME) FROM QUEUE_CHANGE C
-            WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE INTO :LAST_TIME;
-    UPDATE QUEUE_CHANGE C SET NEWS = NULL WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE;
-    IF (HOLDER_ID IS NULL) THEN
-    BEGIN
-        SELECT FIRST 1 C.RAISE_TIME FROM QUEUE_CHANGE C
-            WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE
-            ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :FIRST_TIME;
-        WAKE_TIME = DATEADD(AFTER_MS MILLISECOND TO FIRST_TIME);
-        IF (QUIET_MS > 0) THEN
-            WAKE_TIME = MINVALUE(WAKE_TIME, DATEADD(QUIET_MS MILLISECOND TO LAST_TIME));
-        IF (FILLS = 1) THEN
-        BEGIN
-            SELECT COUNT(*) FROM (SELECT FIRST (:MOST) 1 AS ONE FROM QUEUE_CHANGE C
-                WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE) INTO :WAITING;
-            IF (WAITING >= MOST) THEN
-                WAKE_TIME = NOW_UTC;
-        END
-    END
-    IF (IS_ROW = 0) THEN
-        INSERT INTO QUEUE_GATE (OWNER_ID, LANE, WAITS, WAKE_TIME) VALUES (:OWNER_ID, :LANE, 1, :WAKE_TIME);
-    ELSE
-        UPDATE QUEUE_GATE G SET WAITS = 1, WAKE_TIME = :WAKE_TIME WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
-END^
-
--- Makes up to ROOM tasks of what one subscription has in the log, in its order. Who has the subscription's row of QUEUE_DISPATCH
+-- Makes up to ROOM tasks of what one subscription has in the log, in its order; up to PLACES, those that are let in again not
+-- counted: these have a place. Who has the subscription's row of QUEUE_DISPATCH
 -- locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it. With FROM_START = 0
 -- lane 0 is read from where the last one ended: what was deleted before may still be there, as versions that an old transaction
 -- keeps, and what was committed late is found the next time with 1. By key, lanes are visited in turn; those whose gate is shut have
 -- their changes moved behind it, so that they are not met again.
-CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_ONE_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, FROM_START SMALLINT)
-RETURNS (DISPATCHED INTEGER, MISSED SMALLINT)
+CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_ONE_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
+RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NO_LANE BIGINT = -9223372036854775807;
@@ -337,6 +414,7 @@ AS
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE ORDERING VARCHAR(5) CHARACTER SET ASCII;
     DECLARE MOST INTEGER;
+    DECLARE STOPS SMALLINT;
     DECLARE AFTER_MS BIGINT;
     DECLARE FILLS SMALLINT;
     DECLARE QUIET_MS BIGINT;
@@ -353,8 +431,10 @@ AS
     DECLARE TASK_ID BIGINT;
     DECLARE CHANGES INTEGER;
     DECLARE TAKEN INTEGER = 0;
+    DECLARE LAST_ID BIGINT;
 BEGIN
     DISPATCHED = 0;
+    PLACES_LEFT = PLACES;
     MISSED = 0;
     SELECT D.MARK_ID, D.LAST_LANE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :MARK_ID, :LAST_LANE;
@@ -364,22 +444,30 @@ BEGIN
         EXIT;
     END
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    SELECT S.NAME, S.QUEUE, S.PRIORITY_RANK, S.ORDERING, S.MOST, S.AFTER_MS, S.FILLS, S.QUIET_MS
+    SELECT S.NAME, S.QUEUE, S.PRIORITY_RANK, S.ORDERING, S.MOST, S.STOPS, S.AFTER_MS, S.FILLS, S.QUIET_MS
         FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
-        INTO :NAME, :QUEUE, :PRIORITY_RANK, :ORDERING, :MOST, :AFTER_MS, :FILLS, :QUIET_MS;
+        INTO :NAME, :QUEUE, :PRIORITY_RANK, :ORDERING, :MOST, :STOPS, :AFTER_MS, :FILLS, :QUIET_MS;
     BY_KEY = IIF(ORDERING = 'key', 1, 0);
     IF (FROM_START = 1) THEN
         MARK_ID = 0;
 
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID)) THEN
-        EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, NAME, QUEUE, PRIORITY_RANK, MOST,
-            IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), IIF(BY_KEY = 1, AFTER_MS, 0), NOW_UTC)
-            RETURNING_VALUES DISPATCHED, TAKEN;
+        EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, NAME, QUEUE, PRIORITY_RANK, MOST, STOPS,
+            IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), IIF(BY_KEY = 1, AFTER_MS, 0), FILLS, QUIET_MS, PLACES, NOW_UTC)
+            RETURNING_VALUES DISPATCHED, TAKEN, PLACES_LEFT;
 
     IF (BY_KEY = 0) THEN
     BEGIN
         LANE = IIF(ORDERING = 'none', NULL, 0);
-        WHILE (DISPATCHED < ROOM AND (LANE IS NULL OR NOT EXISTS(
+        -- The task whose turn it was had been locked: it is looked at again.
+        IF (LANE = 0 AND DISPATCHED < ROOM AND EXISTS(SELECT 1 FROM QUEUE_GATE G
+                WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.WAKE_TIME <= :NOW_UTC)) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 1, 1, 0, NAME, QUEUE, PRIORITY_RANK, MOST, NO_LANE,
+                PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
+            DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
+        END
+        WHILE (DISPATCHED < ROOM AND PLACES_LEFT > 0 AND (LANE IS NULL OR NOT EXISTS(
                 SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0))) DO
         BEGIN
             IF (AFTER_MS > 0) THEN
@@ -389,10 +477,11 @@ BEGIN
                     LEAVE;
             END
             EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 0, 0, 1, NAME, QUEUE, PRIORITY_RANK, MOST, MARK_ID,
-                NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
+                PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
             IF (TASK_ID IS NULL) THEN
                 LEAVE;
             DISPATCHED = DISPATCHED + 1;
+            PLACES_LEFT = PLACES_LEFT - 1;
             TAKEN = TAKEN + CHANGES;
         END
     END
@@ -400,7 +489,7 @@ BEGIN
     BEGIN
         -- Lanes with news, in turn from the one after the last.
         FIRST_LANE = LAST_LANE;
-        WHILE (DISPATCHED < ROOM) DO
+        WHILE (DISPATCHED < ROOM AND PLACES_LEFT > 0) DO
         BEGIN
             LANE = NULL;
             SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C
@@ -420,8 +509,9 @@ BEGIN
             IF (IS_ROW = 0 AND AFTER_MS = 0) THEN
             BEGIN
                 EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 0, 0, 1, NAME, QUEUE, PRIORITY_RANK, MOST, NO_LANE,
-                    NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
+                    PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
                 DISPATCHED = DISPATCHED + 1;
+                PLACES_LEFT = PLACES_LEFT - 1;
                 TAKEN = TAKEN + CHANGES;
             END
             ELSE
@@ -434,12 +524,15 @@ BEGIN
         BEGIN
             LANE = NULL;
             SELECT FIRST 1 G.LANE FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME <= :NOW_UTC
+                    AND (:PLACES_LEFT > 0 OR EXISTS(
+                        SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE))
                 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :LANE;
             IF (LANE IS NULL) THEN
                 LEAVE;
             EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 1, 1, 1, NAME, QUEUE, PRIORITY_RANK, MOST, NO_LANE,
-                NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
+                PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, MARK_ID;
             DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
+            PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
             TAKEN = TAKEN + CHANGES;
         END
         MARK_ID = 0;
@@ -449,8 +542,8 @@ BEGIN
 END^
 
 -- Whether the subscription has something for a dispatcher to do now, and else how many milliseconds remain until it has (NULL:
--- nothing waits for a time).
-CREATE OR ALTER PROCEDURE QUEUE_SOURCE_READY_V1 (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT)
+-- nothing waits for a time). With FULL_UP its queue has no free place: then that is what can be done without one.
+CREATE OR ALTER PROCEDURE QUEUE_SOURCE_READY_V1 (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT, FULL_UP SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 SQL SECURITY DEFINER
 AS
@@ -468,7 +561,11 @@ BEGIN
     SELECT S.ORDERING, S.MOST, S.AFTER_MS, S.FILLS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
         INTO :ORDERING, :MOST, :AFTER_MS, :FILLS;
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-    IF (ORDERING = 'key') THEN
+    IF (FULL_UP = 1) THEN
+        SELECT MIN(G.WAKE_TIME) FROM QUEUE_GATE G
+            WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME > TIMESTAMP '0001-01-01' AND EXISTS(
+                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE) INTO :DUE_TIME;
+    ELSE IF (ORDERING = 'key') THEN
     BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1)) THEN
             EXIT;
@@ -488,6 +585,11 @@ BEGIN
     BEGIN
         READY = 0;
         NEXT_MS = CEIL(DATEDIFF(MILLISECOND FROM NOW_UTC TO DUE_TIME));
+    END
+    WHEN GDSCODE REC_IN_LIMBO DO  -- a transaction that wrote a change was prepared, and left so: it is to be ended by gfix
+    BEGIN
+        READY = 0;
+        NEXT_MS = 1000;
     END
 END^
 
@@ -512,10 +614,11 @@ BEGIN
 END^
 
 -- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it, and where the queue has
--- a limit no more than there are free places. Rank by rank, as
--- the claim that calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one.
--- CROWDED is 1 when ready tasks have left less room than the sources have need of. When it turns out that other transactions hold
--- those, it is called again with HELD_RANK: ready tasks are not counted then, and sources of higher ranks are not asked.
+-- a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank, as the claim that
+-- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one, or in
+-- its way. CROWDED is 1 when ready tasks have left less room than the sources have need of. When it turns out that other
+-- transactions hold those, it is called again with HELD_RANK: ready tasks are not counted then, and sources of higher ranks are not
+-- asked.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_V1 (
     QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
 RETURNS (MISSED SMALLINT, CROWDED SMALLINT)
@@ -530,7 +633,7 @@ AS
     DECLARE WAITING INTEGER = 0;
     DECLARE DISPATCHED INTEGER;
     DECLARE MISSED_ONE SMALLINT;
-    DECLARE PLACES INTEGER;
+    DECLARE PLACES INTEGER = 2147483647;
     DECLARE BOUNDED SMALLINT = 0;
 BEGIN
     MISSED = 0;
@@ -548,7 +651,7 @@ BEGIN
             WHERE S.QUEUE = :QUEUE AND S.PRIORITY_RANK = :RANK AND S.STATE = 'active' AND S.KIND <> 'poll'
             INTO :SUBSCRIPTION_ID DO
         BEGIN
-            EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, FROM_START) RETURNING_VALUES READY, NEXT_MS;
+            EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
             IF (READY = 1 AND SHARERS < 900) THEN
             BEGIN
                 FOUND = FOUND || LPAD(SUBSCRIPTION_ID, 11);
@@ -564,17 +667,19 @@ BEGIN
                 CROWDED = 1;
         END
         IF (BOUNDED = 1 AND SHARERS > 0) THEN
-        BEGIN
             EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;
-            ROOM = MINVALUE(ROOM, WAITING + PLACES);
-        END
         WHILE (SHARERS > 0 AND WAITING < ROOM) DO
         BEGIN
             SUBSCRIPTION_ID = CAST(SUBSTRING(FOUND FROM 11 * SHARERS - 10 FOR 11) AS INTEGER);
-            EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, FROM_START)
-                RETURNING_VALUES DISPATCHED, MISSED_ONE;
-            MISSED = MAXVALUE(MISSED, MISSED_ONE);
-            WAITING = WAITING + DISPATCHED;
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, PLACES,
+                    FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
+                MISSED = MAXVALUE(MISSED, MISSED_ONE);
+                WAITING = WAITING + DISPATCHED;
+                -- Another transaction has locked a row of it, or was left prepared: all else goes on.
+                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT, GDSCODE REC_IN_LIMBO DO
+                    MISSED = 1;
+            END
             SHARERS = SHARERS - 1;
         END
     END
@@ -634,7 +739,8 @@ BEGIN
         || CAST(REPLACE(REPLACE(CURRENT_USER, '\', '\\'), '"', '\"') AS VARCHAR(600) CHARACTER SET OCTETS) || '"'
         || IIF(ORDER_KEY IS NULL, '', ',"k":"' || CAST(REPLACE(REPLACE(ORDER_KEY, '\', '\\'), '"', '\"')
             AS VARCHAR(2040) CHARACTER SET OCTETS) || '"') || ',"d":';
-    BODY = HEAD || COALESCE(DATA, 'null') || '}';
+    -- As a text: whatever was given as JSON, it spoils no other event of a task, and stands for no other member.
+    BODY = HEAD || '"' || REPLACE(REPLACE(COALESCE(DATA, 'null'), '\', '\\'), '"', '\"') || '"}';
     LANE = IIF(ORDER_KEY IS NULL, 0, HASH(CRYPT_HASH(ORDER_KEY USING SHA256)));
     FOR SELECT H.SUBSCRIPTION_ID, H.DIRECT, H.NAME, H.QUEUE, H.PRIORITY_RANK FROM QUEUE_HANDLER H WHERE H.EVENT = :EVENT
         INTO :SUBSCRIPTION_ID, :DIRECT, :NAME, :QUEUE, :PRIORITY_RANK DO

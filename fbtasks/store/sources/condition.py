@@ -7,6 +7,7 @@ from typing import Final
 
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.translate import is_wrong_text
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.tables import quoted
 from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name
@@ -25,8 +26,8 @@ _RIGHTS: Final = {
 def check_condition(session: Session, capture: Capture) -> None:
     """Raises :class:`TaskDefinitionError`, with the engine's message, for a ``when`` that does not compile.
 
-    A trigger with nothing else in it is made, inactive, in a transaction that is rolled back. The session's user must
-    be allowed to make triggers for the table.
+    A trigger with nothing else in it is made, inactive, in a transaction that is rolled back. Raises
+    :class:`AuthenticationError` when the session's user may not make triggers for the table.
     """
     if capture.source.when is None:
         return
@@ -41,6 +42,8 @@ def check_condition(session: Session, capture: Capture) -> None:
     except _Compiled:
         pass
     except StatementRefused as error:
+        if not is_wrong_text(error):
+            raise
         raise does_not_compile(capture, error) from error
 
 

@@ -7,10 +7,9 @@ from typing import Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Transaction
+from fbtasks.sources import SILENT_BYTES
 
 ALL: Final = "*"
-MOST: Final = 255
-"""The most bytes of all names, as the triggers have room for them."""
 
 
 def silence(transaction: Transaction, names: Iterable[str]) -> None:
@@ -23,8 +22,9 @@ def silence(transaction: Transaction, names: Iterable[str]) -> None:
     if before == ALL:
         return
     text = ",".join([*([before] if before else ()), *wanted]) if wanted else ALL
-    if len(text.encode()) > MOST:
+    if len(text.encode()) > SILENT_BYTES:
         raise ConfigurationError(
-            f"the names of the silenced tasks take more than {MOST} bytes. Silence all: app.silence(connection)."
+            f"the names of the silenced tasks take more than {SILENT_BYTES} bytes. Silence all: "
+            "app.silence(connection)."
         )
     transaction.rows("silence", text)

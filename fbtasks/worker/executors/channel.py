@@ -106,7 +106,7 @@ def _is_outcome(outcome: Outcome) -> bool:
 def _is_rest(rest: object) -> bool:
     """Whether it is what may be left of a run, or None."""
     match rest:
-        case Rest(own, following, tries, int(), bool()):
+        case Rest(own, following, tries, int()):
             return (
                 isinstance(own, bytes | None) and isinstance(following, bytes | None) and isinstance(tries, int | None)
             )
