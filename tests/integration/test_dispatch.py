@@ -458,32 +458,6 @@ def test_a_locked_row_of_a_subscription_holds_up_no_other_one_and_no_plain_task(
     assert taken(session, claim(session)) == [[second]]
 
 
-def test_a_transaction_that_was_prepared_and_left_holds_up_its_subscription_alone(app, session, project):
-    subscribe(app, NAME, id=1)
-    subscribe(app, "tests.other", id=2)
-    project.python("""
-        import os
-        from fbtasks import FBTasks
-        connection = FBTasks("two phases").connect()
-        values = "(1, 1, 1000, TIMESTAMP '2026-01-01', '{}')"
-        connection.cursor().execute(
-            f"INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA) VALUES {values}"
-        )
-        connection.main_transaction._tra.prepare()
-        os._exit(0)  # neither phase two nor a rollback
-    """)
-    for news in (False, True):
-        if news:
-            change(app, 1, id=1)
-        change(app, 1, id=2)
-        app.task(name=f"plain {news}")(lambda: None).delay()
-        assert tasks.any_ready(session, ("default",)).ready
-        found = claim(session)
-        assert sorted(each.name for each in found) == [f"plain {news}", "tests.other"]
-        finish(session, *found)
-        tasks.any_ready(session, ("default",))
-
-
 def test_another_dispatcher_is_not_waited_for(app, session):
     subscribe(app, NAME)
     change(app, 1)

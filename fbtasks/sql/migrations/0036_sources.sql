@@ -586,11 +586,6 @@ BEGIN
         READY = 0;
         NEXT_MS = CEIL(DATEDIFF(MILLISECOND FROM NOW_UTC TO DUE_TIME));
     END
-    WHEN GDSCODE REC_IN_LIMBO DO  -- a transaction that wrote a change was prepared, and left so: it is to be ended by gfix
-    BEGIN
-        READY = 0;
-        NEXT_MS = 1000;
-    END
 END^
 
 -- Locks up to MOST free places of a queue with a limit, so that its own transaction can take so many (FOUND), and no other one can.
@@ -676,8 +671,8 @@ BEGIN
                     FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
                 MISSED = MAXVALUE(MISSED, MISSED_ONE);
                 WAITING = WAITING + DISPATCHED;
-                -- Another transaction has locked a row of it, or was left prepared: all else goes on.
-                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT, GDSCODE REC_IN_LIMBO DO
+                -- Another transaction has locked a row of it: all else goes on.
+                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
                     MISSED = 1;
             END
             SHARERS = SHARERS - 1;
