@@ -1,7 +1,7 @@
 """A backup of a database with sources, restored: it runs nothing until it is adopted, and then all that waits, once."""
 
 import os
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -11,6 +11,7 @@ from support.recorded import waiting
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
+from fbtasks.firebird import connections
 from fbtasks.services import database, subscriptions
 from fbtasks.store import tasks
 from fbtasks.testing import drain
@@ -29,8 +30,9 @@ def server_of(url):
     return connect_server("beside", user=url.user, password=url.password)
 
 
+@contextmanager
 def restored(url):
-    """Backs the database up, and restores that beside it. Returns the URL of the copy."""
+    """Backs the database up, and restores that beside it. The block gets the URL of the copy, which is dropped then."""
     copy = replace(url, database=f"{url.database}.restored")
     with server_of(url) as server:
         server.database.backup(database=url.database, backup=f"{url.database}.fbk")
@@ -39,7 +41,8 @@ def restored(url):
         server.wait()
     with suppress(OSError):  # where the server is on this machine
         os.unlink(f"{url.database}.fbk")
-    return copy
+    yield copy.reveal()
+    connections.connect(copy).drop_database()
 
 
 TABLES = (
@@ -125,7 +128,12 @@ def test_a_restored_backup_goes_on_once_it_is_adopted(project):
     shop.app.raise_event("told", 7)
     shop.app.close()
 
-    copy = Shop(restored(DatabaseURL.parse(project.url)).reveal())
+    with restored(DatabaseURL.parse(project.url)) as url:
+        check_copy(project, Shop(url))
+
+
+def check_copy(project, copy):
+    """It has what had waited in the backup."""
     execute(copy.app, "UPDATE T SET N = 2 WHERE ID = 2")
     copy.app.close()
     waits = waiting(copy.app)
@@ -148,3 +156,4 @@ def test_a_restored_backup_goes_on_once_it_is_adopted(project):
         session.run(lambda t: tasks.retry(t, one(copy.app, "SELECT ID FROM QUEUE_HISTORY")))
     assert copy.run() == {"key": [(1, 0), (1, 1)]}
     assert waiting(copy.app)[:3] == (0, 0, 0)
+    copy.app.close()
