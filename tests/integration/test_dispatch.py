@@ -115,6 +115,34 @@ def test_no_more_tasks_are_made_than_there_is_room_for(app, session):
     assert len(claim(session, 30)) == 7
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_ready_tasks_that_other_transactions_hold_take_no_room(app, session, most):
+    """Not even of a worker that has room for no more than those."""
+    subscribe(app, NAME)
+    made = [[change(app, lane=lane)] for lane in (1, 2, 3)]
+    locked = [app.send_task("locked").id for _ in range(2)]
+    app.send_task("free")
+    with held(app, "QUEUE_TASK", *locked):
+        claims = []
+        while found := claim(session, most):
+            claims += found
+    assert claims[0].name == "free"
+    assert sorted(taken(session, claims[1:])) == made
+    assert [each.name for each in claim(session)] == ["locked"] * 2
+
+
+def test_no_more_idle_work_is_made_than_there_is_room_for(app, session):
+    subscribe(app, NAME, ordering="none", most=1, rank=9999)
+    for _ in range(5):
+        change(app)
+
+    def look():
+        claims = session.run(lambda t: tasks.claim(t, 1, "default", 2, idle=False))
+        return len(claims), claims.idles, one(app, "SELECT COUNT(*) FROM QUEUE_TASK")
+
+    assert [look(), look()] == [(0, True, 2)] * 2
+
+
 def test_lanes_have_their_turns(app, session):
     subscribe(app, NAME, most=1)
     for lane in (1, 2, 3):
