@@ -683,7 +683,7 @@ def test_a_status_column_that_becomes_too_narrow_is_said_by_name(url, app, handl
         polled.look(session, 5)
     said = "the status column 'S' of 'INBOX' has 3 characters: taken='TAKEN' is too long for it."
     assert said in caplog.text
-    assert command_line("subscriptions", "list", "--url", url) == 0
+    assert command_line("inspect", "sources", "--url", url) == 0
     assert said in capsys.readouterr().out
     assert statuses(app) == {"d1": "R"}
 
