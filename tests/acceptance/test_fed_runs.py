@@ -5,10 +5,9 @@ import signal
 
 import pytest
 from support.feeding import subscribe
+from support.programs import alive
 from support.recorded import capture, inserts, waiting
 from support.sql import execute, one, rows
-
-from fbtasks.liveness import hosts
 
 pytestmark = pytest.mark.acceptance
 
@@ -258,7 +257,7 @@ def test_a_transactional_run_has_its_effects_once_whatever_is_killed(feed, proje
     wait_for(lambda: (1, 2) in ledger("call"))
     child = child_of(project)
     os.kill(child if killed == "child" else feed.worker.pid, signal.SIGKILL)
-    wait_for(lambda: hosts.start_ticks(child) in (0, hosts.ENDED))  # it dies with its worker, a moment later
+    wait_for(lambda: not alive(child))  # one whose worker is gone goes on until it sees that
     (project.folder / "go").touch()
     if killed == "worker":
         project.worker("-c", "1", "--lease", "3")

@@ -5,11 +5,11 @@ import signal
 import time
 
 import pytest
+from support.programs import alive
 from support.sql import execute, one, rows
 from support.variants import CHILDREN, INSIDE_OUTSIDE, slow
 
 from fbtasks import DatabaseError, FBTasks, TaskDefinitionError, TaskRevoked, TimeLimitExceeded, WorkerLost
-from fbtasks.liveness import hosts
 
 pytestmark = pytest.mark.acceptance
 
@@ -156,14 +156,6 @@ def ledger(project):
         return path.read_text().splitlines() if path.exists() else []
 
     return read
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return hosts.start_ticks(pid) != hosts.ENDED
 
 
 @pytest.mark.parametrize("pool", INSIDE_OUTSIDE)
