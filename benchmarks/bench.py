@@ -40,6 +40,8 @@ class Scale:
     messages: int = 150
     changes: int = 500
     """Changes of a table that are handled, as many as in the article."""
+    rows: int = 500
+    """Rows that one transaction writes, captured and not."""
 
     def share_of(self, backlog: int) -> int:
         """The tasks of a drain."""
@@ -49,7 +51,7 @@ class Scale:
 FULL = Scale()
 QUICK = Scale(
     share=0.05, singles=50, stamps=50, ceiling=1_000, bare=50, open=200, bulk=1_000, idle=2.0, rest=0.0, fleet=1_000,
-    pauses=100, claims=1_000, history=5_000, scheduled=2_000, messages=50, changes=100,
+    pauses=100, claims=1_000, history=5_000, scheduled=2_000, messages=50, changes=100, rows=100,
 )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from statistics import median
 from typing import Final
 
 from benchmarks.bench import Bench
+from benchmarks.capture import capture
 from benchmarks.ceiling import BATCH, timed
-from benchmarks.changes import FIVE_PROCESSES, ONE_WORKER
 from benchmarks.figures import Sample
 from benchmarks.stopping import held
 from benchmarks.systems import fbtasks
@@ -173,14 +173,7 @@ def _claim_cost(bench: Bench, *, snapshot: bool) -> float:
         return trial.query_seconds("claim") / count
 
 
-def article(bench: Bench) -> Samples:
-    """The article's two ways to handle changes of a table."""
-    for way in (ONE_WORKER, FIVE_PROCESSES):
-        for sample in way.measure(bench):
-            yield sample.of(way.key, way.label)
-
-
 MEASURES: Final[dict[str, Callable[[Bench], Samples]]] = {
     "enqueue": enqueue, "idle": idle, "start": start, "workers": several_workers, "claim": large_tables,
-    "article": article,
+    "capture": capture,
 }  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.bench import Member
 from benchmarks.ceiling import Ceiling
+from benchmarks.changes import FIVE_PROCESSES, FIVE_PROCESSES_AGAIN, FIVE_WORKERS, IN_ORDER, ONE_WORKER, PARALLEL
 from benchmarks.drain import Drain
 from benchmarks.systems import CELERY_SQLITE, DRAMATIQ, HUEY, PROCRASTINATE, System, celery_redis, fbtasks, pgqueuer
 from benchmarks.transports import OURS, REDIS, SQLITE, Transport
@@ -44,6 +45,13 @@ ALONE = (
 )
 """What is measured of fbtasks alone, in a database of the user's."""
 
+CHANGES = (
+    Group(IN_ORDER, (ONE_WORKER,)),
+    Group(PARALLEL, (FIVE_PROCESSES,)),
+    Group(FIVE_WORKERS, (FIVE_PROCESSES_AGAIN,)),
+)
+"""Changes of a table, beside the method of an article. Each member has a database of its own."""
+
 COMPARED = (
     _drains(fbtasks("processes", 2), celery_redis("prefork", 2), fbtasks("processes", 2, kept=True), latency=True),
     _drains(fbtasks("processes", 10), celery_redis("prefork", 10), DRAMATIQ),
@@ -54,6 +62,7 @@ COMPARED = (
     _drains(fbtasks("processes", 2), CELERY_SQLITE),
     _CEILING,
     Group(OURS, (REDIS, SQLITE)),
+    *CHANGES,
 )
 """What is measured beside what: pools of the same kind, and as many tasks at once."""
 

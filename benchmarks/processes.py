@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -47,3 +48,13 @@ def memory(pids: list[int]) -> int:
                 if line.startswith("Pss:"):
                     total += int(line.split()[1]) * 1024
     return total
+
+
+def rest(pids: Callable[[], list[int]], seconds: float) -> None:
+    """Waits until the processes *pids* use hardly any processor time, for so many *seconds* at most."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        before = cpu_seconds(pids())
+        time.sleep(0.25)
+        if cpu_seconds(pids()) - before < 0.03:
+            return

@@ -54,19 +54,29 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     if chosen.rounds < 1:
         parser.error("--rounds: at least one.")
     chosen.only = [name.strip() for name in chosen.only.split(",") if name.strip()]
-    chosen.groups = plan.chosen(plan.ALONE if chosen.url or not chosen.venv else plan.COMPARED, chosen.only)
-    chosen.measures = measures_chosen(chosen.only, filled=chosen.large or not chosen.url, compared=not chosen.url)
+    chosen.groups = groups_chosen(chosen.only, own=not chosen.url, peers=chosen.venv is not None)
+    chosen.measures = measures_chosen(chosen.only, own=not chosen.url, filled=chosen.large or not chosen.url)
     if not chosen.groups and not chosen.measures:
         parser.error(f"--only {','.join(chosen.only)}: nothing has such a name. By themselves: {', '.join(MEASURES)}.")
     return chosen
 
 
-def measures_chosen(names: list[str], *, filled: bool, compared: bool) -> dict[str, Callable[[Bench], Samples]]:
+def groups_chosen(names: list[str], *, own: bool, peers: bool) -> list[plan.Group]:
+    """The groups of which something has a name that begins with one of *names*.
+
+    Where the database is not the run's own, other databases are created beside it only when asked for.
+    """
+    alone = (*plan.ALONE, *plan.CHANGES) if own or names else plan.ALONE
+    return plan.chosen(plan.COMPARED if own and peers else alone, names)
+
+
+def measures_chosen(names: list[str], *, own: bool, filled: bool) -> dict[str, Callable[[Bench], Samples]]:
     """The measures whose names begin with one of *names*.
 
-    A user's tables are filled, and a database is created beside theirs, only when asked for.
+    Where the database is not the run's *own*, its tables are filled, and others are created beside it, only when asked
+    for.
     """
-    left_out = {key for key, included in (("claim", filled), ("article", compared)) if not included} - set(names)
+    left_out = {key for key, included in (("claim", filled), ("capture", own)) if not included} - set(names)
     return {
         key: measure
         for key, measure in MEASURES.items()

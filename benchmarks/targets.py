@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.changes import FIVE_PROCESSES, HANDLED, ONE_WORKER
+from benchmarks.changes import FIVE_PROCESSES, FIVE_PROCESSES_AGAIN, HANDLED, ONE_WORKER
 from benchmarks.figures import Target
 
 IGNORED_TO_KEPT = 1.67
@@ -25,10 +25,18 @@ def targets(*, embedded: bool) -> list[Target]:
             for pool, theirs in (("threads", "threads"), ("processes", "prefork"))
         ),
         Target("kombu, publish to ack / SQLAlchemy on SQLite", "kombu/sqlite/publish to ack/ratio", least=5),
-        Target("changes of a table, in total order / log table, one worker",
-               f"{ONE_WORKER.key}/{HANDLED}/ratio", least=10),
-        Target("changes of a table, parallel / log table, five processes",
-               f"{FIVE_PROCESSES.key}/{HANDLED}/ratio", least=10),
+        *(
+            Target(f"changes of a table, {what}", f"{other.key}/{HANDLED}/ratio", least=10)
+            for what, other in (
+                ("in total order / log table, one worker", ONE_WORKER),
+                ("one worker with five processes / log table, five processes", FIVE_PROCESSES),
+                ("five workers / log table, five processes", FIVE_PROCESSES_AGAIN),
+            )
+        ),
+        *(
+            Target(f"capture of four columns, {what} / the row alone", f"capture/{key}/ratio", most=1.2)
+            for key, what in (("many", "rows of one transaction"), ("single", "a transaction for each row"))
+        ),
         Target("drain and outcomes, asyncio 10 / PSQL claim and delete", "ceiling/settled/ratio", least=0.5),
         *(
             Target(f"drain and outcomes, {pool} {number}, results ignored / kept",

@@ -168,12 +168,7 @@ class Trial:
 
     def rest(self, seconds: float = 3.0) -> None:
         """Waits until the worker uses hardly any processor time, for so many *seconds* at most."""
-        limit = time.monotonic() + seconds
-        while time.monotonic() < limit:
-            before = self.cpu_seconds()
-            time.sleep(0.25)
-            if self.cpu_seconds() - before < 0.03:
-                return
+        processes.rest(self._family, seconds)
 
     def start_at_rest(self) -> None:
         """Starts the worker, observed, and waits until it has connected and has come to rest."""

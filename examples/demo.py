@@ -1,4 +1,4 @@
-"""Runs both examples with a real worker, started by the command line, and shows what became of them."""
+"""Runs the examples with real workers, started by the command line, and shows what became of them."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +22,7 @@ os.environ["FBTASKS_URL"] = os.environ.get("FBTASKS_DEMO_URL") or f"firebird://{
 os.chdir(HERE)
 
 import article_queue  # noqa: E402  # the apps take their URL from the environment
+import languages_demo  # noqa: E402
 import word_count  # noqa: E402
 
 console = Console()
@@ -87,11 +89,16 @@ def words() -> None:
         sys.exit("The totals differ.")
 
 
+def changes() -> None:
+    console.rule("Rows that appear in a table")
+    languages_demo.main(500, FOLDER)
+
+
 try:
-    article()
-    words()
+    with closing(article_queue.app), closing(word_count.app):
+        article()
+        words()
+    with closing(languages_demo.app):
+        changes()
 except FBTasksError as error:
     sys.exit(f"Error: {error}")
-finally:
-    article_queue.app.close()
-    word_count.app.close()

@@ -224,7 +224,7 @@ class FBTasks:
         It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. A database that
         is missing is created with an empty queue, as by the first call. Close the connection.
         """
-        self.database.make_ready()
+        self.database.make_ready(lends=False)
         self.enqueuer.check_limits(self.queues)  # a SNAPSHOT transaction would not see those that come later
         return self.database.connect(**options)
 

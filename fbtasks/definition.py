@@ -322,7 +322,13 @@ def define_fed(
     rest: dict[str, Any] = {**given, **options}
     refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
     subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
-    return _fed_by(subscription, FedTaskOptions(**rest), keep)
+    checked = FedTaskOptions(**rest)
+    if checked.expires is not None:
+        raise TaskDefinitionError(
+            f"expires={checked.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
+            "however late. Leave it out, and compare the time of what the function is given."
+        )
+    return _fed_by(subscription, checked, keep)
 
 
 def define_polling(

@@ -30,15 +30,20 @@ class Event:
 
 
 def read(members: Any) -> Event:
-    """Returns the event of a JSON object that was read. Raises :class:`SerializationError` when it is none."""
+    """Returns the event of a JSON object that was read. Raises :class:`SerializationError` when it is none.
+
+    Its data is a text in it, which is read here: what was raised with broken JSON fails alone.
+    """
+    from fbtasks import formats
+
     try:
         return Event(
             members["e"],
-            members.get("d"),
+            formats.load_json(members["d"].encode()),
             members["u"],
             datetime.fromisoformat(members["t"]).replace(tzinfo=UTC),
             members["i"],
             members.get("k"),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise SerializationError(f"an event cannot be read: {brief(error)} in {members!r:.200}.") from error

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from fbtasks.poll_source import PollSource
 from fbtasks.sources import ChangeSource
-from fbtasks.subscriptions import Delivery, EventSource, Kind, Subscription
+from fbtasks.subscriptions import Delivery, EventSource, Kind, Source, Subscription
 
 _ORDERINGS: Final = {"key": "key", "total": "total", None: "none"}
 
@@ -42,16 +42,14 @@ class Definition:
         return self.feed.subscription.kind
 
     @property
-    def source(self) -> ChangeSource | EventSource:
+    def source(self) -> Source:
         """The table or the event."""
-        found = self.feed.subscription.source
-        assert not isinstance(found, PollSource)  # those are noted by the workers that poll
-        return found
+        return self.feed.subscription.source
 
     @property
     def source_name(self) -> str:
         """The name of the event, or that of the table as the definition has it."""
-        return self.source.table if isinstance(self.source, ChangeSource) else self.source.event
+        return self.source.event if isinstance(self.source, EventSource) else self.source.table
 
     @property
     def ordering(self) -> str:
@@ -129,6 +127,12 @@ def change_source(text: str) -> ChangeSource:
     """Returns the source of a DEFINITION whose kind is "change"."""
     members: dict[str, Any] = json.loads(text)["source"]
     return ChangeSource(**members)
+
+
+def poll_source(text: str) -> PollSource:
+    """Returns the source of a DEFINITION whose kind is "poll"."""
+    members: dict[str, Any] = json.loads(text)["source"]
+    return PollSource(**members)
 
 
 def _milliseconds(seconds: float) -> int:

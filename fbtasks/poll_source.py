@@ -91,6 +91,14 @@ class PollSource:
         values: dict[str, Any] = {name: getattr(self, name) for name in _STATUSES}
         return {name: value for name, value in values.items() if value is not None}
 
+    @property
+    def marks(self) -> tuple[object, ...]:
+        """By what rows are known, and what they show while they are tasks: what was noted of others says nothing then.
+
+        As the definition gives it, to compare two of one table.
+        """
+        return self.key, self.sequence, self.status, self.taken, self.failed, self.delete
+
     def _check_without_status(self) -> None:
         if self.statuses:
             name, value = next(iter(self.statuses.items()))

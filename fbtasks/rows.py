@@ -26,9 +26,26 @@ class Row:
 
 
 def read(table: str, members: Any) -> Row:
-    """Returns the row of a JSON object that was read. Raises :class:`SerializationError` when it is none."""
+    """Returns the row of a JSON object that was read.
+
+    Raises :class:`SerializationError` when it is none, and for a row of which a value could not be read when it was
+    taken.
+    """
     try:
         key = members["k"]
-        return Row(table, key, {**key, **members["v"]})
-    except (KeyError, TypeError) as error:
+        row = Row(table, key, {**key, **members["v"]})
+        unread = members.get("e")
+    except (KeyError, TypeError, AttributeError) as error:
         raise SerializationError(f"a row of {table!r} cannot be read: {brief(error)} in {members!r:.200}.") from error
+    if unread is not None:
+        raise SerializationError(f"a row of {table!r} cannot be read (key: {_shown(key)}): {_reason(unread)}")
+    return row
+
+
+def _shown(key: Mapping[str, Any]) -> str:
+    return ", ".join(f"{column}={value!r:.200}" for column, value in key.items()) or "none"
+
+
+def _reason(message: str) -> str:
+    """The engine's message without the place in the statement."""
+    return ": ".join(line.strip() for line in message.splitlines() if not line.startswith("At block line"))

@@ -13,7 +13,7 @@ from fbtasks.poll_source import PollSource
 from fbtasks.rows import Row
 from fbtasks.sources import ChangeSource, Order, order_check
 
-RUN: Final = 100
+RUN: Final = 250
 """The most changes that one task is given when they are handled one by one."""
 MOST: Final = 10_000
 """The most changes that one batch may have."""

@@ -11,6 +11,7 @@ import uuid
 from contextlib import closing, contextmanager
 
 import pytest
+from support.programs import command_line_in
 from support.signals import as_in_a_terminal
 from support.sql import execute
 
@@ -103,10 +104,11 @@ def app(url):
 @pytest.fixture
 def wait_for():
     def wait(condition, seconds=30.0):
-        limit = time.monotonic() + seconds
+        began = time.monotonic()
         while not (value := condition()):
-            assert time.monotonic() < limit, "the condition did not come true"
-            time.sleep(0.01)
+            waited = time.monotonic() - began
+            assert waited < seconds, "the condition did not come true"
+            time.sleep(min(max(0.01, waited / 10), 0.05))  # to ask costs a connection, with many tests side by side
         return value
 
     return wait
@@ -125,16 +127,20 @@ class Project:
         head = "from fbtasks import FBTasks, task, current_request\napp = FBTasks('proj')\n"
         (self.folder / f"{name}.py").write_text(head + textwrap.dedent(source))
 
-    def run(self, *arguments, check=True, input=None):
-        done = subprocess.run(
-            [sys.executable, "-m", "fbtasks", *arguments],
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            input=input,
-        )
+    def run(self, *arguments, check=True, input=None, process=None):
+        """Runs ``fbtasks`` to its end: a worker in a process of its own, all else in the test's, unless told."""
+        if arguments[0] == "worker" if process is None else process:
+            done = subprocess.run(
+                [sys.executable, "-m", "fbtasks", *arguments],
+                cwd=self.folder,
+                env=self.env,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                input=input,
+            )
+        else:
+            done = command_line_in(self.folder, self.env, *map(str, arguments), input=input or "")
         assert not check or done.returncode == 0, done.stderr
         return done
 

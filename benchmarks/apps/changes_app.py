@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from typing import Final
 
@@ -10,6 +11,8 @@ from fbtasks import Change, FBTasks
 
 NOTES: Final = "BENCH_NOTES"
 """The variable with the folder of the files."""
+NOTE: Final = struct.Struct("=qq")
+"""What a call notes: the key of the row, and the time in nanoseconds."""
 TABLE: Final = "LANGUAGES"
 KEY: Final = "LANGUAGE_ID"
 
@@ -31,8 +34,8 @@ def parallel(change: Change) -> None:
 
 
 def _note(change: Change) -> None:
-    """Adds the key of the row, and the time in nanoseconds, to the file of this process."""
+    """Adds a note to the file of this process."""
     global _file
     if _file < 0:
         _file = os.open(f"{os.environ[NOTES]}/{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.write(_file, b"%d %d\n" % (change.key[KEY], time.time_ns()))
+    os.write(_file, NOTE.pack(change.key[KEY], time.monotonic_ns()))

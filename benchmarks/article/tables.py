@@ -65,12 +65,17 @@ def create(connection: Any) -> None:
 
 def insert(connection: Any, rows: int) -> list[int]:
     """Inserts *rows* rows in one transaction. Returns their keys in that order."""
+    found = write(connection, rows)
+    connection.commit()
+    return found
+
+
+def write(connection: Any, rows: int) -> list[int]:
+    """Does the same, and leaves the commit to the caller."""
     with closing(connection.cursor()) as cursor:
         for number in range(rows):
             cursor.execute("INSERT INTO LANGUAGES (NAME, YEAR_RELEASED) VALUES ('Python', ?)", (number,))
-        connection.commit()
         found = cursor.execute("SELECT LANGUAGE_ID FROM LANGUAGES ORDER BY YEAR_RELEASED").fetchall()
-    connection.commit()
     return [key for (key,) in found]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fbtasks.deploy.comparing import Comparison, Found, Wanted, compare, replaces, steps
 from fbtasks.deploy.comparing import Step as Step
@@ -22,13 +22,14 @@ from fbtasks.errors import (
 )
 from fbtasks.feeds import Definition, digest
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.poll_source import PollSource
 from fbtasks.showing import brief
-from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import condition, ddl, subscriptions, tables
+from fbtasks.store.sources import condition, ddl, polling, subscriptions, tables
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection as Connection
 from fbtasks.store.sources.ddl import Trigger
 from fbtasks.store.sources.subscriptions import Row
+from fbtasks.subscriptions import EventSource
 
 
 class Resolved(NamedTuple):
@@ -65,8 +66,10 @@ def resolved(session: Session, definitions: Iterable[Definition]) -> Resolved:
 
 def _resolve(session: Session, definition: Definition) -> Wanted:
     source = definition.source
-    if not isinstance(source, ChangeSource):
+    if isinstance(source, EventSource):
         return Wanted(definition, source.event)
+    if isinstance(source, PollSource):
+        return Wanted(definition, polling.describe(session, source).table.name)
     capture = resolve(source, tables.describe(session, source.table))
     return Wanted(definition, capture.table.name, capture)
 
@@ -136,10 +139,11 @@ def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row
             ending = [*ending, *([row] if _fires(found.trigger) else [])]
         else:
             former = row.id
-            is_active = found.trigger is not None and row.active_time is not None
+            # One that is active stays so, also where an earlier apply ended before it had noted since when.
+            is_active = found.trigger is not None and (found.trigger.active or row.active_time is not None)
     wakes = held != "silent"
     if wanted.capture is None:
-        session.run(lambda t: _put_event(t, wanted, former, succeeds, ending))
+        session.run(lambda t: _put_row(t, wanted, former, succeeds, ending))
     else:
         condition.check_condition(session, wanted.capture)
         # One that is active has its new rights before its new text.
@@ -153,7 +157,7 @@ def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row
         _note(session, each)
 
 
-def _put_event(
+def _put_row(
     transaction: Transaction, wanted: Wanted, former: int | None, succeeds: int | None, ending: Iterable[Row]
 ) -> None:
     subscriptions.subscribe(transaction, wanted.definition, wanted.source, former, succeeds)
@@ -260,7 +264,7 @@ def finish(session: Session) -> dict[int, Remains]:
         older = [] if trigger is None else ddl.older_connections(session, _since(session, row))
         if row.state != "dropped":
             # One that still fires has no successor yet: that was broken off.
-            if _fires(trigger) or older or not subscriptions.is_done(session, row.id):
+            if _fires(trigger) or older or _may_be_raised(session, row) or not subscriptions.is_done(session, row.id):
                 continue
             begin_drop(session, Found(row, trigger))
         erased = subscriptions.erase(session, row.id)
@@ -276,6 +280,11 @@ def finish(session: Session) -> dict[int, Remains]:
     return found
 
 
+def _may_be_raised(session: Session, row: Row) -> bool:
+    """Whether a transaction is left that may see the handler of an event that another one has replaced."""
+    return row.kind == "event" and bool(ddl.older_transactions(session, _since(session, row)))
+
+
 def _since(session: Session, row: Row) -> datetime:
     """Returns since when the trigger of *row* is as it is: since now, when it was changed and that was not noted."""
     if row.active_time is not None:
@@ -286,30 +295,36 @@ def _since(session: Session, row: Row) -> datetime:
     return noted
 
 
-def register_events(session: Session, app: str, definitions: Iterable[Definition]) -> list[Step]:
-    """Brings the handlers of events of *app* in line with *definitions*, as a worker may, under the lock."""
-    rows = subscriptions.read(session)
-    plan = compare_events(app, definitions, rows)
+REGISTERED: Final = ("event", "poll")
+"""The kinds that a worker may register: rows alone, without a trigger."""
+
+
+def register(session: Session, app: str, definitions: Iterable[Definition]) -> dict[str, str]:
+    """Brings the handlers of events and the polls of *app* in line with *definitions*, as a worker may, under the lock.
+
+    Returns what is wrong with those that were left as they are, by the names of tasks.
+    """
+    plan, problems = compare_registered(session, app, definitions)
     for want in plan.create.values():
-        session.run(lambda t, d=want.definition: subscriptions.handle(t, d))  # type: ignore[misc]
+        session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
     for want, found in plan.change.values():
         replaced = replaces(want, found.row)
         former, succeeds = (None, found.row.id) if replaced else (found.row.id, None)
-        session.run(lambda t, d=want.definition, f=former, s=succeeds: subscriptions.handle(t, d, f, s))  # type: ignore[misc]
+        session.run(lambda t, w=want, f=former, s=succeeds: subscriptions.handle(t, w.definition, w.source, f, s))  # type: ignore[misc]
     for found in plan.orphans.values():
         if found.row.state != "orphaned":
             session.run(lambda t, row=found.row: subscriptions.unhandle(t, row))  # type: ignore[misc]
-    return steps(plan)
+    return problems
 
 
-def compare_events(app: str, definitions: Iterable[Definition], rows: Iterable[Row]) -> Comparison:
-    """Returns what is to be done for the handlers of events alone."""
-    rows = list(rows)
-    others = {row.name for row in rows if row.app == app and row.kind != "event" and not row.ends}
-    wanted = [
-        Wanted(each, each.source_name) for each in definitions if each.kind == "event" and each.name not in others
-    ]
-    return compare(app, wanted, [row for row in rows if row.kind == "event" or row.app != app], {}, {})
+def compare_registered(
+    session: Session, app: str, definitions: Iterable[Definition]
+) -> tuple[Comparison, dict[str, str]]:
+    """Returns what is to be done for what a worker may register alone, and what is wrong with definitions of it."""
+    rows = subscriptions.read(session)
+    others = {row.name for row in rows if row.app == app and row.kind not in REGISTERED and not row.ends}
+    given = [each for each in definitions if each.kind in REGISTERED and each.name not in others]
+    return planned(session, app, given, [row for row in rows if row.kind in REGISTERED or row.app != app], {})
 
 
 def refused(session: Session, what: str, error: FBTasksError) -> AuthenticationError:

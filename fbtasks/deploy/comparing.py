@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fbtasks.deploy.sync import Plan, sync
 from fbtasks.errors import ConfigurationError
-from fbtasks.feeds import Definition
+from fbtasks.feeds import Definition, poll_source
+from fbtasks.poll_source import PollSource
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.ddl import Trigger
 from fbtasks.store.sources.subscriptions import Row
 
 Action = Literal["create", "alter", "replace", "repair", "orphan", "none"]
-
-
-DEPLOYED: Final = ("change", "event")
-"""The kinds of subscriptions that are deployed here; others come to be in their own way."""
 
 
 class Wanted(NamedTuple):
@@ -27,7 +24,7 @@ class Wanted(NamedTuple):
     source: str
     """The real name of the table, or the event."""
     capture: Capture | None = None
-    """None for an event."""
+    """None for an event and for a polled table, which have no trigger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ def compare(
     wished = {each.definition.name: each for each in wanted}
     rows = [row for row in rows if row.state != "dropped" and not row.ends]
     refuse_taken(app, wished, rows)
-    found = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app and row.kind in DEPLOYED}
+    found = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app}
     return sync(wished, found, lambda want, has: not differences(want, has, texts.get(want.definition.name)))
 
 
@@ -84,7 +81,7 @@ def differences(wanted: Wanted, found: Found, text_hash: str | None = None) -> l
     if row.state == "orphaned":
         said.append("its code is back")
     if replaces(wanted, row):
-        said.append("it has another source or order")
+        said.append("its rows are known by other marks" if row.kind == "poll" else "it has another source or order")
     elif row.hash != definition.hash:
         said.append("the definition has changed")
     if row.kind == "change":
@@ -97,10 +94,13 @@ def differences(wanted: Wanted, found: Found, text_hash: str | None = None) -> l
 def replaces(wanted: Wanted, row: Row) -> bool:
     """Whether the definition needs a subscription of its own, behind which that of *row* ends.
 
-    What is noted has been noted for that source, in the lanes of that order.
+    What is noted has been noted for that source, in the lanes of that order; of a polled table, by its marks.
     """
     definition = wanted.definition
-    return (definition.kind, wanted.source, definition.ordering) != (row.kind, row.source, row.ordering)
+    if (definition.kind, wanted.source, definition.ordering) != (row.kind, row.source, row.ordering):
+        return True
+    source = definition.source
+    return isinstance(source, PollSource) and source.marks != poll_source(row.definition).marks
 
 
 def trigger_problems(found: Found) -> list[str]:

@@ -67,6 +67,12 @@ class Pool:
                 self._changed.notify()
             raise
 
+    def give(self, session: Session) -> None:
+        """Takes a session that its caller has opened, to lend it."""
+        with self._changed:
+            self._lent += 1
+        self.release(session)
+
     def release(self, session: Session, *, broken: bool = False) -> None:
         """Takes a session back."""
         with self._changed:

@@ -24,13 +24,15 @@ T = TypeVar("T")
 
 # isc_tpb_version3, then the parameters by their numbers in the client's ibase.h. The driver's own helper leaves
 # out read_committed beside read_consistency, which a server before 5.0.4 takes for something else.
-READ: Final = bytes((3, 8, 15, 17, 7))
+# The last of each is ignore_limbo: what a two-phase commit has prepared, and nobody has ended since its program died,
+# is taken for a transaction that has not ended. Otherwise a statement fails that meets one row of it.
+READ: Final = bytes((3, 8, 15, 17, 7, 14))
 """READ COMMITTED, read only: never recorded, costs no page write and holds back no garbage collection."""
-SNAPSHOT: Final = bytes((3, 2, 8, 7))
+SNAPSHOT: Final = bytes((3, 2, 8, 7, 14))
 """SNAPSHOT, read only, NO WAIT: for a report that adds up rows which others may add up meanwhile, on any server."""
-UPDATE: Final = bytes((3, 9, 15, 22, 7))
+UPDATE: Final = bytes((3, 9, 15, 22, 7, 14))
 """READ COMMITTED READ CONSISTENCY, NO WAIT: for changes of rows that another transaction may hold; try again later."""
-INSERT: Final = bytes((3, 9, 15, 22, 6))
+INSERT: Final = bytes((3, 9, 15, 22, 6, 14))
 """The same, but WAIT: for an insert whose unique key another transaction may hold."""
 NO_AUTO_UNDO: Final = bytes((20,))
 """Behind one of the last two: a transaction that keeps no log of what to undo.

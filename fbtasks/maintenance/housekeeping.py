@@ -27,8 +27,10 @@ PAUSE: Final = 60.0
 """Seconds from one turn to the next."""
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
+FORGET: Final = 600.0
+"""Seconds after which it is looked whether there are events to forget, or to hand on."""
 FOLD: Final = 3600.0
-"""Seconds after which it is looked whether there are counters to fold, or events to forget."""
+"""The same for counters to fold."""
 
 
 def release_orphans(session: Session, worker_id: int) -> int:
@@ -107,13 +109,16 @@ class Housekeeping:
         return len(given_up) >= tasks.BATCH
 
     def _forget_events(self, session: Session) -> bool:
-        """Forgets old events without a handler, where the time has come for it. Whether there may be more."""
+        """Forgets old events without a handler, where the time has come for it. Whether there may be more.
+
+        Those that were raised while their handler was registered are given to it.
+        """
         now = clock.monotonic()
         if now < self._next_forget:
             return False
         for _ in range(BATCHES):
             if session.run(subscriptions.prune_events) < subscriptions.BATCH:
-                self._next_forget = now + FOLD
+                self._next_forget = now + FORGET
                 return False
         return True
 

@@ -12,14 +12,14 @@ from typing import Any, Final, TypeVar
 from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
 from fbtasks.deploy.applying import Connection as Connection
-from fbtasks.deploy.comparing import DEPLOYED, Found, steps, trigger_problems
+from fbtasks.deploy.comparing import Found, steps, trigger_problems
 from fbtasks.deploy.comparing import Step as Step
 from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError, TaskDefinitionError
 from fbtasks.feeds import Definition, change_source, digest
 from fbtasks.feeds import Feed as Feed
 from fbtasks.firebird.session import Session
 from fbtasks.store.database import Database
-from fbtasks.store.sources import ddl, existing, subscriptions, tables
+from fbtasks.store.sources import ddl, existing, polling, subscriptions, tables
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.subscriptions import Held, Load, Row, deploying
 
@@ -64,7 +64,7 @@ class SourceRow:
     version: int
     active_since: datetime | None
     problems: list[str]
-    """What is wrong with its trigger."""
+    """What is wrong with its trigger, or why its table cannot be polled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +145,18 @@ def apply(
     return _with_session(database, work)
 
 
-def register_events(database: Database, app: str, feeds: Iterable[Feed]) -> None:
-    """Brings the handlers of events of *app* in line with its code, as the role of a worker allows it."""
+def register(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
+    """Brings the handlers of events and the polls of *app* in line with its code, as the role of a worker allows it.
+
+    Returns what is wrong with definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of
+    another app.
+    """
     definitions = _definitions(app, feeds)
-
-    def work(session: Session) -> None:
-        if applying.compare_events(app, definitions.list, subscriptions.read(session)):
-            with deploying(session):
-                applying.register_events(session, app, definitions.list)
-
-    database.use(work)
+    plan, problems = applying.compare_registered(session, app, definitions.list)
+    if plan:
+        with deploying(session):
+            problems = applying.register(session, app, definitions.list)
+    return problems
 
 
 def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> list[SourceProblem]:
@@ -183,7 +185,7 @@ class _Definitions:
 
 
 def _definitions(app: str, feeds: Iterable[Feed]) -> _Definitions:
-    return _Definitions(app, [Definition(app, feed) for feed in feeds if feed.subscription.kind in DEPLOYED])
+    return _Definitions(app, [Definition(app, feed) for feed in feeds])
 
 
 def _diff(session: Session, definitions: _Definitions) -> Applied:
@@ -227,7 +229,8 @@ def backfill(
         rows = [row for row in _chosen(session, names) if not row.ends and row.state != "dropped"]
         for row in rows:
             if row.kind != "change":
-                raise ConfigurationError(f"{row.name!r} is called for an event, and those have no rows to begin with.")
+                why = "an event, and those have no rows to begin with" if row.kind == "event" else "all rows that wait"
+                raise ConfigurationError(f"{row.name!r} is called for {why}.")
             if row.active_time is None or row.held == "silent":
                 raise ConfigurationError(
                     f"{row.name!r} notes no changes now. Run: fbtasks subscriptions resume or apply"
@@ -261,11 +264,11 @@ def _capture(session: Session, row: Row) -> Capture:
 
 
 def list_sources(database: Database) -> list[SourceRow]:
-    """Returns all subscriptions, and what is wrong with their triggers."""
+    """Returns all subscriptions, and what is wrong with their triggers or tables."""
 
     def read(session: Session) -> list[SourceRow]:
-        triggers = ddl.found(session)
-        return [SourceRow(**_facts(session, row, triggers)) for row in subscriptions.read(session)]
+        triggers, failures = ddl.found(session), _failures(session)
+        return [SourceRow(**_facts(session, row, triggers, failures)) for row in subscriptions.read(session)]
 
     return database.use(read)
 
@@ -276,15 +279,20 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
 
 
 def _loaded(session: Session) -> list[LoadedSource]:
-    triggers, loads = ddl.found(session), subscriptions.loads(session)
+    triggers, failures, loads = ddl.found(session), _failures(session), subscriptions.loads(session)
     nothing = Load(0, 0, None, 0, 0, 0, 0, 0)
     return [
-        LoadedSource(**_facts(session, row, triggers), **loads.get(row.id, nothing)._asdict())
+        LoadedSource(**_facts(session, row, triggers, failures), **loads.get(row.id, nothing)._asdict())
         for row in subscriptions.read(session)
     ]
 
 
-def _facts(session: Session, row: Row, triggers: dict[int, ddl.Trigger]) -> dict[str, Any]:
+def _failures(session: Session) -> dict[int, str]:
+    """Why polls fail, by the numbers of their subscriptions."""
+    return {each.id: each.error for each in polling.failing(session)}
+
+
+def _facts(session: Session, row: Row, triggers: dict[int, ddl.Trigger], failures: dict[int, str]) -> dict[str, Any]:
     return {
         "id": row.id,
         "name": row.name,
@@ -298,7 +306,7 @@ def _facts(session: Session, row: Row, triggers: dict[int, ddl.Trigger]) -> dict
         "ends": row.ends,
         "version": row.version,
         "active_since": row.active_time,
-        "problems": _problems(session, Found(row, triggers.get(row.id))),
+        "problems": [failures[row.id]] if row.id in failures else _problems(session, Found(row, triggers.get(row.id))),
     }
 
 
@@ -323,7 +331,8 @@ def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
         return []
     found = []
     for source in _loaded(session):
-        said = [f"{each} (fbtasks subscriptions apply)" for each in source.problems]
+        # Polls that fail have a place of their own in what `health` says.
+        said = [f"{each} (fbtasks subscriptions apply)" for each in source.problems if source.kind != "poll"]
         if source.halted:
             lanes = "1 lane is" if source.halted == 1 else f"{source.halted} lanes are"
             said.append(f"{lanes} halted since a task failed (fbtasks retry or discard)")
@@ -343,6 +352,14 @@ def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> 
     return _hold(database, names, "silent" if silent else "paused")
 
 
+def _refuse_silence(rows: Iterable[Row]) -> None:
+    for row in rows:
+        if row.kind == "poll":
+            raise ConfigurationError(
+                f"{row.name!r} polls the table {row.source!r}, where rows wait in any case. Pause it without --silent."
+            )
+
+
 def resume(database: Database, names: Iterable[str]) -> list[str]:
     """Has subscriptions go on. Returns the names of those that changed. Raises as :func:`pause` does."""
     return _hold(database, names, None)
@@ -353,6 +370,8 @@ def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[s
         with deploying(session), _owners(session, "change triggers"):
             triggers = ddl.found(session)
             rows = [row for row in _chosen(session, names) if row.state != "dropped" and row.held != held]
+            if held == "silent":
+                _refuse_silence(rows)
             for row in rows:
                 applying.hold(session, Found(row, triggers.get(row.id)), held)
         return list(dict.fromkeys(row.name for row in rows))

@@ -81,7 +81,7 @@ class Database:
 
     def open(self) -> Session:
         """A session of one's own; close it."""
-        self.make_ready(create=False)
+        self.make_ready(create=False, lends=False)
         return self._open()
 
     def _open(self) -> Session:
@@ -120,10 +120,11 @@ class Database:
                 self.known.file = None
                 self._ready = False
 
-    def make_ready(self, *, create: bool = True) -> None:
+    def make_ready(self, *, create: bool = True, lends: bool = True) -> None:
         """Creates and migrates the database where the settings say so, else checks its schema. Once.
 
-        Without *create* only a queue that is there is migrated. Raises :class:`SchemaError` when there is none.
+        Without *create* only a queue that is there is migrated. Raises :class:`SchemaError` when there is none. The
+        session that checked is the first to be lent, for callers that borrow one next; without *lends* it is closed.
         """
         fork.refuse_fork()  # before the lock, which another thread may have held when this process was forked
         if self._ready:
@@ -140,11 +141,19 @@ class Database:
                 raise SchemaError(_no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:
-                if self.settings.migrates and self._outdated(session, create=create):
+                found = migrate.current_version(session)
+                outdated = create if found is None else found < migrate.latest_version()
+                if self.settings.migrates and outdated:
                     self._migrate(session)
+                    lends = False
                 else:
-                    migrate.check(session)
-            finally:
+                    migrate.check(session, found)
+            except BaseException:
+                session.close()
+                raise
+            if lends:
+                self._pooled().give(session)
+            else:
                 session.close()
             self._found_ready()
 
@@ -184,10 +193,6 @@ class Database:
         if migrate.first_version() in applied and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied
-
-    def _outdated(self, session: Session, *, create: bool) -> bool:
-        found = migrate.current_version(session)
-        return create if found is None else found < migrate.latest_version()
 
     def _missing(self) -> bool:
         return self.url.embedded and not connections.database_exists(self.url)

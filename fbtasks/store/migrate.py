@@ -41,9 +41,8 @@ def latest_version() -> int:
     return migrations()[-1].version
 
 
-def check(session: Session) -> None:
-    """Raises :class:`SchemaError` unless the schema is the one that this release works with."""
-    found = current_version(session)
+def check(session: Session, found: int | None) -> None:
+    """Raises :class:`SchemaError` unless *found* is the version of the schema that this release works with."""
     if found == latest_version():
         return
     url = session.url
@@ -92,7 +91,7 @@ def migrate(session: Session) -> list[int]:
             adopt(session)
     finally:
         manager.close()
-    check(session)
+    check(session, current_version(session))
     return applied
 
 

@@ -91,7 +91,7 @@ class Claiming:
 
 
 def with_payload(session: Session, claim: Claim) -> Claim:
-    """*claim* with its payload, which is read now when it is a large one."""
+    """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
     if claim.payload is not None:
         return claim
     with session.transaction() as transaction:

@@ -24,6 +24,8 @@ POLL_WITH_EVENTS: Final = 15.0
 """Seconds between polls while events are known to arrive."""
 MISSED: Final = 0.02
 """Seconds until a worker looks again at sources that another one was giving out."""
+MISSES: Final = 10
+"""After so many of these looks in a row, which found nothing, each pause is twice as long, up to that between polls."""
 DUE_LAST: Final = 30.0
 """Seconds after which scheduled tasks are looked at anew, whatever was said about the next."""
 
@@ -56,6 +58,7 @@ class Intake:
         """Whether a look from the beginning has found something: then the claim begins there, too."""
         self._poll = POLL_FIRST
         self._next_poll = self._next_due = 0.0
+        self._misses = 0
         self._look_at = math.inf
         """When a source is due next, or a queue opens, as the last look has told."""
         self.parked = ParkedNames()
@@ -126,8 +129,15 @@ class Intake:
         else:
             self._poll_later()
         if claims.missed:
-            self._next_poll = clock.monotonic() + MISSED
+            self._next_poll = clock.monotonic() + self._missed
+        self._misses = self._misses + 1 if claims.missed and not claims else 0
         self._hand_out.take(claims)
+
+    @property
+    def _missed(self) -> float:
+        """Seconds until sources are looked at again that another transaction was at."""
+        doublings = min(max(0, self._misses - MISSES), 10)
+        return float(min(MISSED * 2**doublings, POLL_LAST))
 
     def _poll_later(self) -> None:
         self._poll = min(self._poll * 2, POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST)

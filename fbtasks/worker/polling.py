@@ -11,12 +11,23 @@ from typing import Any, Final
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.definition import Task
-from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused, TaskDefinitionError
+from fbtasks.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConflictError,
+    FBTasksError,
+    StatementRefused,
+    TaskDefinitionError,
+)
+from fbtasks.feeds import Definition, poll_source
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.poll_source import PollSource
+from fbtasks.services import subscriptions
+from fbtasks.store import results
 from fbtasks.store.sources import polling
-from fbtasks.store.sources.polling import Looked, Polled
+from fbtasks.store.sources.polling import Known, Looked, Polled
+from fbtasks.store.sources.subscriptions import is_done
 from fbtasks.store.sources.tables import quoted
 from fbtasks.worker.hindrances import SAY
 from fbtasks.worker.task_log import one_line
@@ -34,10 +45,9 @@ _DENIED: Final = re.compile(r"no permission for (\w+) access to (?:TABLE|COLUMN|
 class TablePoll:
     """One table, as this worker polls it."""
 
-    def __init__(self, task: Task[..., Any], source: PollSource, queue: str) -> None:
+    def __init__(self, task: Task[..., Any], source: PollSource) -> None:
         self.task = task
         self.source = source
-        self.queue = queue
         self.polled: Polled | None = None
         """None: it is to be described anew."""
         self.next_look = 0.0
@@ -47,10 +57,15 @@ class TablePoll:
         self.is_empty = False
         """Whether the last look has found nothing to do."""
         self._number: int | None = None
+        self._formers: list[Polled] = []
+        """Polls whose place this one has taken, and of which tasks are left."""
         self._least, self._most = source.every
         self._pause = self._least
         self._last_look = self._next_whole = 0.0
         self._quiet_until = 0.0
+        self._is_open = True
+        self._turns_at = 0.0
+        """When the task's window is to be looked at again, on the monotonic clock."""
         self._error: str | None = None
         self._failed_pause = 0.0
 
@@ -66,22 +81,92 @@ class TablePoll:
         """
         self._last_look = clock.monotonic()
         polled = self.polled or self._prepare(session, app)
+        if not self._may_take(session) or self._awaits_former(session, polled, turn):
+            most = 0
         idle = self.is_empty and not self.ended and self._error is None
-        if idle and self._last_look < self._next_whole and not polling.anything(session, polled):
-            return Looked(room=most)
+        if idle and self._last_look < self._next_whole:
+            waits = polling.waits(session, polled)
+            if not waits.known:
+                polled = self._prepare(session, app)
+            if not waits.ends and not (waits.rows and most):
+                return Looked(room=most)
         self._next_whole = self._last_look + WHOLE
         with turn.held():
             return polling.look(session, polled, room, most)
 
+    def _may_take(self, session: Session) -> bool:
+        """Whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
+        window, moment = self.task.window, clock.monotonic()
+        if window is not None and moment >= self._turns_at:
+            now = results.now(session)
+            until = now + timedelta(seconds=WHOLE)
+            shift = next(window.shifts(now, until), None)
+            self._is_open = shift is not None and shift.begin <= now
+            turn = until if shift is None else shift.end if self._is_open else shift.begin
+            self._turns_at = moment + (turn - now).total_seconds()
+        return self._is_open
+
+    def _awaits_former(self, session: Session, polled: Polled, turn: HostLock) -> bool:
+        """Writes the ends of tasks of former polls. Whether rows of this table are tasks of one, and to be let end."""
+        for former in list(self._formers):
+            if polling.waits(session, former).ends:
+                with turn.held():
+                    polling.look(session, former, 0, 0)
+            if is_done(session, former.id):
+                self._formers.remove(former)
+        return any(former.poll.table.name == polled.poll.table.name for former in self._formers)
+
     def _prepare(self, session: Session, app: FBTasks) -> Polled:
-        options, priority = self.task.options, self.task.options.priority
-        expires = options.expires
+        known = self._registered(session, app)
+        mine = next((each for each in reversed(known) if self._is_mine(each)), None)
+        if mine is None:
+            raise TaskDefinitionError(
+                f"poll_table({self.source.table!r}): it was dropped, or is registered with other marks of its rows, "
+                "since this worker started. Start the worker with the present code, or run: fbtasks subscriptions apply"
+            )
+        expires = self.task.options.expires
         seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
         expire_ms = None if seconds is None else int(seconds * 1000)
-        polled = polling.prepare(session, app.name, self.task.name, self.source, self.queue, priority, expire_ms)
-        self.polled, self._number = polled, polled.id
-        self._error = self._error or polled.failure
+        self._number = mine.id
+        self._error = self._error or mine.failure
+        polled = polling.prepare(session, mine.id, self.source, expire_ms)
+        self._formers = [former for each in known if each.ends and (former := self._former(session, each, mine))]
+        self.polled = polled
         return polled
+
+    def _registered(self, session: Session, app: FBTasks) -> list[Known]:
+        """Returns what is registered, once in a worker's life as this app's code has it."""
+        name = self.task.name
+        known = polling.known(session, app.name, name)
+        if self._number is not None:
+            return known
+        feed = next(feed for feed in app.feeds() if feed.name == name)
+        digest = Definition(app.name, feed).hash
+        if any(each.hash == digest and each.state != "orphaned" and not each.ends for each in known):
+            return known
+        problems = subscriptions.register(session, app.name, app.feeds())
+        if name in problems:
+            raise TaskDefinitionError(problems[name])
+        return polling.known(session, app.name, name)
+
+    def _is_mine(self, known: Known) -> bool:
+        source = poll_source(known.definition)
+        return (source.table.upper(), source.marks) == (self.source.table.upper(), self.source.marks)
+
+    def _former(self, session: Session, known: Known, mine: Known) -> Polled | None:
+        if known.id == mine.id or is_done(session, known.id):
+            return None
+        try:
+            return polling.prepare(session, known.id, poll_source(known.definition))
+        except TaskDefinitionError as error:
+            logger.warning(
+                "Tasks of the former definition of %s are left, and what becomes of them is not written: %s Drop it: "
+                "fbtasks subscriptions drop %d",
+                self.task.name,
+                one_line(str(error)),
+                known.id,
+            )
+            return None
 
     def looked(self, found: Looked) -> None:
         """Decides when to look again."""
@@ -184,7 +269,7 @@ class Polling:
             pause = poll.failed()
             logger.debug("Polling %s met another transaction, again in %.1f s: %s", poll.source.table, pause, error)
             return 0
-        except (StatementRefused, TaskDefinitionError) as error:
+        except (StatementRefused, TaskDefinitionError, ConfigurationError) as error:
             pause = poll.failed()
             poll.say(session, self._explained(error), f" It is tried again in {pause:.0f} s; all else goes on.")
             return 0
@@ -193,7 +278,7 @@ class Polling:
             poll.say(session, found.error, " Other rows go on.")
         return found.made
 
-    def _explained(self, error: StatementRefused | TaskDefinitionError) -> str:
+    def _explained(self, error: FBTasksError) -> str:
         denied = _DENIED.search(str(error)) if isinstance(error, AuthenticationError) else None
         if denied is None:
             return str(error)
@@ -219,4 +304,4 @@ def _poll_of(app: FBTasks, task: Task[..., Any], queues: Sequence[str]) -> Table
     if task.subscription is None or not isinstance(task.subscription.source, PollSource):
         return None
     queue = task.options.queue or app.settings.default_queue
-    return TablePoll(task, task.subscription.source, queue) if queue in queues else None
+    return TablePoll(task, task.subscription.source) if queue in queues else None

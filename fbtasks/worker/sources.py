@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from fbtasks.app import FBTasks
 from fbtasks.errors import AuthenticationError
@@ -21,7 +22,7 @@ class Sources:
         self._watches = any(feed.subscription.kind == "change" for feed in self._feeds)
 
     def deploy(self) -> None:
-        """Brings the database in line with the code where the app migrates by itself; else only handlers of events.
+        """Brings the database in line with the code where the app migrates by itself; else handlers and polls alone.
 
         Raises :class:`ConfigurationError` when a task is another app's.
         """
@@ -32,8 +33,8 @@ class Sources:
                 return
             except AuthenticationError as error:
                 logger.error("%s", error)
-        subscriptions.register_events(app.database, app.name, self._feeds)
         with app.database.session() as session:
+            _say_problems(subscriptions.register(session, app.name, self._feeds))
             self.look(session)
 
     def _apply(self) -> None:
@@ -43,8 +44,7 @@ class Sources:
             logger.info(
                 "Subscription %s (%s of %s): %s.", step.name, step.kind, step.source, step.reason or step.action
             )
-        for name, said in done.problems.items():
-            logger.error("Subscription %s could not be deployed, and is left as it was: %s", name, said)
+        _say_problems(done.problems)
         if done.changes and done.unsettled:
             logger.warning(
                 "%d connections are older than the triggers, and may go on with statements whose changes are not noted."
@@ -58,3 +58,8 @@ class Sources:
             return
         for each in subscriptions.find_stale(session, self._app.name, self._feeds):
             logger.warning("Subscription %s: %s. Run: fbtasks subscriptions apply -A APP", each.name, each.problem)
+
+
+def _say_problems(problems: Mapping[str, str]) -> None:
+    for name, said in problems.items():
+        logger.error("Subscription %s could not be deployed, and is left as it was: %s", name, said)

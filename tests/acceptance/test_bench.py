@@ -72,13 +72,21 @@ def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents,
 
 def test_what_needs_a_database_of_its_own_drops_it(project, contents, tmp_path):
     before, files = contents(), sorted(tmp_path.glob("*.fdb*"))
-    done = run(project, "--url", project.url, "--quick", "--only", "article", "--into", str(tmp_path / "found"))
+    parts = "article/total,capture"
+    done = run(project, "--url", project.url, "--quick", "--only", parts, "--into", str(tmp_path / "found"))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found" / "results.json").read_text())
-    values = {key: figure["median"] for key, figure in found["figures"].items()}
-    assert values.keys() == {"article/total/handled", "article/parallel/handled", "article/parallel/conflicts"}
-    assert min(values["article/total/handled"], values["article/parallel/handled"]) > 0
     assert found["notes"] == []
+    values = {key: figure["median"] for key, figure in found["figures"].items()}
+    assert values.keys() == {
+        "changes/total/handled", "article/total/handled", "article/total/handled/ratio",
+        *(f"capture/{rows}/{what}" for rows in ("single", "many") for what in ("plain", "captured", "ratio")),
+    }  # fmt: skip
+    assert min(values.values()) > 0
+    ratio = values["changes/total/handled"] / values["article/total/handled"]
+    assert values["article/total/handled/ratio"] == pytest.approx(ratio)
+    assert {"what": "capture of four columns, rows of one transaction / the row alone", "figure": "capture/many/ratio",
+            "wanted": "at most 1.2", "reached": "not decided"} in found["targets"]  # fmt: skip
     assert (contents(), sorted(tmp_path.glob("*.fdb*"))) == (before, files)
 
 

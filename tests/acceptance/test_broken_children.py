@@ -6,6 +6,7 @@ import struct
 import time
 
 import pytest
+from support.variants import slow
 
 from fbtasks.call import Rest, Retry, Succeeded
 from fbtasks.worker.executors.channel import Hearing
@@ -165,8 +166,9 @@ def test_a_task_that_breaks_its_process_costs_no_place(project, producer, pool):
     assert "TypeError: logging is broken" in log
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
+@pytest.mark.parametrize("pool", [slow("threads"), "processes"])
 def test_a_child_that_says_what_cannot_be_read_is_replaced_and_its_task_charged(project, producer, pool):
+    """With one place for tasks a child of ``threads`` is to its worker what one of ``processes`` is."""
     worker = project.worker("-c", "1", "-P", pool)
     for kind in ("bytes", "type", "exit", "length"):
         assert producer.send_task("proj.say_junk", (kind,)).get(timeout=30) == "again", kind

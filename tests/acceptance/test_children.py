@@ -55,7 +55,7 @@ def executor(request, project, monkeypatch, wait_for):
     pool = "threads" if places > 0 else "processes"
     with child_executor(project, monkeypatch, SOURCE, pool, abs(places)) as executor:
         wait_for(lambda: not executor.collect() and executor.free() >= abs(places))
-        executor._average = 0.001
+        executor._average, executor._timed = 0.001, 1_000
         yield executor
 
 
@@ -200,7 +200,7 @@ def test_a_child_that_is_too_large_from_the_start_still_serves(project):
 @pytest.mark.parametrize("executor", [-3], indirect=True)
 def test_idle_children_have_one_time_to_end_in_together(executor, wait_for, monkeypatch):
     monkeypatch.setattr(children, "_LEISURE", 1.5)
-    executor._average = 1.0
+    executor._average, executor._timed = 1.0, 1
     for number in range(1, 4):
         assert executor.submit(claim(number, "leave_a_thread"))
     collected(executor, wait_for, 3)

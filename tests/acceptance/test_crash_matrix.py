@@ -60,7 +60,7 @@ def check_tables(app):
 
 
 def finish_with_a_clean_worker(project, producer, results, wait_for):
-    worker = project.worker("-c", "2", "-n", "clean")
+    worker = project.worker("-c", "1", "-n", "clean")
     wait_for(lambda: "Worker clean@" in project.logs() and all(result.ready() for result in results), 60)
     worker.terminate()
     assert worker.wait(30) == 0

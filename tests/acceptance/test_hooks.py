@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from support.sql import execute, one
+from support.variants import CHILDREN, slow
 
 from fbtasks import WorkerLost
 
@@ -138,8 +139,9 @@ def told(lines):
     return own
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio", "solo"])
+@pytest.mark.parametrize("pool", ["processes", slow("threads"), "asyncio", "solo"])
 def test_the_hooks_of_a_failed_task_are_called_once_when_it_is_recorded(project, producer, ledger, wait_for, pool):
+    """In ``asyncio`` all but one of these run in threads, as in ``threads``."""
     names = ["bad", "bad_thrice", "bad_coroutine", "bad_effect", "late", "unprintable"]
     found = {name: producer.send_task(f"proj.{name}", (name,)) for name in names}
     garbled = producer.send_task("proj.bad", ("garbled",), task_id="garbled")
@@ -196,7 +198,7 @@ def test_only_the_apps_hook_is_called_for_a_task_that_was_parked_for_too_long(pr
     assert (line["hook"], line["error"], line["args"]) == ("app", "UnknownTaskError", [1, 2])
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+@pytest.mark.parametrize("pool", CHILDREN)
 def test_hooks_that_end_their_process_do_no_harm(project, producer, ledger, wait_for, pool):
     worker = project.worker("-c", "2", "--pool", pool)
     for name in ("bad_exit", "bad_killer", "late_killer"):
@@ -214,9 +216,17 @@ def test_hooks_that_end_their_process_do_no_harm(project, producer, ledger, wait
     assert "The on_failure hook of proj.bad_exit raised; the outcome stands." in log
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads"])
-@pytest.mark.parametrize("name", ["bad_sleeper", "late_sleeper"])
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [
+        ("bad_sleeper", "threads"),
+        ("late_sleeper", "processes"),
+        slow("bad_sleeper", "processes"),
+        slow("late_sleeper", "threads"),
+    ],
+)
 def test_a_worker_that_is_stopped_waits_for_hooks_within_its_grace(project, producer, ledger, wait_for, pool, name):
+    """The worker waits for what runs in its children, wherever it was decided that the task has failed."""
     worker = project.worker("-c", "1", "--pool", pool)
     result = producer.send_task(f"proj.{name}", (name,))
     wait_for((project.folder / "sleeping").exists)
@@ -241,7 +251,7 @@ def test_hooks_are_stopped_when_the_grace_is_over(project, producer, ledger, wai
     assert other.status == "PENDING"
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio", "solo"])
+@pytest.mark.parametrize("pool", [*CHILDREN, "solo"])
 @pytest.mark.parametrize("name", ["bad_sleeper", "bad_stubborn"])
 def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, wait_for, pool, name):
     if (pool, name) == ("solo", "bad_stubborn"):

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 from support.sql import execute, held, one, rows
+from support.variants import CHILDREN
 
 pytestmark = pytest.mark.acceptance
 
@@ -69,7 +70,7 @@ def ran(project):
     return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+@pytest.mark.parametrize("pool", CHILDREN)
 def test_a_locked_row_of_a_task_that_runs_holds_up_that_task_alone(project, producer, wait_for, pool):
     project.worker("-c", "3", "--pool", pool)
     blocked = producer.send_task("proj.note", (1, "go"))

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import kombu
 import pytest
 from support import sql
+from support.variants import slow
 
 import fbtasks.kombu
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks
@@ -83,9 +84,15 @@ def replace(path, worker):
     worker.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("pool", ["processes", "solo"])
-@pytest.mark.parametrize(("harm", "what"), [(delete, "was deleted"), (replace, "was replaced by another file")])
+DELETED, REPLACED = (delete, "was deleted"), (replace, "was replaced by another file")
+
+
+@pytest.mark.parametrize(
+    ("harm", "what", "pool"),
+    [(*DELETED, "processes"), (*REPLACED, "solo"), slow(*DELETED, "solo"), slow(*REPLACED, "processes")],
+)
 def test_a_worker_leaves_when_its_file_is_gone(project, path, wait_for, harm, what, pool):
+    """It finds out with its heartbeat, which looks in the same way for both."""
     send(project.url, "add")
     worker = project.worker("-c", "1", "--lease", "3", "--pool", pool)
     wait_for(lambda: "succeeded" in project.logs())

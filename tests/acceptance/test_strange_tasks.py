@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.variants import slow
 
 pytestmark = pytest.mark.acceptance
 
@@ -117,9 +118,19 @@ def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer
     assert "crash" not in log
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
-@pytest.mark.parametrize("name", ["forks", "forks_in_a_coroutine"])
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [
+        ("forks", "processes"),
+        ("forks", "threads"),
+        slow("forks", "asyncio"),
+        ("forks_in_a_coroutine", "asyncio"),
+        slow("forks_in_a_coroutine", "processes"),
+        slow("forks_in_a_coroutine", "threads"),
+    ],
+)
 def test_a_process_that_a_task_forks_does_not_serve_beside_it(project, producer, wait_for, pool, name):
+    """Coroutines have a loop of their own in ``processes`` and ``threads``, in the place where a function would run."""
     worker = project.worker("-c", "1", "-P", pool)
     server = producer.send_task(f"proj.{name}").get(timeout=30)
     lines = wait_for(lambda: len(found := (project.folder / "ledger").read_text().splitlines()) == 2 and found)

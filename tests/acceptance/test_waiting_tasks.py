@@ -4,6 +4,7 @@ import time
 
 import pytest
 from support.sql import rows
+from support.variants import slow
 
 from fbtasks import FBTasks
 from fbtasks.store import tasks
@@ -52,11 +53,14 @@ def send(producer, name, count, *args):
         session.run(lambda t: tasks.enqueue(t, calls))
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
-@pytest.mark.parametrize("task", ["long", "hold_the_lock"])
+@pytest.mark.parametrize(
+    ("task", "pool"),
+    [("long", "processes"), ("long", "threads"), slow("long", "asyncio"), ("hold_the_lock", "processes")],
+)
 def test_nothing_waits_behind_a_long_task_while_another_executor_is_free(project, producer, wait_for, pool, task):
-    if task == "hold_the_lock" and pool != "processes":
-        pytest.skip("its executors share one interpreter")
+    """A child of ``asyncio`` with a function in a thread is to its worker what one of ``threads`` is; in both the
+    executors share one interpreter, with its lock.
+    """
     send(producer, "short", 60)  # the worker learns how short they are
     producer.send_task(f"proj.{task}", (60,))  # the test does not wait for it
     send(producer, "short", 300)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.signals import inherited
 from support.sql import rows
+from support.variants import slow
 
 from fbtasks.threads import LEFT_ALONE
 
@@ -86,8 +87,9 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio", "solo"])
+@pytest.mark.parametrize("pool", ["processes", slow("threads"), "asyncio", "solo"])
 def test_the_log_names_the_task_of_each_line_and_shows_each_failure_once(project, producer, pool):
+    """In ``asyncio`` the functions among these run in threads, as in ``threads``."""
     told = producer.send_task("proj.told", (5,))
     steps = [producer.send_task("proj.step", (name,), task_id=f"own-{name}") for name in ("a", "b")]
     bad, flaky = producer.send_task("proj.bad"), producer.send_task("proj.flaky")

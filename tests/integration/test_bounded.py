@@ -339,7 +339,7 @@ def produce(url, kind, wait, number, out):
     rng, met = random.Random(number), {"enqueued": 0, "full": 0, "other": []}
     with closing(app), app.connect() as connection:
         transaction = connection.transaction_manager(tpb(KINDS[kind], lock_timeout=-1 if wait else 0))
-        for _ in range(50):
+        for _ in range(30):
             transaction.begin()
             try:
                 if rng.random() < 0.5:  # a snapshot is from before others enqueue

@@ -2,7 +2,7 @@
 
 import pytest
 from support.feeding import change, handle, left, subscribe
-from support.sql import one
+from support.sql import execute, one, rows
 
 from fbtasks import QueueFull
 from fbtasks.call import Claim, Failed, Finished, Released, Succeeded
@@ -121,3 +121,51 @@ def test_an_event_with_a_start_time_is_not_held_back_and_counts(app, session, lo
     assert one(app, UNFINISHED) == 5
     with pytest.raises(QueueFull):
         load.delay()
+
+
+@pytest.mark.parametrize("ordering", ["total", "key"])
+def test_a_held_task_has_its_turn_in_a_full_queue(app, session, load, ordering):
+    subscribe(app, NAME, ordering=ordering, most=1)
+    change(app)
+    (failed,) = claim(session)
+    finish(session, failed, outcome=Failed("E", "m", ""))
+    change(app)
+    (running,) = claim(session)
+    assert session.run(lambda t: tasks.retry(t, failed.id))
+    change(app)
+    load.apply_async(countdown=3600)
+    load.apply_async(countdown=3600)
+    assert not claim(session)
+    finish(session, running)
+    load.apply_async(countdown=3600)  # takes the place that was given back
+    (again,) = claim(session)
+    assert again.id == failed.id
+    assert not claim(session)
+    finish(session, again)
+    load.apply_async(countdown=3600)
+    assert not claim(session)
+    assert not tasks.any_ready(session, ("default",)).ready  # what is left needs a place
+    assert right(session)
+    one_less = one(app, "SELECT MIN(ID) FROM QUEUE_TASK")
+    execute(app, "DELETE FROM QUEUE_TASK WHERE ID = ?", one_less)
+    assert tasks.any_ready(session, ("default",)).ready
+    assert [each.name for each in claim(session)] == [NAME]
+    assert right(session)
+
+
+def test_what_a_source_has_brought_is_not_dropped(app, session, load):
+    app.queue("others", max_length=3, when_full="drop_oldest")
+    other = app.task(name="other", queue="others")(lambda: None)
+    subscribe(app, NAME, queue="others", id=2)
+    subscribe(app, NAME, queue="others", id=3, ordering="none", most=1)
+    change(app, 1, id=2)
+    change(app, id=3)
+    brought = session.run(lambda t: tasks.claim(t, 1, "others", 10))
+    finish(session, *brought, outcome=Released())  # they are ready, and the oldest
+    dropped = other.delay()
+    other.delay()
+    assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == [(int(dropped.id),)]
+    execute(app, "UPDATE QUEUE_TASK SET STATE = 2 WHERE NAME = 'other'")
+    with pytest.raises(QueueFull, match="none of them waits to be dropped"):
+        other.delay()
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = ?", NAME) == 2

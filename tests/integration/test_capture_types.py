@@ -36,10 +36,11 @@ class Table:
 
     def travels(self, value):
         """What is logged when a row with *value* is inserted and deleted."""
-        clear(self.app)
-        execute(self.app, "INSERT INTO T VALUES (1, ?)", value)
-        execute(self.app, "UPDATE T SET V = NULL")
-        execute(self.app, "DELETE FROM T")
+        statements = (("DELETE FROM QUEUE_CHANGE",), ("INSERT INTO T VALUES (1, ?)", (value,)))
+        with self.app.connect() as connection, connection.cursor() as cursor:
+            for statement in (*statements, ("UPDATE T SET V = NULL",), ("DELETE FROM T",)):
+                cursor.execute(*statement)
+                connection.commit()
         insert, update, delete = logged(self.app)
         assert (insert.error, update.error, delete.error) == (None, None, None)
         assert update.new["V"] is None

@@ -25,7 +25,7 @@ def attachments(app):
 
 def test_the_pool_opens_as_many_connections_as_it_may_and_no_more(url):
     app = FBTasks("a", url, pool_size=2, pool_timeout=0.1)
-    app.database.make_ready()
+    app.database.make_ready(lends=False)
     before = attachments(app)
     most, errors = [], []
 
@@ -88,7 +88,7 @@ def test_a_dead_connection_is_replaced(url):
 
 def test_a_connection_that_is_lent_when_the_app_closes_is_closed_afterwards(url):
     app = FBTasks("a", url)
-    app.database.make_ready()
+    app.database.make_ready(lends=False)
     before = attachments(app)
     pool = Pool(app.settings.url, app.database.open, size=2, timeout=1)
     with pool.session() as lent:

@@ -141,7 +141,7 @@ def test_large_changes_are_tasks_of_their_own(app, session):
     assert seen == [small, [large], [last]]
 
 
-def test_a_run_is_not_longer_than_a_string(app, session):
+def test_a_run_is_not_longer_than_what_a_claim_returns_at_once(app, session):
     subscribe(app, NAME)
     made = [change(app, 1, n={"TEXT": "x" * 1800}) for _ in range(40)]
     seen = []
@@ -149,7 +149,7 @@ def test_a_run_is_not_longer_than_a_string(app, session):
         seen += taken(session, found)
         finish(session, *found)
     assert [number for run in seen for number in run] == made
-    assert max(map(len, seen)) == 16
+    assert max(map(len, seen)) == 15
 
 
 @pytest.mark.parametrize("ordering", ["none", "total", "key"])
@@ -189,6 +189,19 @@ def test_quiet_waits_for_the_last_but_not_for_ever(app, session):
     change(app, 3, age_ms=0)
     found = claim(session)
     assert sorted(json.loads(each.payload)[0][0]["k"]["ID"] for each in found) == [2, 3]
+
+
+def test_what_waited_behind_a_run_is_due_as_if_it_had_come_to_a_free_lane(app, session):
+    subscribe(app, NAME, id=1, most=2, after_ms=60_000, fills=1)
+    subscribe(app, NAME, id=2, after_ms=60_000, quiet_ms=1000)
+    for id in (1, 2):
+        change(app, 1, id=id, age_ms=70_000), change(app, 1, id=id, age_ms=70_000)
+    runs = claim(session)
+    full = [change(app, 1, id=1), change(app, 1, id=1)]
+    quiet = change(app, 1, id=2, age_ms=5000)
+    assert not claim(session)
+    finish(session, *runs)
+    assert sorted(taken(session, claim(session))) == [full, [quiet]]
 
 
 def test_a_cancelled_task_lets_the_next_one_in(app, session):
@@ -374,6 +387,73 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
         assert (1, None, 0, 1) in gates(app)
     execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
     assert [each.id for each in claim(session)] == [number]
+
+
+def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
+    subscribe(app, NAME, ordering="total", most=1)
+    made = [change(app) for _ in range(3)]
+    (failed,) = claim(session)
+    finish(session, failed, outcome=Failed("E", "m", ""))
+    (running,) = claim(session)
+    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert not claim(session)
+    with held(app, "QUEUE_TASK", failed.id):
+        finish(session, running)
+        assert not claim(session)
+        assert gates(app) == [(0, None, 0, 1)]
+        assert not tasks.any_ready(session, ("default",)).ready  # it is looked at again in a second
+    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    (again,) = claim(session)
+    assert again.id == failed.id
+    finish(session, again)
+    assert taken(session, claim(session)) == [made[2:]]
+
+
+@pytest.mark.parametrize(
+    "locked",
+    ["QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 1", "QUEUE_GATE WHERE OWNER_ID = 1", "QUEUE_NOTE WHERE OWNER_ID = 1"],
+)
+def test_a_locked_row_of_a_subscription_holds_up_no_other_one_and_no_plain_task(app, session, locked):
+    subscribe(app, NAME, id=1, most=1)
+    subscribe(app, "tests.other", id=2)
+    first, second = change(app, 1, id=1), change(app, 1, id=1)
+    (running,) = claim(session, 1)
+    assert numbers(session, running) == [first]
+    finish(session, running)
+    change(app, 1, id=2)
+    app.task(name="plain")(lambda: None).delay()
+    with app.connect() as connection, connection.cursor() as cursor:
+        assert cursor.execute(f"SELECT 1 FROM {locked} WITH LOCK").fetchall()
+        found = claim(session)
+        assert sorted(each.name for each in found) == ["plain", "tests.other"]
+        assert found.missed
+    assert taken(session, claim(session)) == [[second]]
+
+
+def test_a_transaction_that_was_prepared_and_left_holds_up_its_subscription_alone(app, session, project):
+    subscribe(app, NAME, id=1)
+    subscribe(app, "tests.other", id=2)
+    project.python("""
+        import os
+        from fbtasks import FBTasks
+        connection = FBTasks("two phases").connect()
+        values = "(1, 1, 1000, TIMESTAMP '2026-01-01', '{}')"
+        connection.cursor().execute(
+            f"INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA) VALUES {values}"
+        )
+        connection.main_transaction._tra.prepare()
+        os._exit(0)  # neither phase two nor a rollback
+    """)
+    for news in (False, True):
+        if news:
+            change(app, 1, id=1)
+        change(app, 1, id=2)
+        app.task(name=f"plain {news}")(lambda: None).delay()
+        assert tasks.any_ready(session, ("default",)).ready
+        found = claim(session)
+        assert sorted(each.name for each in found) == [f"plain {news}", "tests.other"]
+        finish(session, *found)
+        tasks.any_ready(session, ("default",))
 
 
 def test_another_dispatcher_is_not_waited_for(app, session):

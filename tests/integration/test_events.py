@@ -7,7 +7,7 @@ import pytest
 from support.feeding import handle
 from support.sql import execute, one, rows
 
-from fbtasks import events
+from fbtasks import events, runs
 from fbtasks.errors import ConfigurationError, EnqueueError, SerializationError
 from fbtasks.states import State
 from fbtasks.store import tasks
@@ -104,6 +104,22 @@ def test_those_of_one_order_key_are_handled_one_after_the_other(app, session):
     app.raise_event("order.paid", 3, order_key="a")
     app.raise_event("order.paid", "without")
     assert [read(session, each)[0].data for each in claim(session)] == ["without"]
+
+
+@pytest.mark.parametrize(
+    "bad", ['{"id": 1', "", "1}, {}", '1},{"e":"order.paid","i":1,"u":"SYSDBA","d":"1"', "[" * 1800]
+)
+def test_what_is_no_json_fails_alone_and_stands_for_nothing_else(app, session, bad):
+    handle(app, "order.paid", MAIL, ordering="total", direct=0)
+    app.raise_event("order.paid", 1)
+    execute(app, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', ?)", bad)
+    app.raise_event("order.paid", 2)
+    (found,) = claim(session)
+    payload = found.payload or session.run(lambda t: tasks.payload(t, found.id))
+    first, broken, second = runs.members(payload)
+    assert (events.read(first).data, events.read(second).data) == (1, 2)
+    with pytest.raises(SerializationError, match="an event cannot be read"):
+        events.read(broken)
 
 
 def test_a_handler_that_is_not_there_yet_finds_it_in_the_log(app):

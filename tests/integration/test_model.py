@@ -31,7 +31,7 @@ LEASE = 3.0
 LIMIT = 2
 LONG = 1e6
 """Seconds for which the worker that looks was not held up."""
-LARGE = b'[["' + b"x" * 5_000 + b'"],{}]'
+LARGE = b'[["' + b"x" * 40_000 + b'"],{}]'
 SMALL = b"[[],{}]"
 QUEUES = ("a", "b")
 TABLES = ("TASK", "HISTORY", "PAYLOAD", "RESULT", "TASK_ID", "CANCEL", "PROCESS", "STAT")

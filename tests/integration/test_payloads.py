@@ -1,13 +1,15 @@
 """Payloads: of any size up to the limit, unreadable ones, and signed ones of cloudpickle."""
 
+import json
 import textwrap
+from contextlib import closing
 
 import pytest
 from support.sql import execute, one
 
 from fbtasks import ConfigurationError, ContentDisallowed, FBTasks, PayloadTooLarge, SerializationError
 from fbtasks.states import State
-from fbtasks.store import codec, results
+from fbtasks.store import codec, results, tasks
 from fbtasks.testing import drain
 
 
@@ -21,6 +23,21 @@ def test_payloads_and_results_of_any_size(app, size):
     drain(app)
     assert result.get(timeout=10) == text
     assert one(app, "SELECT COUNT(*) FROM QUEUE_PAYLOAD") == 0
+
+
+@pytest.mark.parametrize("size", [2_000, 2_001, 30_000, 30_001])
+def test_a_claim_returns_payloads_of_up_to_30_000_bytes(app, size):
+    take = app.task(name="t", ignore_result=True)(lambda text: None)
+    payload = {"text": "x" * (size - len('[[],{"text":""}]'))}
+    for _ in range(3):
+        take.delay(**payload)
+    with closing(app.database.open()) as session:
+        claims = session.run(lambda t: tasks.claim(t, 1, "default", 5))
+        read = [session.run(lambda t: tasks.payload(t, claim.id)) for claim in claims]  # noqa: B023
+    expected = json.dumps([[], payload], separators=(",", ":")).encode()
+    assert len(expected) == size
+    assert [claim.payload for claim in claims] == [None if size > 30_000 else expected] * 3
+    assert size <= 2_000 or read == [expected] * 3
 
 
 def test_payload_limit(url):

@@ -1,21 +1,23 @@
 """Polled tables: each shape, what is written back, and what keeps back itself alone."""
 
 import re
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from itertools import pairwise
 
 import pytest
 from support.polls import Poller, fill
-from support.sql import execute, one, rows
+from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.errors import StatementRefused
+from fbtasks.errors import ConfigurationError
+from fbtasks.feeds import poll_source
+from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import subscriptions, workers
-from fbtasks.store import grants, limits, tasks
+from fbtasks.store import grants, limits, results, tasks
 from fbtasks.store.migrate import adopt
 from fbtasks.store.sources import polling, tables
 from fbtasks.store.sources.polls import resolve
@@ -373,6 +375,83 @@ def test_a_queue_with_a_limit_has_no_more_tasks_than_places(app, handler):
         assert all(each.places_are_right for each in limits.policies(session))
 
 
+def minutes_from_now(app, begin, end):
+    with app.database.session() as session:
+        now = results.now(session)
+    return tuple(f"{now + timedelta(minutes=each):%H:%M}" for each in (begin, end))
+
+
+def test_a_closed_queue_takes_no_rows_and_goes_on_when_it_opens(app, handler):
+    fill(app, INBOX, *insert(1))
+    app.queue("default", run_between=minutes_from_now(app, -60, 60), tz="UTC")
+    poller = Poller(app, polls(app, handler, **STATUS))
+    drain(app)
+    assert handler.seen == ["d1"]
+    fill(app, *insert(2))
+    poller.look(room=1)
+    (number,) = live(app)
+    fill(app, *insert(3))
+    close = f"OPEN_TIME = DATEADD(1 HOUR TO {NOW}), CLOSE_TIME = DATEADD(2 HOUR TO {NOW})"
+    fill(app, f"UPDATE QUEUE_SHIFT SET {close}")
+    assert poller.look() == polling.Looked()
+    with app.database.session() as session:
+        session.run(lambda t: tasks.revoke(t, number))
+    assert poller.waits()[:2] == (1, 0)
+    assert poller.look() == polling.Looked(settled=1)  # ends are written all the same
+    assert poller.waits()[:2] == (0, 0)  # what waits is not looked at before it opens
+    assert statuses(app) == {"d1": "D", "d2": "E", "d3": "R"}
+    fill(app, f"UPDATE QUEUE_SHIFT SET OPEN_TIME = DATEADD(-1 HOUR TO {NOW})")
+    drain(app)
+    assert statuses(app) == {"d1": "D", "d2": "E", "d3": "D"}
+
+
+def test_a_closed_task_takes_no_rows_and_goes_on_when_it_opens(app, handler, monkeypatch):
+    fill(app, INBOX, *insert(1, 2))
+    polls(app, handler, **STATUS, run_between=minutes_from_now(app, 120, 240), tz="UTC")
+    moments = Clock()
+    monkeypatch.setattr(looking, "clock", moments)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        assert polled.look(session, 5) == 0
+        assert statuses(app) == {"d1": "R", "d2": "R"}
+        moments.now += 30
+        now = results.now(session)
+        monkeypatch.setattr(looking.results, "now", lambda session: now + timedelta(hours=3))
+        assert polled.look(session, 5) == 0  # the database's clock is asked once a minute
+        moments.now += 31
+        assert polled.look(session, 5) == 2
+
+
+def test_the_end_of_a_polled_row_wakes_no_worker(app, handler):
+    fill(app, INBOX, *insert(1, 2))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look(room=1)
+    (number,) = live(app)
+    queue = "fbtasks:queue:default"
+    with (
+        app.database.session() as session,
+        app.database.session() as other,
+        closing(Events(other, [queue, "after"])) as events,
+    ):
+
+        def heard(last="after"):
+            """What was posted until now, or until *last* is."""
+            execute(app, "EXECUTE BLOCK AS BEGIN POST_EVENT 'after'; END")
+            found = set()
+            while not {"after", last} <= found:
+                came = events.wait(20)
+                assert came
+                found.update(came)
+            return found.union(events.wait(0.2))
+
+        heard()
+        session.run(lambda t: tasks.revoke(t, number))
+        session.run(lambda t: tasks.dismiss(t, number))
+        assert heard() == {"after"}
+        assert poller.look(room=1).made == 1  # new work does
+        assert heard(queue) == {"after", queue}
+
+
 def test_one_worker_looks_at_a_time(app, handler):
     fill(app, INBOX, *insert(1))
     poller = Poller(app, polls(app, handler, **STATUS))
@@ -416,17 +495,81 @@ def test_a_row_that_cannot_be_taken_keeps_back_itself_alone(app, handler):
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
 
 
-def test_rows_that_cannot_be_read_are_not_lost(app, handler):
+BAD = "_OCTETS x'61FF22'"
+
+
+def with_a_bad_text(ddl):
+    """A table whose texts say not in which character set they are; the one of row 2 is in no UTF-8."""
+    column = "A VARCHAR(10) CHARACTER SET NONE, "
+    return (
+        ddl.replace("DATA VARCHAR", column + "DATA VARCHAR"),
+        *(
+            f"INSERT INTO INBOX (ID, S, DATA, A) VALUES ({n}, 'R', 'd{n}', {BAD if n == 2 else 'NULL'})"
+            for n in (1, 2, 3)
+        ),
+    )
+
+
+def test_a_row_that_cannot_be_read_fails_alone(app, handler, shape):
+    ddl, options = SHAPES[shape]
+    fill(app, *with_a_bad_text(ddl))
+    poller = Poller(app, polls(app, handler, **options, columns=("DATA", "A"), charset="UTF8"))
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d3"]
+    found = rows(
+        app, "SELECT NAME, STATE, CAST(ERROR_MSG AS VARCHAR(200)), CAST(PAYLOAD AS VARCHAR(300)) FROM QUEUE_HISTORY"
+    )
+    ((name, state, said, payload),) = found
+    key = "none" if shape.startswith("no ids") else "ID=2"
+    assert (name, state) == ("handle", 11)
+    assert said == f"a row of 'INBOX' cannot be read (key: {key}): Malformed string"
+    assert '"A":{"__type__":"base64","__value__":"Yf8i"}' in payload  # also of a row that is deleted nothing is lost
+    if "and status" in shape or "wide status" in shape:
+        assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "fbtasks.errors.Seria")]
+    elif shape == "ids, hard delete":
+        assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "fbtasks.errors.Seria")]
+    assert poller.look() == polling.Looked(room=100)
+    assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+def test_a_key_that_cannot_be_read_fails_its_row_alone(app, handler):
+    fill(app, *with_a_bad_text(BARE))
+    fill(app, "UPDATE INBOX SET A = ID WHERE A IS NULL")
+    polls(app, handler, key="A", charset="UTF8", error="ERR")
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d3"]
+    (said,) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(200)) FROM QUEUE_HISTORY")
+    assert said == ("a row of 'INBOX' cannot be read (key: A=b'a\\xff\"'): Malformed string",)
+    assert rows(app, "SELECT ID FROM INBOX WHERE ERR IS NOT NULL") == [(2,)]  # found by the bytes of its key
+
+
+def test_a_computed_value_that_fails_fails_its_row_alone(app, handler):
     fill(app, BARE.replace("DATA VARCHAR(20)", "DATA VARCHAR(20), CALC COMPUTED BY (10 / ID)"), *insert(-1, 0, 1))
-    poller = Poller(app, polls(app, handler, sequence="ID", columns=("DATA", "CALC")))
-    with pytest.raises(StatementRefused, match="divide by zero"):
-        poller.look()
+    polls(app, handler, sequence="ID", columns=("DATA", "CALC"))
     drain(app)
-    assert handler.seen == []
-    assert [each.table for each in workers.get_health(app.database, 300).failing] == ["INBOX"]
-    fill(app, "ALTER TABLE INBOX ALTER CALC COMPUTED BY (10 / NULLIF(ID, 0))")
+    assert handler.seen == ["d-1", "d1"]
+    ((said,),) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(300)) FROM QUEUE_HISTORY")
+    assert said.startswith("a row of 'INBOX' cannot be read (key: ID=0): arithmetic exception")
+    assert "divide by zero" in said
+
+
+def test_the_widest_values_arrive(app, handler):
+    fill(
+        app, INBOX.replace("DATA VARCHAR(20)", "DATA VARCHAR(20), T TIMESTAMP WITH TIME ZONE, D DECFLOAT(34), N INT128")
+    )
+    fill(app, *insert(1, 2, 3))
+    fill(
+        app,
+        "UPDATE INBOX SET T = TIMESTAMP '9999-12-31 11:59:59 -12:00', D = 1E6144",
+        "UPDATE INBOX SET N = 170141183460469231731687303715884105727",
+    )
+    seen = []
+    app.poll_table("INBOX", **STATUS, columns=("T", "D", "N"), name="all")(lambda row: seen.append(row.values["N"]))
     drain(app)
-    assert handler.seen == ["d-1", "d0", "d1"]
+    assert seen == [170141183460469231731687303715884105727] * 3
+    assert set(rows(app, "SELECT S FROM INBOX")) == {("D",)}
 
 
 def test_a_dropped_table_stops_nothing_else(app, handler, add, caplog):
@@ -537,6 +680,160 @@ def test_operators_pause_and_drop_a_poll_as_other_subscriptions(app, handler):
     assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == rows(app, "SELECT * FROM QUEUE_GATE") == []
 
 
+def steps(app, act=subscriptions.apply):
+    done = act(app.database, app.name, app.feeds())
+    assert done.problems == {}
+    return [(step.name, step.kind, step.source, step.action, step.reason) for step in done.steps]
+
+
+@pytest.fixture
+def again(url):
+    """Other versions of the app's code."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(FBTasks("test", url)))
+
+
+def states(app):
+    return [
+        (row.name, row.kind, row.state, row.version, row.problems) for row in subscriptions.list_sources(app.database)
+    ]
+
+
+def test_polls_are_deployed_as_other_subscriptions_are(app, handler, again):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler)
+    assert steps(app, subscriptions.diff) == [("handle", "poll", "INBOX", "create", "")]
+    assert states(app) == []
+    assert steps(app) == [("handle", "poll", "INBOX", "create", "")]
+    assert steps(app) == [("handle", "poll", "INBOX", "none", "")]
+    drain(app)
+    assert states(app) == [("handle", "poll", "active", 1, [])]
+    changed = again()
+    polls(changed, handler, every=(1, 2))
+    assert steps(changed, subscriptions.diff) == [("handle", "poll", "INBOX", "alter", "the definition has changed")]
+    steps(changed)
+    drain(changed)
+    assert (handler.seen, states(app)) == (
+        ["d1"],
+        [("handle", "poll", "active", 2, [])],
+    )  # it is known what was handled
+    gone = again()
+    gone.on_event("order.paid", name="mail")(id)
+    assert ("handle", "poll", "INBOX", "orphan") in [step[:4] for step in steps(gone)]
+    assert states(app)[0] == ("handle", "poll", "orphaned", 2, [])
+    fill(app, *insert(2))
+    poller = Poller.__new__(Poller)
+    poller.app, poller.polled = app, prepared(app, "handle")
+    assert poller.look() == polling.Looked()  # a worker that still has the code
+    drain(changed)
+    assert handler.seen == ["d1", "d2"]  # the code is back
+    assert states(app)[0][:3] == ("handle", "poll", "active")
+
+
+def prepared(app, name):
+    with app.database.session() as session:
+        known = polling.known(session, app.name, name)[-1]
+        return polling.prepare(session, known.id, poll_source(known.definition))
+
+
+def test_a_worker_registers_handlers_and_polls_by_the_same_way(app, handler, again):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler)
+    app.on_event("order.paid", name="mail")(id)
+    with app.database.session() as session:
+        assert subscriptions.register(session, app.name, app.feeds()) == {}
+    assert steps(app, subscriptions.diff) == [
+        ("handle", "poll", "INBOX", "none", ""),
+        ("mail", "event", "order.paid", "none", ""),
+    ]
+    empty = again()
+    with app.database.session() as session:
+        subscriptions.register(session, empty.name, empty.feeds())
+    assert [row[2] for row in states(app)] == ["orphaned", "orphaned"]
+
+
+def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
+    fill(app, INBOX, "CREATE VIEW INBOX_VIEW AS SELECT * FROM INBOX")
+    fill(app, "CREATE GLOBAL TEMPORARY TABLE PASSING (ID INTEGER NOT NULL PRIMARY KEY)")
+    for table in ("INBOX_VIEW", "PASSING", "RDB$RELATIONS", "QUEUE_TASK", "INBOXX"):
+        app.poll_table(table, key="ID", name=table)(id)
+    polls(app, handler, **STATUS, order_by="CREATED")
+    found = subscriptions.apply(app.database, app.name, app.feeds()).problems
+    assert found == {
+        "INBOX_VIEW": "rows of 'INBOX_VIEW' cannot be polled: it is a view, which has no changes of its own. Name the "
+        "table behind it.",
+        "PASSING": "rows of 'PASSING' cannot be polled: it is a temporary table, whose rows only their own transaction "
+        "sees. Name a permanent table.",
+        "RDB$RELATIONS": "rows of 'RDB$RELATIONS' cannot be polled: it is a system table. Name a table of your own.",
+        "QUEUE_TASK": "rows of 'QUEUE_TASK' cannot be polled: it is one of the tables of fbtasks itself. Name a table "
+        "of your own.",
+        "INBOXX": "the database has no table 'INBOXX'. Did you mean 'INBOX' or 'INBOX_VIEW'?",
+        "handle": "the table 'INBOX' has no column 'CREATED'.",
+    }
+    assert states(app) == []
+
+
+def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_end(app, handler, again):
+    fill(app, INBOX, *insert(1, 2))
+    former = Poller(app, polls(app, handler, **STATUS))
+    former.look(room=1)
+    changed = again()
+    polls(changed, handler, **{**STATUS, "taken": "W"})
+    why = "its rows are known by other marks; the definition has changed"
+    assert steps(changed) == [("handle", "poll", "INBOX", "replace", why.split("; ")[0])]
+    assert former.look() == polling.Looked()  # a worker with the former code takes nothing any more
+    worker = Polling(changed, ("default",), _Turn())
+    with changed.database.session() as session:
+        assert worker.look(session, 5) == 0  # the former one has a task of that table
+    assert statuses(app) == {"d1": "T", "d2": "R"}
+    drain(changed)
+    drain(changed)
+    assert (handler.seen, statuses(app)) == (["d1", "d2"], {"d1": "D", "d2": "D"})
+    assert [row.ends for row in subscriptions.list_sources(app.database)] == [True, False]
+    steps(changed)
+    assert [row.ends for row in subscriptions.list_sources(app.database)] == [False]
+
+
+def test_another_table_or_key_does_not_begin_where_the_former_one_was(app, handler, again):
+    fill(app, INBOX, INBOX.replace("INBOX", "OTHER"), *insert(1, 2), "INSERT INTO OTHER SELECT * FROM INBOX")
+    polls(app, handler)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d2"]
+    other = again()
+    other.poll_table("OTHER", columns="DATA", max_retries=0, name="handle")(handler.handle)
+    steps(other)
+    drain(other)
+    assert sorted(handler.seen) == ["d1", "d1", "d2", "d2"]
+    steps(other)
+    assert [row.source for row in subscriptions.list_sources(app.database)] == ["OTHER"]
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE") == 2
+
+
+def test_a_poll_that_was_dropped_is_said_by_workers_that_run_on(app, handler, monkeypatch, caplog):
+    fill(app, INBOX)
+    polls(app, handler)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        polled.look(session, 1)
+        assert subscriptions.drop(app.database, ["handle"])[0].gone
+        clock.now = polled.deadline(1)
+        polled.look(session, 1)
+        assert "it was dropped, or is registered with other marks" in caplog.text
+        assert polled.deadline(1) - clock.now == looking.FAILED_FIRST
+    assert states(app) == []
+
+
+def test_a_poll_is_not_silenced(app, handler):
+    fill(app, INBOX)
+    Poller(app, polls(app, handler))
+    with pytest.raises(ConfigurationError, match="Pause it without --silent"):
+        subscriptions.pause(app.database, ["handle"], silent=True)
+    with pytest.raises(ConfigurationError, match="'handle' is called for all rows that wait"):
+        subscriptions.backfill(app.database, ["handle"])
+
+
 def test_a_definition_is_noted_once_and_anew_when_it_changes(url, app, handler):
     fill(app, INBOX)
     first = Poller(app, polls(app, handler, **STATUS))
@@ -571,7 +868,7 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
     polls(app, handler, **STATUS, every=(0.1, 5))
     clock, looks = Clock(), []
     monkeypatch.setattr(looking, "clock", clock)
-    for name in ("anything", "look"):
+    for name in ("waits", "look"):
         real = getattr(polling, name)
         monkeypatch.setattr(
             polling, name, lambda *given, name=name, real=real: (looks.append((name, clock.now)), real(*given))[1]

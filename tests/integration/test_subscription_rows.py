@@ -4,6 +4,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
+from firebird.driver import Isolation, tpb
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, changes
@@ -31,6 +32,11 @@ def subscribe(app, table="T", name="changed", **options):
     """A task that is fed, deployed."""
     app.on_change(table, name=name, **({"insert": True} | options))(lambda change: None)
     return service.apply(app.database, app.name, app.feeds())
+
+
+def begin_snapshot(connection):
+    connection.begin(tpb(Isolation.SNAPSHOT))
+    connection.cursor().execute("SELECT 1 FROM RDB$DATABASE").fetchall()
 
 
 def claim(app, flags=2):
@@ -305,10 +311,48 @@ def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(ap
         keeper.turn(session)
         assert one(app, kept) == 1
         execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1441 MINUTE TO RAISE_TIME)")
-        keeper.turn(session)  # not within the hour
+        keeper.turn(session)  # not within ten minutes
         assert one(app, kept) == 1
         Housekeeping(app.settings).turn(session)
         assert one(app, kept) == 0
+
+
+def test_events_whose_raiser_did_not_see_their_handler_are_given_to_it(app):
+    with app.connect() as connection:
+        app.raise_event("order.paid", {"id": 1}, using=connection)
+        app.raise_event("order.sent", {"id": 2}, using=connection)
+        for name in ("mail", "book"):
+            app.on_event("order.paid", name=name)(id)
+        service.apply(app.database, app.name, app.feeds())
+        connection.commit()
+    with app.database.session() as session:
+        Housekeeping(app.settings).turn(session)
+    found = rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1")
+    assert found == [(0, 1), (1, 1), (2, 1)]
+    claim(app)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 2
+
+
+def test_a_replaced_handler_stays_as_long_as_a_transaction_may_see_it(app, url):
+    app.on_event("order.paid", name="mail")(id)
+    service.apply(app.database, app.name, app.feeds())
+    newer = FBTasks("test", url)
+    newer.on_event("order.paid", name="mail", order="total")(id)
+    with app.connect() as connection:
+        begin_snapshot(connection)
+        for _ in range(2):
+            service.apply(newer.database, "test", newer.feeds())
+        app.raise_event("order.paid", {"id": 1}, using=connection, order_key="a")
+        connection.commit()
+    assert rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1") == [(1, 1)]
+    service.apply(newer.database, "test", newer.feeds())
+    assert [row.id for row in service.list_sources(app.database)] == [1, 2]
+    assert len(claim(app)) == 1
+    execute(app, "DELETE FROM QUEUE_TASK")
+    claim(app)
+    service.apply(newer.database, "test", newer.feeds())
+    assert [row.id for row in service.list_sources(app.database)] == [2]
+    newer.close()
 
 
 def test_a_trigger_may_read_what_its_condition_reads_whoever_fires_it(app, url):
@@ -396,7 +440,8 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
     subscribe(app)
     worker = as_role("worker")
     worker.on_event("order.paid", name="mail")(id)
-    service.register_events(worker.database, "test", worker.feeds())
+    with worker.database.session() as session:
+        assert service.register(session, "test", worker.feeds()) == {}
     assert rows(app, "SELECT NAME FROM QUEUE_HANDLER") == [("mail",)]
     assert [row.name for row in service.list_sources(app.database)] == ["changed", "mail"]
     assert [row.state for row in service.list_sources(app.database)] == ["active", "active"]
@@ -432,3 +477,26 @@ def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app,
         upkeep.next_turn = 0.0
         upkeep.do(session)
     assert caplog.messages == ["Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A APP"]
+
+
+def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_active(app, monkeypatch):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+
+    def broken_off(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(applying.subscriptions, "note_active", broken_off)
+        subscribe(app, when="new.ID > 0")
+    look, seen = applying.condition.rights_of_condition, []
+
+    def rights(*args):
+        seen.append(len(seen) + 1)
+        execute(app, "INSERT INTO T VALUES (?)", seen[-1])
+        return look(*args)
+
+    monkeypatch.setattr(applying.condition, "rights_of_condition", rights)
+    assert [step.action for step in service.apply(app.database, app.name, app.feeds()).changes] == ["repair"]
+    assert seen
+    assert [change.key["ID"] for _, change in logged(app)] == seen
+    assert not service.apply(app.database, app.name, app.feeds()).changes

@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.acceptance]
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def test_ten_seconds_of_faults_leave_every_task_accounted_for(tmp_path):
+def test_six_seconds_of_faults_leave_every_task_accounted_for(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "soak.soak", "--seconds", "10", "--seed", "5", "--drain", "60"],
+        [sys.executable, "-m", "soak.soak", "--seconds", "6", "--seed", "5", "--drain", "60"],
         env={**os.environ, "PYTHONPATH": str(TESTS), "TMPDIR": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

@@ -1,5 +1,6 @@
 """Polls without a worker: a test looks at a table when it wants to."""
 
+from fbtasks.services import subscriptions
 from fbtasks.store import tasks
 from fbtasks.store.sources import polling
 from fbtasks.testing import drain
@@ -14,9 +15,9 @@ class Poller:
         self.app = app
         self.task = task
         with app.database.session() as session:
-            self.polled = polling.prepare(
-                session, app.name, task.name, task.subscription.source, "default", task.options.priority, None
-            )
+            assert subscriptions.register(session, app.name, app.feeds()) == {}
+            known = next(each for each in polling.known(session, app.name, task.name) if not each.ends)
+            self.polled = polling.prepare(session, known.id, task.subscription.source)
 
     @property
     def id(self):
@@ -26,9 +27,12 @@ class Poller:
         with self.app.database.session() as session:
             return polling.look(session, self.polled, room, room)
 
-    def anything(self):
+    def waits(self):
         with self.app.database.session() as session:
-            return polling.anything(session, self.polled)
+            return polling.waits(session, self.polled)
+
+    def anything(self):
+        return any(self.waits()[:2])
 
     def run(self):
         """Has a worker poll, run and write until nothing is left to do."""

@@ -1,7 +1,12 @@
 """Programs of a test: Python code in a process of its own, and the command line in the test's process."""
 
+import importlib
+import io
+import os
 import subprocess
 import sys
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from unittest import mock
 
 import pytest
 
@@ -20,3 +25,47 @@ def command_line(*arguments):
     with pytest.raises(SystemExit) as left:
         main(list(arguments), prog_name="fbtasks")
     return left.value.code or 0
+
+
+def command_line_in(folder, env, *arguments, input=""):
+    """Runs ``fbtasks`` with *arguments* in this process, as one started in *folder* with *env* would run it.
+
+    Modules of *folder* are imported anew.
+    """
+    stdin, out, err = _stream(input), _stream(), _stream()
+    with _modules_of(folder), mock.patch.dict(os.environ, env, clear=True), mock.patch.object(sys, "stdin", stdin):
+        before = os.getcwd()
+        os.chdir(folder)
+        try:
+            with redirect_stdout(out), redirect_stderr(err):
+                code = command_line(*arguments)
+        finally:
+            os.chdir(before)
+    return subprocess.CompletedProcess(arguments, code, _written(out), _written(err))
+
+
+def _stream(text=""):
+    return io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8", write_through=True)
+
+
+def _written(stream):
+    return stream.buffer.getvalue().decode()
+
+
+@contextmanager
+def _modules_of(folder):
+    """In the block modules are found in *folder* first; it begins and ends with none of them imported."""
+
+    def forget():
+        for name, module in list(sys.modules.items()):
+            if os.path.dirname(getattr(module, "__file__", None) or "") == str(folder):
+                del sys.modules[name]
+
+    forget()
+    importlib.invalidate_caches()
+    # Compiled ones would be taken for current when a file is written twice in a second.
+    with mock.patch.object(sys, "path", [str(folder), *sys.path]), mock.patch.object(sys, "dont_write_bytecode", True):
+        try:
+            yield
+        finally:
+            forget()

@@ -17,7 +17,7 @@ def change(op="I", key=1, *, old=None, new=None, moved=None, error=None, former=
 
 def event(name="paid", data=None, key=None):
     """The members of an event, but its number."""
-    members = {"e": name, "d": data, "u": "ANN", "t": TIME}
+    members = {"e": name, "d": json.dumps(data), "u": "ANN", "t": TIME}
     return members if key is None else members | {"k": key}
 
 

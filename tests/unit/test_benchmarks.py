@@ -1,22 +1,26 @@
 """The benchmark: rates, ratios of each round, slow stretches, verdicts; and the plan of what stands beside what."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
+from benchmarks import changes
+from benchmarks.apps.changes_app import NOTE
 from benchmarks.article.drain import Drained
 from benchmarks.article.workers import Handled
 from benchmarks.bench import Scale
 from benchmarks.calibration import Calibration, slow_stretches
-from benchmarks.changes import ONE_WORKER
+from benchmarks.changes import IN_ORDER, ONE_WORKER, Article, OnChange
 from benchmarks.database import NotMeasured
 from benchmarks.drain import Drain
 from benchmarks.figures import Figure, Reading, Sample, Target, Verdict, drain_rate, percentile, ratios
-from benchmarks.plan import ALONE, COMPARED, chosen
+from benchmarks.plan import ALONE, CHANGES, COMPARED, chosen
 from benchmarks.record import Record
 from benchmarks.report import Result, as_json, page
-from benchmarks.run import measures_chosen
+from benchmarks.run import groups_chosen, measures_chosen
+from benchmarks.targets import targets
 
 USUAL = Calibration(cpu=0.020, write=0.001)
 SLOW = Calibration(cpu=0.030, write=0.001)
@@ -108,6 +112,21 @@ def test_systems_are_compared_like_for_like():
                 pool, number = other.key.split("/")[1:3]
                 assert f"fbtasks/{pool.replace('prefork', 'processes')}/{number}" == group.ours.key
                 assert other.system.kept or other.latency == group.ours.latency
+            if isinstance(other, Article):
+                assert isinstance(group.ours, OnChange)
+                assert (group.ours.ordered, group.ours.processes) == (other.ordered, other.processes)
+
+
+def test_all_ratios_of_a_run_have_names_of_their_own():
+    names = [other.key for group in COMPARED for other in group.beside]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_changes_are_compared_with_the_articles_ways_and_judged():
+    assert [(group.ours.processes, group.ours.ordered) for group in CHANGES] == [(1, True), (5, False), (5, False)]
+    ratios = {f"{other.key}/handled/ratio" for group in CHANGES for other in group.beside}
+    wanted = {target.key: target.least for target in targets(embedded=True)}
+    assert {key: wanted[key] for key in ratios} == dict.fromkeys(ratios, 10)
 
 
 def test_what_is_chosen_comes_with_its_counterpart():
@@ -142,12 +161,18 @@ def test_the_page_marks_slow_readings_and_says_what_is_not_decided():
 
 
 def test_what_needs_a_database_of_its_own_is_left_out_beside_a_users_unless_named():
-    def chosen_names(*names):
-        return list(measures_chosen(list(names), filled=False, compared=False))
+    def measured(*names):
+        return list(measures_chosen(list(names), own=False, filled=False))
 
-    assert "article" in measures_chosen([], filled=True, compared=True)
-    assert not {"article", "claim"} & set(chosen_names())
-    assert chosen_names("article", "start") == ["start", "article"]
+    assert "capture" in measures_chosen([], own=True, filled=True)
+    assert not {"capture", "claim"} & set(measured())
+    assert measured("capture", "start") == ["start", "capture"]
+    for peers in (False, True):
+        assert groups_chosen([], own=False, peers=peers) == list(ALONE)
+        assert groups_chosen(["changes"], own=False, peers=peers) == list(CHANGES)
+    assert groups_chosen(["article/total"], own=False, peers=True) == [CHANGES[0]]
+    assert groups_chosen([], own=True, peers=False) == [*ALONE, *CHANGES]
+    assert groups_chosen([], own=True, peers=True) == list(COMPARED)
 
 
 @pytest.mark.parametrize(
@@ -181,3 +206,25 @@ def test_a_way_that_loses_changes_or_their_order_has_no_figure():
     for keys, why in (((1,), "1 were handled twice or never"), ((2, 1), "not handled in their order")):
         with pytest.raises(NotMeasured, match=why):
             found(*keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [([1, 2, 2], "twice or never"), ([1], "twice or never"), ([2, 1], "not handled in their order"), ([1, 2], None)],
+)
+def test_a_drain_of_fbtasks_that_loses_changes_or_their_order_has_no_figure(tmp_path, monkeypatch, keys, why):
+    class Bench:
+        scale = Scale(changes=2)
+        database = type("Database", (), {"url": ""})
+        new_folder = staticmethod(lambda: tmp_path)
+
+    def drain(way, url, folder, count):
+        for process in (0, 1):  # every second call is noted by the other process
+            notes = [NOTE.pack(key, moment) for moment, key in enumerate(keys) if moment % 2 == process]
+            (folder / f"{process}").write_bytes(b"".join(notes))
+        return [1, 2], 0.5
+
+    monkeypatch.setattr(changes, "scratch_database", nullcontext)
+    monkeypatch.setattr(OnChange, "_drain", drain)
+    with pytest.raises(NotMeasured, match=why) if why else nullcontext():
+        assert [(sample.key, sample.value) for sample in IN_ORDER.measure(Bench)] == [("handled", 4.0)]

@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
-from fbtasks import changes
+from fbtasks import FBTasks, changes
 from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
 from fbtasks.sources import ChangeSource
 from fbtasks.store.sources import tables, triggers
@@ -41,6 +42,14 @@ from fbtasks.store.sources.tables import Column, Table
 def test_what_cannot_be_a_definition_is_refused(options, error, said):
     with pytest.raises(error, match=said):
         ChangeSource(**{"table": "ORDERS", **options})
+
+
+@pytest.mark.parametrize(
+    "define", [partial(FBTasks.on_change, table="ORDERS", insert=True), partial(FBTasks.on_event, event="paid")]
+)
+def test_what_was_noted_does_not_expire(define):
+    with pytest.raises(TaskDefinitionError, match="expires=10 is for calls and for rows of polled tables"):
+        define(FBTasks("shop", "firebird:///queue.fdb"), expires=10)
 
 
 def test_a_definition_is_kept_in_one_form():

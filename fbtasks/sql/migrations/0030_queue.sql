@@ -45,7 +45,8 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE).
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE);
+    -- 128 nothing is to be woken when it ends.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
     -- The subscription that it comes from; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
@@ -254,7 +255,8 @@ BEGIN
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, CASE
                 WHEN EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = OLD.ID AND H.STATE = 11) THEN 'S'
                 WHEN OLD.STATE = 2 THEN 'F' ELSE 'G' END, OLD.LANE, OLD.ID);
-        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+        IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
+            POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     IF (BIN_AND(OLD.TRAITS, 64) > 0) THEN
     BEGIN
@@ -280,7 +282,8 @@ BEGIN
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', OLD.LANE, OLD.ID);
-        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+        IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
+            POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
 END^
 
@@ -372,8 +375,8 @@ BEGIN
     END
 END^
 
--- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. DROPPED is 0 when there
--- is none that no other transaction holds.
+-- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. What a source has
+-- brought is not dropped. DROPPED is 0 when there is none that no other transaction holds.
 CREATE OR ALTER PROCEDURE QUEUE_DROP_OLDEST_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (DROPPED SMALLINT)
 SQL SECURITY DEFINER
@@ -389,7 +392,7 @@ BEGIN
     BEGIN
         START_TIME = NULL;
         SELECT FIRST 1 T.PRIORITY_RANK, T.START_TIME FROM QUEUE_TASK T
-            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :RANK
+            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :RANK AND T.OWNER_ID IS NULL
             ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :RANK, :START_TIME;
         IF (START_TIME < COALESCE(OLDEST_TIME, TIMESTAMP '9999-12-31')) THEN
         BEGIN
@@ -399,6 +402,7 @@ BEGIN
         RANK = IIF(START_TIME IS NULL OR RANK = 9999, NULL, RANK + 1);
     END
     FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :OLDEST_RANK
+            AND T.OWNER_ID IS NULL
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR OLDEST DO
     BEGIN

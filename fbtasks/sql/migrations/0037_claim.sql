@@ -26,6 +26,8 @@ SQL SECURITY DEFINER
 AS
     DECLARE FED SMALLINT;
     DECLARE WINDOWED SMALLINT;
+    DECLARE BOUNDED SMALLINT;
+    DECLARE FULL_UP SMALLINT;
     DECLARE IS_OPEN SMALLINT;
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE COMMA INTEGER;
@@ -42,7 +44,8 @@ BEGIN
         QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
         AT_BYTE = COMMA + 1;
         FED = 0; WINDOWED = 0; IS_OPEN = 1;
-        SELECT P.FED, P.WINDOWED FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :FED, :WINDOWED;
+        SELECT P.FED, P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1) FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+            INTO :FED, :WINDOWED, :BOUNDED;
         IF (WINDOWED = 1) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_IS_OPEN_V1(QUEUE) RETURNING_VALUES IS_OPEN, ONE_NEXT_MS;
@@ -53,13 +56,17 @@ BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE)) THEN
             READY = 1;
         ELSE IF (FED = 1) THEN
+        BEGIN
+            FULL_UP = IIF(BOUNDED = 1 AND NOT EXISTS(
+                SELECT 1 FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0), 1, 0);
             FOR SELECT S.ID FROM QUEUE_SUBSCRIPTION S WHERE S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll'
                 INTO :SUBSCRIPTION_ID DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, 1) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, 1, FULL_UP) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
                 READY = MAXVALUE(READY, ONE_READY);
                 LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
             END
+        END
     END
     SELECT FIRST 1 DATEDIFF(MILLISECOND FROM CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP) TO T.START_TIME)
         FROM QUEUE_TASK T WHERE IIF(T.STATE = 1, T.START_TIME, NULL) >= TIMESTAMP '0001-01-01'
@@ -98,17 +105,17 @@ BEGIN
     SUSPEND;
 END^
 
--- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each
--- 30,000 bytes: records packed as store/codec.py reads them. What expired is cancelled on the way, and what was
--- inserted by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim: UNSEEN is 1 in the
--- last row when it stopped there, so that there may be more behind them. A suspect comes alone in its claim, and a repeated one
--- (SUSPECT 2) only with 1 in FLAGS. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where
--- in the queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old
--- transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not enough. Two cursors,
--- since tasks of the mark's own moment are found by their ids, and later ones by their time. What the sources of the queue have
--- becomes tasks first, with 2 in FLAGS also what was committed late; MISSED is 1 when another transaction was at that. Nothing is
--- claimed from a queue outside its window. Tasks of the lowest priority are idle work: without 4 in FLAGS they are left, and IDLES is
--- 1 when nothing else is left.
+-- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each 30,000
+-- bytes: records packed as store/codec.py reads them, with payloads of up to that size; a longer one is read later. What expired
+-- is cancelled on the way, and what was inserted by hand with an ID that no worker can handle is failed, but no more than 200
+-- tasks in one claim: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. A suspect comes
+-- alone in its claim, and a repeated one (SUSPECT 2) only with 1 in FLAGS. LOW_RANK, LOW_TIME (in tenths of a millisecond) and
+-- LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be there,
+-- as versions that an old transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not
+-- enough. Two cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time. What the
+-- sources of the queue have becomes tasks first, with 2 in FLAGS also what was committed late; MISSED is 1 when another
+-- transaction was at that. Nothing is claimed from a queue outside its window. Tasks of the lowest priority are idle work:
+-- without 4 in FLAGS they are left, and IDLES is 1 when nothing else is left.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
     FLAGS SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
@@ -120,7 +127,7 @@ AS
     DECLARE REPEATED SMALLINT;
     DECLARE FOUND INTEGER = 0;
     DECLARE EXPIRED INTEGER = 0;
-    DECLARE ITEM VARCHAR(6000) CHARACTER SET OCTETS;
+    DECLARE ITEM VARCHAR(32765) CHARACTER SET OCTETS;
     DECLARE WANTED SMALLINT;
     DECLARE ID BIGINT;
     DECLARE TRAITS SMALLINT;
@@ -133,7 +140,7 @@ AS
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE PAYLOAD VARCHAR(32000) CHARACTER SET OCTETS;
     DECLARE SUSPECT SMALLINT;
     DECLARE RANK SMALLINT;
     DECLARE NEXT_RANK SMALLINT;
@@ -250,6 +257,8 @@ BEGIN
                 TASK_ID = NULL;
                 IF (BIN_AND(TRAITS, 1) = 1) THEN
                     SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;
+                IF (PAYLOAD IS NULL) THEN
+                    SELECT P.DATA FROM QUEUE_PAYLOAD P WHERE P.ID = :ID AND OCTET_LENGTH(P.DATA) <= 30000 INTO :PAYLOAD;
                 -- Short where nothing is out of the ordinary: that saves a quarter of the claim.
                 ITEM = ID || ';' || CAST(10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT) || ';'
                     || OCTET_LENGTH(TASK_NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store.sources import triggers
@@ -76,7 +76,15 @@ def found(session: Session) -> dict[int, Trigger]:
 
 def older_connections(session: Session, moment: datetime) -> list[Connection]:
     """The connections, but for the session's own, that were there before *moment*, as far as its user may see them."""
-    rows = session.read("source_connections", moment.replace(tzinfo=None))
+    return _connections(session.read("source_connections", moment.replace(tzinfo=None)))
+
+
+def older_transactions(session: Session, moment: datetime) -> list[Connection]:
+    """The connections, but for the session's own, with a transaction that was there before *moment*."""
+    return _connections(session.read("source_transactions", moment.replace(tzinfo=None)))
+
+
+def _connections(rows: Iterable[tuple[Any, ...]]) -> list[Connection]:
     return [
         Connection(number, user, as_utc(since), *rest)
         for number, user, since, *rest in rows

@@ -53,6 +53,18 @@ def value(column: Column, row: str, charset: str | None = None) -> Value:
     return _scalar(column, field)
 
 
+def unconverted(column: Column, row: str) -> Value:
+    """Returns the JSON of *column* in *row* without converting it, so that it cannot fail.
+
+    A text that is not in UTF-8 is bytes, and a computed value, of which the table holds nothing, is left out.
+    """
+    if column.computed:
+        return Value(literal("null"), 4)
+    if column.is_text and column.charset not in ("UTF8", "ASCII"):
+        return _bytes(column._replace(length=column.length * column.width), f"{row}.{quoted(column.name)}")
+    return value(column, row)
+
+
 def record(columns: Iterable[Column], values: Iterable[Value]) -> list[str | Value]:
     """Returns the pieces of a JSON object of *values* by the names of *columns*."""
     pieces: list[str | Value] = []

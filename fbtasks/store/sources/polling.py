@@ -1,10 +1,7 @@
-"""Polls of a user's table: noted in the database, and run, each look in one transaction."""
+"""Polls of a user's table: each look in one transaction."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict
 from typing import Final, NamedTuple
 
 from fbtasks.firebird.session import READ, Session, Transaction
@@ -33,51 +30,63 @@ class Looked(NamedTuple):
     """Whether another worker was at it."""
 
 
+class Waits(NamedTuple):
+    """What a look without changes has found."""
+
+    ends: int
+    """1 when ends of tasks are to be written to their rows."""
+    rows: int
+    """1 when rows wait that may be taken."""
+    known: int
+    """0 when the poll was dropped."""
+
+
+class Known(NamedTuple):
+    """A poll as it is registered."""
+
+    id: int
+    ends: bool
+    """Whether another one has taken its place: the ends of its tasks are still to be written."""
+    hash: str
+    state: str
+    definition: str
+    failure: str | None
+    """Why it failed the last time, in whichever worker."""
+
+
 class Polled(NamedTuple):
-    """A poll that is noted in the database."""
+    """A poll, with its statements for a registered subscription."""
 
     id: int
     """The number of its subscription."""
     poll: Poll
     statements: Statements
-    expire_ms: int | None
-    failure: str | None
-    """Why it failed the last time, in whichever worker."""
+    expire_ms: int | None = None
 
 
-def prepare(
-    session: Session, app: str, task: str, source: PollSource, queue: str, priority: int, expire_ms: int | None
-) -> Polled:
-    """Returns the poll of *source* for *task*, noted in the database.
+def describe(session: Session, source: PollSource) -> Poll:
+    """Returns how the table of *source* is polled.
 
     Raises :class:`TaskDefinitionError` for what the table does not have, and :class:`DatabaseError`.
     """
-    poll = resolve(source, tables.describe(session, source.table, "rows of {!r} cannot be polled"))
-    number, failure = register(session, app, task, source, queue, priority)
-    return Polled(number, poll, Statements(number, poll), expire_ms, failure)
+    return resolve(source, tables.describe(session, source.table, "rows of {!r} cannot be polled"))
 
 
-def register(
-    session: Session, app: str, task: str, source: PollSource, queue: str, priority: int
-) -> tuple[int, str | None]:
-    """Notes the definition in the database, if it is not there as it is.
-
-    Returns the subscription's number, and why its poll failed the last time.
-    """
-    definition = json.dumps({**asdict(source), "queue": queue, "priority": priority}, sort_keys=True)
-    digest = hashlib.sha256(definition.encode()).hexdigest()
-    for number, noted, state, failure in session.read("poll_known", app, task):
-        if noted == digest and state != "orphaned":
-            return number, failure
-    ordering = "key" if source.status is not None or source.delete or source.sequence is None else "none"
-    values = (app, task, source.table, queue, -priority, ordering, definition, digest)
-    return int(session.run(lambda t: t.value("poll_register", *values))), None
+def known(session: Session, app: str, task: str) -> list[Known]:
+    """Returns the polls that are registered for a task: the present one, and those of which tasks may be left."""
+    return [Known(*row)._replace(ends=bool(row[1])) for row in session.read("poll_known", app, task)]
 
 
-def anything(session: Session, polled: Polled) -> bool:
-    """Whether rows wait, or ends are to be written. Changes nothing."""
+def prepare(session: Session, number: int, source: PollSource, expire_ms: int | None = None) -> Polled:
+    """Returns the poll of *source* with the statements for the subscription *number*. Raises as :func:`describe`."""
+    poll = describe(session, source)
+    return Polled(number, poll, Statements(number, poll), expire_ms)
+
+
+def waits(session: Session, polled: Polled) -> Waits:
+    """Returns whether rows wait, or ends are to be written. Changes nothing."""
     with session.transaction(READ) as transaction:
-        return any(transaction.generated(polled.statements.look)[0])
+        return Waits(*transaction.generated(polled.statements.look)[0])
 
 
 def look(session: Session, polled: Polled, room: int, most: int) -> Looked:
@@ -117,6 +126,8 @@ class Failing(NamedTuple):
     since: object
     last: object
     error: str
+    id: int
+    """The number of its subscription."""
 
 
 def failing(session: Session) -> list[Failing]:

@@ -15,7 +15,7 @@ from fbtasks.errors import TaskDefinitionError
 from fbtasks.poll_source import PollSource, Status
 from fbtasks.store.sources import expressions, tables
 from fbtasks.store.sources.capture import check_column
-from fbtasks.store.sources.expressions import LONGEST, Value, concatenated, most, record, value
+from fbtasks.store.sources.expressions import Value, concatenated, most, record, value
 from fbtasks.store.sources.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
 
 NAME: Final = "fbtasks:"
@@ -28,6 +28,11 @@ _MOST_KEY: Final = 2000
 _LONGEST_ROW: Final = 30_000
 """The most bytes of a row that is handled as a VARCHAR."""
 _MOST_ERROR: Final = 1300
+_MOST_WHY: Final = 400
+"""The most characters of why a row cannot be read."""
+_ROWS: Final = "QUEUE_ROWS"
+_LATE: Final = "QUEUE_LATE"
+"""The names of cursors."""
 _RANGES: Final = {SMALLINT: 15, INTEGER: 31, BIGINT: 63}
 _NOT_IN_KEYS: Final = (tables.FLOAT, tables.DOUBLE, tables.DECFLOAT_16, tables.DECFLOAT_34, BLOB)
 
@@ -205,10 +210,13 @@ class Statements:
         self._poll = poll
         self._table = quoted(poll.table.name)
         self._gated = _GATED[poll.shape]
-        self._row_pieces = self._pieces()
-        self._is_wide = most(self._row_pieces) > _LONGEST_ROW
+        self._longest = max(most(self._pieces(_ROWS)), most(self._unread_pieces(_ROWS)))
+        self._is_wide = self._longest > _LONGEST_ROW
         self.look = self._look()
-        """Returns a row: whether ends are to be written, and whether rows wait. Changes nothing."""
+        """Returns a row: whether ends are to be written, whether rows wait that may be taken, and whether it is known.
+
+        Changes nothing.
+        """
         self.settle = self._settle() if poll.settles else ""
         """Takes the most ends to write. Returns how many were written, how many could not be, and the last error."""
         self.take = self._take()
@@ -232,7 +240,20 @@ class Statements:
             waits = f"EXISTS({new})\nOR EXISTS({late})"
         else:
             waits = f"EXISTS(SELECT 1 FROM {self._table} R WHERE {self._waiting(self._mark('MARK_ID'))})"
-        return f"SELECT IIF({notes}, 1, 0), IIF({waits}, 1, 0) FROM RDB$DATABASE"
+        known = f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE <> 'dropped')"
+        return (
+            f"SELECT IIF({notes}, 1, 0), IIF({self._takes()} AND ({waits}), 1, 0), IIF({known}, 1, 0)\n"
+            "FROM RDB$DATABASE"
+        )
+
+    def _takes(self) -> str:
+        """The condition that rows may be taken now: neither an operator nor the window of the queue is against it."""
+        now = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
+        return (
+            f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE = 'active'\n"
+            "AND NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = S.QUEUE AND P.WINDOWED = 1 AND NOT EXISTS(\n"
+            f"SELECT 1 FROM QUEUE_SHIFT H WHERE H.QUEUE = P.QUEUE AND H.CLOSE_TIME > {now} AND H.OPEN_TIME <= {now})))"
+        )
 
     def _mark(self, name: str) -> str:
         return f"(SELECT D.{name} FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = {self._id})"
@@ -267,13 +288,12 @@ class Statements:
     def _column(self, column: Column) -> str:
         return f"R.{quoted(column.name)}"
 
-    def _lane(self) -> str:
-        """The number of a row's lane: the key itself, or a hash of it."""
-        key = self._poll.key
+    def _lane(self, row: str = "R") -> str:
+        """The number of a row's lane: the key itself, or a hash of its bytes, which there are for any value."""
+        key = [f"{row}.{quoted(column.name)}" for column in self._poll.key]
         if self._is_number:
-            return self._column(key[0])
-        pieces = self._json(key)
-        whole = concatenated(pieces) if most(pieces) <= LONGEST else expressions.appended(pieces)
+            return key[0]
+        whole = " || _OCTETS x'00' || ".join(map(_as_octets, key))
         return f"HASH(CRYPT_HASH({whole} USING SHA256))"
 
     @property
@@ -293,15 +313,54 @@ class Statements:
 
     # A row, as its task has it.
 
-    def _json(self, columns: Iterable[Column]) -> list[str | Value]:
-        columns = tuple(columns)
-        return record(columns, [value(column, "R", self._poll.source.charset) for column in columns])
+    def _pieces(self, row: str) -> list[str | Value]:
+        def members(columns: tuple[Column, ...]) -> list[str | Value]:
+            return record(columns, [value(column, row, self._poll.source.charset) for column in columns])
 
-    def _pieces(self) -> list[str | Value]:
-        return ['{"k":', *self._json(self._poll.key), ',"v":', *self._json(self._poll.columns), "}"]
+        return ['{"k":', *members(self._poll.key), ',"v":', *members(self._poll.columns), "}"]
 
-    def _row(self) -> str:
-        return expressions.appended(self._row_pieces) if self._is_wide else concatenated(self._row_pieces)
+    def _unread_pieces(self, row: str) -> list[str | Value]:
+        """The same of a row of which a value cannot be read, for the reason in QUEUE_WHY: nothing is converted."""
+
+        def members(columns: tuple[Column, ...]) -> list[str | Value]:
+            return record(columns, [expressions.unconverted(column, row) for column in columns])
+
+        why = expressions.escaped("QUEUE_WHY", 4 * _MOST_WHY)
+        return [
+            '{"e":"',
+            Value(why, 4 * _MOST_WHY),
+            '","k":',
+            *members(self._poll.key),
+            ',"v":',
+            *members(self._poll.columns),
+            "}",
+        ]
+
+    def _selected(self) -> str:
+        """What a cursor selects. Nothing is computed there: what fails in a cursor ends it."""
+        columns = (*self._poll.key, *self._poll.columns)
+        return ", ".join(map(self._column, columns)) or "1 AS QUEUE_C0"
+
+    def _read_row(self, cursor: str) -> list[str]:
+        """Puts the row that *cursor* is at into QUEUE_ROW; one that cannot be read with the reason."""
+
+        def written(pieces: list[str | Value]) -> str:
+            return expressions.appended(pieces) if self._is_wide else concatenated(pieces)
+
+        return _block(
+            [
+                f"QUEUE_ROW = {written(self._pieces(cursor))};",
+                "WHEN GDSCODE cancelled DO",
+                "  EXCEPTION;",
+                "WHEN ANY DO",
+                *_block(
+                    [
+                        f"QUEUE_WHY = LEFT(RDB$ERROR(MESSAGE), {_MOST_WHY});",
+                        f"QUEUE_ROW = {written(self._unread_pieces(cursor))};",
+                    ]
+                ),
+            ]
+        )
 
     # Taking rows.
 
@@ -326,7 +385,8 @@ class Statements:
         if self._is_wide:
             yield "DECLARE QUEUE_ROW BLOB SUB_TYPE BINARY;"
         else:
-            yield f"DECLARE QUEUE_ROW VARCHAR({most(self._row_pieces)}) CHARACTER SET OCTETS;"
+            yield f"DECLARE QUEUE_ROW VARCHAR({self._longest}) CHARACTER SET OCTETS;"
+        yield f"DECLARE QUEUE_WHY VARCHAR({_MOST_WHY}) CHARACTER SET UTF8;"
         if self._by_version or self._poll.shape is Shape.SEQUENCE:
             yield "DECLARE QUEUE_MARK BIGINT;"
         if self._poll.shape is Shape.SEQUENCE:
@@ -342,17 +402,13 @@ class Statements:
         changes = self._poll.shape not in (Shape.KEPT, Shape.DELETE)
         if self._by_version:
             yield f"QUEUE_MARK = {self._mark('MARK_ID')};"
-        lane = self._lane() if self._gated == 1 else "CAST(NULL AS BIGINT)"
-        keys = [_as_octets(self._column(column)) for column in self._poll.key] if self._keeps_key else []
-        into = [":QUEUE_LANE", ":QUEUE_ROW", *(f":QUEUE_KEY{part}" for part in range(len(keys)))]
-        found = [f"{each} AS QUEUE_C{nth}" for nth, each in enumerate([lane, self._row(), *keys])]
-        yield f"FOR SELECT {', '.join(found)}"
+        yield f"FOR SELECT {self._selected()}"
         yield f"  FROM {self._table} R WHERE {self._waiting(':QUEUE_MARK')}"
         if self._poll.order_by:
             yield f"  ORDER BY {', '.join(map(self._column, self._poll.order_by))}"
         if changes:
             yield "  FOR UPDATE WITH LOCK SKIP LOCKED"
-        yield f"  INTO {', '.join(into)}{' AS CURSOR QUEUE_ROWS' if changes else ''} DO"
+        yield f"  AS CURSOR {_ROWS} DO"
         yield from _block([*self._take_row(), "IF (QUEUE_MADE >= QUEUE_ROOM) THEN", "  LEAVE;"])
         if self._by_version:
             yield "IF (QUEUE_MADE < QUEUE_ROOM AND QUEUE_BAD = 0) THEN"
@@ -363,11 +419,17 @@ class Statements:
         change = self._mark_taken()
         if self._poll.shape is Shape.NAMED:
             yield "EXECUTE PROCEDURE QUEUE_POLL_NUMBER_V1 RETURNING_VALUES QUEUE_TASK_ID;"
+        if self._gated == 1:
+            yield f"QUEUE_LANE = {self._lane(_ROWS)};"
+        if self._keeps_key:
+            for part, column in enumerate(self._poll.key):
+                yield f"QUEUE_KEY{part} = {_as_octets(f'{_ROWS}.{quoted(column.name)}')};"
         if not change:
+            yield from self._read_row(_ROWS)
             yield from self._make_task()
             return
         yield "QUEUE_CHANGED = 0;"
-        yield from _unless_refused([change, "QUEUE_CHANGED = 1;"])
+        yield from _unless_refused([*self._read_row(_ROWS), change, "QUEUE_CHANGED = 1;"])
         yield f"IF (QUEUE_BAD >= {MOST_BAD}) THEN"
         yield "  LEAVE;"
         yield "IF (QUEUE_CHANGED = 1) THEN"
@@ -375,7 +437,7 @@ class Statements:
 
     def _mark_taken(self) -> str:
         """The statement by which the row itself shows that it is taken; empty where it does not."""
-        table, where = self._table, "WHERE CURRENT OF QUEUE_ROWS;"
+        table, where = self._table, f"WHERE CURRENT OF {_ROWS};"
         match self._poll.shape:
             case Shape.STATUS:
                 return f"UPDATE {table} SET {self._set_status('taken')} {where}"
@@ -407,26 +469,32 @@ class Statements:
 
     def _take_sequence(self) -> Iterator[str]:
         column = self._column(self._poll.key[0])
-        select = f"FOR SELECT {column}, {self._row()} FROM {self._table} R WHERE"
-        into = f"ORDER BY {column} INTO :QUEUE_LANE, :QUEUE_ROW DO"
+        select = f"FOR SELECT {self._selected()} FROM {self._table} R WHERE"
         yield "FOR SELECT G.LANE, G.LAST_LANE, G.NOTED_TX FROM QUEUE_GAP G"
         yield f"  WHERE G.SUBSCRIPTION_ID = {self._id} INTO :QUEUE_FIRST, :QUEUE_LAST, :QUEUE_NOTED DO"
-        late = [*self._make_task(), f"EXECUTE PROCEDURE QUEUE_POLL_FOUND_V1({self._id}, QUEUE_LANE);"]
+        late = [
+            *self._take_number(_LATE),
+            *self._make_task(),
+            f"EXECUTE PROCEDURE QUEUE_POLL_FOUND_V1({self._id}, QUEUE_LANE);",
+        ]
         yield from _block(
             [
                 "QUEUE_KEEPS = IIF(QUEUE_NOTED <= QUEUE_OLDEST, 0, 1);",
-                f"{select} {column} BETWEEN :QUEUE_FIRST AND :QUEUE_LAST{self._when()} {into}",
+                f"{select} {column} BETWEEN :QUEUE_FIRST AND :QUEUE_LAST{self._when()}",
+                f"  ORDER BY {column} AS CURSOR {_LATE} DO",
                 *_block(["IF (QUEUE_MADE >= QUEUE_ROOM) THEN", *_block(["QUEUE_KEEPS = 1;", "LEAVE;"]), *late]),
                 "IF (QUEUE_KEEPS = 0) THEN",
                 f"  EXECUTE PROCEDURE QUEUE_POLL_FORGET_V1({self._id}, QUEUE_FIRST, QUEUE_LAST);",
             ]
         )
         yield f"QUEUE_MARK = {self._mark('LAST_LANE')};"
-        yield f"{select} {column} > :QUEUE_MARK{self._when()} {into}"
+        yield f"{select} {column} > :QUEUE_MARK{self._when()}"
+        yield f"  ORDER BY {column} AS CURSOR {_ROWS} DO"
         yield from _block(
             [
                 "IF (QUEUE_MADE >= QUEUE_ROOM) THEN",
                 "  LEAVE;",
+                *self._take_number(_ROWS),
                 "IF (QUEUE_LANE > QUEUE_MARK + 1) THEN",
                 f"  EXECUTE PROCEDURE QUEUE_POLL_MISS_V1({self._id}, QUEUE_MARK + 1, QUEUE_LANE - 1);",
                 *self._make_task(),
@@ -434,6 +502,10 @@ class Statements:
             ]
         )
         yield f"EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, NULL, QUEUE_MARK);"
+
+    def _take_number(self, cursor: str) -> Iterator[str]:
+        yield f"QUEUE_LANE = {cursor}.{quoted(self._poll.key[0].name)};"
+        yield from self._read_row(cursor)
 
     # Writing ends.
 

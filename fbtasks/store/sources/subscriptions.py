@@ -105,10 +105,14 @@ def subscribe(
 
 
 def handle(
-    transaction: Transaction, definition: Definition, former: int | None = None, succeeds: int | None = None
+    transaction: Transaction,
+    definition: Definition,
+    source: str,
+    former: int | None = None,
+    succeeds: int | None = None,
 ) -> int:
-    """The same for the handler of an event, as a worker may."""
-    given = former, succeeds, definition.app, definition.name, definition.source_name, *definition.values
+    """The same for the handler of an event or a poll, as a worker may."""
+    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
     return _write(transaction, "handle", *given)
 
 
@@ -125,7 +129,7 @@ def orphan(transaction: Transaction, row: Row) -> None:
 
 
 def unhandle(transaction: Transaction, row: Row) -> None:
-    """The same for the handler of an event, as a worker may."""
+    """The same for the handler of an event or a poll, as a worker may."""
     transaction.execute("unhandle", row.id, row.app)
 
 
@@ -176,5 +180,8 @@ def loads(session: Session) -> dict[int, Load]:
 
 
 def prune_events(transaction: Transaction) -> int:
-    """Forgets some of the events that found no handler within a day. Returns how many."""
+    """Forgets some of the events that found no handler within a day. Returns how many.
+
+    Those that did not see one that is there are given to it.
+    """
     return int(transaction.value("prune_events", KEPT // timedelta(milliseconds=1), BATCH))

@@ -79,10 +79,15 @@ def trigger(subscription: int, task: str, queue: str, capture: Capture, *, activ
 
 
 def trial(capture: Capture, name: str) -> str:
-    """Returns the statement that makes an inactive trigger with nothing but the condition of *capture*."""
+    """Returns the statement that makes an inactive trigger with nothing but the condition of *capture*.
+
+    It stands there twice, so that no text compiles that ends the parenthesis of one place and goes on with statements.
+    """
+    when = capture.source.when
     return (
         f"CREATE TRIGGER {name} FOR {quoted(capture.table.name)} INACTIVE\nAFTER {_events(capture)} POSITION 32767\n"
-        f"AS\nBEGIN\n  IF (\n{capture.source.when}\n  ) THEN EXIT;\nEND"
+        f"AS\n  DECLARE QUEUE_WANTED BOOLEAN;\nBEGIN\n  IF (\n{when}\n  ) THEN EXIT;\n"
+        f"  QUEUE_WANTED = (\n{when}\n  );\nEND"
     )
 
 

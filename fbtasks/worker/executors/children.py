@@ -43,6 +43,10 @@ _PAUSE: Final = 1.0
 _AHEAD: Final = 0.02
 """Seconds of work that a child may have waiting, so that it need not wait for the worker."""
 _MOST_AHEAD: Final = 400
+_GROWTH: Final = 4
+"""As many times the tasks that have ended may wait in a child: a guess from few of them is not trusted far."""
+_MEMORY: Final = 10
+"""As many tasks the time that a task takes is an average of, roughly."""
 _OVERHEAD: Final = 50e-6
 """Seconds that a task takes beside its own."""
 _PATIENCE: Final = 0.01
@@ -73,7 +77,10 @@ class ChildExecutor(Executor):
         """For runs of hooks."""
         self._waiting: dict[tuple[int, int], tuple[Child, Run]] = {}
         """The children that wait to be told whether the hooks of a claim that they have failed are to be called."""
-        self._average = 1.0
+        self._average = 0.0
+        """Seconds that a task has taken of late."""
+        self._timed = 0
+        """How many tasks have been timed."""
         self._submit_at = 0.0
 
     def start(self) -> None:
@@ -115,7 +122,9 @@ class ChildExecutor(Executor):
         return max(0, room if most is None else min(room, most - child.served))
 
     def _ahead(self, child: Child) -> int:
-        return min(_MOST_AHEAD, int(_AHEAD * child.slots / (self._average + _OVERHEAD * child.slots)))
+        """How many tasks may wait in the child."""
+        short = int(_AHEAD * child.slots / (self._average + _OVERHEAD * child.slots))
+        return min(_MOST_AHEAD, _GROWTH * self._timed, short)
 
     def busy(self) -> list[Claim]:
         """The claims in the children, without those that were stopped and whose outcome has been given."""
@@ -341,7 +350,8 @@ class ChildExecutor(Executor):
         if ended.slot is not None:
             self._let_wait(child, run, ended.outcome, ended.slot)
         if run.outcome is None:
-            self._average += 0.1 * (ended.elapsed - self._average)
+            self._timed += 1
+            self._average += (ended.elapsed - self._average) / min(self._timed, _MEMORY)
             self._ended.append(Finished(run.claim, ended.outcome, ended.elapsed, ended.recorded))
         elif child.one:  # stopped, and now out of its transaction, which may have been committed before
             outcome = ended.outcome if ended.recorded else run.outcome

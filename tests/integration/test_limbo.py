@@ -1,0 +1,69 @@
+"""A two-phase commit that was prepared, and whose program died: nobody knows whether it is to be committed."""
+
+import contextlib
+
+import pytest
+from firebird.driver.types import DbInfoCode
+from support.capture import script
+from support.programs import python
+from support.sql import execute, rows
+
+from fbtasks.services import subscriptions
+from fbtasks.store import tasks
+from fbtasks.testing import drain
+
+pytestmark = pytest.mark.embedded
+
+PREPARE = """
+import os, sys
+from firebird.driver import DistributedTransactionManager
+from fbtasks.firebird import connections
+from fbtasks.url import DatabaseURL
+
+first = connections.connect(DatabaseURL.parse(sys.argv[1]))
+second = connections.connect(DatabaseURL.parse(sys.argv[1] + ".other"), create=True)
+manager = DistributedTransactionManager((first, second))
+cursor = manager.cursor(first)
+for statement in sys.argv[2:]:
+    cursor.execute(statement)
+manager.prepare()
+os.kill(os.getpid(), 9)
+"""
+
+
+def end_limbo(app, how):
+    """Ends the transaction in limbo, as an operator does with gfix."""
+    with contextlib.closing(app.connect()) as connection:
+        (number,) = connection.info.get_info(DbInfoCode.LIMBO)
+        getattr(connection._att.reconnect_transaction(number.to_bytes(8, "little")), how)()
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+def test_it_holds_its_own_rows_alone(app, url, how):
+    heard = []
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.on_change("T", insert=True, name="changed")(lambda change: heard.append(("changed", change.key["ID"])))
+    add = app.task(name="add")(lambda number: heard.append(("add", number)))
+    subscriptions.apply(app.database, app.name, app.feeds())
+    for number in (5, 6):
+        add.apply_async((number,), queue="other")
+    held, free = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK ORDER BY ID"))
+    app.close()
+    python(
+        PREPARE, url, "INSERT INTO T VALUES (1)", "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('add', '[1]')",
+        f"UPDATE QUEUE_TASK SET TRY_COUNT = TRY_COUNT WHERE ID = {held}",
+    )  # fmt: skip
+    execute(app, "INSERT INTO T VALUES (2)")
+    add.delay(2)
+    drain(app, ["default"])
+    assert sorted(heard) == [("add", 2), ("changed", 2)]
+    with app.database.session() as session:
+
+        def claim():
+            return session.run(lambda t: [each.id for each in tasks.claim(t, 1, "other", 10, None, repeated=False)])
+
+        assert claim() == [free]
+        end_limbo(app, how)
+        assert claim() == [held]
+    drain(app, ["default"])
+    assert sorted(heard[2:]) == ([("add", 1), ("changed", 1)] if how == "commit" else [])
