@@ -11,6 +11,7 @@ import uuid
 from contextlib import closing, contextmanager
 
 import pytest
+from firebird.driver import DbWriteMode, connect_server
 from support.programs import command_line_in
 from support.signals import as_in_a_terminal
 from support.sql import execute
@@ -44,11 +45,15 @@ def template(tmp_path_factory):
     """An embedded database with an empty queue, which tests get a copy of: making one takes ten times as long.
 
     It is also the first database that this process opens, which fixes its lock directory: that one outlives the tests.
+    Its copies do not wait for the disk: tests kill processes, which loses nothing of what those have written, and no
+    test ends the system that would write it later.
     """
     path = tmp_path_factory.mktemp("first") / "first.fdb"
     app = FBTasks("maker", f"firebird://{path}")
     app.migrate()
     app.close()
+    with connect_server("", user="SYSDBA") as server:
+        server.database.set_write_mode(database=str(path), mode=DbWriteMode.ASYNC)
     return path
 
 

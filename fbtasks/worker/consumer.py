@@ -255,6 +255,7 @@ class Consumer:
                 return [0.0]
             until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.next_turn]
             if self._polling:
+                self._polling.ended(self._outcomes.watched_ended)
                 until.append(self._polling.deadline(self._hand_out.wanted()))
             if self._options.burst and not executor.busy():
                 until.append(clock.monotonic() + POLL_FIRST)

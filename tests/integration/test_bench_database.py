@@ -49,7 +49,9 @@ def test_it_deletes_what_it_wrote_and_nothing_else(app, bench):
     assert states(app, "QUEUE_TASK", "default") == [0]
 
 
+@pytest.mark.no_database
 def test_facts(bench):
+    """Those of a database as fbtasks creates it."""
     version, page_size, buffers, forced = bench.facts()
     assert version.startswith("5.")
     assert (page_size >= 8192, buffers > 0, forced, bench.conflicts()) == (True, True, True, 0)

@@ -116,6 +116,34 @@ def test_no_more_tasks_are_made_than_there_is_room_for(app, session):
     assert len(claim(session, 30)) == 7
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_ready_tasks_that_other_transactions_hold_take_no_room(app, session, most):
+    """Not even of a worker that has room for no more than those."""
+    subscribe(app, NAME)
+    made = [[change(app, lane=lane)] for lane in (1, 2, 3)]
+    locked = [app.send_task("locked").id for _ in range(2)]
+    app.send_task("free")
+    with held(app, "QUEUE_TASK", *locked):
+        claims = []
+        while found := claim(session, most):
+            claims += found
+    assert claims[0].name == "free"
+    assert sorted(taken(session, claims[1:])) == made
+    assert [each.name for each in claim(session)] == ["locked"] * 2
+
+
+def test_no_more_idle_work_is_made_than_there_is_room_for(app, session):
+    subscribe(app, NAME, ordering="none", most=1, rank=9999)
+    for _ in range(5):
+        change(app)
+
+    def look():
+        claims = session.run(lambda t: tasks.claim(t, 1, "default", 2, idle=False))
+        return len(claims), claims.idles, one(app, "SELECT COUNT(*) FROM QUEUE_TASK")
+
+    assert [look(), look()] == [(0, True, 2)] * 2
+
+
 def test_lanes_have_their_turns(app, session):
     subscribe(app, NAME, most=1)
     for lane in (1, 2, 3):
@@ -442,6 +470,22 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
     assert [each.id for each in claim(session)] == [number]
 
 
+def test_a_held_task_that_is_cancelled_and_retried_before_its_turn_runs_alone(app, session):
+    _, run, number = halted(app, session)
+    assert session.run(lambda t: tasks.dismiss(t, run.id))  # the task that waits is to go on
+    execute(app, f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({number}, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
+    assert session.run(lambda t: tasks.retry(t, number))
+    later = change(app, 1)
+    (again,) = claim(session)  # reads all of these notes at once
+    assert again.id == number
+    finish(session, again)
+    (last,) = claim(session)
+    assert numbers(session, last) == [later]
+    finish(session, last)
+    assert not claim(session)
+    assert left(app) == (0, 0, 0, 0, 0)
+
+
 def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
     subscribe(app, NAME, ordering="total", most=1)
     made = [change(app) for _ in range(3)]
@@ -481,32 +525,6 @@ def test_a_locked_row_of_a_subscription_holds_up_no_other_one_and_no_plain_task(
         assert sorted(each.name for each in found) == ["plain", "tests.other"]
         assert found.missed
     assert taken(session, claim(session)) == [[second]]
-
-
-def test_a_transaction_that_was_prepared_and_left_holds_up_its_subscription_alone(app, session, project):
-    subscribe(app, NAME, id=1)
-    subscribe(app, "tests.other", id=2)
-    project.python("""
-        import os
-        from fbtasks import FBTasks
-        connection = FBTasks("two phases").connect()
-        values = "(1, 1, 1000, TIMESTAMP '2026-01-01', '{}')"
-        connection.cursor().execute(
-            f"INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA) VALUES {values}"
-        )
-        connection.main_transaction._tra.prepare()
-        os._exit(0)  # neither phase two nor a rollback
-    """)
-    for news in (False, True):
-        if news:
-            change(app, 1, id=1)
-        change(app, 1, id=2)
-        app.task(name=f"plain {news}")(lambda: None).delay()
-        assert tasks.any_ready(session, ("default",)).ready
-        found = claim(session)
-        assert sorted(each.name for each in found) == [f"plain {news}", "tests.other"]
-        finish(session, *found)
-        tasks.any_ready(session, ("default",))
 
 
 def test_another_dispatcher_is_not_waited_for(app, session):

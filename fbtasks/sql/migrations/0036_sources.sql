@@ -350,7 +350,8 @@ BEGIN
         ELSE IF (KIND IN ('F', 'S') AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
             DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
         ELSE IF (KIND = 'F') THEN
-            OPENS = 1;
+            -- One that is in again was put back before this was read, and let in by a ticket that it still had.
+            OPENS = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE <> 4), 0, 1);
         ELSE IF (KIND = 'D') THEN
             OPENS = IIF(HALTED = 1 AND HOLDER_ID = TASK_ID, 1, 0);
         ELSE IF (KIND = 'H') THEN
@@ -593,11 +594,6 @@ BEGIN
         READY = 0;
         NEXT_MS = CEIL(DATEDIFF(MILLISECOND FROM NOW_UTC TO DUE_TIME));
     END
-    WHEN GDSCODE REC_IN_LIMBO DO  -- a transaction that wrote a change was prepared, and left so: it is to be ended by gfix
-    BEGIN
-        READY = 0;
-        NEXT_MS = 1000;
-    END
 END^
 
 -- Locks up to MOST free places of a queue with a limit, so that its own transaction can take so many (FOUND), and no other one can.
@@ -623,10 +619,12 @@ END^
 -- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it, and where the queue has
 -- a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank, as the claim that
 -- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one, or in
--- its way, or may be ending what something now waits for.
+-- its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks have left less room than the sources have
+-- need of. When it turns out that other transactions hold those, it is called again with HELD_RANK: ready tasks are not counted
+-- then, and sources of higher ranks are not asked.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_V1 (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
-RETURNS (MISSED SMALLINT)
+    QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
+RETURNS (MISSED SMALLINT, CROWDED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE SUBSCRIPTION_ID INTEGER;
@@ -642,12 +640,13 @@ AS
     DECLARE BOUNDED SMALLINT = 0;
 BEGIN
     MISSED = 0;
+    CROWDED = 0;
     SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL INTO :BOUNDED;
     WHILE (WAITING < ROOM) DO
     BEGIN
         SELECT MIN(S.PRIORITY_RANK) FROM QUEUE_SUBSCRIPTION S
             WHERE S.QUEUE = :QUEUE AND S.PRIORITY_RANK > :RANK AND S.STATE = 'active' AND S.KIND <> 'poll' INTO :RANK;
-        IF (RANK IS NULL) THEN
+        IF (RANK IS NULL OR RANK > HELD_RANK) THEN
             LEAVE;
         FOUND = '';
         SHARERS = 0;
@@ -662,9 +661,14 @@ BEGIN
                 SHARERS = SHARERS + 1;
             END
         END
-        IF (SHARERS > 0) THEN
+        IF (SHARERS > 0 AND HELD_RANK IS NULL) THEN
+        BEGIN
+            DISPATCHED = WAITING;
             SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
                 WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :RANK) INTO :WAITING;
+            IF (WAITING > DISPATCHED) THEN
+                CROWDED = 1;
+        END
         IF (BOUNDED = 1 AND SHARERS > 0) THEN
             EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;
         WHILE (SHARERS > 0 AND WAITING < ROOM) DO
@@ -675,13 +679,15 @@ BEGIN
                     FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
                 MISSED = MAXVALUE(MISSED, MISSED_ONE);
                 WAITING = WAITING + DISPATCHED;
-                -- Another transaction has locked a row of it, or was left prepared: all else goes on.
-                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT, GDSCODE REC_IN_LIMBO DO
+                -- Another transaction has locked a row of it: all else goes on.
+                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
                     MISSED = 1;
             END
             SHARERS = SHARERS - 1;
         END
     END
+    IF (WAITING < ROOM) THEN
+        CROWDED = 0;
 END^
 
 -- Writes an event into the log. Called by QUEUE_RAISE_EVENT_V1.
