@@ -143,7 +143,7 @@ class Consumer:
             self._intake.promote(session)
             self._intake.claim_parked(session)
             self._poll(session)
-            self._upkeep.do(session)
+            self._upkeep.do(session, self.membership.worker_id)
         self._call_hooks(session)
         self._hand_out.unknown.say()
         self._hand_out.collect()

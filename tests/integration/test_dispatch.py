@@ -9,6 +9,7 @@ from support.feeding import change, gates, left, subscribe, write
 from support.sql import execute, held, one, plans
 
 from fbtasks.call import Cancelled, Failed, Finished, Parked, Released, Succeeded
+from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.states import State
 from fbtasks.store import tasks
@@ -379,6 +380,58 @@ def test_a_task_that_a_statement_fails_halts_its_lane_as_well(app, session, ends
     (again,) = claim(session)
     assert (again.id, numbers(session, again)) == (failed.id, [made])
     finish(session, again)
+    assert taken(session, claim(session)) == [[later]]
+
+
+MARK = "fbtasks:queue:mark"
+
+
+@pytest.fixture
+def wakes(app):
+    """Tells whether what a function does wakes the workers of the queue."""
+    with app.database.session() as hearing:
+        events = Events(hearing, ["fbtasks:queue:default", MARK])
+        events.wait(30)  # the first answer tells how often they have been posted so far
+
+        def wakes(act, *given, **more):
+            act(*given, **more)
+            execute(app, f"EXECUTE BLOCK AS BEGIN POST_EVENT '{MARK}'; END")
+            heard = set()
+            while MARK not in heard:
+                heard.update(events.wait(30))
+            return len(heard) > 1
+
+        yield wakes
+        events.close()
+
+
+def test_an_end_wakes_workers_only_when_something_waits_behind_it(app, session, wakes):
+    subscribe(app, NAME)
+    change(app, 1)
+    (first,) = claim(session)
+    assert not wakes(finish, session, first)
+    change(app, 1)
+    (second,) = claim(session)
+    change(app, 1)
+    assert not claim(session)
+    assert wakes(finish, session, second)
+    (third,) = claim(session)
+    assert wakes(finish, session, third, outcome=Failed("E", "m", ""))
+
+
+def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, session):
+    subscribe(app, NAME)
+    change(app, 1)
+    (first,) = claim(session)
+    with app.database.session() as other:
+        with other.transaction(UPDATE) as t:
+            assert tasks.finish(t, 1, 0, [Finished(first, Succeeded(keep=False), 0.0)]) == []
+            later = change(app, 1)
+            found = claim(session)
+            assert (list(found), found.missed) == ([], True)
+            found = claim(session)  # it waits there already
+            assert (list(found), found.missed) == ([], False)
+        assert session.run(lambda t: t.rows("any_ready", "default"))[0][0] == 1
     assert taken(session, claim(session)) == [[later]]
 
 
