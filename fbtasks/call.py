@@ -68,7 +68,7 @@ class Claims(list[Claim]):
     unseen = False
     """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
     missed = False
-    """Whether another worker was giving out what the sources of the queue have: there may be more in a moment."""
+    """Whether another worker was at what the sources of the queue have: there may be more in a moment."""
     idles = False
     """Whether nothing is left in the queue but idle work, which was not asked for."""
 

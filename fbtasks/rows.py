@@ -5,12 +5,15 @@ The statements of :mod:`fbtasks.store.sources.polls` write these members; docs/r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fbtasks.errors import SerializationError
 from fbtasks.showing import brief
+
+_PLACE: Final = re.compile(r"\s*-?At block line: \d+, col: \d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def read(table: str, members: Any) -> Row:
     except (KeyError, TypeError, AttributeError) as error:
         raise SerializationError(f"a row of {table!r} cannot be read: {brief(error)} in {members!r:.200}.") from error
     if unread is not None:
-        raise SerializationError(f"a row of {table!r} cannot be read (key: {_shown(key)}): {_reason(unread)}")
+        raise SerializationError(f"a row of {table!r} cannot be read (key: {_shown(key)}): {reason(unread)}")
     return row
 
 
@@ -46,6 +49,7 @@ def _shown(key: Mapping[str, Any]) -> str:
     return ", ".join(f"{column}={value!r:.200}" for column, value in key.items()) or "none"
 
 
-def _reason(message: str) -> str:
-    """The engine's message without the place in the statement."""
-    return ": ".join(line.strip() for line in message.splitlines() if not line.startswith("At block line"))
+def reason(message: str) -> str:
+    """Returns the engine's *message* in one line, without the places in generated statements."""
+    lines = (line.strip().removeprefix("-") for line in _PLACE.sub("", message).splitlines())
+    return ": ".join(line for line in lines if line)

@@ -191,9 +191,9 @@ def _state(row: SourceRow) -> str:
 
 
 def _trigger(row: SourceRow) -> str:
-    if row.kind != "change":
-        return "none needed"
-    return "; ".join(row.problems) or f"since {ago(row.active_since)}"
+    if row.problems:
+        return "; ".join(row.problems)
+    return f"since {ago(row.active_since)}" if row.kind == "change" else "none needed"
 
 
 _SOURCE: Final[list[Column]] = [
@@ -201,7 +201,7 @@ _SOURCE: Final[list[Column]] = [
     _column("SOURCE", "name"),
     ("STATE", "word", _state),
 ]
-_NO_SOURCE: Final = "No task is fed by the database. Define one with @app.on_change or @app.on_event, then: " + (
+_NO_SOURCE: Final = "No task is fed by the database. Define one with @app.on_change, on_event or poll_table, then: " + (
     "fbtasks subscriptions apply -A MODULE"
 )
 

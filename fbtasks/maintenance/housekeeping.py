@@ -33,10 +33,14 @@ FOLD: Final = 3600.0
 """The same for counters to fold."""
 
 
-def release_orphans(session: Session) -> int:
-    """Gives back rows that say they run and whose worker is not registered. Returns how many."""
+def release_orphans(session: Session, worker_id: int) -> int:
+    """Gives back rows that say they run and whose worker is not registered. Returns how many.
+
+    Those of *worker_id*, which calls this, stay its own: before its next heartbeat it does not know that it was taken
+    for dead.
+    """
     try:
-        released = session.run(tasks.release_orphans)
+        released = session.run(lambda t: tasks.release_orphans(t, worker_id))
     except ConflictError as error:
         logger.warning("Tasks that no known worker holds are looked for again in a minute: %s", error)
         return 0

@@ -166,9 +166,9 @@ def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> s
     return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task, int(terminate))]
 
 
-def release_orphans(transaction: Transaction, most: int = BATCH) -> int:
-    """Gives back rows that say they run and whose worker is not registered. Returns how many."""
-    return int(transaction.value("orphans", most))
+def release_orphans(transaction: Transaction, worker_id: int, most: int = BATCH) -> int:
+    """Gives back rows that say they run and whose worker is not registered, nor *worker_id*. Returns how many."""
+    return int(transaction.value("orphans", worker_id, most))
 
 
 def retry(transaction: Transaction, task: int) -> bool:

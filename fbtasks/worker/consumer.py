@@ -143,7 +143,7 @@ class Consumer:
             self._intake.promote(session)
             self._intake.claim_parked(session)
             self._poll(session)
-            self._upkeep.do(session)
+            self._upkeep.do(session, self.membership.worker_id)
         self._call_hooks(session)
         self._hand_out.unknown.say()
         self._hand_out.collect()
@@ -255,6 +255,7 @@ class Consumer:
                 return [0.0]
             until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.next_turn]
             if self._polling:
+                self._polling.ended(self._outcomes.watched_ended)
                 until.append(self._polling.deadline(self._hand_out.wanted()))
             if self._options.burst and not executor.busy():
                 until.append(clock.monotonic() + POLL_FIRST)

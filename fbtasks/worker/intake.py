@@ -129,6 +129,7 @@ class Intake:
         else:
             self._poll_later()
         if claims.missed:
+            self._poll = POLL_FIRST
             self._next_poll = clock.monotonic() + self._missed
         self._misses = self._misses + 1 if claims.missed and not claims else 0
         self._hand_out.take(claims)

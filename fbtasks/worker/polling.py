@@ -23,6 +23,7 @@ from fbtasks.feeds import Definition, poll_source
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.poll_source import PollSource
+from fbtasks.rows import reason
 from fbtasks.services import subscriptions
 from fbtasks.store import results
 from fbtasks.store.sources import polling
@@ -37,6 +38,8 @@ logger = logging.getLogger("fbtasks.worker")
 FAILED_FIRST: Final = 1.0
 FAILED_LAST: Final = 60.0
 """Seconds until a poll that failed is tried again: twice as many each time, up to the latter."""
+BLOCKED: Final = 10.0
+"""Seconds for which another transaction may have a table locked before that is said."""
 WHOLE: Final = 60.0
 """Seconds after which a look that finds nothing is a whole one again: it forgets what can come no more."""
 _DENIED: Final = re.compile(r"no permission for (\w+) access to (?:TABLE|COLUMN|VIEW) (\S+)")
@@ -56,18 +59,22 @@ class TablePoll:
         """Whether tasks have ended whose rows do not show it yet."""
         self.is_empty = False
         """Whether the last look has found nothing to do."""
+        self._missed = False
+        """Whether another worker was at it the last time, or it is gone."""
         self._number: int | None = None
         self._formers: list[Polled] = []
         """Polls whose place this one has taken, and of which tasks are left."""
         self._least, self._most = source.every
         self._pause = self._least
-        self._last_look = self._next_whole = 0.0
+        self._last_look = self._next_whole = self._next_sweep = 0.0
         self._quiet_until = 0.0
         self._is_open = True
         self._turns_at = 0.0
         """When the task's window is to be looked at again, on the monotonic clock."""
         self._error: str | None = None
         self._failed_pause = 0.0
+        self._blocked_since: float | None = None
+        """Since when each look has met another transaction."""
 
     def hint(self) -> None:
         """Tasks have ended: has their rows written soon."""
@@ -84,15 +91,18 @@ class TablePoll:
         if not self._may_take(session) or self._awaits_former(session, polled, turn):
             most = 0
         idle = self.is_empty and not self.ended and self._error is None
-        if idle and self._last_look < self._next_whole:
+        if (idle or self._missed) and self._last_look < self._next_whole:
             waits = polling.waits(session, polled)
             if not waits.known:
                 polled = self._prepare(session, app)
             if not waits.ends and not (waits.rows and most):
                 return Looked(room=most)
         self._next_whole = self._last_look + WHOLE
+        sweeps = self._last_look >= self._next_sweep
+        if sweeps:
+            self._next_sweep = self._last_look + WHOLE
         with turn.held():
-            return polling.look(session, polled, room, most)
+            return polling.look(session, polled, room, most, sweep=sweeps)
 
     def _may_take(self, session: Session) -> bool:
         """Whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
@@ -172,12 +182,16 @@ class TablePoll:
         """Decides when to look again."""
         now = clock.monotonic()
         self._failed_pause = 0.0
+        self._blocked_since = None
+        self._missed = found.missed
         if found.missed:
             self.is_empty = True
             self.next_look = now + self._least
             return
         self.ended = False
         self.is_empty = not (found.made or found.settled)
+        if found.error not in (None, self._error):
+            self.polled = None  # the table may have been altered: it is described anew
         if not self.is_empty:
             self._pause = self._least
         if found.made and found.made >= found.room:
@@ -194,6 +208,17 @@ class TablePoll:
         self._failed_pause = min(2 * self._failed_pause or FAILED_FIRST, FAILED_LAST)
         self.next_look = clock.monotonic() + self._failed_pause
         return self._failed_pause
+
+    def blocked(self) -> float:
+        """Leaves the table alone as if it were empty: another transaction has it locked. Returns for how long."""
+        now = clock.monotonic()
+        if self._blocked_since is None:
+            self._blocked_since = now
+        self.ended = False
+        self.is_empty = True
+        self.next_look = now + self._pause
+        self._pause = min(2 * self._pause, self._most)
+        return now - self._blocked_since
 
     def say(self, session: Session, error: str | None, again: str = "") -> None:
         """Tells the log and the database what keeps this poll, or some of its rows, from going on; None: nothing."""
@@ -266,8 +291,9 @@ class Polling:
         try:
             found = poll.look(session, self._app, self._turn, room, most)
         except ConflictError as error:
-            pause = poll.failed()
-            logger.debug("Polling %s met another transaction, again in %.1f s: %s", poll.source.table, pause, error)
+            logger.debug("Polling %s met another transaction: %s", poll.source.table, error)
+            if poll.blocked() >= BLOCKED:
+                poll.say(session, f"another transaction has it locked: {reason(str(error))}.", " All else goes on.")
             return 0
         except (StatementRefused, TaskDefinitionError, ConfigurationError) as error:
             pause = poll.failed()
@@ -281,7 +307,7 @@ class Polling:
     def _explained(self, error: FBTasksError) -> str:
         denied = _DENIED.search(str(error)) if isinstance(error, AuthenticationError) else None
         if denied is None:
-            return str(error)
+            return reason(str(error))
         user = self._app.settings.url.user
         name = denied[2].strip('".')
         return (

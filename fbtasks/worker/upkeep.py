@@ -21,11 +21,11 @@ class Upkeep:
         self.next_turn = 0.0
         """The monotonic time of the next turn."""
 
-    def do(self, session: Session) -> None:
-        """Takes a turn when it is time."""
+    def do(self, session: Session, worker_id: int) -> None:
+        """Takes a turn when it is time, for the worker of this id."""
         now = clock.monotonic()
         if now >= self.next_turn:
-            release_orphans(session)
+            release_orphans(session, worker_id)
             # Else the hooks of parked tasks that are failed could take longer than they need to come.
             self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)
             self._sources.look(session)

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from support.feeding import subscribe
+from support.programs import alive
 from support.recorded import capture, inserts, waiting
 from support.sql import execute, one, rows
 
@@ -254,7 +255,9 @@ def test_a_worker_that_is_told_to_end_gives_back_what_is_left(feed, project, led
 def test_a_transactional_run_has_its_effects_once_whatever_is_killed(feed, project, ledger, wait_for, killed):
     app = feed("slow_effect", inserts(5), "processes", "--lease", "3")
     wait_for(lambda: (1, 2) in ledger("call"))
-    os.kill(child_of(project) if killed == "child" else feed.worker.pid, signal.SIGKILL)
+    child = child_of(project)
+    os.kill(child if killed == "child" else feed.worker.pid, signal.SIGKILL)
+    wait_for(lambda: not alive(child))  # one whose worker is gone goes on until it sees that
     (project.folder / "go").touch()
     if killed == "worker":
         project.worker("-c", "1", "--lease", "3")

@@ -5,11 +5,11 @@ import signal
 import time
 
 import pytest
+from support.programs import alive
 from support.sql import execute, one, rows
 from support.variants import CHILDREN, INSIDE_OUTSIDE, slow
 
 from fbtasks import DatabaseError, FBTasks, TaskDefinitionError, TaskRevoked, TimeLimitExceeded, WorkerLost
-from fbtasks.liveness import hosts
 
 pytestmark = pytest.mark.acceptance
 
@@ -29,6 +29,13 @@ SOURCE = """
         note(f"{what} {os.getpid()}")
         time.sleep(seconds)
         return what
+
+    @app.task
+    def until(name):
+        note(name)
+        while not Path(name).exists():
+            time.sleep(0.01)
+        return name
 
     @app.task
     def hold_the_gil(seconds):
@@ -158,14 +165,6 @@ def ledger(project):
     return read
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return hosts.start_ticks(pid) != hosts.ENDED
-
-
 @pytest.mark.parametrize("pool", INSIDE_OUTSIDE)
 def test_what_a_killed_worker_held_runs_again_within_five_seconds(project, producer, ledger, wait_for, pool):
     project.worker("-c", "1", "-n", "survivor", "--pool", pool, "-Q", "other")
@@ -275,16 +274,16 @@ def test_nobody_is_taken_for_dead_when_all_were_held_up_together(project, produc
 
 def test_what_a_worker_claims_while_it_is_buried_stays_its_own(project, producer, ledger, wait_for):
     worker = project.worker("-c", "1", "--lease", "3", "--pool", "threads")
-    result = producer.send_task("proj.slow", (6,))
+    result = producer.send_task("proj.until", ("go",))
     wait_for(ledger)
-    execute(
-        producer, "DELETE FROM QUEUE_PROCESS"
-    )  # as if it had been declared dead just before this claim was committed
+    # As if it had been declared dead just before this claim was committed.
+    execute(producer, "DELETE FROM QUEUE_PROCESS")
     wait_for(lambda: "it registers again" in project.logs())
     kept = "SELECT COUNT(*) FROM QUEUE_TASK T JOIN QUEUE_PROCESS W ON W.ID = T.WORKER_ID"
     wait_for(lambda: one(producer, kept) == 1)
-    assert result.get(timeout=30) == "slow"
-    assert len(ledger()) == 1
+    (project.folder / "go").touch()
+    assert result.get(timeout=30) == "go"
+    assert ledger() == ["go"]
     worker.terminate()
     assert worker.wait(20) == 0
 

@@ -189,11 +189,18 @@ def test_a_consumers_heartbeat_waits_for_no_row(app, session):
     assert beat() == (False, False)
 
 
+def test_what_a_worker_holds_that_was_taken_for_dead_is_no_orphan_to_itself(app, session, worker, claims):
+    execute(app, "DELETE FROM QUEUE_PROCESS")
+    assert release_orphans(session, worker) == 0
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 2 AND WORKER_ID = ?", worker) == len(claims)
+    assert release_orphans(session, worker + 1) == len(claims)
+
+
 def test_what_a_dead_worker_held_is_taken_back_though_a_request_to_cancel_it_is_held(app, session, claims):
     assert session.run(lambda t: tasks.revoke(t, claims[0].id)) == "requested"
     execute(app, "DELETE FROM QUEUE_PROCESS")
     with held(app, "QUEUE_CANCEL", claims[0].id):
-        assert release_orphans(session) == 20
+        assert release_orphans(session, 0) == 20
     assert rows(app, "SELECT ID, STATE FROM QUEUE_HISTORY") == [(claims[0].id, 12)]
 
 

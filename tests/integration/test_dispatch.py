@@ -9,6 +9,7 @@ from support.feeding import change, gates, left, subscribe, write
 from support.sql import execute, held, one, plans
 
 from fbtasks.call import Cancelled, Failed, Finished, Parked, Released, Succeeded
+from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.states import State
 from fbtasks.store import tasks
@@ -113,6 +114,34 @@ def test_no_more_tasks_are_made_than_there_is_room_for(app, session):
     assert len(claim(session, 3)) == 3
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 3
     assert len(claim(session, 30)) == 7
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_ready_tasks_that_other_transactions_hold_take_no_room(app, session, most):
+    """Not even of a worker that has room for no more than those."""
+    subscribe(app, NAME)
+    made = [[change(app, lane=lane)] for lane in (1, 2, 3)]
+    locked = [app.send_task("locked").id for _ in range(2)]
+    app.send_task("free")
+    with held(app, "QUEUE_TASK", *locked):
+        claims = []
+        while found := claim(session, most):
+            claims += found
+    assert claims[0].name == "free"
+    assert sorted(taken(session, claims[1:])) == made
+    assert [each.name for each in claim(session)] == ["locked"] * 2
+
+
+def test_no_more_idle_work_is_made_than_there_is_room_for(app, session):
+    subscribe(app, NAME, ordering="none", most=1, rank=9999)
+    for _ in range(5):
+        change(app)
+
+    def look():
+        claims = session.run(lambda t: tasks.claim(t, 1, "default", 2, idle=False))
+        return len(claims), claims.idles, one(app, "SELECT COUNT(*) FROM QUEUE_TASK")
+
+    assert [look(), look()] == [(0, True, 2)] * 2
 
 
 def test_lanes_have_their_turns(app, session):
@@ -354,6 +383,58 @@ def test_a_task_that_a_statement_fails_halts_its_lane_as_well(app, session, ends
     assert taken(session, claim(session)) == [[later]]
 
 
+MARK = "fbtasks:queue:mark"
+
+
+@pytest.fixture
+def wakes(app):
+    """Tells whether what a function does wakes the workers of the queue."""
+    with app.database.session() as hearing:
+        events = Events(hearing, ["fbtasks:queue:default", MARK])
+        events.wait(30)  # the first answer tells how often they have been posted so far
+
+        def wakes(act, *given, **more):
+            act(*given, **more)
+            execute(app, f"EXECUTE BLOCK AS BEGIN POST_EVENT '{MARK}'; END")
+            heard = set()
+            while MARK not in heard:
+                heard.update(events.wait(30))
+            return len(heard) > 1
+
+        yield wakes
+        events.close()
+
+
+def test_an_end_wakes_workers_only_when_something_waits_behind_it(app, session, wakes):
+    subscribe(app, NAME)
+    change(app, 1)
+    (first,) = claim(session)
+    assert not wakes(finish, session, first)
+    change(app, 1)
+    (second,) = claim(session)
+    change(app, 1)
+    assert not claim(session)
+    assert wakes(finish, session, second)
+    (third,) = claim(session)
+    assert wakes(finish, session, third, outcome=Failed("E", "m", ""))
+
+
+def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, session):
+    subscribe(app, NAME)
+    change(app, 1)
+    (first,) = claim(session)
+    with app.database.session() as other:
+        with other.transaction(UPDATE) as t:
+            assert tasks.finish(t, 1, 0, [Finished(first, Succeeded(keep=False), 0.0)]) == []
+            later = change(app, 1)
+            found = claim(session)
+            assert (list(found), found.missed) == ([], True)
+            found = claim(session)  # it waits there already
+            assert (list(found), found.missed) == ([], False)
+        assert session.run(lambda t: t.rows("any_ready", "default"))[0][0] == 1
+    assert taken(session, claim(session)) == [[later]]
+
+
 def test_a_cancelled_task_halts_nothing(app, session):
     subscribe(app, NAME, stops=1)
     change(app, 1)
@@ -387,6 +468,22 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
         assert (1, None, 0, 1) in gates(app)
     execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
     assert [each.id for each in claim(session)] == [number]
+
+
+def test_a_held_task_that_is_cancelled_and_retried_before_its_turn_runs_alone(app, session):
+    _, run, number = halted(app, session)
+    assert session.run(lambda t: tasks.dismiss(t, run.id))  # the task that waits is to go on
+    execute(app, f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({number}, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
+    assert session.run(lambda t: tasks.retry(t, number))
+    later = change(app, 1)
+    (again,) = claim(session)  # reads all of these notes at once
+    assert again.id == number
+    finish(session, again)
+    (last,) = claim(session)
+    assert numbers(session, last) == [later]
+    finish(session, last)
+    assert not claim(session)
+    assert left(app) == (0, 0, 0, 0, 0)
 
 
 def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
@@ -428,32 +525,6 @@ def test_a_locked_row_of_a_subscription_holds_up_no_other_one_and_no_plain_task(
         assert sorted(each.name for each in found) == ["plain", "tests.other"]
         assert found.missed
     assert taken(session, claim(session)) == [[second]]
-
-
-def test_a_transaction_that_was_prepared_and_left_holds_up_its_subscription_alone(app, session, project):
-    subscribe(app, NAME, id=1)
-    subscribe(app, "tests.other", id=2)
-    project.python("""
-        import os
-        from fbtasks import FBTasks
-        connection = FBTasks("two phases").connect()
-        values = "(1, 1, 1000, TIMESTAMP '2026-01-01', '{}')"
-        connection.cursor().execute(
-            f"INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA) VALUES {values}"
-        )
-        connection.main_transaction._tra.prepare()
-        os._exit(0)  # neither phase two nor a rollback
-    """)
-    for news in (False, True):
-        if news:
-            change(app, 1, id=1)
-        change(app, 1, id=2)
-        app.task(name=f"plain {news}")(lambda: None).delay()
-        assert tasks.any_ready(session, ("default",)).ready
-        found = claim(session)
-        assert sorted(each.name for each in found) == [f"plain {news}", "tests.other"]
-        finish(session, *found)
-        tasks.any_ready(session, ("default",))
 
 
 def test_another_dispatcher_is_not_waited_for(app, session):

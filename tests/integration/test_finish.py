@@ -16,7 +16,7 @@ def test_a_stale_claim_changes_nothing(app, add):
     add.delay(1, 1)
     with app.database.session() as session:
         claim = session.run(lambda t: tasks.claim(t, 1, "default", 5))[0]
-        assert session.run(tasks.release_orphans) == 1  # there is no worker 1
+        assert session.run(lambda t: tasks.release_orphans(t, 2)) == 1  # there is no worker 1
         again = session.run(lambda t: tasks.claim(t, 2, "default", 5))[0]
         stale = session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
         assert stale == [Stale(claim.id, again.claim_id)]

@@ -12,22 +12,15 @@ from fbtasks.services import subscriptions
 from fbtasks.store import tasks
 from fbtasks.testing import drain
 
-pytestmark = pytest.mark.embedded
-
 PREPARE = """
 import os, sys
-from firebird.driver import DistributedTransactionManager
-from fbtasks.firebird import connections
-from fbtasks.url import DatabaseURL
+from fbtasks import FBTasks
 
-first = connections.connect(DatabaseURL.parse(sys.argv[1]))
-second = connections.connect(DatabaseURL.parse(sys.argv[1] + ".other"), create=True)
-manager = DistributedTransactionManager((first, second))
-cursor = manager.cursor(first)
+connection = FBTasks("two phases", sys.argv[1]).connect()
 for statement in sys.argv[2:]:
-    cursor.execute(statement)
-manager.prepare()
-os.kill(os.getpid(), 9)
+    connection.cursor().execute(statement)
+connection.main_transaction._tra.prepare()
+os._exit(0)  # neither phase two nor a rollback
 """
 
 

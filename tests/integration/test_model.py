@@ -467,7 +467,7 @@ class Store(RuleBasedStateMachine):
     @rule()
     def orphans(self):
         lost = [r for r in self.model.live.values() if r.state is State.RUNNING and r.worker not in self.model.workers]
-        assert self.run(tasks.release_orphans) == len(lost)
+        assert self.run(lambda t: tasks.release_orphans(t, 0)) == len(lost)
         for row in lost:
             self.model.take_back(row, 0, LIMIT)
 

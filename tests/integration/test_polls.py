@@ -8,14 +8,16 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
+from firebird.driver import TPB, Isolation, TableAccessMode, TableShareMode
 from support.polls import Poller, fill
+from support.programs import command_line
 from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
 from fbtasks.feeds import poll_source
 from fbtasks.firebird.events import Events
-from fbtasks.firebird.session import UPDATE
+from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.services import subscriptions, workers
 from fbtasks.store import grants, limits, results, tasks
 from fbtasks.store.migrate import adopt
@@ -110,6 +112,7 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
     fill(app, *insert(100))
     drain(app)
     assert handler.seen[COUNT:] == ["d100"]
+    assert [each.taken for each in subscriptions.inspect_sources(app.database)] == [COUNT + 1]
     everything = [f"d{n}" for n in (*range(COUNT), 100)]
     if "hard delete" in shape:
         assert list(statuses(app)) == (["d3"] if shape.startswith("ids") else [])
@@ -298,6 +301,80 @@ def test_what_is_committed_late_is_found_once(app, handler, late):
     drain(app)
     drain(app)
     assert handler.seen[5:] == ["d6"]
+
+
+KEYS = {"a number": INBOX, "a text": INBOX.replace("ID INTEGER", "ID VARCHAR(10)")}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_rows_that_are_gone_are_forgotten_some_at_a_time(app, handler, key, monkeypatch):
+    monkeypatch.setattr(polling, "SWEPT", 3)
+    fill(app, KEYS[key], *insert(*range(10)))
+    poller = Poller(app, polls(app, handler))
+    drain(app)
+    poller.look(sweep=True)
+    assert marks(app) == (10, 0 if key == "a number" else 10)
+    with transaction(app, "DELETE FROM INBOX WHERE ID < '5'") as other:
+        for _ in range(5):
+            poller.look(sweep=True)
+        assert marks(app)[0] == 10  # not committed
+        other.commit()
+    left = []
+    for _ in range(5):
+        poller.look(sweep=True)
+        left.append(marks(app)[0])
+    assert left[-1] == 5
+    assert all(before - after <= 3 for before, after in pairwise([10, *left]))  # a few each time
+    assert marks(app) == (5, 0 if key == "a number" else 5)
+    fill(app, *insert(3))  # a new row with a former key
+    drain(app)
+    assert sorted(handler.seen) == sorted([*(f"d{n}" for n in range(10)), "d3"])
+
+
+def marks(app):
+    return one(app, "SELECT COUNT(*) FROM QUEUE_GATE"), one(app, "SELECT COUNT(*) FROM QUEUE_POLL_KEY")
+
+
+def test_a_failed_row_that_was_deleted_by_hand_is_forgotten(app, handler):
+    fill(app, INBOX, *insert(1, 2))
+    handler.bad = {"d1", "d2"}
+    poller = Poller(app, polls(app, handler, delete=True))
+    drain(app)
+    fill(app, "DELETE FROM INBOX WHERE ID = 1")
+    poller.look(sweep=True)
+    assert rows(app, "SELECT LANE FROM QUEUE_GATE") == [(2,)]
+    numbers = [number for (number,) in rows(app, "SELECT ID FROM QUEUE_HISTORY")]
+    assert [poller.retry(number) for number in numbers] == [True, True]
+    handler.bad = set()
+    drain(app)
+    assert rows(app, "SELECT COUNT(*) FROM INBOX") == [(0,)]
+    assert marks(app) == (0, 0)
+
+
+def test_each_row_is_looked_up_by_an_index_or_few_are(app, handler):
+    fill(app, BARE)
+    poller = Poller(app, polls(app, handler, key="ID"))
+    assert poller.polled.most_swept == polling.SWEPT_WITHOUT_INDEX
+    fill(app, "CREATE INDEX INBOX_ID ON INBOX (ID)")
+    assert Poller(app, poller.task).polled.most_swept == polling.SWEPT
+
+
+def test_a_worker_forgets_rows_that_are_gone_once_a_minute(app, handler, monkeypatch):
+    fill(app, INBOX, *insert(1, 2))
+    polls(app, handler)
+    drain(app)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        polled.look(session, 1)
+        fill(app, "DELETE FROM INBOX WHERE ID = 1")
+        counts = []
+        for _ in range(8):
+            clock.now += 10
+            polled.look(session, 1)
+            counts.append(marks(app)[0])
+    assert counts == [2, 2, 2, 2, 2, 1, 1, 1]
 
 
 def test_a_missing_number_is_looked_for_as_long_as_it_may_come(app, handler):
@@ -572,6 +649,74 @@ def test_the_widest_values_arrive(app, handler):
     assert set(rows(app, "SELECT S FROM INBOX")) == {("D",)}
 
 
+def test_a_table_that_was_altered_meanwhile_fails_no_row(app, handler, monkeypatch):
+    fill(app, BARE, *insert(1))
+    polls(app, handler, sequence="ID")
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        assert polled.look(session, 5) == 1
+        fill(
+            app, "ALTER TABLE INBOX ALTER DATA TYPE VARCHAR(500)", *insert(2), f"UPDATE INBOX SET DATA = '{'x' * 400}'"
+        )
+        made = 0
+        for _ in range(3):
+            clock.now += 100
+            made += polled.look(session, 5)
+        assert made == 1
+    monkeypatch.undo()
+    drain(app)
+    assert handler.seen == ["d1", "x" * 400]
+    assert rows(app, "SELECT * FROM QUEUE_HISTORY") == []
+
+
+def test_a_status_column_that_becomes_too_narrow_is_said_by_name(url, app, handler, caplog, capsys):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler, **{**STATUS, "taken": "TAKEN"})
+    drain(app)
+    fill(app, "ALTER TABLE INBOX DROP S")
+    fill(app, "ALTER TABLE INBOX ADD S VARCHAR(3)", "UPDATE INBOX SET S = 'R'")
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        polled.look(session, 5)
+        polled.look(session, 5)
+    said = "the status column 'S' of 'INBOX' has 3 characters: taken='TAKEN' is too long for it."
+    assert said in caplog.text
+    assert command_line("inspect", "sources", "--url", url) == 0
+    assert said in capsys.readouterr().out
+    assert statuses(app) == {"d1": "R"}
+
+
+def test_a_table_that_is_locked_is_left_alone_and_said_after_a_while(app, handler, monkeypatch, caplog):
+    fill(app, INBOX, *insert(1))
+    polls(app, handler, **STATUS, every=(0.1, 2))
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    reserved = TPB(isolation=Isolation.SNAPSHOT)
+    reserved.reserve_table("INBOX", TableShareMode.PROTECTED, TableAccessMode.LOCK_WRITE)
+    with app.database.session() as session, closing(app.connect()) as other:
+        polled.look(session, 0)
+        with closing(other.transaction_manager(reserved.get_buffer())) as transaction:
+            transaction.begin()
+            began, pauses = clock.now, []
+            while clock.now < began + 30:
+                assert polled.look(session, 5) == 0
+                pauses.append(polled.deadline(5) - clock.now)
+                clock.now = polled.deadline(5)
+                if clock.now < began + 9:
+                    assert "fails" not in caplog.text
+        assert pauses[-1] == pytest.approx(2)
+        assert (
+            caplog.text.count("Polling INBOX for handle fails: another transaction has it locked: lock conflict") == 1
+        )
+        assert "col:" not in caplog.text
+        assert [each.task for each in polling.failing(session)] == ["handle"]
+        assert polled.look(session, 5) == 1
+        assert polling.failing(session) == []
+
+
 def test_a_dropped_table_stops_nothing_else(app, handler, add, caplog):
     fill(app, INBOX, *insert(1))
     polls(app, handler, **STATUS)
@@ -825,6 +970,27 @@ def test_a_poll_that_was_dropped_is_said_by_workers_that_run_on(app, handler, mo
     assert states(app) == []
 
 
+def test_a_poll_that_was_dropped_while_it_fails_is_not_looked_at_all_the_time(app, handler, monkeypatch):
+    refuses = "CREATE TRIGGER REFUSES FOR INBOX BEFORE UPDATE AS BEGIN NEW.ID = 1 / 0; END"
+    fill(app, INBOX, refuses, *insert(1))
+    polls(app, handler, **STATUS)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        for _ in range(3):  # the first describes the table, and so does the one after the failure
+            polled.look(session, 1)
+            clock.now = polled.deadline(1)
+        assert len(polling.failing(session)) == 1
+        assert subscriptions.drop(app.database, ["handle"])[0].gone
+        pauses = []
+        for _ in range(6):
+            clock.now = polled.deadline(1)
+            polled.look(session, 1)
+            pauses.append(polled.deadline(1) - clock.now)
+        assert pauses == pytest.approx([0.1, 1, 2, 4, 8, 16])
+
+
 def test_a_poll_is_not_silenced(app, handler):
     fill(app, INBOX)
     Poller(app, polls(app, handler))
@@ -871,7 +1037,7 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
     for name in ("waits", "look"):
         real = getattr(polling, name)
         monkeypatch.setattr(
-            polling, name, lambda *given, name=name, real=real: (looks.append((name, clock.now)), real(*given))[1]
+            polling, name, lambda *given, n=name, r=real, **named: (looks.append((n, clock.now)), r(*given, **named))[1]
         )
     polled = Polling(app, ("default",), _Turn())
     with app.database.session() as session:
@@ -897,6 +1063,41 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
         assert len(live(app)) == 21
         times = [moment for _, moment in looks]
         assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.1)  # quick again
+
+
+def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape, monkeypatch):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1))
+    polls(app, handler, **options)
+    drain(app)
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    next_transaction = "SELECT MON$NEXT_TRANSACTION FROM MON$DATABASE"
+    writes = (
+        "SELECT R.MON$RECORD_UPDATES + R.MON$RECORD_INSERTS + R.MON$RECORD_DELETES + R.MON$RECORD_LOCKS FROM "
+        "MON$DATABASE D JOIN MON$RECORD_STATS R ON R.MON$STAT_ID = D.MON$STAT_ID"
+    )
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+
+        def look():
+            clock.now = max(clock.now, polled.deadline(5))
+            polled.look(session, 5)
+
+        look()
+        look()  # the first is a whole one
+        number = execute_number(session, next_transaction)
+        written = execute_number(session, writes)
+        for _ in range(10):
+            look()
+        assert execute_number(session, writes) == written
+        assert execute_number(session, next_transaction) - number == 10 + 3  # and those that count
+    assert handler.seen == ["d1"]
+
+
+def execute_number(session, statement):
+    with session.transaction(READ) as transaction:
+        return transaction.generated(statement)[0][0]
 
 
 def test_a_look_that_fails_comes_again_later_and_later(app, handler, monkeypatch, caplog):

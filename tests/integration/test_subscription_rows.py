@@ -469,13 +469,13 @@ def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app,
     subscribe(app)
     upkeep = Upkeep(app.settings, FailureHooks(app, None), Sources(app))
     with app.database.session() as session:
-        upkeep.do(session)
+        upkeep.do(session, 0)
         assert caplog.messages == []
         session.run(lambda t: t.script("ALTER TRIGGER QUEUE_ON_1 INACTIVE"))
-        upkeep.do(session)  # not within the minute
+        upkeep.do(session, 0)  # not within the minute
         assert caplog.messages == []
         upkeep.next_turn = 0.0
-        upkeep.do(session)
+        upkeep.do(session, 0)
     assert caplog.messages == ["Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A APP"]
 
 

@@ -23,9 +23,9 @@ class Poller:
     def id(self):
         return self.polled.id
 
-    def look(self, room=100):
+    def look(self, room=100, *, sweep=False):
         with self.app.database.session() as session:
-            return polling.look(session, self.polled, room, room)
+            return polling.look(session, self.polled, room, room, sweep=sweep)
 
     def waits(self):
         with self.app.database.session() as session:

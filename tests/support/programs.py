@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from fbtasks.cli import main
+from fbtasks.liveness import hosts
 
 
 def python(code, *arguments, **options):
@@ -18,6 +19,15 @@ def python(code, *arguments, **options):
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=60, **options
     )
+
+
+def alive(pid):
+    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return hosts.start_ticks(pid) != hosts.ENDED
 
 
 def command_line(*arguments):

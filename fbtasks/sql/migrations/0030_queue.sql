@@ -46,7 +46,7 @@ CREATE TABLE QUEUE_TASK (
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
     -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE);
-    -- 128 nothing is to be woken when it ends.
+    -- 128 nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
     -- The subscription that it comes from; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
@@ -248,14 +248,19 @@ AS
     DECLARE MAX_LENGTH INTEGER;
     DECLARE WHEN_FULL VARCHAR(11) CHARACTER SET ASCII;
     DECLARE FED SMALLINT;
+    DECLARE KIND CHAR(1) CHARACTER SET ASCII;
 BEGIN
     IF (OLD.LANE IS NOT NULL) THEN
     BEGIN
+        KIND = CASE
+            WHEN EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = OLD.ID AND H.STATE = 11) THEN 'S'
+            WHEN OLD.STATE = 2 THEN 'F' ELSE 'G' END;
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, CASE
-                WHEN EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = OLD.ID AND H.STATE = 11) THEN 'S'
-                WHEN OLD.STATE = 2 THEN 'F' ELSE 'G' END, OLD.LANE, OLD.ID);
-        IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
+            VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, :KIND, OLD.LANE, OLD.ID);
+        -- Who puts something behind the gate meanwhile, which is not seen here, looks again (QUEUE_DISPATCH_ONE_V1).
+        IF (BIN_AND(OLD.TRAITS, 128) = 0 AND (KIND <> 'F' OR BIN_AND(OLD.TRAITS, 256) = 0 OR NOT EXISTS(
+                SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = OLD.OWNER_ID AND G.LANE = OLD.LANE
+                    AND G.HOLDER_ID = OLD.ID AND G.WAITS = 0))) THEN
             POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     IF (BIN_AND(OLD.TRAITS, 64) > 0) THEN

@@ -109,8 +109,9 @@ BEGIN
     DELETE FROM QUEUE_PROCESS P WHERE P.ID = :ID;
 END^
 
--- Gives back up to MOST rows that say they run and whose worker is not registered: written by hand, or restored.
-CREATE OR ALTER PROCEDURE QUEUE_ORPHANS_V1 (MOST INTEGER)
+-- Gives back up to MOST rows that say they run and whose worker is not registered: written by hand, or restored. Not those of the
+-- caller, WORKER_ID: if it is not registered any more it lives all the same, and takes them along when it registers again.
+CREATE OR ALTER PROCEDURE QUEUE_ORPHANS_V1 (WORKER_ID BIGINT, MOST INTEGER)
 RETURNS (RELEASED INTEGER)
 SQL SECURITY DEFINER
 AS
@@ -119,7 +120,8 @@ AS
 BEGIN
     RELEASED = 0;
     FOR SELECT T.ID FROM QUEUE_TASK T
-        WHERE T.STATE = 2 AND (T.WORKER_ID IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS P WHERE P.ID = T.WORKER_ID))
+        WHERE T.STATE = 2 AND T.WORKER_ID IS DISTINCT FROM :WORKER_ID
+            AND (T.WORKER_ID IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS P WHERE P.ID = T.WORKER_ID))
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
     BEGIN
         EXECUTE PROCEDURE QUEUE_TAKE_BACK_V1(ID, 0, 0, '') RETURNING_VALUES FAILED;  -- none, without a charge

@@ -186,7 +186,7 @@ BEGIN
             EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
         INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
             PAYLOAD)
-        VALUES (:TASK_ID, 64 * :PLACED, :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME, :NOW_UTC, 'application/json',
+        VALUES (:TASK_ID, 64 * :PLACED + IIF(:LANE <> 0, 256, 0), :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME, :NOW_UTC, 'application/json',
             IIF(:LARGE_BODY IS NULL, :BODY, NULL));
         IF (LARGE_BODY IS NOT NULL) THEN
             INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, :LARGE_BODY);
@@ -245,7 +245,7 @@ BEGIN
             -- With its place, where its queue has a limit.
             INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRY_COUNT,
                 ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-            SELECT :NEXT_ID, BIN_AND(T.TRAITS, 64), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:STOPS = 1, 4, 0), T.PRIORITY_RANK,
+            SELECT :NEXT_ID, BIN_AND(T.TRAITS, 320), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:STOPS = 1, 4, 0), T.PRIORITY_RANK,
                 T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
                 IIF(OCTET_LENGTH(:NEXT) > 2000, NULL, CAST(:NEXT AS VARBINARY(2000)))
             FROM QUEUE_TASK T WHERE T.ID = :ID;
@@ -311,7 +311,7 @@ CREATE OR ALTER PROCEDURE QUEUE_READ_NOTES_V1 (
     OWNER_ID INTEGER, ROOM INTEGER, NAME VARCHAR(255) CHARACTER SET UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII,
     PRIORITY_RANK SMALLINT, MOST INTEGER, STOPS SMALLINT, NEWS_TOO SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT, QUIET_MS BIGINT,
     PLACES INTEGER, NOW_UTC TIMESTAMP)
-RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER)
+RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
@@ -328,6 +328,7 @@ BEGIN
     OPENED = 0;
     TAKEN = 0;
     PLACES_LEFT = PLACES;
+    MISSED = 0;
     FOR SELECT N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID = :OWNER_ID ORDER BY N.OWNER_ID, N.ID
         INTO :KIND, :LANE, :TASK_ID AS CURSOR NOTES DO
     BEGIN
@@ -344,11 +345,13 @@ BEGIN
                 UPDATE QUEUE_GATE G SET WAITS = 1 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
             WAITS = 1;
             OPENS = IIF(HOLDER_ID IS NULL OR (HALTED = 1 AND HOLDER_ID = TASK_ID), 1, 0);
+            MISSED = IIF(OPENS = 1, MISSED, 1);
         END
         ELSE IF (KIND IN ('F', 'S') AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
             DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
         ELSE IF (KIND = 'F') THEN
-            OPENS = 1;
+            -- One that is in again was put back before this was read, and let in by a ticket that it still had.
+            OPENS = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE <> 4), 0, 1);
         ELSE IF (KIND = 'D') THEN
             OPENS = IIF(HALTED = 1 AND HOLDER_ID = TASK_ID, 1, 0);
         ELSE IF (KIND = 'H') THEN
@@ -428,6 +431,7 @@ AS
     DECLARE WAKE_TIME TIMESTAMP;
     DECLARE DUE_TIME TIMESTAMP;
     DECLARE IS_ROW SMALLINT;
+    DECLARE WAITS SMALLINT;
     DECLARE TASK_ID BIGINT;
     DECLARE CHANGES INTEGER;
     DECLARE TAKEN INTEGER = 0;
@@ -454,7 +458,7 @@ BEGIN
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID)) THEN
         EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, NAME, QUEUE, PRIORITY_RANK, MOST, STOPS,
             IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), IIF(BY_KEY = 1, AFTER_MS, 0), FILLS, QUIET_MS, PLACES, NOW_UTC)
-            RETURNING_VALUES DISPATCHED, TAKEN, PLACES_LEFT;
+            RETURNING_VALUES DISPATCHED, TAKEN, PLACES_LEFT, MISSED;
 
     IF (BY_KEY = 0) THEN
     BEGIN
@@ -503,9 +507,9 @@ BEGIN
             END
             IF (LANE IS NULL OR (WRAPPED = 1 AND LANE >= FIRST_LANE)) THEN
                 LEAVE;
-            IS_ROW = 0; HOLDER_ID = NULL; WAKE_TIME = NULL;
-            SELECT 1, G.HOLDER_ID, G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE
-                INTO :IS_ROW, :HOLDER_ID, :WAKE_TIME;
+            IS_ROW = 0; HOLDER_ID = NULL; WAITS = 0; WAKE_TIME = NULL;
+            SELECT 1, G.HOLDER_ID, G.WAITS, G.WAKE_TIME FROM QUEUE_GATE G
+                WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE INTO :IS_ROW, :HOLDER_ID, :WAITS, :WAKE_TIME;
             IF (IS_ROW = 0 AND AFTER_MS = 0) THEN
             BEGIN
                 EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 0, 0, 1, NAME, QUEUE, PRIORITY_RANK, MOST, NO_LANE,
@@ -515,8 +519,12 @@ BEGIN
                 TAKEN = TAKEN + CHANGES;
             END
             ELSE
+            BEGIN
                 EXECUTE PROCEDURE QUEUE_PUT_BEHIND_V1(SUBSCRIPTION_ID, LANE, IS_ROW, HOLDER_ID, WAKE_TIME, MOST, AFTER_MS, FILLS,
                     QUIET_MS, NOW_UTC);
+                -- Where nothing waited before, the task in it may be ending unseen, and wakes no worker for this.
+                MISSED = IIF(HOLDER_ID IS NOT NULL AND WAITS = 0, 1, MISSED);
+            END
             LAST_LANE = MINVALUE(LANE, 9223372036854775806) + 1;
         END
         -- Gates whose time has come.
@@ -586,11 +594,6 @@ BEGIN
         READY = 0;
         NEXT_MS = CEIL(DATEDIFF(MILLISECOND FROM NOW_UTC TO DUE_TIME));
     END
-    WHEN GDSCODE REC_IN_LIMBO DO  -- a transaction that wrote a change was prepared, and left so: it is to be ended by gfix
-    BEGIN
-        READY = 0;
-        NEXT_MS = 1000;
-    END
 END^
 
 -- Locks up to MOST free places of a queue with a limit, so that its own transaction can take so many (FOUND), and no other one can.
@@ -616,10 +619,12 @@ END^
 -- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it, and where the queue has
 -- a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank, as the claim that
 -- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one, or in
--- its way.
+-- its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks have left less room than the sources have
+-- need of. When it turns out that other transactions hold those, it is called again with HELD_RANK: ready tasks are not counted
+-- then, and sources of higher ranks are not asked.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_V1 (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
-RETURNS (MISSED SMALLINT)
+    QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
+RETURNS (MISSED SMALLINT, CROWDED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE SUBSCRIPTION_ID INTEGER;
@@ -635,12 +640,13 @@ AS
     DECLARE BOUNDED SMALLINT = 0;
 BEGIN
     MISSED = 0;
+    CROWDED = 0;
     SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL INTO :BOUNDED;
     WHILE (WAITING < ROOM) DO
     BEGIN
         SELECT MIN(S.PRIORITY_RANK) FROM QUEUE_SUBSCRIPTION S
             WHERE S.QUEUE = :QUEUE AND S.PRIORITY_RANK > :RANK AND S.STATE = 'active' AND S.KIND <> 'poll' INTO :RANK;
-        IF (RANK IS NULL) THEN
+        IF (RANK IS NULL OR RANK > HELD_RANK) THEN
             LEAVE;
         FOUND = '';
         SHARERS = 0;
@@ -655,9 +661,14 @@ BEGIN
                 SHARERS = SHARERS + 1;
             END
         END
-        IF (SHARERS > 0) THEN
+        IF (SHARERS > 0 AND HELD_RANK IS NULL) THEN
+        BEGIN
+            DISPATCHED = WAITING;
             SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
                 WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :RANK) INTO :WAITING;
+            IF (WAITING > DISPATCHED) THEN
+                CROWDED = 1;
+        END
         IF (BOUNDED = 1 AND SHARERS > 0) THEN
             EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;
         WHILE (SHARERS > 0 AND WAITING < ROOM) DO
@@ -668,13 +679,15 @@ BEGIN
                     FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
                 MISSED = MAXVALUE(MISSED, MISSED_ONE);
                 WAITING = WAITING + DISPATCHED;
-                -- Another transaction has locked a row of it, or was left prepared: all else goes on.
-                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT, GDSCODE REC_IN_LIMBO DO
+                -- Another transaction has locked a row of it: all else goes on.
+                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
                     MISSED = 1;
             END
             SHARERS = SHARERS - 1;
         END
     END
+    IF (WAITING < ROOM) THEN
+        CROWDED = 0;
 END^
 
 -- Writes an event into the log. Called by QUEUE_RAISE_EVENT_V1.

@@ -113,9 +113,9 @@ END^
 -- LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be there,
 -- as versions that an old transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not
 -- enough. Two cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time. What the
--- sources of the queue have becomes tasks first, with 2 in FLAGS also what was committed late; MISSED is 1 when another
--- transaction was at that. Nothing is claimed from a queue outside its window. Tasks of the lowest priority are idle work:
--- without 4 in FLAGS they are left, and IDLES is 1 when nothing else is left.
+-- sources of the queue have becomes tasks first, with 2 in FLAGS also what was committed late, and again when other transactions
+-- hold what was ready; MISSED is 1 when another transaction was at that. Nothing is claimed from a queue outside its window. Tasks
+-- of the lowest priority are idle work: without 4 in FLAGS they are left, and IDLES is 1 when nothing else is left.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
     FLAGS SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
@@ -148,6 +148,7 @@ AS
     DECLARE AT_MARK SMALLINT;
     DECLARE ENOUGH SMALLINT = 0;
     DECLARE FED SMALLINT = 0;
+    DECLARE CROWDED SMALLINT = 0;
     DECLARE WINDOWED SMALLINT = 0;
     DECLARE IS_OPEN SMALLINT;
     DECLARE OPENS_MS BIGINT;
@@ -184,7 +185,8 @@ BEGIN
             EXIT;
     END
     IF (FED = 1 AND PARKED IS NULL) THEN
-        EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES MISSED;
+        EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), NULL)
+            RETURNING_VALUES MISSED, CROWDED;
     WANTED = IIF(PARKED IS NULL, 0, 3);
     SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
@@ -303,6 +305,16 @@ BEGIN
                 RANK = NULL;
                 IDLES = 1;
             END
+        END
+        IF (RANK IS NULL AND ENOUGH = 0 AND CROWDED = 1) THEN
+        BEGIN
+            -- Other transactions hold what was ready and is left: it is no reason to leave what the sources have.
+            EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST - FOUND, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), LAST_RANK)
+                RETURNING_VALUES MISSED, CROWDED;
+            LOW_RANK = NULL;
+            SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :LAST_RANK
+                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
         END
     END
     IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES = 1) THEN

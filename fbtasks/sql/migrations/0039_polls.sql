@@ -2,7 +2,8 @@
 -- (store/sources/polls.py) and run with the rights of the worker's user; what they change of the queue is in these procedures.
 SET TERM ^ ;
 
--- The keys of rows that are tasks now or have failed, where the key is not the LANE itself: a row for each column of the key.
+-- The keys of rows that are tasks now, have failed, or are known by their gate to be done, where the key is not the LANE itself: a row
+-- for each column of the key.
 CREATE TABLE QUEUE_POLL_KEY (
     SUBSCRIPTION_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
@@ -133,6 +134,14 @@ BEGIN
     POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
+-- Counts rows that were made into tasks.
+CREATE OR ALTER PROCEDURE QUEUE_POLL_COUNT_V1 (SUBSCRIPTION_ID INTEGER, TAKEN INTEGER)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    UPDATE QUEUE_DISPATCH D SET TAKEN = D.TAKEN + :TAKEN WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
+END^
+
 -- Keeps a column of the key of the row that was taken under LANE.
 CREATE OR ALTER PROCEDURE QUEUE_POLL_KEEP_KEY_V1 (
     SUBSCRIPTION_ID INTEGER, LANE BIGINT, PART SMALLINT, DATA VARCHAR(2000) CHARACTER SET OCTETS)
@@ -240,8 +249,9 @@ BEGIN
         ELSE
             ENDED = 2;
     END
-    ELSE IF (KIND = 'D' AND HOLDER_ID IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_NOTE N
-            WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.KIND <> 'D' AND N.LANE = :LANE)) THEN
+    ELSE IF (KIND = 'D' AND NOT EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE)
+            AND NOT EXISTS(SELECT 1 FROM QUEUE_NOTE N
+                WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.KIND <> 'D' AND N.LANE = :LANE)) THEN
         DELETE FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND K.LANE = :LANE;
     IF (ENDED IS NULL) THEN
         DELETE FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.ID = :NOTE_ID;
@@ -272,10 +282,19 @@ BEGIN
                 WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE;
         ELSE
             DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE;
-        IF (ENDED = 1) THEN
+        IF (ENDED = 1 AND KEEPS = 0) THEN
             DELETE FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND K.LANE = :LANE;
     END
     DELETE FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.ID = :NOTE_ID;
+END^
+
+-- Forgets that the row of LANE was handled: it is gone. Another one with that key is a new one.
+CREATE OR ALTER PROCEDURE QUEUE_POLL_GONE_V1 (SUBSCRIPTION_ID INTEGER, LANE BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE AND G.HOLDER_ID IS NULL;
+    DELETE FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND K.LANE = :LANE;
 END^
 
 -- Notes why a poll fails; NULL: it does not any more. Not while another transaction polls: that one will note it.

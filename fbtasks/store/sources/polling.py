@@ -6,11 +6,18 @@ from typing import Final, NamedTuple
 
 from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.poll_source import PollSource
+from fbtasks.rows import reason
 from fbtasks.store.sources import tables
 from fbtasks.store.sources.polls import Poll, Statements, resolve
 
 MOST_ENDS: Final = 500
 """Ends that are written in one transaction."""
+ATTEMPTS: Final = 4
+"""How often a look is tried at once that meets another transaction: the next look comes soon."""
+SWEPT: Final = 1000
+"""Rows of a table without a status that are looked up in one transaction: whether they are still there."""
+SWEPT_WITHOUT_INDEX: Final = 20
+"""The same, where each look-up reads the whole table."""
 
 
 class Looked(NamedTuple):
@@ -62,6 +69,7 @@ class Polled(NamedTuple):
     poll: Poll
     statements: Statements
     expire_ms: int | None = None
+    most_swept: int = SWEPT
 
 
 def describe(session: Session, source: PollSource) -> Poll:
@@ -79,8 +87,14 @@ def known(session: Session, app: str, task: str) -> list[Known]:
 
 def prepare(session: Session, number: int, source: PollSource, expire_ms: int | None = None) -> Polled:
     """Returns the poll of *source* with the statements for the subscription *number*. Raises as :func:`describe`."""
-    poll = describe(session, source)
-    return Polled(number, poll, Statements(number, poll), expire_ms)
+    name = describe(session, source).table.name
+    version = session.read("poll_format", name)[0][0]
+    poll = describe(session, source)  # anew: what is altered from now on has another format
+    indexed = {name for (name,) in session.read("poll_indexed", poll.table.name)}
+    is_quick = any(column.name in indexed for column in poll.key)
+    return Polled(
+        number, poll, Statements(number, poll, version), expire_ms, SWEPT if is_quick else SWEPT_WITHOUT_INDEX
+    )
 
 
 def waits(session: Session, polled: Polled) -> Waits:
@@ -89,15 +103,16 @@ def waits(session: Session, polled: Polled) -> Waits:
         return Waits(*transaction.generated(polled.statements.look)[0])
 
 
-def look(session: Session, polled: Polled, room: int, most: int) -> Looked:
+def look(session: Session, polled: Polled, room: int, most: int, *, sweep: bool = False) -> Looked:
     """Writes the ends of tasks to their rows, and makes tasks of rows that wait, in one transaction.
 
-    Up to *most*, and as long as there are less than *room* that are ready in the queue.
+    Up to *most*, and as long as there are less than *room* that are ready in the queue. With *sweep* it is also looked
+    whether some of the rows that are known to be done are gone, and these are forgotten; others the next time.
     """
-    return session.run(lambda t: _look(session, t, polled, room, most), point="poll")
+    return session.run(lambda t: _look(session, t, polled, room, most, sweep=sweep), point="poll", attempts=ATTEMPTS)
 
 
-def _look(session: Session, transaction: Transaction, polled: Polled, room: int, most: int) -> Looked:
+def _look(session: Session, transaction: Transaction, polled: Polled, room: int, most: int, *, sweep: bool) -> Looked:
     begun = transaction.rows("poll_begin", polled.id, room, most)
     if not begun:
         return Looked(missed=True)
@@ -110,7 +125,10 @@ def _look(session: Session, transaction: Transaction, polled: Polled, room: int,
         # Read before the statement: what is active when it begins may have ended when it sees the table.
         oldest = session.oldest_active() if polled.poll.needs_oldest else None
         made, bad, error = transaction.generated(polled.statements.take, room, polled.expire_ms, oldest)[0]
-    return Looked(made, settled, bad + bad_ends, error or ends_error, room)
+    if sweep and polled.statements.sweep:
+        transaction.generated(polled.statements.sweep, polled.most_swept)
+    why = error or ends_error
+    return Looked(made, settled, bad + bad_ends, why and reason(why), room)
 
 
 def note_failure(session: Session, number: int, error: str | None) -> None:

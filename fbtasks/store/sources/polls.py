@@ -30,6 +30,8 @@ _LONGEST_ROW: Final = 30_000
 _MOST_ERROR: Final = 1300
 _MOST_WHY: Final = 400
 """The most characters of why a row cannot be read."""
+_BEFORE_ALL: Final = -9223372036854775807
+"""Where QUEUE_DISPATCH.LAST_LANE begins."""
 _ROWS: Final = "QUEUE_ROWS"
 _LATE: Final = "QUEUE_LATE"
 """The names of cursors."""
@@ -205,8 +207,10 @@ def _refusal(source: PollSource, why: str) -> TaskDefinitionError:
 class Statements:
     """The statements of one poll, of which a subscription has the number."""
 
-    def __init__(self, subscription: int, poll: Poll) -> None:
+    def __init__(self, subscription: int, poll: Poll, version: int) -> None:
+        """*version* is RDB$FORMAT of the table as it was described."""
         self._id = subscription
+        self._version = version
         self._poll = poll
         self._table = quoted(poll.table.name)
         self._gated = _GATED[poll.shape]
@@ -219,6 +223,8 @@ class Statements:
         """
         self.settle = self._settle() if poll.settles else ""
         """Takes the most ends to write. Returns how many were written, how many could not be, and the last error."""
+        self.sweep = self._sweep() if poll.shape in (Shape.KEPT, Shape.DELETE) else ""
+        """Takes the most gates to look at: forgets those that stay for rows which are gone. Returns how many were."""
         self.take = self._take()
         """Takes the room, milliseconds until a task expires, and the oldest active transaction.
 
@@ -303,7 +309,7 @@ class Statements:
     @property
     def _keeps_key(self) -> bool:
         """Whether the key is kept beside the lane, which does not lead back to it."""
-        return self._gated == 1 and not self._is_number and self._writes
+        return self._gated == 1 and not self._is_number and (self._writes or self._poll.shape is Shape.KEPT)
 
     @property
     def _writes(self) -> bool:
@@ -342,7 +348,10 @@ class Statements:
         return ", ".join(map(self._column, columns)) or "1 AS QUEUE_C0"
 
     def _read_row(self, cursor: str) -> list[str]:
-        """Puts the row that *cursor* is at into QUEUE_ROW; one that cannot be read with the reason."""
+        """Puts the row that *cursor* is at into QUEUE_ROW; one that cannot be read with the reason.
+
+        Where the table was altered since it was described, that may be the reason, and is none to fail the row.
+        """
 
         def written(pieces: list[str | Value]) -> str:
             return expressions.appended(pieces) if self._is_wide else concatenated(pieces)
@@ -355,6 +364,10 @@ class Statements:
                 "WHEN ANY DO",
                 *_block(
                     [
+                        "IF ((SELECT T.RDB$FORMAT FROM RDB$RELATIONS T",
+                        f"    WHERE T.RDB$RELATION_NAME = {_text_constant(self._poll.table.name)})",
+                        f"    <> {self._version}) THEN",
+                        "  EXCEPTION;",
                         f"QUEUE_WHY = LEFT(RDB$ERROR(MESSAGE), {_MOST_WHY});",
                         f"QUEUE_ROW = {written(self._unread_pieces(cursor))};",
                     ]
@@ -365,6 +378,7 @@ class Statements:
     # Taking rows.
 
     def _take(self) -> str:
+        count = ["IF (QUEUE_MADE > 0) THEN", f"  EXECUTE PROCEDURE QUEUE_POLL_COUNT_V1({self._id}, QUEUE_MADE);"]
         body = self._take_sequence() if self._poll.shape is Shape.SEQUENCE else self._take_rows()
         return _text(
             [
@@ -372,7 +386,7 @@ class Statements:
                 "RETURNS (QUEUE_MADE INTEGER, QUEUE_BAD INTEGER, QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8)",
                 "AS",
                 *self._take_variables(),
-                *_block(["QUEUE_MADE = 0;", "QUEUE_BAD = 0;", *body, "SUSPEND;"]),
+                *_block(["QUEUE_MADE = 0;", "QUEUE_BAD = 0;", *body, *count, "SUSPEND;"]),
             ]
         )
 
@@ -553,12 +567,7 @@ class Statements:
             yield from self._settled()
             return
         if self._keeps_key:
-            for part, column in enumerate(self._poll.key):
-                kind = f"TYPE OF COLUMN {self._table}.{quoted(column.name)}"
-                yield (
-                    f"QUEUE_KEY{part} = (SELECT CAST(K.DATA AS {kind}) FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = "
-                    f"{self._id} AND K.LANE = :QUEUE_LANE AND K.PART = {part});"
-                )
+            yield from self._look_key_up()
         change = [
             f"FOR SELECT 1 AS QUEUE_C0 FROM {self._table} R WHERE {self._own_row()}",
             "  FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE_FOUND AS CURSOR QUEUE_ROWS DO",
@@ -574,16 +583,27 @@ class Statements:
         yield "IF (QUEUE_CHANGED = 1) THEN"
         yield from _block(self._settle_found())
 
+    def _look_key_up(self) -> Iterator[str]:
+        for part, column in enumerate(self._poll.key):
+            kind = f"TYPE OF COLUMN {self._table}.{quoted(column.name)}"
+            yield (
+                f"QUEUE_KEY{part} = (SELECT CAST(K.DATA AS {kind}) FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = "
+                f"{self._id} AND K.LANE = :QUEUE_LANE AND K.PART = {part});"
+            )
+
+    def _has_key(self) -> list[str]:
+        """The conditions for the row of a lane."""
+        if self._is_number:
+            return [f"{self._column(self._poll.key[0])} = :QUEUE_LANE"]
+        return [f"{self._column(column)} = :QUEUE_KEY{part}" for part, column in enumerate(self._poll.key)]
+
     def _own_row(self) -> str:
         """The condition for the row of the task, as long as it shows that it is the task's."""
         poll = self._poll
         if poll.shape is Shape.NAMED:
             assert poll.status is not None
             return f"{self._column(poll.status)} = '{NAME}' || :QUEUE_LANE"
-        if self._is_number:
-            parts = [f"{self._column(poll.key[0])} = :QUEUE_LANE"]
-        else:
-            parts = [f"{self._column(column)} = :QUEUE_KEY{part}" for part, column in enumerate(poll.key)]
+        parts = self._has_key()
         if poll.status is not None:
             values = {name: _constant(poll.source.statuses[name]) for name in ("taken", "failed")}
             parts.append(f"{self._column(poll.status)} = IIF(:QUEUE_ENDED = 2, {values['failed']}, {values['taken']})")
@@ -640,6 +660,52 @@ class Statements:
         )
         yield "QUEUE_SETTLED = QUEUE_SETTLED + 1;"
 
+    # Forgetting rows that are gone.
+
+    def _sweep(self) -> str:
+        gone = " AND ".join(self._has_key())
+        look = [
+            "QUEUE_SEEN = QUEUE_SEEN + 1;",
+            "QUEUE_AT = QUEUE_LANE;",
+            *(self._look_key_up() if self._keeps_key else ()),
+            f"IF ({'QUEUE_KEY0 IS NOT NULL AND ' if self._keeps_key else ''}NOT EXISTS(",
+            f"    SELECT 1 FROM {self._table} R WHERE {gone})) THEN",
+            *_block(
+                [
+                    f"EXECUTE PROCEDURE QUEUE_POLL_GONE_V1({self._id}, QUEUE_LANE);",
+                    "QUEUE_GONE = QUEUE_GONE + 1;",
+                ]
+            ),
+            "IF (QUEUE_SEEN >= QUEUE_MOST) THEN",
+            "  LEAVE;",
+        ]
+        return _text(
+            [
+                "EXECUTE BLOCK (QUEUE_MOST INTEGER = ?)",
+                "RETURNS (QUEUE_GONE INTEGER)",
+                "AS",
+                "DECLARE QUEUE_LANE BIGINT;",
+                "DECLARE QUEUE_AT BIGINT;",
+                "DECLARE QUEUE_SEEN INTEGER = 0;",
+                *self._key_variables(),
+                *_block(
+                    [
+                        "QUEUE_GONE = 0;",
+                        f"QUEUE_AT = {self._mark('LAST_LANE')};",
+                        "FOR SELECT G.LANE FROM QUEUE_GATE G",
+                        f"  WHERE G.OWNER_ID = {self._id} AND G.LANE > :QUEUE_AT AND G.HOLDER_ID IS NULL",
+                        "  ORDER BY G.OWNER_ID, G.LANE INTO :QUEUE_LANE DO",
+                        *_block(look),
+                        "IF (QUEUE_SEEN < QUEUE_MOST) THEN",
+                        f"  QUEUE_AT = {_BEFORE_ALL};",
+                        f"IF (QUEUE_AT IS DISTINCT FROM {self._mark('LAST_LANE')}) THEN",
+                        f"  EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, NULL, QUEUE_AT);",
+                        "SUSPEND;",
+                    ]
+                ),
+            ]
+        )
+
 
 def _unless_refused(change: Iterable[str]) -> list[str]:
     """*change* of the user's row. What keeps it from being done is counted and noted, and keeps back no other row.
@@ -660,10 +726,12 @@ def _unless_refused(change: Iterable[str]) -> list[str]:
 
 def _constant(status: Status) -> str:
     """A status as SQL."""
-    if isinstance(status, int):
-        return str(status)
-    text = status.replace("'", "''")
-    return f"'{text}'" if status.isascii() else f"_UTF8 x'{status.encode().hex()}'"
+    return str(status) if isinstance(status, int) else _text_constant(status)
+
+
+def _text_constant(given: str) -> str:
+    text = given.replace("'", "''")
+    return f"'{text}'" if given.isascii() else f"_UTF8 x'{given.encode().hex()}'"
 
 
 def _as_octets(field: str) -> str:
