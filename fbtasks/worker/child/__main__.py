@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final
 
 from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
@@ -17,17 +16,18 @@ from fbtasks.importing import import_app
 from fbtasks.threads import Background
 from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child.link import Link, ending
-from fbtasks.worker.child.loop_server import LoopServer
 from fbtasks.worker.child.servers import ProcessServer, Server, ThreadServer
 from fbtasks.worker.logs import LogOptions, set_up
 from fbtasks.worker.processes import SCARCE
 from fbtasks.worker.wire import Ready
 
-SERVERS: Final[dict[str, Callable[[FBTasks, Link, int], Server]]] = {
-    "processes": ProcessServer,
-    "threads": ThreadServer,
-    "asyncio": LoopServer,
-}
+
+def _server_of(mode: str) -> Callable[[FBTasks, Link, int], Server]:
+    if mode == "asyncio":
+        from fbtasks.worker.child.loop_server import LoopServer  # children without an event loop do not pay for it
+
+        return LoopServer
+    return ProcessServer if mode == "processes" else ThreadServer
 
 
 def _is_shortage(error: BaseException | None) -> bool:
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     except FBTasksError as error:
         link.say(Ready(str(error), _is_shortage(error)))
         return 1
-    server = SERVERS[mode](app, link, int(number))
+    server = _server_of(mode)(app, link, int(number))
     try:
         Background(target=link.watch, name="fbtasks-watch").start()
         link.say(Ready())
