@@ -345,6 +345,7 @@ def test_writers_are_never_in_each_others_way(shop, isolation):
             except Exception as error:
                 failures.append(error)
             finally:
+                cursor.close()
                 manager.close()
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
