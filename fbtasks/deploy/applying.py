@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from fbtasks.deploy.comparing import Comparison, Found, Wanted, compare, replaces, steps
+from fbtasks.deploy.comparing import Comparison, Found, Wanted, compare, refuse_taken, replaces, steps
 from fbtasks.deploy.comparing import Step as Step
 from fbtasks.errors import (
     AuthenticationError,
@@ -76,7 +76,7 @@ def _resolve(session: Session, definition: Definition) -> Wanted:
 
 def text_hashes(wanted: Iterable[Wanted], rows: Iterable[Row]) -> dict[str, str]:
     """Returns the hashes of the texts of which triggers that exist would be made now, by the names of tasks."""
-    ids = {row.name: row.id for row in rows if not row.ends and row.state != "dropped"}
+    ids = {row.name: row.id for row in rows if row.is_live}
     return {
         each.definition.name: _text_hash(ids[each.definition.name], each)
         for each in wanted
@@ -220,7 +220,7 @@ def _note(session: Session, row: Row) -> None:
 def hold(session: Session, found: Found, held: subscriptions.Held | None) -> None:
     """Has a subscription pause, be silent, or with None go on."""
     row, trigger = found
-    active = held != "silent" and not row.ends and row.state != "dropped"
+    active = held != "silent" and row.is_live
     changes = trigger is not None and trigger.active != active
 
     def work(transaction: Transaction) -> None:
@@ -259,7 +259,7 @@ def finish(session: Session) -> dict[int, Remains]:
             session.run(lambda t, n=number: ddl.drop(t, n))  # type: ignore[misc]
     for row in rows:
         trigger = triggers.get(row.id)
-        if row.state != "dropped" and not row.ends:
+        if row.is_live:
             continue
         older = [] if trigger is None else ddl.older_connections(session, _since(session, row))
         if row.state != "dropped":
@@ -320,8 +320,12 @@ def register(session: Session, app: str, definitions: Iterable[Definition]) -> d
 def compare_registered(
     session: Session, app: str, definitions: Iterable[Definition]
 ) -> tuple[Comparison, dict[str, str]]:
-    """Returns what is to be done for what a worker may register alone, and what is wrong with definitions of it."""
-    rows = subscriptions.read(session)
+    """Returns what is to be done for what a worker may register alone, and what is wrong with definitions of it.
+
+    Raises :class:`ConfigurationError` for a task of another app, also for one whose table has a trigger.
+    """
+    definitions, rows = list(definitions), subscriptions.read(session)
+    refuse_taken(app, [each.name for each in definitions], [row for row in rows if row.is_live])
     others = {row.name for row in rows if row.app == app and row.kind not in REGISTERED and not row.ends}
     given = [each for each in definitions if each.kind in REGISTERED and each.name not in others]
     return planned(session, app, given, [row for row in rows if row.kind in REGISTERED or row.app != app], {})

@@ -57,7 +57,7 @@ def compare(
     Raises :class:`ConfigurationError` for a task of another app.
     """
     wished = {each.definition.name: each for each in wanted}
-    rows = [row for row in rows if row.state != "dropped" and not row.ends]
+    rows = [row for row in rows if row.is_live]
     refuse_taken(app, wished, rows)
     found = {row.name: Found(row, triggers.get(row.id)) for row in rows if row.app == app}
     return sync(wished, found, lambda want, has: not differences(want, has, texts.get(want.definition.name)))

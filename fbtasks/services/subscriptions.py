@@ -196,11 +196,11 @@ def _diff(session: Session, definitions: _Definitions) -> Applied:
 
 def _live(session: Session) -> list[Row]:
     """The subscriptions that are neither to go nor replaced."""
-    return [row for row in subscriptions.read(session) if row.state != "dropped" and not row.ends]
+    return [row for row in subscriptions.read(session) if row.is_live]
 
 
 def _to_finish(session: Session) -> bool:
-    return any(row.state == "dropped" or row.ends for row in subscriptions.read(session))
+    return any(not row.is_live for row in subscriptions.read(session))
 
 
 def _settle(session: Session, moment: datetime, wait: float, *, disconnect: bool) -> list[Connection]:
@@ -226,7 +226,7 @@ def backfill(
     """
 
     def work(session: Session) -> dict[str, int]:
-        rows = [row for row in _chosen(session, names) if not row.ends and row.state != "dropped"]
+        rows = [row for row in _chosen(session, names) if row.is_live]
         for row in rows:
             if row.kind != "change":
                 why = "an event, and those have no rows to begin with" if row.kind == "event" else "all rows that wait"
@@ -313,7 +313,7 @@ def _facts(session: Session, row: Row, triggers: dict[int, ddl.Trigger], failure
 def _problems(session: Session, found: Found) -> list[str]:
     """What is wrong with the trigger of a subscription, its table included."""
     row = found.row
-    if row.kind != "change" or row.ends or row.state == "dropped":
+    if row.kind != "change" or not row.is_live:
         return []
     try:
         text = ddl.text(row.id, row.name, row.queue, _capture(session, row))

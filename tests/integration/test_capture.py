@@ -418,6 +418,7 @@ def test_a_cancelled_statement_ends(shop):
     assert logged(shop) == []
 
 
+@pytest.mark.embedded  # where any user may come without a password
 def test_a_user_who_may_not_make_triggers_is_told_that(shop):
     capture = resolved(shop, "ORDERS", insert=True, when="new.ID > 0")
     ann = replace(shop.settings.url, user="ANN")

@@ -41,6 +41,11 @@ class Row(NamedTuple):
     trigger_hash: str | None
     text_hash: str | None
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it is neither to go nor replaced."""
+        return self.state != "dropped" and not self.ends
+
 
 class Load(NamedTuple):
     """What a subscription has."""
