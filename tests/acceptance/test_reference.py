@@ -199,18 +199,26 @@ def test_examples_are_valid(page):
 
 def test_the_readmes_example_runs(project, wait_for):
     """Its module and its calls, with the functions' bodies filled in; then its commands."""
-    module, calls = blocks("README.md", "python")
+    module, calls, handler = blocks("README.md", "python")
     module = re.sub(r'FBTasks\("shop", "[^"]*"\)', 'FBTasks("shop")', module).replace(
         "...", 'return f"invoice {order}"'
     )
-    (project.folder / "shop.py").write_text(module)
+    handler = handler.replace("...", 'open("receipt", "w").write(change.new["STATUS"])')
+    (project.folder / "shop.py").write_text(f"{module}\n\n{handler}")
     setup = "from shop import app, send_invoice\nconnection = app.connect()\n"
-    project.python(setup + calls + "connection.commit()\nconnection.close()\napp.close()\n")
+    table = "connection.execute_immediate('CREATE TABLE ORDERS (ID INTEGER PRIMARY KEY, STATUS VARCHAR(10))')\n"
+    end = "connection.commit()\nconnection.close()\napp.close()\n"
+    project.python(setup + table + end)
+    project.python(setup + calls + end)
     done = project.run("worker", "-A", "shop", "-c", "4", "--burst")
     assert "Traceback" not in done.stderr
     assert project.run("result", "1").stdout == '"invoice 4711"\n'
     assert project.run("result", "2").stdout == '"invoice 4711"\n'
     assert project.run("inspect", "scheduled", "-A", "shop").stdout.count("send_invoice") == 1
+    for statement in ("INSERT INTO ORDERS VALUES (1, 'NEW')", "UPDATE ORDERS SET STATUS = 'PAID'"):
+        project.run("sql", "--write", "-c", statement)
+    project.run("worker", "-A", "shop", "-c", "1", "--burst")
+    assert (project.folder / "receipt").read_text() == "PAID"
 
 
 def test_the_sql_pages_statements_run(app):

@@ -54,9 +54,7 @@ def same(one, other):
     return type(one) is type(other) and (both_nan or (one == other and str(one) == str(other)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "bits"), [("SMALLINT", 15), ("INTEGER", 31), ("BIGINT", 63), ("NUMERIC(18, 0)", 59)]
-)
+@pytest.mark.parametrize(("kind", "bits"), [("SMALLINT", 15), ("INTEGER", 31), ("BIGINT", 63), ("NUMERIC(18, 0)", 59)])
 def test_whole_numbers(app, kind, bits):
     table = Table(app, kind)
     for value in (0, -1, 2**bits - 1, -(2**bits)):
