@@ -125,7 +125,7 @@ def feed(project, wait_for):
     ) as app:
 
         def start(task, members, pool, *arguments, **options):
-            subscribe(app, f"proj.{task}", **options)
+            subscribe(app, f"proj.{task}", owner="proj", **options)
             capture(app, members, ordered=options.get("ordering") != "total")
             start.worker = project.worker("--pool", pool, "-c", "1" if pool == "solo" else "2", *arguments)
             return app

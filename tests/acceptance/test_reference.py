@@ -210,6 +210,7 @@ def test_the_readmes_example_runs(project, wait_for):
     end = "connection.commit()\nconnection.close()\napp.close()\n"
     project.python(setup + table + end)
     project.python(setup + calls + end)
+    project.run("subscriptions", "apply", "-A", "shop")
     done = project.run("worker", "-A", "shop", "-c", "4", "--burst")
     assert "Traceback" not in done.stderr
     assert project.run("result", "1").stdout == '"invoice 4711"\n'

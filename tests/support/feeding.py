@@ -11,14 +11,18 @@ COLUMNS = (
 
 
 def subscribe(
-    app, name, *, id=1, ordering="key", most=100, after_ms=0, fills=0, quiet_ms=0, queue="default", rank=0, stops=0
-):
-    """A subscription of the task *name*, as ``fbtasks subscriptions apply`` writes it, without a trigger."""
+    app, name, *, id=1, ordering="key", most=100, after_ms=0, fills=0, quiet_ms=0, queue="default", rank=0, stops=0,
+    owner=None,
+):  # fmt: skip
+    """A subscription of the task *name*, as ``fbtasks subscriptions apply`` writes it, without a trigger.
+
+    *owner* is the name of the app that has the task, if that is another one.
+    """
     execute(
         app,
         f"INSERT INTO QUEUE_SUBSCRIPTION ({COLUMNS}) "
         "VALUES (?, 'change', ?, ?, 'T', ?, ?, ?, ?, ?, ?, ?, ?, 'active', '{}', '', 1)",
-        id, app.name, name, queue, rank, ordering, most, stops, after_ms, fills, quiet_ms,
+        id, owner or app.name, name, queue, rank, ordering, most, stops, after_ms, fills, quiet_ms,
     )  # fmt: skip
     execute(app, "INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (?)", id)
     execute(app, "UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (?, 1) MATCHING (QUEUE)", queue)
