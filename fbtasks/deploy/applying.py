@@ -7,7 +7,7 @@ that is to go is made inactive, keeps its rights, and is dropped when no connect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -98,7 +98,9 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
     rows, triggers = subscriptions.read(session), ddl.found(session)
     plan, problems = planned(session, app, definitions, rows, triggers)
     done = steps(plan)
-    for want, found in [(each, None) for each in plan.create.values()] + list(plan.change.values()):
+    _put_events(session, plan.create.values(), subscriptions.subscribe)
+    others = [each for each in plan.create.values() if not _is_event(each)]
+    for want, found in [(each, None) for each in others] + list(plan.change.values()):
         name = want.definition.name
         ending = [row for row in rows if row.name == name and row.ends and _fires(triggers.get(row.id))]
         try:
@@ -155,6 +157,23 @@ def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row
         session.run(lambda t: subscriptions.note_active(t, number, _text_hash(number, wanted)))
     for each in ending:
         _note(session, each)
+
+
+def _is_event(wanted: Wanted) -> bool:
+    return wanted.definition.kind == "event"
+
+
+def _put_events(session: Session, new: Iterable[Wanted], put: Callable[[Transaction, Definition, str], object]) -> None:
+    """Registers the new handlers of events, all at once: each is given what was raised while there was none."""
+    events = [each for each in new if _is_event(each)]
+
+    def work(transaction: Transaction) -> None:
+        for each in events:
+            put(transaction, each.definition, each.source)
+        subscriptions.hand_on_events(transaction)
+
+    if events:
+        session.run(work)
 
 
 def _put_row(
@@ -305,8 +324,10 @@ def register(session: Session, app: str, definitions: Iterable[Definition]) -> d
     Returns what is wrong with those that were left as they are, by the names of tasks.
     """
     plan, problems = compare_registered(session, app, definitions)
+    _put_events(session, plan.create.values(), subscriptions.handle)
     for want in plan.create.values():
-        session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
+        if not _is_event(want):
+            session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
     for want, found in plan.change.values():
         replaced = replaces(want, found.row)
         former, succeeds = (None, found.row.id) if replaced else (found.row.id, None)

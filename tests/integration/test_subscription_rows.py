@@ -294,6 +294,23 @@ def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step,
     assert [(row.order, row.problems) for row in live] == [("total", [])]
 
 
+@pytest.mark.parametrize("way", ["apply", "register"])
+def test_events_that_found_no_handler_are_given_to_all_that_are_registered_at_once(app, way):
+    app.raise_event("order.paid", {"id": 1})
+    for name in ("mail", "book"):
+        app.on_event("order.paid", name=name)(id)
+    if way == "apply":
+        service.apply(app.database, app.name, app.feeds())
+    else:
+        with app.database.session() as session:
+            service.register(session, app.name, app.feeds())
+    counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
+    assert rows(app, counts) == [(1, 1), (2, 1)]
+    app.on_event("order.paid", name="late")(id)
+    service.apply(app.database, app.name, app.feeds())
+    assert rows(app, counts) == [(1, 1), (2, 1)]
+
+
 def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(app):
     app.raise_event("order.paid", {"id": 1})
     app.raise_event("order.paid", {"id": 2, "text": 3000 * "x"}, order_key="7")

@@ -48,7 +48,6 @@ SQL SECURITY DEFINER
 AS
     DECLARE HELD VARCHAR(8) CHARACTER SET ASCII;
     DECLARE FORMER_QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE HEAD VARCHAR(100) CHARACTER SET OCTETS;
 BEGIN
     SUBSCRIPTION_ID = ID;
     IF (ID IS NULL) THEN
@@ -66,16 +65,6 @@ BEGIN
             :QUIET_MS, :DIRECT, COALESCE(:HELD, 'active'), :HELD, :DEFINITION, :HASH, 1,
             IIF(:KIND = 'change', GEN_ID(QUEUE_CHANGE_SEQ, 1000000000) - 999999999, NULL));
         INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (:SUBSCRIPTION_ID);
-        IF (KIND = 'event') THEN  -- those that were raised while there was no handler, in the order in which they were
-        BEGIN
-            HEAD = '{"e":"' || SOURCE || '"';
-            INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA, LARGE)
-                SELECT :SUBSCRIPTION_ID, 0, C.ID, C.RAISE_TIME, C.DATA, C.LARGE FROM QUEUE_CHANGE C
-                WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = HASH(:SOURCE)
-                    AND COALESCE(C.DATA, C.LARGE) STARTING WITH :HEAD;
-            DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = HASH(:SOURCE)
-                AND COALESCE(C.DATA, C.LARGE) STARTING WITH :HEAD;
-        END
     END
     ELSE
     BEGIN
@@ -231,13 +220,11 @@ BEGIN
     SUSPEND;
 END^
 
--- Forgets up to MOST events that were raised more than AGE_MS ago, when they had no handler, and have had none since. Those for
--- which there is a handler are given to it: who raised them did not see it yet, or committed when it was there already.
-CREATE OR ALTER PROCEDURE QUEUE_PRUNE_EVENTS_V1 (AGE_MS BIGINT, MOST INTEGER)
-RETURNS (PRUNED INTEGER)
+-- Gives the events that are kept since they had no handler to all that have been registered by now: by the one that has registered
+-- them, and by maintenance, since who raised them may not have seen the handler yet, or may have committed when it was there already.
+CREATE OR ALTER PROCEDURE QUEUE_HAND_ON_EVENTS_V1
 SQL SECURITY DEFINER
 AS
-    DECLARE LIMIT_TIME TIMESTAMP;
     DECLARE EVENT VARCHAR(63) CHARACTER SET ASCII;
     DECLARE HEAD VARCHAR(100) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
@@ -265,6 +252,16 @@ BEGIN
                 DELETE FROM QUEUE_CHANGE WHERE CURRENT OF LATE;
             END
         END
+END^
+
+-- Forgets up to MOST events that were raised more than AGE_MS ago, when they had no handler, and have had none since.
+CREATE OR ALTER PROCEDURE QUEUE_PRUNE_EVENTS_V1 (AGE_MS BIGINT, MOST INTEGER)
+RETURNS (PRUNED INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE LIMIT_TIME TIMESTAMP;
+BEGIN
+    EXECUTE PROCEDURE QUEUE_HAND_ON_EVENTS_V1;
     LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
     DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.RAISE_TIME < :LIMIT_TIME ROWS :MOST;
     PRUNED = ROW_COUNT;

@@ -184,6 +184,11 @@ def loads(session: Session) -> dict[int, Load]:
     return {number: Load(*rest) for number, *rest in session.read("subscription_loads")}
 
 
+def hand_on_events(transaction: Transaction) -> None:
+    """Gives the events that are kept since they had no handler to all that are there by now."""
+    transaction.execute("hand_on_events")
+
+
 def prune_events(transaction: Transaction) -> int:
     """Forgets some of the events that found no handler within a day. Returns how many.
 
