@@ -263,10 +263,15 @@ class FBTasks:
         """Has the open transaction of *connection* call no tasks for its changes, or none of the tasks *names*.
 
         For bulk loads, and for changes that a task makes itself. It holds until the transaction ends, and adds to what
-        was silenced before. Tasks that are defined with ``always=True`` are called all the same. Raises
-        :class:`EnqueueError` for what is no connection to the app's database, and :class:`ConfigurationError` for
-        names that have no room.
+        was silenced before. A name may be that of another app's task. Tasks that are defined with ``always=True`` are
+        called all the same. Raises :class:`EnqueueError` for what is no connection to the app's database, and
+        :class:`ConfigurationError` for names that have no room, and for the name of a function whose task's name has
+        its module before it.
         """
+        for name in names:
+            meant = [known for known in self.tasks if known.endswith(f".{name}")]
+            if meant and name not in self.tasks:
+                raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
         self.enqueuer.silence(connection, [task_name("name", name) for name in names])
 
     def queues_served(self) -> list[str]:

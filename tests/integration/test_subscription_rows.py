@@ -197,6 +197,14 @@ def test_a_transaction_is_silent_for_some_or_all(app):
         app.silence(connection, *(f"task{number:03}" for number in range(40)))
 
 
+def test_a_function_is_not_silenced_by_a_part_of_its_tasks_name(app):
+    app.on_change("ORDERS", insert=True, name="shop.recount")(id)
+    with app.connect() as connection:
+        with pytest.raises(ConfigurationError, match="no task is named 'recount'. Did you mean 'shop.recount'"):
+            app.silence(connection, "recount")
+        app.silence(connection, "shop.recount", "another_apps_task")
+
+
 def test_silence_ends_with_its_transaction(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
