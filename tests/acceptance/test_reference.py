@@ -15,6 +15,7 @@ from fbtasks import FBTasks, Task
 from fbtasks.cli import main
 from fbtasks.config import Settings
 from fbtasks.declare import options_of
+from fbtasks.fed_options import FedTaskOptions, OnChange, OnEvent, PollTable
 from fbtasks.options import CallOptions, TaskOptions
 from fbtasks.queues import QueueOptions
 from fbtasks.testing import drain
@@ -63,7 +64,8 @@ def test_every_field_of_a_request_is_described():
 
 
 SAID_OTHERWISE = {
-    "a number", "at once", "json and serializer", "module and function", "the app's", "the app's default", "the task's"
+    "a number", "at once", "json and serializer", "module and function", "the app's", "the app's default",
+    "the primary key", "the task's",
 }  # fmt: skip
 """What the page says for a default of None, where it is not None that then counts."""
 
@@ -75,8 +77,10 @@ def as_said(default):
             return f"{default.days} day{'s' if default.days > 1 else ''}"
         case str():
             return f'"{default}"'
+        case float():
+            return f"{default:g}"
         case _:
-            return {64 * 1024 * 1024: "64 MiB", 10.0: "10"}.get(default, str(default))
+            return {64 * 1024 * 1024: "64 MiB"}.get(default, str(default))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,9 @@ def as_said(default):
         (TaskOptions, "@app.task"),
         (CallOptions, "apply_async"),
         (QueueOptions, "app.queue"),
+        (OnChange, "@app.on_change"),
+        (OnEvent, "@app.on_event"),
+        (PollTable, "@app.poll_table"),
     ],
 )
 def test_every_option_is_described_with_its_default(declared, heading):
@@ -95,6 +102,8 @@ def test_every_option_is_described_with_its_default(declared, heading):
     options = dict(options_of(declared))
     if declared is Settings:
         del options["name"], options["url"]  # in the heading
+    elif issubclass(declared, FedTaskOptions):  # the others are those of @app.task; what it listens to is in the heading
+        options = {name: options[name] for name in options.keys() - options_of(FedTaskOptions) - {"table", "event"}}
     assert table.keys() - {"args", "kwargs"} == options.keys()
     for name, option in options.items():
         said = table[name]
