@@ -34,6 +34,7 @@ INSPECT: Final = {
     "ready": ("inspect", "Tasks that wait for a worker."),
     "scheduled": ("inspect", "Tasks that wait for their time."),
     "parked": ("inspect", "Tasks whose name no worker knew: start one that does."),
+    "held": ("inspect", "Tasks that wait until another one of their lane has ended."),
     "task": ("inspect", "One task: arguments, times, tries, result, traceback."),
     "queues": ("inspect", "What waits and runs in each queue, and who serves it."),
     "stats": ("inspect", "Counters of tasks, errors, times and conflicts."),

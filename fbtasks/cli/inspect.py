@@ -53,6 +53,7 @@ active = _list_command("active", State.RUNNING, "Nothing runs. What waits: fbtas
 ready = _list_command("ready", State.READY, "Nothing waits.")
 scheduled = _list_command("scheduled", State.SCHEDULED, "Nothing is scheduled.")
 parked = _list_command("parked", State.PARKED, "Nothing is parked.")
+held = _list_command("held", State.HELD, "Nothing is held.")
 
 
 @click.command()

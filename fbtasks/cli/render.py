@@ -45,12 +45,16 @@ _ENDED: Final[Column] = ("ENDED", "word", lambda r: ago(r.finish_time))
 _ELAPSED: Final[Column] = ("ELAPSED", "word", _elapsed)
 _PRIORITY: Final = _column("PRIORITY", "number")
 _LAST_ERROR: Final = _column("LAST ERROR", "line", "error_msg")
+_WAITING: Final[list[Column]] = [
+    _PRIORITY, ("WAITING", "word", lambda r: since(_could_run_since(r))), _LAST_ERROR
+]  # fmt: skip
 _LISTS: Final[dict[State, list[Column]]] = {
     State.FAILED: [("FAILED", "word", lambda r: ago(r.finish_time)), ("ERROR", "line", _error)],
     State.SUCCEEDED: [_ENDED, _ELAPSED],
     State.CANCELLED: [_ENDED, _ELAPSED, _column("REASON", "line", "error_msg")],
     State.RUNNING: [_ELAPSED, _column("WORKER", "name")],
-    State.READY: [_PRIORITY, ("WAITING", "word", lambda r: since(_could_run_since(r))), _LAST_ERROR],
+    State.READY: _WAITING,
+    State.HELD: _WAITING,
     State.SCHEDULED: [_PRIORITY, ("DUE", "word", lambda r: ago(r.start_time)), _LAST_ERROR],
     State.PARKED: [_PRIORITY, ("PARKED", "word", lambda r: ago(r.claim_time)), _LAST_ERROR],
 }
