@@ -102,7 +102,7 @@ def test_every_option_is_described_with_its_default(declared, heading):
     options = dict(options_of(declared))
     if declared is Settings:
         del options["name"], options["url"]  # in the heading
-    elif issubclass(declared, FedTaskOptions):  # the others are those of @app.task; what it listens to is in the heading
+    elif issubclass(declared, FedTaskOptions):  # those of @app.task have their own table
         options = {name: options[name] for name in options.keys() - options_of(FedTaskOptions) - {"table", "event"}}
     assert table.keys() - {"args", "kwargs"} == options.keys()
     for name, option in options.items():
