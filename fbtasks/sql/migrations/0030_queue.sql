@@ -45,10 +45,11 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 64 it has a place of a queue with a limit (QUEUE_PLACE);
-    -- 128 nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate.
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 2 the gates of its limits are in QUEUE_PATH; 64 it has a place of a queue with a limit (QUEUE_PLACE);
+    -- 128 nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate; 512 it is in: the gates of
+    -- its limits have let it in; 1024 its gate stays taken while it waits for another try; 2048 it has gates of limits.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
-    -- The subscription that it comes from; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
+    -- The subscription that it comes from, or its one limit; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
     LANE BIGINT,
     WORKER_ID BIGINT,
@@ -101,6 +102,11 @@ CREATE TABLE QUEUE_GATE (
     WAITS QUEUE_FLAG,
     -- When it is to be opened for what waits; NULL: when it is free.
     WAKE_TIME TIMESTAMP,
+    -- Of a limit: how many are in, microseconds since 1970 of the next token, and the ticket behind which the next one is.
+    USED INTEGER DEFAULT 0 NOT NULL,
+    FREE_US BIGINT,
+    MARK_RANK SMALLINT,
+    MARK_ID BIGINT,
     CONSTRAINT QUEUE_GATE_LANE PRIMARY KEY (OWNER_ID, LANE)
 )^
 CREATE INDEX QUEUE_GATE_WAKE ON QUEUE_GATE (OWNER_ID, WAKE_TIME)^
@@ -109,13 +115,27 @@ CREATE INDEX QUEUE_GATE_WAKE ON QUEUE_GATE (OWNER_ID, WAKE_TIME)^
 CREATE TABLE QUEUE_TICKET (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
+    PRIORITY_RANK SMALLINT DEFAULT 0 NOT NULL,
     TASK_ID BIGINT NOT NULL
 )^
-CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, TASK_ID)^
+CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID)^
+
+-- The gates of a task that has several, in the order in which it passes them, which is the same for all tasks.
+CREATE TABLE QUEUE_PATH (
+    TASK_ID BIGINT NOT NULL,
+    STEP SMALLINT NOT NULL,
+    OWNER_ID INTEGER NOT NULL,
+    LANE BIGINT NOT NULL,
+    -- 1 when it stays taken while the task waits for another try.
+    KEEPS QUEUE_FLAG,
+    -- 1 when it has let the task in.
+    IS_IN QUEUE_FLAG,
+    CONSTRAINT QUEUE_PATH_STEP PRIMARY KEY (TASK_ID, STEP)
+)^
 
 -- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'S' it has
 -- failed, after which the gate may stay shut; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
--- 'T' TASK_ID waits to be let in.
+-- 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on.
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
     ID BIGINT NOT NULL,
@@ -129,8 +149,9 @@ CREATE INDEX QUEUE_NOTE_ID ON QUEUE_NOTE (OWNER_ID, ID)^
 -- one key.
 CREATE TABLE QUEUE_POLICY (
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL PRIMARY KEY,
-    -- 1 when subscriptions bring tasks to it.
+    -- 1 when subscriptions bring tasks to it; 1 when limits hold tasks of it back.
     FED QUEUE_FLAG,
+    GATED QUEUE_FLAG,
     -- How many tasks that have not ended it holds at most (NULL: any number), and what becomes of one more.
     MAX_LENGTH INTEGER CHECK (MAX_LENGTH > 0),
     WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
@@ -141,6 +162,14 @@ CREATE TABLE QUEUE_POLICY (
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
     HASH CHAR(64) CHARACTER SET ASCII
 )^
+
+-- Which limits hold back tasks of which queues. A pair may be there twice.
+CREATE TABLE QUEUE_LIMIT_USE (
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    LIMIT_ID INTEGER NOT NULL
+)^
+CREATE INDEX QUEUE_LIMIT_USE_QUEUE ON QUEUE_LIMIT_USE (QUEUE, LIMIT_ID)^
+CREATE INDEX QUEUE_LIMIT_USE_LIMIT ON QUEUE_LIMIT_USE (LIMIT_ID)^
 
 -- The free places of queues with a limit: who enqueues takes one away, and the end of its task gives one back. A number below 0
 -- is owed: the limit was lowered below what the queue held, and one place that is given back is not free. No unique key: who
@@ -241,6 +270,38 @@ CREATE TABLE QUEUE_STAT (
 
 COMMIT^
 
+-- Has a task leave the gates of its limits: with KIND 'F' because it has ended, with 'B' to wait for another try, when it keeps
+-- those that are to be kept. Workers of all queues are woken where others wait.
+CREATE OR ALTER PROCEDURE QUEUE_LEAVE_GATES_V1 (
+    TASK_ID BIGINT, TRAITS SMALLINT, OWNER_ID INTEGER, LANE BIGINT, KIND CHAR(1) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+    DECLARE BECAME SMALLINT = 0;
+    DECLARE IS_IN SMALLINT;
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+BEGIN
+    IF (KIND = 'F') THEN
+        SELECT H.STATE FROM QUEUE_HISTORY H WHERE H.ID = :TASK_ID INTO :BECAME;
+    FOR SELECT :OWNER_ID, :LANE, SIGN(BIN_AND(:TRAITS, 512)) FROM RDB$DATABASE WHERE BIN_AND(:TRAITS, 2) = 0
+        UNION ALL
+        SELECT P.OWNER_ID, P.LANE, P.IS_IN FROM QUEUE_PATH P
+            WHERE P.TASK_ID = :TASK_ID AND BIN_AND(:TRAITS, 2) > 0 AND (:KIND = 'F' OR (P.KEEPS = 0 AND P.IS_IN = 1))
+        INTO :OWNER_ID, :LANE, :IS_IN DO
+    BEGIN
+        INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+            VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ,
+                CASE WHEN :KIND = 'B' THEN 'B' WHEN :IS_IN = 0 THEN 'G' WHEN :BECAME = 11 THEN 'S' ELSE 'F' END, :LANE, :TASK_ID);
+        -- Who waits there from now on, which is not seen here, is found by the one that puts it behind the gate.
+        IF (IS_IN = 1 AND EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 1)) THEN
+            FOR SELECT DISTINCT U.QUEUE FROM QUEUE_LIMIT_USE U WHERE U.LIMIT_ID = :OWNER_ID INTO :QUEUE DO
+                POST_EVENT 'fbtasks:queue:' || QUEUE;
+    END
+    IF (BIN_AND(TRAITS, 2) > 0 AND KIND = 'F' AND BECAME NOT IN (11, 12)) THEN
+        DELETE FROM QUEUE_PATH P WHERE P.TASK_ID = :TASK_ID;
+    ELSE IF (BIN_AND(TRAITS, 2) > 0) THEN
+        UPDATE QUEUE_PATH P SET IS_IN = 0 WHERE P.TASK_ID = :TASK_ID AND P.IS_IN = 1 AND (:KIND = 'F' OR P.KEEPS = 0);
+END^
+
 -- Gives back what a task held, whichever statement has ended it: a procedure's, or one that was written by hand.
 CREATE OR ALTER TRIGGER QUEUE_TASK_ENDED FOR QUEUE_TASK ACTIVE AFTER DELETE POSITION 0
 SQL SECURITY DEFINER
@@ -250,7 +311,9 @@ AS
     DECLARE FED SMALLINT;
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
 BEGIN
-    IF (OLD.LANE IS NOT NULL) THEN
+    IF (BIN_AND(OLD.TRAITS, 2048) > 0) THEN
+        EXECUTE PROCEDURE QUEUE_LEAVE_GATES_V1(OLD.ID, OLD.TRAITS, OLD.OWNER_ID, OLD.LANE, 'F');
+    IF (OLD.LANE IS NOT NULL AND BIN_AND(OLD.TRAITS, 2050) <> 2048) THEN
     BEGIN
         KIND = CASE
             WHEN EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = OLD.ID AND H.STATE = 11) THEN 'S'
@@ -522,6 +585,68 @@ BEGIN
     SUSPEND;
 END^
 
+-- Has a task wait before the first of its gates that has not let it in: in state 4, for the turn that a ticket will have.
+CREATE OR ALTER PROCEDURE QUEUE_WAIT_AT_GATE_V1 (TASK_ID BIGINT, TRAITS SMALLINT, OWNER_ID INTEGER, LANE BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    IF (BIN_AND(TRAITS, 2) > 0) THEN
+        SELECT FIRST 1 P.OWNER_ID, P.LANE FROM QUEUE_PATH P WHERE P.TASK_ID = :TASK_ID AND P.IS_IN = 0
+            ORDER BY P.TASK_ID, P.STEP INTO :OWNER_ID, :LANE;
+    UPDATE QUEUE_TASK T SET STATE = 4 WHERE T.ID = :TASK_ID AND T.STATE <> 4;
+    INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+        VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :TASK_ID);
+END^
+
+-- Has a task that is to be tried again give back the places that it does not keep. When it is ready, it waits for them anew.
+CREATE OR ALTER PROCEDURE QUEUE_WAIT_AGAIN_V1 (TASK_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE TRAITS SMALLINT;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE STATE SMALLINT;
+BEGIN
+    SELECT T.TRAITS, T.OWNER_ID, T.LANE, T.STATE FROM QUEUE_TASK T WHERE T.ID = :TASK_ID INTO :TRAITS, :OWNER_ID, :LANE, :STATE;
+    IF (BIN_AND(TRAITS, 1024) = 0) THEN
+    BEGIN
+        EXECUTE PROCEDURE QUEUE_LEAVE_GATES_V1(TASK_ID, TRAITS, OWNER_ID, LANE, 'B');
+        UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -513) WHERE T.ID = :TASK_ID;
+        IF (STATE = 0) THEN
+            EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(TASK_ID, TRAITS, OWNER_ID, LANE);
+    END
+END^
+
+-- Gives a new task its gates, of 33 characters each: K when it is kept while the task waits for another try, else -; the limit in 11; the
+-- lane in 20, and . A task that is due waits before the first one.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_BEFORE_GATES_V1 (TASK_ID BIGINT, GATES VARCHAR(330) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+    DECLARE STEPS INTEGER;
+    DECLARE STEP INTEGER = 0;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE TRAITS SMALLINT;
+    DECLARE STATE SMALLINT;
+BEGIN
+    STEPS = CHAR_LENGTH(GATES) / 33;
+    OWNER_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
+    LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
+    UPDATE QUEUE_TASK T SET STATE = IIF(T.STATE = 0, 4, T.STATE),
+            OWNER_ID = IIF(:STEPS > 1, T.OWNER_ID, COALESCE(T.OWNER_ID, :OWNER_ID)), LANE = IIF(:STEPS > 1, T.LANE, COALESCE(T.LANE, :LANE)),
+            TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2, IIF(:GATES STARTING WITH 'K', 1024, 0)))
+        WHERE T.ID = :TASK_ID RETURNING T.TRAITS, T.STATE INTO :TRAITS, :STATE;
+    WHILE (BIN_AND(TRAITS, 2) > 0 AND STEP < STEPS) DO
+    BEGIN
+        INSERT INTO QUEUE_PATH (TASK_ID, STEP, KEEPS, OWNER_ID, LANE)
+            VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 33 * :STEP + 1 FOR 1) = 'K', 1, 0),
+                CAST(SUBSTRING(:GATES FROM 33 * :STEP + 2 FOR 11) AS INTEGER), CAST(SUBSTRING(:GATES FROM 33 * :STEP + 13 FOR 20) AS BIGINT));
+        STEP = STEP + 1;
+    END
+    IF (STATE = 4) THEN
+        EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(TASK_ID, TRAITS, OWNER_ID, LANE);
+END^
+
 -- The door for programs: many calls in one string, so that a hundred tasks cost one round trip. A record is a header of
 -- fixed widths (see store/codec.py) and then the values. Returns the number of the transaction in 19 characters, then 20 a call:
 -- the id and 0, or 1 for a duplicate.
@@ -552,12 +677,18 @@ AS
     DECLARE MAX_LENGTH INTEGER;
     DECLARE WHEN_FULL VARCHAR(11) CHARACTER SET ASCII;
     DECLARE PLACED SMALLINT = 0;
+    DECLARE GATED SMALLINT;
+    DECLARE LEN_GATES INTEGER;
+    DECLARE GATES VARCHAR(330) CHARACTER SET ASCII;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
     WHILE (AT_BYTE <= OCTET_LENGTH(CALLS)) DO
     BEGIN
         MARK = SUBSTRING(CALLS FROM AT_BYTE FOR 1);
+        GATED = IIF(MARK < 'a', 0, 1);  -- in small letters: gates follow the payload
+        IF (GATED = 1) THEN
+            MARK = UPPER(MARK);
         START_TIME = CASE MARK
             WHEN 'R' THEN DATEADD(CAST(SUBSTRING(CALLS FROM AT_BYTE + 1 FOR 15) AS BIGINT) MILLISECOND TO NOW_UTC)
             WHEN 'A' THEN DATEADD(CAST(SUBSTRING(CALLS FROM AT_BYTE + 1 FOR 15) AS BIGINT) MILLISECOND
@@ -589,6 +720,13 @@ BEGIN
         IF (LEN_PAYLOAD > 0) THEN
             PAYLOAD = SUBSTRING(CALLS FROM AT_BYTE FOR LEN_PAYLOAD);
         AT_BYTE = AT_BYTE + LEN_PAYLOAD;
+        GATES = NULL;
+        IF (GATED = 1) THEN
+        BEGIN
+            LEN_GATES = 33 * CAST(SUBSTRING(CALLS FROM AT_BYTE FOR 2) AS INTEGER);
+            GATES = SUBSTRING(CALLS FROM AT_BYTE + 2 FOR LEN_GATES);
+            AT_BYTE = AT_BYTE + 2 + LEN_GATES;
+        END
         -- As QUEUE_ENQUEUE_V1 does it; one procedure for both would cost a fifth of the insert.
         DUPLICATE = 0;
         ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
@@ -613,6 +751,8 @@ BEGIN
             VALUES (:ID, IIF(:TASK_ID IS NULL, 0, 1) + 64 * :PLACED, CAST(:NAME AS VARCHAR(255) CHARACTER SET UTF8), :QUEUE,
                 IIF(:START_TIME > :NOW_UTC, 1, 0), -:PRIORITY, :NOW_UTC, :START_TIME, :EXPIRE_TIME, :MAX_TRIES,
                 CURRENT_USER, :CONTENT_TYPE, :PAYLOAD);
+            IF (GATED = 1) THEN
+                EXECUTE PROCEDURE QUEUE_PUT_BEFORE_GATES_V1(ID, GATES);
             IF (MAX_LENGTH IS NOT NULL AND PLACED = 0) THEN
                 EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'dropped: the queue is full', NULL, NULL, NULL);
         END
@@ -794,8 +934,8 @@ BEGIN
                 INTO :QUEUE, :IS_LARGE, :TRAITS, :NAME, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, :TRY_COUNT,
                     :MAX_TRIES, :CRASH_COUNT, :ENQUEUED_BY, :CONTENT_TYPE, :PAYLOAD;
         ELSE
-            SELECT T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0) FROM QUEUE_TASK T
-                WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2 INTO :QUEUE, :IS_LARGE;
+            SELECT T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.TRAITS FROM QUEUE_TASK T
+                WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2 INTO :QUEUE, :IS_LARGE, :TRAITS;
         IF (QUEUE IS NULL) THEN
         BEGIN
             STANDS = NULL;
@@ -864,6 +1004,8 @@ BEGIN
                 START_TIME = DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC), WORKER_ID = NULL, CLAIM_ID = NULL,
                 SUSPECT = 0, STARTED = 0, ERROR_MSG = CAST(:ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8)
                 WHERE T.ID = :ID;
+            IF (BIN_AND(TRAITS, 2048) > 0) THEN
+                EXECUTE PROCEDURE QUEUE_WAIT_AGAIN_V1(ID);
             POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
         ELSE IF (KIND = 'W') THEN
@@ -872,6 +1014,8 @@ BEGIN
             RELEASED = RELEASED + 1;
             UPDATE QUEUE_TASK T SET STATE = 1, START_TIME = DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC), WORKER_ID = NULL,
                 CLAIM_ID = NULL, STARTED = 0 WHERE T.ID = :ID;
+            IF (BIN_AND(TRAITS, 2048) > 0) THEN
+                EXECUTE PROCEDURE QUEUE_WAIT_AGAIN_V1(ID);
             POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
         ELSE IF (KIND IN ('X', 'Y')) THEN
@@ -930,6 +1074,7 @@ AS
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
+    DECLARE TRAITS SMALLINT;
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE MAX_LENGTH INTEGER;
     DECLARE PLACED SMALLINT = 0;
@@ -943,16 +1088,15 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_TAKE_PLACE_V1(QUEUE, MAX_LENGTH, 'reject') RETURNING_VALUES PLACED;
     INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES,
         ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-    SELECT H.ID, BIN_AND(H.TRAITS, -65) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
+    SELECT H.ID, BIN_AND(H.TRAITS, -577) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
         :NOW_UTC, H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
     FROM QUEUE_HISTORY H WHERE H.ID = :ID AND H.STATE IN (11, 12);
     DONE = ROW_COUNT;
     IF (DONE = 1) THEN
     BEGIN
-        SELECT H.QUEUE, H.OWNER_ID, H.LANE FROM QUEUE_HISTORY H WHERE H.ID = :ID INTO :QUEUE, :OWNER_ID, :LANE;
+        SELECT H.QUEUE, H.TRAITS, H.OWNER_ID, H.LANE FROM QUEUE_HISTORY H WHERE H.ID = :ID INTO :QUEUE, :TRAITS, :OWNER_ID, :LANE;
         IF (LANE IS NOT NULL) THEN
-            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :ID);
+            EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(ID, TRAITS, OWNER_ID, LANE);
         DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
         DELETE FROM QUEUE_RESULT R WHERE R.ID = :ID;
         DELETE FROM QUEUE_CANCEL C WHERE C.ID = :ID;
