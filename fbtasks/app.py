@@ -26,6 +26,7 @@ from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskE
 from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
+from fbtasks.limits import Gates, LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
@@ -64,7 +65,9 @@ class FBTasks:
         self.database = Database(settings)
         self.queues: dict[str, QueueDefinition] = {}
         """What :meth:`queue` has said of queues, by their names."""
-        self.enqueuer = Enqueuer(settings, self.serializer, self.database, self.queues)
+        self.limits: dict[str, LimitDefinition] = {}
+        """What :meth:`limit` and tasks with an order have said of limits, by their names."""
+        self.enqueuer = Enqueuer(settings, self.serializer, self.database, self.queues, self.limits)
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
@@ -127,6 +130,25 @@ class FBTasks:
             raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")
         return definition
 
+    @shows(LimitOptions)
+    def limit(self, name: str, **options: Any) -> LimitDefinition:
+        """Says how many tasks run at once, or how often they begin: ``app.limit("sms", rate="10/s")``.
+
+        Tasks name their limits: ``@app.task(limits={"sms": None})`` counts all calls together, ``{"sms": "customer"}`` those
+        of each value of an argument. Raises :class:`ConfigurationError` for options that cannot be, and for a limit
+        that is defined twice.
+        """
+        limit_name("name", name)
+        refuse_unknown(LimitOptions, options, unknown("option of a limit", "APP_OPTIONS", LimitOptions))
+        return self._define_limit(define_limit(name, LimitOptions(**options)))
+
+    def _define_limit(self, definition: LimitDefinition) -> LimitDefinition:
+        if self.limits.setdefault(definition.name, definition) != definition:
+            raise ConfigurationError(
+                f"the limit {definition.name!r} is defined twice in the app {self.name!r}: keep one of them."
+            )
+        return definition
+
     @fed_decorator(PollTable)
     def poll_table(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Defines a task that is called for rows of a table: ``@app.poll_table("INBOX", status="STATUS", ...)``.
@@ -166,10 +188,26 @@ class FBTasks:
                 f"{task.function.__module__}. Give one of them another name=."
             )
         self.enqueuer.check_queue(task.options.queue)
+        if task.gates is not None:
+            self._check_limits(task.name, task.gates)
         if task.options.serializer is not None:
             self.serializer.check(task.options.serializer)
         self._tasks[task.name] = task.bound_to(self)
         return task
+
+    def _check_limits(self, name: str, gates: Gates) -> None:
+        if gates.own is not None:
+            self._define_limit(gates.own)
+        unknown_limits = [limit for limit in gates.names if limit not in self.limits]
+        if unknown_limits:
+            close = checks.did_you_mean(unknown_limits[0], self.limits)
+            raise TaskDefinitionError(
+                f"the task {name!r} names the limit {unknown_limits[0]!r}, which the app {self.name!r} does not define.{close} "
+                f"Before the task, call app.limit({unknown_limits[0]!r}, at_once=...) or (..., rate=...)."
+            )
+        rates = [limit for limit in gates.names if self.limits[limit].period is not None]
+        if len(rates) > 1:
+            raise TaskDefinitionError(f"the task {name!r} has the rates {' and '.join(rates)}: a task has one rate at most.")
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:

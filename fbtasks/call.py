@@ -14,6 +14,16 @@ MOST_TRIES: Final = 1_000_000_000
 """The most tries that the database counts; a call that allows that many allows them without limit."""
 
 
+class Gate(NamedTuple):
+    """What a task has to pass before it begins: the key of a limit."""
+
+    limit: str
+    lane: int
+    """A number for the key; 0: the one for all calls."""
+    keeps: bool = False
+    """Whether its place stays taken while the task waits for another try."""
+
+
 class Call(NamedTuple):
     """What is asked: one task with its serialised arguments, ready for the queue."""
 
@@ -27,6 +37,7 @@ class Call(NamedTuple):
     max_tries: int | None = None
     """Tries allowed; 0: without limit; None: as the task's own policy says."""
     task_id: str | None = None
+    gates: tuple[Gate, ...] = ()
 
 
 class Enqueued(NamedTuple):
@@ -60,6 +71,8 @@ class Claim(NamedTuple):
     task_id: str | None = None
     suspect: int = 0
     """1 when a worker or a process died while it held this task, 2 when that happened again; 0 once it survived."""
+    gated: bool = False
+    """Whether it has passed the gates of limits."""
 
 
 class Claims(list[Claim]):
@@ -150,6 +163,14 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
+class PutBefore:
+    """It has limits that it has not passed, since it was enqueued without them: it waits before their gates."""
+
+    gates: str
+    """As the database reads them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The worker does not know a task of this name; it waits for one that does."""
 
@@ -166,7 +187,7 @@ class Crashed:
     """Of a run of changes: what was not done before; or what has failed, and what goes on. None: all of the task."""
 
 
-Outcome = Succeeded | Failed | Retry | Advanced | Cancelled | Released | Postponed | Parked | Crashed
+Outcome = Succeeded | Failed | Retry | Advanced | Cancelled | Released | Postponed | PutBefore | Parked | Crashed
 
 
 def rest_of(outcome: Outcome) -> Rest | None:

@@ -15,6 +15,7 @@ from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
+from fbtasks.limits import Gates
 from fbtasks.options import (
     CallOptions,
     RetryOptions,
@@ -116,6 +117,13 @@ class Task(TaskCalls[P, R]):
         self.policy: RetryPolicy = options
         self.subscription = subscription
         """What feeds it; None: it is called by name alone."""
+        first = (self,) if options.bind else ()
+        self.gates = (
+            Gates(self.name, function, first, options.limits, options.ordered)
+            if options.limits is not None or options.ordered is not None
+            else None
+        )
+        """The limits of its calls."""
         self._app: App | None = None
         update_wrapper(self, function)
 
@@ -230,7 +238,8 @@ class Task(TaskCalls[P, R]):
             )
         args, kwargs = as_arguments(args, kwargs)
         self._parameters.check(self.name, args, kwargs)
-        return self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
+        call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
+        return call if self.gates is None else call._replace(gates=self.gates.of(args, kwargs))
 
     def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
         """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""

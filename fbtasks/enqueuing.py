@@ -14,6 +14,8 @@ from fbtasks.errors import EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.known_limits import KnownLimits
+from fbtasks.limits import LimitDefinition
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
 from fbtasks.serialize import Serializer
@@ -39,12 +41,14 @@ class Enqueuer:
         serializer: Serializer,
         database: Database,
         queues: Mapping[str, QueueDefinition] | None = None,
+        limits: Mapping[str, LimitDefinition] | None = None,
     ) -> None:
-        """*queues*: what the app says of its queues, which may grow."""
+        """*queues*, *limits*: what the app says of its queues and of limits, which may grow."""
         self._settings = settings
         self._serializer = serializer
         self._database = database
         self._room = QueueRoom(settings.name, database, {} if queues is None else queues)
+        self.limits = KnownLimits(settings.name, database, {} if limits is None else limits)
 
     def make_call(
         self,
@@ -118,13 +122,15 @@ class Enqueuer:
     def _enqueue_in(self, using: Any, calls: Sequence[Call]) -> list[Enqueued]:
         refuse_fork()
         transaction = guests.transaction(using, self._database)
+        limits = self.limits.of(calls)
         with guests.all_or_nothing(transaction) if len(calls) > 1 else nullcontext():
-            return tasks.enqueue(transaction, calls)[0]
+            return tasks.enqueue(transaction, calls, limits)[0]
 
     def _enqueue(self, calls: Sequence[Call]) -> list[Enqueued]:
         self._database.make_ready()
+        limits = self.limits.of(calls)
         try:
-            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls), ENQUEUE, _ASKED)
+            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls, limits), ENQUEUE, _ASKED)
         except InDoubt as doubt:
             raise _uncertain(calls, doubt) from doubt
 

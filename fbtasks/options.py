@@ -1,16 +1,17 @@
 """The options of tasks, of calls and of ``self.retry()``. docs/reference/options.md describes them one by one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Final, TypedDict
 
-from fbtasks import checks, times, windows
+from fbtasks import checks, limits as limiting, times, windows
 from fbtasks.call import MOST_TRIES
 from fbtasks.checks import optional
-from fbtasks.declare import Refuse, options_of
+from fbtasks.declare import Given, Refuse, given, options_of
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
+from fbtasks.limits import Ordered
 from fbtasks.request import Hook
 from fbtasks.retry import RetryPolicy
 
@@ -76,6 +77,10 @@ class TaskOptions(RetryPolicy):
     days: Annotated[str | None, optional(windows.day_names)] = None
     tz: Annotated[str | None, optional(windows.zone)] = None
     idle: Annotated[bool, checks.flag] = False
+    limits: Annotated[
+        Given[Mapping[str, limiting.Key] | str | None, Mapping[str, limiting.Key] | None], optional(limiting.limit_keys)
+    ] = given(None)
+    ordered: Annotated[Given[limiting.Key | bool | Ordered, Ordered | None], optional(limiting.ordered)] = given(None)
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
 

@@ -15,6 +15,15 @@ EXECUTE PROCEDURE QUEUE_PUT_RESULT_V1(?, ?, ?)
 -- name: claim
 SELECT CLAIM_ID, PACKED, UNSEEN, MISSED, IDLES FROM QUEUE_CLAIM_V1(?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: set_limit
+SELECT DONE FROM QUEUE_SET_LIMIT_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: find_limit
+SELECT ID, IS_RATE, HASH FROM QUEUE_FIND_LIMIT_V1(?)
+
+-- name: use_limit
+SELECT DONE FROM QUEUE_USE_LIMIT_V1(?, ?)
+
 -- name: promote
 SELECT PROMOTED, NEXT_MS FROM QUEUE_PROMOTE_V1(?)
 

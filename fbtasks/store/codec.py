@@ -7,9 +7,10 @@ does. The other half of each format is in the procedure named beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from fbtasks import clock
 from fbtasks.call import (
@@ -21,8 +22,10 @@ from fbtasks.call import (
     Enqueued,
     Failed,
     Finished,
+    Gate,
     Parked,
     Postponed,
+    PutBefore,
     Released,
     Retry,
     Stale,
@@ -37,11 +40,14 @@ INLINE: Final = 2_000
 """The longest payload or result that stays in its row, in bytes."""
 SHORT: Final = (b"D", b"L", b"P", b"A")
 """Kinds of outcomes that carry no values."""
+GATE: Final = 32
+"""Bytes of a gate."""
 _CALL_HEAD: Final = 67
 _OUTCOME_HEAD: Final = 54
 _LENGTHS: Final = 36
 """Bytes of the fixed fields: of a call, of an outcome, and of an outcome with values."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
+NO_LIMITS: Final[Mapping[str, Limit]] = MappingProxyType({})
 
 
 def _when(value: When) -> bytes:
@@ -52,8 +58,28 @@ def _when(value: When) -> bytes:
     return b"A%015d" % clock.to_ms(value)
 
 
-def pack_call(call: Call) -> bytes:
-    """One record for QUEUE_ENQUEUE_PACKED_V1. A payload longer than INLINE is left out: it goes separately."""
+class Limit(NamedTuple):
+    """A limit as the database knows it."""
+
+    id: int
+    is_rate: bool
+
+
+def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit]) -> bytes:
+    """The gates of a task for QUEUE_PUT_BEFORE_GATES_V1, in the order in which all tasks pass them.
+
+    First those that are kept while a task waits for another try: else two tasks could wait for each other. Rates come
+    last, since nothing is given back there.
+    """
+    found = sorted((not gate.keeps, limits[gate.limit].is_rate, limits[gate.limit].id, gate.lane) for gate in gates)
+    return b"".join(b"%b%011d%020d" % (b"-" if passes else b"K", number, lane) for passes, _, number, lane in found)
+
+
+def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS) -> bytes:
+    """One record for QUEUE_ENQUEUE_PACKED_V1. A payload longer than INLINE is left out: it goes separately.
+
+    *limits* are those whose gates the call has to pass.
+    """
     queue, name = call.queue.encode("ascii"), call.name.encode()
     task_id = (call.task_id or "").encode()
     content_type = call.content_type.encode("ascii")
@@ -67,7 +93,14 @@ def pack_call(call: Call) -> bytes:
             f"the call of {call.name!r:.80} does not fit its fields: its priority {call.priority}, its max_tries "
             f"{call.max_tries}, its start {call.start}, its expiry {call.expires}, or the length of a name or an id."
         )
-    return b"".join((head, queue, name, task_id, content_type, payload))
+    record = b"".join((head, queue, name, task_id, content_type, payload))
+    return record if not call.gates else _gated(record, pack_gates(call.gates, limits))
+
+
+def _gated(record: bytes, gates: bytes) -> bytes:
+    """A record whose first letter is small, with *gates* at its end."""
+    mark = b"n" if record[:1] == b"-" else record[:1].lower()
+    return b"%b%b%02d%b" % (mark, record[1:], len(gates) // GATE, gates)
 
 
 def unpack_enqueued(packed: bytes) -> tuple[list[Enqueued], int]:
@@ -89,11 +122,11 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
         task_id = None
         if rest:
             fields: list[Any] = [int(field) if field else None for field in rest]
-            priority, tries, crashes, suspect, most, expires, large, len_id = fields
+            priority, tries, crashes, suspect, most, expires, large, len_id, gated = fields
             name_at = at + len_id
             task_id = packed[at:name_at].decode() or None
         else:
-            priority = tries = crashes = suspect = large = 0
+            priority = tries = crashes = suspect = large = gated = 0
             most = expires = None
         type_at = name_at + int(len_name)
         payload_at = type_at + int(len_type)
@@ -113,6 +146,7 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
             None if large else packed[payload_at:at],
             task_id,
             suspect,
+            bool(gated),
         )
 
 
@@ -155,6 +189,8 @@ def _pack_finished(item: Finished) -> bytes:
             kind, delay = b"X" if charged else b"Y", limit / 1000  # its field of whole numbers holds the limit
         case Postponed(delay):
             kind = b"W"
+        case PutBefore(gates):
+            kind, message = b"G", gates
         case Parked():
             kind = b"P"
         case Advanced():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -11,6 +11,7 @@ from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.states import State
 from fbtasks.store import codec
+from fbtasks.store.codec import Limit
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""
@@ -22,15 +23,17 @@ READS: Final = 2_000
 """Rows that maintenance reads in one transaction where no index leads to those that it looks for."""
 
 
-def enqueue(transaction: Transaction, calls: Sequence[Call]) -> tuple[list[Enqueued], int | None]:
-    """Writes *calls*, which are seen from the commit on.
+def enqueue(
+    transaction: Transaction, calls: Sequence[Call], limits: Mapping[str, Limit] = codec.NO_LIMITS
+) -> tuple[list[Enqueued], int | None]:
+    """Writes *calls*, which are seen from the commit on. *limits* are those whose gates they have to pass.
 
     Returns their ids in the same order, and the number of the transaction, for ``settlement`` (None: there are none).
     Raises :class:`ConflictError` when another transaction has given one of their ids, and this one cannot see it.
     """
     found: list[Enqueued] = []
     number: int | None = None
-    for group in codec.chunks(map(codec.pack_call, calls)):
+    for group in codec.chunks(codec.pack_call(call, limits) for call in calls):
         answers, number = codec.unpack_enqueued(_enqueue(transaction, b"".join(group)))
         found.extend(answers)
     for call, enqueued in zip(calls, found, strict=True):

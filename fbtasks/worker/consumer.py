@@ -16,12 +16,13 @@ from fbtasks.call import Advanced, Released
 from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import queue_limits
+from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import Draining
 from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.gating import Gating
 from fbtasks.worker.handing_out import HandOut
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.intake import POLL_FIRST, Intake
@@ -51,7 +52,7 @@ class Consumer:
         self._outcomes = Outcomes(self._turn)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
-        self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks)
+        self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app))
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
         self.sources = Sources(app)
         self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
@@ -70,6 +71,8 @@ class Consumer:
         """Connects, brings in what the app says of its queues, and registers the worker."""
         session = self.connection.open()
         queues = self._app.queues.values()
+        for name in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
+            logger.info("The limit %s is as the app %s says.", name, self._app.name)
         for queue in queue_limits.sync_queues(session, self._app.name, queues):
             logger.info("The limit and the window of the queue %s are those of this app now.", queue)
         self._register(session)

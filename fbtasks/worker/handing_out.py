@@ -16,6 +16,7 @@ from fbtasks.store.results import now
 from fbtasks.store.tasks import start
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.gating import Gating
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
@@ -38,6 +39,7 @@ class HandOut:
         membership: Membership,
         outcomes: Outcomes,
         hooks: FailureHooks,
+        gating: Gating,
     ) -> None:
         """*tasks*: those that the executor can run."""
         self._executor = executor
@@ -50,6 +52,9 @@ class HandOut:
         self._in_order = frozenset(name for name, task in tasks.items() if task.in_order)
         windows = {name: task.window for name, task in tasks.items()}
         self._windows = {name: window for name, window in windows.items() if window is not None}
+        self._gating = gating
+        self._ungated = False
+        """Whether a task was claimed that has not passed the gates of its limits."""
         self._to_check = False
         """Whether a task with a window was claimed, which may be closed."""
         self.lets_next_in = False
@@ -108,6 +113,7 @@ class HandOut:
         for claim in claims:
             if claim.name in self.known:
                 self._claims.append(claim)
+                self._ungated |= not self._gating.passes(claim)
                 self._to_check |= claim.name in self._windows
             else:
                 self.unknown.meet(claim.name)
@@ -117,6 +123,8 @@ class HandOut:
 
     def submit(self, session: Session) -> None:
         """Hands out what was claimed, as far as the executor takes it."""
+        if self._ungated:
+            self._put_before(session)
         if self._to_check:
             self._put_off(session)
         executor, debug = self._executor, logger.isEnabledFor(logging.DEBUG)
@@ -135,6 +143,17 @@ class HandOut:
                     return
                 self._claims.popleft()
             self._since = clock.monotonic()
+
+    def _put_before(self, session: Session) -> None:
+        """Has tasks that were enqueued without their limits wait before the gates of those."""
+        passing: deque[Claim] = deque()
+        for claim in self._claims:
+            if self._gating.passes(claim):
+                passing.append(claim)
+            else:
+                self._outcomes.end(claim, self._gating.outcome(with_payload(session, claim)))
+        self._claims = passing
+        self._ungated = False
 
     def _put_off(self, session: Session) -> None:
         """Schedules what was claimed outside its task's window for the opening of that, by the database's clock."""

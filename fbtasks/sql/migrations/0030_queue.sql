@@ -135,7 +135,8 @@ CREATE TABLE QUEUE_PATH (
 
 -- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'S' it has
 -- failed, after which the gate may stay shut; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
--- 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on.
+-- 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on;
+-- 'C' the limit was changed.
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
     ID BIGINT NOT NULL,
@@ -617,9 +618,9 @@ BEGIN
     END
 END^
 
--- Gives a new task its gates, of 33 characters each: K when it is kept while the task waits for another try, else -; the limit in 11; the
--- lane in 20, and . A task that is due waits before the first one.
-CREATE OR ALTER PROCEDURE QUEUE_PUT_BEFORE_GATES_V1 (TASK_ID BIGINT, GATES VARCHAR(330) CHARACTER SET ASCII)
+-- Gives a task its gates, of 32 characters each: K when it is kept while the task waits for another try, else -; the limit in 11; the
+-- lane in 20. A task that is due waits before the first one.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_BEFORE_GATES_V1 (TASK_ID BIGINT, GATES VARCHAR(320) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
     DECLARE STEPS INTEGER;
@@ -629,7 +630,7 @@ AS
     DECLARE TRAITS SMALLINT;
     DECLARE STATE SMALLINT;
 BEGIN
-    STEPS = CHAR_LENGTH(GATES) / 33;
+    STEPS = CHAR_LENGTH(GATES) / 32;
     OWNER_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
     LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
     UPDATE QUEUE_TASK T SET STATE = IIF(T.STATE = 0, 4, T.STATE),
@@ -639,8 +640,8 @@ BEGIN
     WHILE (BIN_AND(TRAITS, 2) > 0 AND STEP < STEPS) DO
     BEGIN
         INSERT INTO QUEUE_PATH (TASK_ID, STEP, KEEPS, OWNER_ID, LANE)
-            VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 33 * :STEP + 1 FOR 1) = 'K', 1, 0),
-                CAST(SUBSTRING(:GATES FROM 33 * :STEP + 2 FOR 11) AS INTEGER), CAST(SUBSTRING(:GATES FROM 33 * :STEP + 13 FOR 20) AS BIGINT));
+            VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 32 * :STEP + 1 FOR 1) = 'K', 1, 0),
+                CAST(SUBSTRING(:GATES FROM 32 * :STEP + 2 FOR 11) AS INTEGER), CAST(SUBSTRING(:GATES FROM 32 * :STEP + 13 FOR 20) AS BIGINT));
         STEP = STEP + 1;
     END
     IF (STATE = 4) THEN
@@ -679,7 +680,7 @@ AS
     DECLARE PLACED SMALLINT = 0;
     DECLARE GATED SMALLINT;
     DECLARE LEN_GATES INTEGER;
-    DECLARE GATES VARCHAR(330) CHARACTER SET ASCII;
+    DECLARE GATES VARCHAR(320) CHARACTER SET ASCII;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
@@ -723,7 +724,7 @@ BEGIN
         GATES = NULL;
         IF (GATED = 1) THEN
         BEGIN
-            LEN_GATES = 33 * CAST(SUBSTRING(CALLS FROM AT_BYTE FOR 2) AS INTEGER);
+            LEN_GATES = 32 * CAST(SUBSTRING(CALLS FROM AT_BYTE FOR 2) AS INTEGER);
             GATES = SUBSTRING(CALLS FROM AT_BYTE + 2 FOR LEN_GATES);
             AT_BYTE = AT_BYTE + 2 + LEN_GATES;
         END
@@ -955,7 +956,7 @@ BEGIN
         IF (ANY_REQUEST = 1) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_TAKE_CANCEL_V1(ID) RETURNING_VALUES REQUESTED;
-            IF (REQUESTED = 1 AND KIND IN ('R', 'L', 'P', 'A', 'W', 'X', 'Y')) THEN
+            IF (REQUESTED = 1 AND KIND IN ('R', 'L', 'P', 'A', 'W', 'G', 'X', 'Y')) THEN
             BEGIN
                 -- It ends here; but what was given back, parked or lost with its process has ended no try.
                 TRIES = IIF(KIND = 'R', 1, 0);
@@ -1034,6 +1035,14 @@ BEGIN
             END
             ELSE
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
+        END
+        ELSE IF (KIND = 'G') THEN
+        BEGIN
+            -- It was enqueued without the gates that it has to pass, and has not begun. The message has them.
+            RELEASED = RELEASED + 1;
+            UPDATE QUEUE_TASK T SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0 WHERE T.ID = :ID;
+            EXECUTE PROCEDURE QUEUE_PUT_BEFORE_GATES_V1(ID, CAST(ERROR_MSG AS VARCHAR(320) CHARACTER SET ASCII));
+            POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
         ELSE IF (KIND = 'A') THEN
         BEGIN

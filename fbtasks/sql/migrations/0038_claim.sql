@@ -303,12 +303,12 @@ BEGIN
                 ITEM = ID || ';' || CAST(10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT) || ';'
                     || OCTET_LENGTH(TASK_NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
                     || COALESCE(OCTET_LENGTH(PAYLOAD), 0);
-                IF (PRIORITY <> 0 OR TRY_COUNT > 0 OR CRASH_COUNT > 0 OR SUSPECT > 0 OR BIN_AND(TRAITS, 1) = 1 OR MAX_TRIES IS NOT NULL
+                IF (PRIORITY <> 0 OR TRY_COUNT > 0 OR CRASH_COUNT > 0 OR SUSPECT > 0 OR BIN_AND(TRAITS, 2049) > 0 OR MAX_TRIES IS NOT NULL
                         OR EXPIRE_TIME IS NOT NULL OR PAYLOAD IS NULL) THEN
                     ITEM = ITEM || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || SUSPECT || ';'
                         || COALESCE(MAX_TRIES, '') || ';'
                         || COALESCE(CAST(FLOOR(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME)) AS BIGINT), '') || ';'
-                        || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0);
+                        || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0) || ';' || SIGN(BIN_AND(TRAITS, 2048));
                 ITEM = ITEM || ':' || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
