@@ -207,7 +207,9 @@ class FBTasks:
             )
         rates = [limit for limit in gates.names if self.limits[limit].period is not None]
         if len(rates) > 1:
-            raise TaskDefinitionError(f"the task {name!r} has the rates {' and '.join(rates)}: a task has one rate at most.")
+            raise TaskDefinitionError(
+                f"the task {name!r} has the rates {' and '.join(rates)}: a task has one rate at most."
+            )
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:

@@ -34,7 +34,9 @@ def limit_name(what: str, value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable() or value != value.strip():
         raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 100 printable characters.")
     if value.startswith(ORDERED):
-        raise ConfigurationError(f"{what} {checks.shown(value)} begins with {ORDERED!r}, as the limits of ordered tasks do.")
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} begins with {ORDERED!r}, as the limits of ordered tasks do."
+        )
     return value
 
 
@@ -44,15 +46,13 @@ def _rate(what: str, value: object) -> str:
         raise ConfigurationError(
             f"{what} {checks.shown(value)} must say how many may begin in which time: '10/s', '100/m', '5/h', or '3/10s'."
         )
-    if period_of(found.string) < 1:
+    if _period(found) < 1:
         raise ConfigurationError(f"{what} {checks.shown(value)} is more than a million a second, which is no limit.")
     return found.string
 
 
-def period_of(rate: str) -> int:
-    """The microseconds between two that begin at *rate*."""
-    found = _RATE.fullmatch(rate)
-    assert found is not None
+def _period(found: re.Match[str]) -> int:
+    """The microseconds between two that begin at a rate."""
     return _UNITS[found[3]] * int(found[2] or 1) // int(found[1])
 
 
@@ -101,7 +101,9 @@ def define_limit(name: str, options: LimitOptions) -> LimitDefinition:
     """The definition that *options* make of the limit *name*."""
     if options.rate is None:
         return LimitDefinition(name, options.at_once)
-    period = period_of(options.rate)
+    found = _RATE.fullmatch(options.rate)
+    assert found is not None  # as it was checked
+    period = _period(found)
     return LimitDefinition(name, None, period, options.burst or max(1, _BURST // period))
 
 
@@ -110,7 +112,11 @@ def _key(what: str, value: Any) -> Key:
     if value is None or callable(value):
         return value  # type: ignore[no-any-return]
     names = (value,) if isinstance(value, str) else value
-    if isinstance(names, tuple | list) and names and all(isinstance(name, str) and name.isidentifier() for name in names):
+    if (
+        isinstance(names, tuple | list)
+        and names
+        and all(isinstance(name, str) and name.isidentifier() for name in names)
+    ):
         return tuple(names)
     raise ConfigurationError(
         f"{what} {checks.shown(value)} must be the name of an argument, a tuple of them, a function of the arguments, "
@@ -163,7 +169,11 @@ class Gates:
     """The limits of one task, and which gate a call of it has to pass for each."""
 
     def __init__(
-        self, task: str, function: Callable[..., Any], first: tuple[Any, ...], limits: Mapping[str, Key] | None,
+        self,
+        task: str,
+        function: Callable[..., Any],
+        first: tuple[Any, ...],
+        limits: Mapping[str, Key] | None,
         order: Ordered | None,
     ) -> None:
         """*first*: the arguments that *function* gets before those of a call.
@@ -182,7 +192,9 @@ class Gates:
         try:
             self._signature = inspect.signature(function)
         except ValueError as error:
-            raise TaskDefinitionError(f"the task {task!r} has limits, and its function does not tell its parameters.") from error
+            raise TaskDefinitionError(
+                f"the task {task!r} has limits, and its function does not tell its parameters."
+            ) from error
         self.names = tuple(name for name, _, _ in self._keys)
         for name, key, _ in self._keys:
             self._check(name, key)
