@@ -26,7 +26,8 @@ from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskE
 from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
-from fbtasks.limits import Gates, LimitDefinition, LimitOptions, define_limit, limit_name
+from fbtasks.gates import Gates
+from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
@@ -134,9 +135,9 @@ class FBTasks:
     def limit(self, name: str, **options: Any) -> LimitDefinition:
         """Says how many tasks run at once, or how often they begin: ``app.limit("sms", rate="10/s")``.
 
-        Tasks name their limits: ``@app.task(limits={"sms": None})`` counts all calls together, ``{"sms": "customer"}`` those
-        of each value of an argument. Raises :class:`ConfigurationError` for options that cannot be, and for a limit
-        that is defined twice.
+        Tasks name their limits: ``@app.task(limits={"sms": None})`` counts all calls together, ``{"sms": "customer"}``
+        those of each value of an argument. Raises :class:`ConfigurationError` for options that cannot be, and for a
+        limit that is defined twice.
         """
         limit_name("name", name)
         refuse_unknown(LimitOptions, options, unknown("option of a limit", "APP_OPTIONS", LimitOptions))
@@ -196,14 +197,14 @@ class FBTasks:
         return task
 
     def _check_limits(self, name: str, gates: Gates) -> None:
-        if gates.own is not None:
-            self._define_limit(gates.own)
+        for own in gates.own:
+            self._define_limit(own)
         unknown_limits = [limit for limit in gates.names if limit not in self.limits]
         if unknown_limits:
             close = checks.did_you_mean(unknown_limits[0], self.limits)
             raise TaskDefinitionError(
-                f"the task {name!r} names the limit {unknown_limits[0]!r}, which the app {self.name!r} does not define.{close} "
-                f"Before the task, call app.limit({unknown_limits[0]!r}, at_once=...) or (..., rate=...)."
+                f"the task {name!r} names the limit {unknown_limits[0]!r}, which the app {self.name!r} does not "
+                f"define.{close} Call app.limit({unknown_limits[0]!r}, at_once=...) or (..., rate=...) before the task."
             )
         rates = [limit for limit in gates.names if self.limits[limit].period is not None]
         if len(rates) > 1:

@@ -15,7 +15,7 @@ from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
-from fbtasks.limits import Gates
+from fbtasks.gates import Gates
 from fbtasks.options import (
     CallOptions,
     RetryOptions,
@@ -119,8 +119,8 @@ class Task(TaskCalls[P, R]):
         """What feeds it; None: it is called by name alone."""
         first = (self,) if options.bind else ()
         self.gates = (
-            Gates(self.name, function, first, options.limits, options.ordered)
-            if options.limits is not None or options.ordered is not None
+            Gates(self.name, function, first, options.limits, options.ordered, options.unique)
+            if options.limits is not None or options.ordered is not None or options.unique is not None
             else None
         )
         """The limits of its calls."""

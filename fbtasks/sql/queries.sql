@@ -16,7 +16,7 @@ EXECUTE PROCEDURE QUEUE_PUT_RESULT_V1(?, ?, ?)
 SELECT CLAIM_ID, PACKED, UNSEEN, MISSED, IDLES FROM QUEUE_CLAIM_V1(?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: set_limit
-SELECT DONE FROM QUEUE_SET_LIMIT_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+SELECT DONE FROM QUEUE_SET_LIMIT_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: find_limit
 SELECT ID, IS_RATE, HASH FROM QUEUE_FIND_LIMIT_V1(?)

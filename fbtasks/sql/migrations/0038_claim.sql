@@ -254,12 +254,15 @@ BEGIN
             BEGIN
                 IF (IDS = '') THEN
                     LEAVE;
+                ID = NULL;
                 SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
                         T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
                     FROM QUEUE_TASK T WHERE T.ID = CAST(SUBSTRING(:IDS FROM 1 FOR 19) AS BIGINT)
                     INTO :ID, :TRAITS, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
                         :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
                 IDS = SUBSTRING(IDS FROM 20);
+                IF (ID IS NULL) THEN  -- it was merged into another one
+                    CONTINUE;
             END
             ELSE
             BEGIN
