@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
+    from fbtasks.canvas import Signature, chain, chord, group
     from fbtasks.changes import Change
     from fbtasks.definition import Task, task
     from fbtasks.errors import (
         AuthenticationError,
         CaptureError,
+        ChordError,
         ConfigurationError,
         ConflictError,
         ContentDisallowed,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     )
     from fbtasks.events import Event
     from fbtasks.request import Request, current_request
-    from fbtasks.result import AsyncResult
+    from fbtasks.result import AsyncResult, GroupResult
     from fbtasks.retry import RetryPolicy, RetryRule
     from fbtasks.rows import Row
 
@@ -50,6 +52,7 @@ __all__ = [
     "AuthenticationError",
     "CaptureError",
     "Change",
+    "ChordError",
     "ConfigurationError",
     "ConflictError",
     "ContentDisallowed",
@@ -64,6 +67,7 @@ __all__ = [
     "FBTasksError",
     "ForeignDatabaseError",
     "ForkError",
+    "GroupResult",
     "PayloadTooLarge",
     "PoolTimeout",
     "QueueFull",
@@ -74,6 +78,7 @@ __all__ = [
     "Row",
     "SchemaError",
     "SerializationError",
+    "Signature",
     "SoftTimeLimitExceeded",
     "StatementRefused",
     "Task",
@@ -85,15 +90,19 @@ __all__ = [
     "UnknownQueueError",
     "UnknownTaskError",
     "WorkerLost",
+    "chain",
+    "chord",
     "current_request",
+    "group",
     "task",
 ]
 
 _HOMES = {
     "app": ("FBTasks",),
+    "canvas": ("Signature", "chain", "chord", "group"),
     "changes": ("Change",),
     "events": ("Event",),
-    "result": ("AsyncResult",),
+    "result": ("AsyncResult", "GroupResult"),
     "retry": ("RetryPolicy", "RetryRule"),
     "definition": ("Task", "task"),
     "rows": ("Row",),

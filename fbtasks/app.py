@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from fbtasks import checks
 from fbtasks.call import Call
+from fbtasks.canvas import TaskSignature
 from fbtasks.config import Settings
 from fbtasks.declare import refuse_unknown, shows, takes
 from fbtasks.definition import (
@@ -32,6 +33,7 @@ from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.plan import Plan
 from fbtasks.queues import QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
@@ -254,6 +256,25 @@ class FBTasks:
         from fbtasks.eager import run_eagerly
 
         return [run_eagerly(self, call) for call in calls]
+
+    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
+        """Runs the steps of *plan* here and now. Returns the result of each."""
+        from fbtasks.eager import run_plan_eagerly
+
+        return run_plan_eagerly(self, plan)
+
+    @shows(CallOptions)
+    def signature(
+        self,
+        name: str,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> TaskSignature:
+        """A call of the task *name* for workflows: see :meth:`Task.s`. Raises :class:`UnknownTaskError`."""
+        return self.find_task(name).signature(args, kwargs, immutable=immutable, **options)
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""

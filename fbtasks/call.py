@@ -48,6 +48,26 @@ class Enqueued(NamedTuple):
     duplicate: bool
 
 
+class Input(NamedTuple):
+    """What a step of a workflow is given of one that it follows."""
+
+    node: int
+    """The task that has ended, or the group."""
+    state: State | None = None
+    """How the task has ended; None: the group has."""
+    content_type: str = ""
+    result: bytes = b""
+    """Of a task that failed: the arguments of its exception."""
+    error_type: str = ""
+    message: str = ""
+    members: tuple[Input, ...] = ()
+    """Those of the group, in their order."""
+    id: str = ""
+    """Of a task that was run where its call was made: its id."""
+    is_report: bool = False
+    """Whether the step is told of a failure, and not given a result."""
+
+
 class Claim(NamedTuple):
     """A task in a worker's hands, and the token (``claim_id``) that lets it record an outcome.
 
@@ -73,6 +93,11 @@ class Claim(NamedTuple):
     """1 when a worker or a process died while it held this task, 2 when that happened again; 0 once it survived."""
     gated: bool = False
     """Whether it has passed the gates of limits."""
+    wanted: bool = False
+    """Whether its result is kept although its task ignores it: others follow it."""
+    fed: bool = False
+    """Whether it follows others and is given their results, which are still to be read into ``inputs``."""
+    inputs: tuple[Input, ...] = ()
 
 
 class Claims(list[Claim]):

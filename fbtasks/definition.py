@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 
 from fbtasks import checks
 from fbtasks.call import Call
+from fbtasks.canvas import Placeholder, TaskSignature
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
@@ -25,6 +26,7 @@ from fbtasks.options import (
     unknown_of_retry,
     unknown_of_task,
 )
+from fbtasks.plan import Plan
 from fbtasks.poll_source import PollSource
 from fbtasks.request import Hook, Request, RetryRequested, current_request
 from fbtasks.result import Application, AsyncResult, results_of
@@ -65,6 +67,9 @@ class App(Application, Protocol):
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""
+
+    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
+        """Runs the steps of *plan* here and now. Returns the result of each."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
@@ -240,6 +245,57 @@ class Task(TaskCalls[P, R]):
         self._parameters.check(self.name, args, kwargs)
         call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
         return call if self.gates is None else call._replace(gates=self.gates.of(args, kwargs))
+
+    def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
+        """The call as a record for a workflow, in which it is given *given* more arguments, the first ones."""
+        if not given:
+            call = self.call(args, kwargs, **options)
+        elif self.subscription is not None:
+            call = self.call(args, kwargs)  # which says why not
+        else:
+            whole = (*(Placeholder() for _ in range(given)), *args)
+            if not self._parameters.take(whole, kwargs) and self._parameters.take(args, kwargs):
+                what = (
+                    "the result of what it follows" if given == 1 else "the id of the task that failed, and its error"
+                )
+                raise EnqueueError(
+                    f"{self.name!r} has no room for {what}: it comes before the arguments {checks.shown(tuple(args))}. "
+                    "Give the task a parameter for it, or use .si(...), which is not given it."
+                )
+            self._parameters.check(self.name, whole, kwargs)
+            call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
+            if self.gates is not None:
+                call = call._replace(gates=self.gates.of(whole, kwargs))
+        if self.options.unique is not None:
+            raise EnqueueError(
+                f"the task {self.name!r} is unique, and a call that is merged into another one cannot be part of a "
+                "workflow. Use another task for the step."
+            )
+        return call
+
+    @property
+    def ignores_result(self) -> bool:
+        """Whether its results are not kept, but for what follows it in a workflow."""
+        return self.options.ignore_result
+
+    def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
+        """The call as a signature, for workflows. After another one it is given the result of that first."""
+        return TaskSignature(self, args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> TaskSignature:
+        """The same; it is not given the result of what it follows."""
+        return TaskSignature(self, args, kwargs, immutable=True)
+
+    def signature(
+        self,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> TaskSignature:
+        """The same, with options of the call."""
+        return TaskSignature(self, args, kwargs, immutable=immutable).set(**options)
 
     def send(self, calls: Sequence[Call], using: Any = None) -> list[AsyncResult[R]]:
         """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import clock
-from fbtasks.call import Call, Claim, Failed, Retry, Stored, Succeeded
+from fbtasks.call import Call, Claim, Failed, Input, Retry, Stored, Succeeded
 from fbtasks.errors import TaskNotFound
+from fbtasks.notify.outcomes import Wait
+from fbtasks.plan import Follows, Link, Plan
 from fbtasks.result import AsyncResult
 from fbtasks.runner import Runner
 from fbtasks.states import State
@@ -27,6 +29,10 @@ class EagerResult(AsyncResult[Any]):
         """False: it has ended."""
         return False
 
+    def cancel(self, *, terminate: bool = False) -> int:  # noqa: ARG002  # it has ended
+        """0: it has ended."""
+        return 0
+
     def forget(self) -> bool:
         """Drops the outcome. False when that was done before."""
         known, self._outcome = self._outcome is not None, None
@@ -42,6 +48,11 @@ class EagerResult(AsyncResult[Any]):
         """The same."""
         return self.get(timeout)
 
+    def _wait(self) -> Wait:
+        wait = Wait(self.id)
+        wait.stored, wait.unknown = self._outcome, self._outcome is None
+        return wait
+
     def _stored(self) -> Stored | None:
         return self._outcome
 
@@ -49,8 +60,8 @@ class EagerResult(AsyncResult[Any]):
         return None if self._outcome is None else (self._outcome.state, self._outcome.try_count)
 
 
-def run_eagerly(app: App, call: Call) -> EagerResult:
-    """Runs *call* here and now. Retries follow at once, without their delays."""
+def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerResult:
+    """Runs *call* here and now, with *inputs* as a step of a workflow. Retries follow at once, without their delays."""
     runner = Runner(app, eager=True)
     app.find_task(call.name)
     task_id = call.task_id or str(uuid.uuid4())
@@ -59,7 +70,7 @@ def run_eagerly(app: App, call: Call) -> EagerResult:
         claim = Claim(
             id=0, claim_id=0, name=call.name, queue=call.queue, priority=call.priority, try_count=tries,
             max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), content_type=call.content_type,
-            payload=call.payload, task_id=task_id,
+            payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
         finished, failure, *_ = runner.run(claim)
         if failure is not None:
@@ -77,3 +88,81 @@ def run_eagerly(app: App, call: Call) -> EagerResult:
             case _:
                 stored = Stored(state=State.CANCELLED, try_count=tries)
         return EagerResult(task_id, app, stored)
+
+
+def run_plan_eagerly(app: App, plan: Plan) -> dict[int, AsyncResult[Any]]:
+    """Runs the steps of *plan* here and now, each after what it follows. Returns their results."""
+    return _EagerPlan(app, plan).run()
+
+
+class _Ended(NamedTuple):
+    """How a node has ended."""
+
+    input: Input
+    cause: Input | None = None
+    """The task because of which it has not succeeded."""
+
+
+class _EagerPlan:
+    """A workflow that is run here and now."""
+
+    def __init__(self, app: App, plan: Plan) -> None:
+        self._app = app
+        self._plan = plan
+        self._links: dict[int, Link] = {link.target: link for link in plan.links}
+        self._members: dict[int, list[int]] = {group: [] for group in plan.groups}
+        for member in sorted(plan.members, key=lambda each: each.number):
+            self._members[member.group].append(member.node)
+        self._ended: dict[int, _Ended] = {}
+        self._results: dict[int, AsyncResult[Any]] = {}
+
+    def run(self) -> dict[int, AsyncResult[Any]]:
+        """Runs all steps that are to run."""
+        for node, call in self._plan.steps.items():
+            link = self._links.get(node)
+            before = None if link is None else self._end_of(link.source)
+            if link is None or before is None:
+                self._run(node, call, ())
+            elif link.kind.on_error:
+                if before.cause is not None:
+                    report = before.cause._replace(is_report=True)
+                    self._run(node, call, (report,) if link.kind.feeds else ())
+            elif before.cause is not None:
+                self._cancel(node, call, before.cause, in_group=link.source in self._plan.groups)
+            else:
+                self._run(node, call, (before.input,) if link.kind is Follows.WITH_RESULT else ())
+        return self._results
+
+    def _run(self, node: int, call: Call, inputs: tuple[Input, ...]) -> None:
+        result = run_eagerly(self._app, call, inputs)
+        self._note(node, result)
+
+    def _cancel(self, node: int, call: Call, cause: Input, *, in_group: bool) -> None:
+        why = f"a task that it follows failed: {cause.error_type}: {cause.message}"
+        failed = Stored(state=State.FAILED, try_count=0, error_type="fbtasks.errors.ChordError", error_msg=why)
+        ended = failed if in_group else Stored(state=State.CANCELLED, try_count=0, error_msg=why)
+        result = EagerResult(call.task_id or str(uuid.uuid4()), self._app, ended)
+        self._note(node, result, cause)
+
+    def _note(self, node: int, result: EagerResult, cause: Input | None = None) -> None:
+        stored = result._stored()
+        assert stored is not None
+        made = Input(
+            0,
+            stored.state,
+            stored.content_type or "",
+            stored.result or b"",
+            stored.error_type or "",
+            stored.error_msg or "",
+            id=result.id,
+        )
+        self._results[node] = result
+        self._ended[node] = _Ended(made, None if stored.state is State.SUCCEEDED else cause or made)
+
+    def _end_of(self, node: int) -> _Ended:
+        """How a step or a group has ended, all of which has run before."""
+        if node not in self._plan.groups:
+            return self._ended[node]
+        members = [self._end_of(each) for each in self._members[node]]
+        failed = None if self._plan.groups[node] else next((each.cause for each in members if each.cause), None)
+        return _Ended(Input(0, members=tuple(each.input for each in members)), failed)

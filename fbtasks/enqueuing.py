@@ -16,10 +16,11 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.known_limits import KnownLimits
 from fbtasks.limits import LimitDefinition
 from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.plan import Plan
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
 from fbtasks.serialize import Serializer
-from fbtasks.store import guests, raising, settlement, tasks
+from fbtasks.store import flows, guests, raising, settlement, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.settlement import ENQUEUE, InDoubt
 from fbtasks.store.sources.silence import silence
@@ -47,6 +48,8 @@ class Enqueuer:
         self._settings = settings
         self._serializer = serializer
         self._database = database
+        self._group_queues: set[str] = set()
+        """Queues of which the database knows that tasks of theirs follow groups."""
         self._room = QueueRoom(settings.name, database, {} if queues is None else queues)
         self.limits = KnownLimits(settings.name, database, {} if limits is None else limits)
 
@@ -133,6 +136,39 @@ class Enqueuer:
             return settlement.once(self._use, lambda t: tasks.enqueue(t, calls, limits), ENQUEUE, _ASKED)
         except InDoubt as doubt:
             raise _uncertain(calls, doubt) from doubt
+
+    def enqueue_plan(self, plan: Plan, using: Any = None) -> int:
+        """Writes a workflow as :meth:`enqueue` writes calls. Returns the database's number of its node 0."""
+        calls = list(plan.steps.values())
+        if self._room.queues:
+            self.check_limits({call.queue for call in calls})
+        if using is not None:
+            refuse_fork()
+            transaction = guests.transaction(using, self._database)
+            self._note_groups(plan)
+            limits = self.limits.of(calls)
+            with guests.all_or_nothing(transaction):
+                return flows.enqueue(transaction, plan, limits)[0]
+        return self._room.wait_for(lambda: self._enqueue_plan(plan, calls), calls)
+
+    def _enqueue_plan(self, plan: Plan, calls: Sequence[Call]) -> int:
+        self._database.make_ready()
+        self._note_groups(plan)
+        limits = self.limits.of(calls)
+        try:
+            return settlement.once(self._use, lambda t: flows.enqueue(t, plan, limits), ENQUEUE, _ASKED)
+        except InDoubt as doubt:
+            first: int = doubt.written
+            found = [Enqueued(first + node, duplicate=False) for node in plan.steps]
+            raise _uncertain(calls, InDoubt(str(doubt), doubt.number, found)) from doubt
+
+    def _note_groups(self, plan: Plan) -> None:
+        """Has workers look after the groups of *plan*, in their queues. Once for each queue."""
+        new = set(plan.queues_of_groups().values()) - self._group_queues
+        if new:
+            self._database.make_ready()
+            self._database.use(lambda session: flows.note_group_queues(session, new))
+            self._group_queues |= new
 
     def close(self) -> None:
         """Closes the connection over which it hears of queues that have room again."""

@@ -125,6 +125,10 @@ class TaskRevoked(FBTasksError):
     """The task was cancelled, or expired before it began."""
 
 
+class ChordError(FBTasksError):
+    """A member of the group that the task follows has failed, so that it cannot run."""
+
+
 class WorkerLost(FBTasksError):
     """The process that ran the task died, more often than is allowed."""
 

@@ -82,6 +82,14 @@ class Parameters:
                 self._least, self._most = 1, 0  # never by position alone
                 return
 
+    def take(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the function can be called with these arguments, as far as it tells."""
+        try:
+            self.check("", args, kwargs)
+        except EnqueueError:
+            return False
+        return True
+
     def check(self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises :class:`EnqueueError` unless the function of *task* can be called with these arguments."""
         given = len(args) + len(self._first)

@@ -15,6 +15,7 @@ from fbtasks import clock
 from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded, rest_of
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
+from fbtasks.inputs import given_by
 from fbtasks.interrupts import Interrupts, TaskStopped
 from fbtasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.request import Hook, Request, RetryRequested, running
@@ -170,7 +171,7 @@ class Runner:
         task, outcome = prepared.task, Succeeded(keep=False)
         if isinstance(value, GeneratorType | AsyncGeneratorType):
             return self._not_run(prepared)
-        if not task.options.ignore_result:
+        if not task.options.ignore_result or prepared.claim.wanted:
             try:
                 payload = self.app.serializer.dump_result(
                     value, task=task.name, number=prepared.claim.id, serializer=task.options.serializer
@@ -252,7 +253,10 @@ class Runner:
         return prepared.ended(failed, failure)
 
     def _load(self, claim: Claim) -> tuple[list[Any], dict[str, Any]]:
-        return self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+        args, kwargs = self.app.serializer.load_call(Payload(claim.content_type, claim.payload or b""), task=claim.name)
+        if claim.inputs:
+            args = [*given_by(claim.inputs, self.app.serializer), *args]
+        return args, kwargs
 
     def _request(
         self,

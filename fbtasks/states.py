@@ -21,6 +21,8 @@ class State(IntEnum):
     """A worker met its name and did not know it; waits for one that does."""
     HELD = 4
     """Waits to be let in by a gate: another task has its lane."""
+    AWAITING = 5
+    """A step of a workflow: waits for the end of those that it follows."""
     SUCCEEDED = 10
     """Returned; the result is kept for a while."""
     FAILED = 11

@@ -15,6 +15,7 @@ from fbtasks.errors import (
     DatabaseUnavailable,
     DuplicateKey,
     EngineError,
+    EnqueueError,
     FBTasksError,
     QueueFull,
     StatementRefused,
@@ -32,7 +33,9 @@ _PERMISSION: Final = {335544352}
 # What a procedure raises by EXCEPTION; and those of the schema: the caller's role does not allow it, a queue is full.
 # The lines of a message begin with "-", and where it was raised comes last.
 _EXCEPTION: Final = {335544517, 335544848}
-_OWN: Final = re.compile(r"\b(QUEUE_REFUSED|QUEUE_FULL) -?(.*?)(?: -?At (?:procedure|function|trigger|block)\b|$)")
+_OWN: Final = re.compile(
+    r"\b(QUEUE_REFUSED|QUEUE_FULL|QUEUE_STEP_REFUSED) -?(.*?)(?: -?At (?:procedure|function|trigger|block)\b|$)"
+)
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
 # A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
 _LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}
@@ -90,6 +93,8 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         name, said = own.groups()
         if name == "QUEUE_FULL":
             return QueueFull(said)
+        if name == "QUEUE_STEP_REFUSED":
+            return EnqueueError(f"the workflow cannot be enqueued: {said}. Nothing of it was enqueued.")
         return AuthenticationError(f"{where}: the user may not do this: {said}. {_GRANT}")
     if codes & (_NETWORK | _HANDLE | _LOGIN_BROKEN) or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")

@@ -122,11 +122,11 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
         task_id = None
         if rest:
             fields: list[Any] = [int(field) if field else None for field in rest]
-            priority, tries, crashes, suspect, most, expires, large, len_id, gated = fields
+            priority, tries, crashes, suspect, most, expires, large, len_id, marks = fields
             name_at = at + len_id
             task_id = packed[at:name_at].decode() or None
         else:
-            priority = tries = crashes = suspect = large = gated = 0
+            priority = tries = crashes = suspect = large = marks = 0
             most = expires = None
         type_at = name_at + int(len_name)
         payload_at = type_at + int(len_type)
@@ -146,7 +146,9 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
             None if large else packed[payload_at:at],
             task_id,
             suspect,
-            bool(gated),
+            bool(marks & 1),
+            bool(marks & 2),
+            bool(marks & 4),
         )
 
 

@@ -45,6 +45,7 @@ class QueueRow:
     running: int = 0
     parked: int = 0
     held: int = 0
+    awaiting: int = 0
     waiting_since: datetime | None = None
     """The earliest moment at which a task that is ready was both enqueued and due. An ``eta`` of years ago does not
     count."""
@@ -62,7 +63,7 @@ class QueueRow:
     @property
     def length(self) -> int:
         """How many of its tasks have not ended."""
-        return self.ready + self.scheduled + self.running + self.parked + self.held
+        return self.ready + self.scheduled + self.running + self.parked + self.held + self.awaiting
 
 
 @dataclass(frozen=True, slots=True)

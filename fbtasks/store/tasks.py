@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -43,8 +44,15 @@ def enqueue(
 
 
 def _enqueue(transaction: Transaction, records: bytes) -> bytes:
-    try:
+    with ids_may_be_taken():
         return transaction.packed("enqueue", records)
+
+
+@contextmanager
+def ids_may_be_taken() -> Iterator[None]:
+    """Raises :class:`ConflictError` when another transaction has given an id that the block gives."""
+    try:
+        yield
     except DuplicateKey as error:
         if _TAKEN not in str(error):
             raise

@@ -9,7 +9,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.call import Claim, Claims
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.store import tasks
+from fbtasks.store import flows, tasks
 
 LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
@@ -88,6 +88,12 @@ class Claiming:
         """Goes on behind what was *taken*, and from the next queue."""
         self._first = (self._first + 1) % len(self._queues)
         self._marks.update(taken.marks)
+
+
+def with_inputs(session: Session, claim: Claim) -> Claim | None:
+    """*claim* with the results of the tasks that it follows. None when one of them is not known any more."""
+    found = flows.inputs(session, claim.id)
+    return None if found is None else claim._replace(inputs=found, fed=False)
 
 
 def with_payload(session: Session, claim: Claim) -> Claim:

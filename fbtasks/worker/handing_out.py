@@ -12,9 +12,10 @@ from fbtasks.call import Cancelled, Claim, Finished, Parked, Postponed, Released
 from fbtasks.definition import Task
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
+from fbtasks.inputs import INPUTS_GONE
 from fbtasks.store.results import now
 from fbtasks.store.tasks import start
-from fbtasks.worker.claiming import with_payload
+from fbtasks.worker.claiming import with_inputs, with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.gating import Gating
 from fbtasks.worker.hooks import FailureHooks
@@ -135,6 +136,13 @@ class HandOut:
                 claim = self._claims[0]
                 if claim.payload is None:
                     claim = self._claims[0] = with_payload(session, claim)
+                if claim.fed:
+                    found = with_inputs(session, claim)
+                    if found is None:
+                        self._claims.popleft()
+                        self._outcomes.end(claim, INPUTS_GONE)
+                        continue
+                    claim = self._claims[0] = found
                 if claim.suspect and executor.idle() == 0:
                     return
                 if debug:

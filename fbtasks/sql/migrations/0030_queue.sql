@@ -5,7 +5,7 @@ SET TERM ^ ;
 
 -- A value that no release writes is refused where it is written, rather than met by a worker that can do nothing with it.
 -- A domain's check costs half of what a table's does.
-CREATE DOMAIN QUEUE_LIVE_STATE AS SMALLINT NOT NULL CHECK (VALUE IN (0, 1, 2, 3, 4))^
+CREATE DOMAIN QUEUE_LIVE_STATE AS SMALLINT NOT NULL CHECK (VALUE IN (0, 1, 2, 3, 4, 5))^
 CREATE DOMAIN QUEUE_RANK AS SMALLINT NOT NULL CHECK (VALUE BETWEEN -9999 AND 9999)^
 CREATE DOMAIN QUEUE_COUNT AS INTEGER DEFAULT 0 NOT NULL CHECK (VALUE BETWEEN 0 AND 1000000000)^
 CREATE DOMAIN QUEUE_FLAG AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1))^
@@ -22,7 +22,7 @@ CREATE TABLE QUEUE_IDENTITY (
     DATABASE_PATH VARCHAR(1000) CHARACTER SET UTF8 NOT NULL
 )^
 
--- Live tasks only: ready (0), scheduled (1), running (2), parked (3), held by a gate (4). A row that is claimed is changed by its finisher alone.
+-- Live tasks only: ready (0), scheduled (1), running (2), parked (3), held by a gate (4), awaiting another step (5). A row that is claimed is changed by its finisher alone.
 -- An update costs what the declared widths add up to, used or not: so what is long or rare is in other tables, or a BLOB.
 CREATE TABLE QUEUE_TASK (
     ID BIGINT NOT NULL PRIMARY KEY,
@@ -45,9 +45,11 @@ CREATE TABLE QUEUE_TASK (
     -- survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 2 the gates of its limits are in QUEUE_PATH; 64 it has a place of a queue with a limit (QUEUE_PLACE);
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 2 the gates of its limits are in QUEUE_PATH; 4 its START_TIME counts from
+    -- when it is no longer awaiting; 8 others follow it (QUEUE_LINK); 16 a group counts it (QUEUE_NODE); 32 it is given results of others; 64 it has a place of a queue with a limit (QUEUE_PLACE);
     -- 128 nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate; 512 it is in: the gates of
-    -- its limits have let it in; 1024 its gate stays taken while it waits for another try; 2048 it has gates of limits.
+    -- its limits have let it in; 1024 its gate stays taken while it waits for another try; 2048 it has gates of limits;
+    -- 4096 its EXPIRE_TIME counts from when it is no longer awaiting.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
     -- The subscription that it comes from, or its one limit; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
@@ -153,6 +155,8 @@ CREATE TABLE QUEUE_POLICY (
     -- 1 when subscriptions bring tasks to it; 1 when limits hold tasks of it back.
     FED QUEUE_FLAG,
     GATED QUEUE_FLAG,
+    -- 1 when tasks of it follow groups.
+    GROUPED QUEUE_FLAG,
     -- How many tasks that have not ended it holds at most (NULL: any number), and what becomes of one more.
     MAX_LENGTH INTEGER CHECK (MAX_LENGTH > 0),
     WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
@@ -303,6 +307,58 @@ BEGIN
         UPDATE QUEUE_PATH P SET IS_IN = 0 WHERE P.TASK_ID = :TASK_ID AND P.IS_IN = 1 AND (:KIND = 'F' OR P.KEEPS = 0);
 END^
 
+-- What is to be done for workflows when a task ends, is put back, or is forgotten. Declared here, where it is called;
+-- 0043_workflows.sql has it.
+CREATE OR ALTER PROCEDURE QUEUE_STEP_ENDED_V1 (ID BIGINT, TRAITS SMALLINT, IS_RUN SMALLINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+END^
+
+CREATE OR ALTER PROCEDURE QUEUE_STEP_IS_NEEDED_V1 (ID BIGINT)
+RETURNS (IS_NEEDED SMALLINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    IS_NEEDED = 0;
+END^
+
+CREATE OR ALTER PROCEDURE QUEUE_STEP_WAITS_V1 (ID BIGINT)
+RETURNS (WAITS SMALLINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    WAITS = 0;
+END^
+
+CREATE OR ALTER PROCEDURE QUEUE_REOPEN_STEPS_V1 (ID BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+END^
+
+CREATE OR ALTER PROCEDURE QUEUE_FORGET_STEP_V1 (ID BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+END^
+
+CREATE OR ALTER PROCEDURE QUEUE_FOLD_GROUPS_V1 (FROM_START SMALLINT)
+RETURNS (MISSED SMALLINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    MISSED = 0;
+END^
+
+CREATE OR ALTER PROCEDURE QUEUE_GROUPS_READY_V1
+RETURNS (READY SMALLINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    READY = 0;
+END^
+
 -- Gives back what a task held, whichever statement has ended it: a procedure's, or one that was written by hand.
 CREATE OR ALTER TRIGGER QUEUE_TASK_ENDED FOR QUEUE_TASK ACTIVE AFTER DELETE POSITION 0
 SQL SECURITY DEFINER
@@ -340,6 +396,8 @@ BEGIN
                 POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
         END
     END
+    IF (BIN_AND(OLD.TRAITS, 24) > 0) THEN
+        EXECUTE PROCEDURE QUEUE_STEP_ENDED_V1(OLD.ID, OLD.TRAITS, IIF(OLD.STATE = 2, 1, 0));
 END^
 
 -- Lets the lane of a failed task go on when the task is discarded.
@@ -354,6 +412,9 @@ BEGIN
         IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
             POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
+    -- Not when it was put back into its queue.
+    IF (BIN_AND(OLD.TRAITS, 24) > 0 AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = OLD.ID)) THEN
+        EXECUTE PROCEDURE QUEUE_FORGET_STEP_V1(OLD.ID);
 END^
 
 -- Moves a live task to the history, where it replaces what is left of an earlier run if an operator put a finished task
@@ -1075,7 +1136,8 @@ BEGIN
 END^
 
 -- Puts a failed or cancelled task back into its queue, with tries and crashes counted from the beginning. One that had a lane
--- waits to be let in again. Into a queue that is full none is put back: QUEUE_FULL.
+-- waits to be let in again. Into a queue that is full none is put back: QUEUE_FULL. What followed it is put back as well, to await its end;
+-- a step is not put back before the one that it follows.
 CREATE OR ALTER PROCEDURE QUEUE_RETRY_V1 (ID BIGINT)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
@@ -1088,9 +1150,17 @@ AS
     DECLARE MAX_LENGTH INTEGER;
     DECLARE PLACED SMALLINT = 0;
     DECLARE LOCKED BIGINT;
+    DECLARE WAITS SMALLINT;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     SELECT H.ID FROM QUEUE_HISTORY H WHERE H.ID = :ID WITH LOCK INTO :LOCKED;  -- of two at once, one is in conflict
+    DONE = 0;
+    EXECUTE PROCEDURE QUEUE_STEP_WAITS_V1(ID) RETURNING_VALUES WAITS;
+    IF (WAITS = 1) THEN
+    BEGIN
+        SUSPEND;
+        EXIT;
+    END
     SELECT P.QUEUE, P.MAX_LENGTH FROM QUEUE_HISTORY H JOIN QUEUE_POLICY P ON P.QUEUE = H.QUEUE
         WHERE H.ID = :ID AND H.STATE IN (11, 12) INTO :QUEUE, :MAX_LENGTH;
     IF (MAX_LENGTH IS NOT NULL) THEN
@@ -1109,26 +1179,37 @@ BEGIN
         DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
         DELETE FROM QUEUE_RESULT R WHERE R.ID = :ID;
         DELETE FROM QUEUE_CANCEL C WHERE C.ID = :ID;
+        IF (BIN_AND(TRAITS, 24) > 0) THEN
+            EXECUTE PROCEDURE QUEUE_REOPEN_STEPS_V1(ID);
         POST_EVENT 'fbtasks:queue:' || QUEUE;
     END
     SUSPEND;
 END^
 
--- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago; not those for which a lane is halted.
+-- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago; not those for which a lane is halted, nor those whose
+-- results others are going to be given.
 CREATE OR ALTER PROCEDURE QUEUE_PRUNE_V1 (STATE SMALLINT, AGE_MS BIGINT, MOST INTEGER)
 RETURNS (PRUNED INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE ID BIGINT;
+    DECLARE TRAITS SMALLINT;
+    DECLARE IS_NEEDED SMALLINT;
     DECLARE LIMIT_TIME TIMESTAMP;
 BEGIN
     PRUNED = 0;
     LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
-    FOR SELECT H.ID FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
+    FOR SELECT H.ID, H.TRAITS FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
             AND (H.LANE IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
                 WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
+        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :TRAITS AS CURSOR C DO
     BEGIN
+        IF (BIN_AND(TRAITS, 24) > 0) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_STEP_IS_NEEDED_V1(ID) RETURNING_VALUES IS_NEEDED;
+            IF (IS_NEEDED = 1) THEN
+                CONTINUE;
+        END
         DELETE FROM QUEUE_HISTORY WHERE CURRENT OF C;
         DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
         DELETE FROM QUEUE_RESULT R WHERE R.ID = :ID;
@@ -1148,7 +1229,7 @@ AS
     DECLARE ID BIGINT;
 BEGIN
     PURGED = 0;
-    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4) AND T.QUEUE = :QUEUE
+    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4, 5) AND T.QUEUE = :QUEUE
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
     BEGIN
         DELETE FROM QUEUE_TASK WHERE CURRENT OF C;

@@ -136,13 +136,13 @@ BEGIN
     DONE = 0;
     IF (QUEUE_SEES_TASK_V1(ID)) THEN
         SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID INTO :STATE;
-    IF (STATE IN (0, 1, 3, 4)) THEN
+    IF (STATE IN (0, 1, 3, 4, 5)) THEN
     BEGIN
         -- Of two that cancel it at once, one is in conflict here. Two rows in the history would violate its key.
         STATE = NULL;
         SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID WITH LOCK INTO :STATE;
     END
-    IF (STATE IN (0, 1, 3, 4)) THEN
+    IF (STATE IN (0, 1, 3, 4, 5)) THEN
     BEGIN
         EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
         DONE = 1;

@@ -1,0 +1,42 @@
+"""What a step of a workflow is given: results of others, read where the step runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from fbtasks.call import Failed, Input
+from fbtasks.errors import TaskNotFound, TaskRevoked
+from fbtasks.remote_error import rebuild_exception
+from fbtasks.serialize import JSON_TYPE, Payload, Serializer
+from fbtasks.states import State
+
+INPUTS_GONE: Final = Failed(
+    "fbtasks.errors.TaskNotFound",
+    "the result that it is to be given is not there any more: the task that it follows was deleted, or its result was.",
+)
+"""What becomes of a step of whose inputs something is not known any more."""
+
+
+def given_by(inputs: Iterable[Input], serializer: Serializer) -> Iterator[Any]:
+    """The arguments that a step is given: a result, or the id and the exception of a task that has failed."""
+    for each in inputs:
+        if each.is_report:
+            yield each.id or str(each.node)
+        yield value_of(each, serializer)
+
+
+def value_of(given: Input, serializer: Serializer) -> Any:
+    """The result of a task, a list of those of a group, or the exception of a task that has not succeeded."""
+    match given.state:
+        case None if given.is_report:
+            return TaskNotFound(f"what task {given.node} failed with is not known any more.")
+        case None:
+            return [value_of(each, serializer) for each in given.members]
+        case State.SUCCEEDED:
+            payload = Payload(given.content_type or JSON_TYPE, given.result or b"null")
+            return serializer.load_result(payload, number=given.node)
+        case State.FAILED:
+            return rebuild_exception(Failed(given.error_type, given.message, "", given.result or None))
+        case _:
+            return TaskRevoked(f"task {given.id or given.node} did not run to its end: {given.message or 'cancelled'}.")

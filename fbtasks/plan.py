@@ -1,0 +1,87 @@
+"""A workflow as it is written into the database: steps, groups, and what follows what. Nodes are numbered from 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from fbtasks.call import Call
+
+
+class Follows(IntEnum):
+    """How a step follows a node. The values are those of QUEUE_LINK.KIND."""
+
+    WITH_RESULT = 0
+    WITHOUT_RESULT = 1
+    ON_ERROR = 2
+    """It runs when the node has failed, and is told why."""
+    ON_ERROR_UNTOLD = 3
+
+    @property
+    def on_error(self) -> bool:
+        """Whether the step runs only when the node has failed."""
+        return self >= Follows.ON_ERROR
+
+    @property
+    def feeds(self) -> bool:
+        """Whether the step is given something."""
+        return self in (Follows.WITH_RESULT, Follows.ON_ERROR)
+
+
+class Link(NamedTuple):
+    """The node *source* is followed by the step *target*."""
+
+    source: int
+    target: int
+    kind: Follows
+
+
+class Member(NamedTuple):
+    """A member of a group, a node."""
+
+    group: int
+    number: int
+    node: int
+    done: bool = False
+    """Whether it is an empty group, which has nothing to wait for."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The nodes of one workflow. What a step follows has a lower number than the step."""
+
+    steps: dict[int, Call] = field(default_factory=dict)
+    groups: dict[int, bool] = field(default_factory=dict)
+    """Groups that something follows, and whether that is given the errors of members that fail."""
+    members: list[Member] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.steps) + len(self.groups)
+
+    def add_step(self, call: Call) -> int:
+        """Returns the number of a new step."""
+        number = len(self)
+        self.steps[number] = call
+        return number
+
+    def add_group(self, *, collects: bool) -> int:
+        """Returns the number of a new group."""
+        number = len(self)
+        self.groups[number] = collects
+        return number
+
+    def queues_of_groups(self) -> dict[int, str]:
+        """The queue of each group whose workers look at it: that of what follows it, or follows the group it is in."""
+        found: dict[int, str] = {}
+        for link in self.links:
+            if link.source in self.groups:
+                found.setdefault(link.source, self.steps[link.target].queue)
+        outer = {member.node: member.group for member in self.members}
+        for group in self.groups:
+            at: int | None = group
+            while at is not None and at not in found:
+                at = outer.get(at)
+            found[group] = next(iter(self.steps.values())).queue if at is None else found[at]
+        return found

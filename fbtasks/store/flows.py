@@ -1,0 +1,174 @@
+"""Workflows in the database: written whole, and what their steps are given of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from fbtasks.call import Input
+from fbtasks.errors import DuplicateKey
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.plan import Follows, Plan
+from fbtasks.states import State
+from fbtasks.store import codec, results, tasks
+from fbtasks.store.codec import Limit
+
+_RELATIVE_START: Final = 4
+_LINKED: Final = 8
+_MEMBER: Final = 16
+_FED: Final = 32
+_RELATIVE_EXPIRY: Final = 4096
+"""Bits of QUEUE_TASK.TRAITS."""
+_DIGITS: Final = 19
+_GROUP: Final = -1
+"""The state of a group, as QUEUE_STEP_INPUTS writes it; 0: of what is not known any more."""
+
+
+class _Part(NamedTuple):
+    """A node, *first*, that belongs to *node* in the place *number*, or follows it, as QUEUE_PUT_NODES is told."""
+
+    mark: bytes
+    node: int
+    kind: int
+    first: int
+    number: int
+
+
+def enqueue(transaction: Transaction, plan: Plan, limits: Mapping[str, Limit]) -> tuple[int, int]:
+    """Writes all of *plan*. Returns the database's number of its node 0, and that of the transaction.
+
+    *limits* are those whose gates its steps have to pass. Raises :class:`EnqueueError` when a step's ``task_id`` is
+    taken, and what :func:`fbtasks.store.tasks.enqueue` raises.
+    """
+    first, number = transaction.rows("step_ids", len(plan))[0]
+    for group in codec.chunks(_nodes(plan, first)):
+        transaction.execute("put_nodes", b"".join(group))
+    with tasks.ids_may_be_taken():
+        for group in codec.chunks(_steps(plan, first, limits)):
+            transaction.execute("enqueue_steps", b"".join(group))
+    for node, call in plan.steps.items():
+        if len(call.payload) > codec.INLINE:
+            transaction.execute("put_payload", first + node, call.payload)
+    return first, number
+
+
+def _nodes(plan: Plan, first: int) -> Iterator[bytes]:
+    queues = plan.queues_of_groups()
+    empty = {member.node for member in plan.members if member.done}
+    for group, collects in plan.groups.items():
+        queue = queues[group].encode("ascii")
+        yield b"G%019d%d%d%03d%b" % (first + group, collects, group in empty, len(queue), queue)
+    parts = [_Part(b"M", each.group, int(each.done), each.node, each.number) for each in plan.members]
+    parts += [_Part(b"L", link.source, link.kind, link.target, 0) for link in plan.links]
+    for part, count in _runs(parts):
+        head = (part.mark, first + part.node, part.kind, first + part.first, count, part.number)
+        yield b"%b%019d%d%019d%010d%010d" % head
+
+
+def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
+    """Each first part of those that go on with the next node, and how many they are."""
+    numbered = enumerate(sorted(parts, key=lambda part: (part.mark, part.node, part.kind, part.number, part.first)))
+
+    def run(item: tuple[int, _Part]) -> tuple[bytes, int, int, int, int]:
+        at, part = item
+        return part.mark, part.node, part.kind, part.first - at, part.number - at if part.mark == b"M" else 0
+
+    for _, group in groupby(numbered, run):
+        some = [part for _, part in group]
+        yield some[0], len(some)
+
+
+def _steps(plan: Plan, first: int, limits: Mapping[str, Limit]) -> Iterator[bytes]:
+    """The last ones first: what follows a step is there when it ends, even if that is at once."""
+    linked = {link.source for link in plan.links}
+    members = {member.node for member in plan.members}
+    follows: dict[int, bool] = {}
+    for link in plan.links:
+        follows[link.target] = follows.get(link.target, False) or link.kind.feeds
+    for node in reversed(plan.steps):
+        call = plan.steps[node]
+        traits = _LINKED * (node in linked) + _MEMBER * (node in members) + _FED * follows.get(node, False)
+        if node in follows:
+            traits += _RELATIVE_START * isinstance(call.start, timedelta)
+            traits += _RELATIVE_EXPIRY * isinstance(call.expires, timedelta)
+        yield b"%019d%d%05d%b" % (first + node, node in follows, traits, codec.pack_call(call, limits))
+
+
+def follows_groups(transaction: Transaction, queue: str) -> bool:
+    """Notes that tasks of *queue* follow groups. False when that was known."""
+    return bool(transaction.value("follows_groups", queue))
+
+
+def note_group_queues(session: Session, queues: Iterable[str]) -> None:
+    """Notes that tasks of *queues* follow groups, so that their workers look at what members leave undecided."""
+    for queue in queues:
+        while True:
+            try:
+                session.run(lambda t: follows_groups(t, queue))  # noqa: B023
+            except DuplicateKey:  # another program notes it at this moment
+                continue
+            break
+
+
+def inputs(session: Session, step: int) -> tuple[Input, ...] | None:
+    """What the step of a workflow is given. None when some of it is not known any more."""
+    found = _inputs(session, step, None)
+    return found or None
+
+
+def _inputs(session: Session, step: int, group: int | None) -> tuple[Input, ...] | None:
+    """The same; with *group* of its members."""
+    found = []
+    for (packed,) in session.read("step_inputs", step, group):
+        for kind, node, state, is_large, each in _unpack(packed):
+            if state == 0 and kind != Follows.ON_ERROR:
+                return None
+            if state == _GROUP:
+                members = _inputs(session, step, node)
+                if members is None:
+                    return None
+                found.append(each._replace(members=members))
+            elif is_large:
+                stored = results.outcome(session, node)
+                if stored is None:
+                    return None
+                found.append(each._replace(result=stored.result or b"", content_type=stored.content_type or ""))
+            else:
+                found.append(each)
+    return tuple(found)
+
+
+def _unpack(packed: bytes) -> Iterator[tuple[int, int, int, bool, Input]]:
+    at = 0
+    while at < len(packed):
+        colon = packed.index(b":", at)
+        kind, node, state, large, *lengths = map(int, packed[at:colon].split(b";"))
+        at = colon + 1
+        values = []
+        for length in lengths:
+            values.append(packed[at : at + length])
+            at += length
+        error_type, message, content_type, result = values
+        yield kind, node, state, bool(large), Input(
+            node,
+            State(state) if state > 0 else None,
+            content_type.decode("ascii"),
+            result,
+            error_type.decode("utf-8", "replace"),
+            message.decode("utf-8", "replace"),
+            is_report=kind == Follows.ON_ERROR,
+        )  # fmt: skip
+
+
+def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool) -> tuple[int, bool]:
+    """Cancels tasks that wait, and asks the workers of those that run. Returns how many, and whether some are left.
+
+    Those are held by other transactions at this moment.
+    """
+    count, left = 0, False
+    for group in codec.chunks(b"%0*d" % (_DIGITS, number) for number in ids):
+        cancelled, requested, is_left = transaction.rows("revoke_many", b"".join(group), int(terminate))[0]
+        count, left = count + cancelled + requested, left or bool(is_left)
+    return count, left
