@@ -16,11 +16,8 @@ _ALWAYS_BACK: Final = "always so: a task whose process died runs again, up to cr
 _ALWAYS_STARTED: Final = "always so: a task that a worker has claimed is STARTED"
 _BASE: Final = "there is no class of tasks: use the hooks on_success and on_failure, or call a function of your own"
 _RATE: Final = "not there yet: give the task a queue of its own, and that queue a worker with -c 1"
-_SIGNATURE: Final = "not there yet: call task.apply_async(args, kwargs, ...) where the signature would be called"
-_CANVAS: Final = (
-    "not there yet: end each task with the .delay() of the next; Celery itself runs its canvas on a firebird:// URL"
-)
-_NEXT: Final = "not there yet: end the task with next_task.delay(...), or use the hook on_success"
+_CANVAS: Final = "not there: a task does not see the workflow that it is a step of"
+_NEXT: Final = "not there yet: end the task with (a.s() | b.s()).delay()"
 _ONE_URL: Final = "the database of url= is the broker and keeps the results"
 _NO_EXCHANGE: Final = "there are no exchanges: queue= names the queue, and a worker serves it with -Q"
 _COMPRESSION: Final = "not there: payloads are stored as they are. Keep large data elsewhere and pass its key"
@@ -78,8 +75,8 @@ CALL_OPTIONS: Final = {
     "headers": _OWN_ARGUMENT,
     "ignore_result": "an option of the task: @app.task(ignore_result=True)",
     "immediate": "not there: a call waits until a worker takes it",
-    "link": _NEXT,
-    "link_error": "not there yet: use the hook on_failure of the task",
+    "link": "use task.s(...).link(signature).delay()",
+    "link_error": "use task.s(...).link_error(signature).delay()",
     "mandatory": "always so: the call is in its queue, whether a worker serves that or not",
     "parent_id": _OWN_ARGUMENT,
     "producer": "use task.using(connection).apply_async(...), which enqueues in the transaction of a connection",
@@ -174,7 +171,7 @@ APP_ATTRIBUTES: Final = {
     "autodiscover_tasks": "name the modules: FBTasks(include=['proj.mail', 'proj.report'])",
     "backend": "use app.AsyncResult(id), which gives a result; the database keeps them",
     "broker_connection": "use app.connect()",
-    "canvas": _CANVAS,
+    "canvas": "import chain, group and chord from fbtasks",
     "conf": _ARGUMENTS,
     "config_from_envvar": _ARGUMENTS + ", and FBTASKS_URL the url",
     "config_from_object": _ARGUMENTS,
@@ -187,7 +184,7 @@ APP_ATTRIBUTES: Final = {
     "events": _EVENTS,
     "finalize": "not needed: a task is complete when it is defined",
     "gen_task_name": "use @app.task(name=...)",
-    "GroupResult": _CANVAS,
+    "GroupResult": "keep the ids of its results: app.AsyncResult(id) finds each",
     "log": "the worker logs with the module logging",
     "main": "use app.name",
     "on_after_configure": "not needed: an app is complete when it is made",
@@ -198,7 +195,6 @@ APP_ATTRIBUTES: Final = {
     "ResultSet": "call get() of one result after the other",
     "set_current": "there is no current app: @fbtasks.task makes a task that belongs to no app yet",
     "set_default": "there is no current app: @fbtasks.task makes a task that belongs to no app yet",
-    "signature": _SIGNATURE,
     "start": "the command is fbtasks worker -A MODULE",
     "worker_main": "the command is fbtasks worker -A MODULE",
 }
@@ -215,12 +211,9 @@ TASK_ATTRIBUTES: Final = {
     "rate_limit": _RATE,
     "replace": _NEXT,
     "run": "use task(...) or task.function(...)",
-    "s": _SIGNATURE,
     "send_event": _EVENTS,
-    "si": _SIGNATURE,
-    "signature": _SIGNATURE,
     "starmap": "use task.delay_many(calls), which enqueues many calls in one transaction",
-    "subtask": _SIGNATURE,
+    "subtask": "use task.signature(args, kwargs)",
     "update_state": "not there yet: write the progress into a table of your own",
 }
 """Attributes of a task."""
@@ -240,7 +233,6 @@ RESULT_ATTRIBUTES: Final = {
     "maybe_reraise": "use get(), which raises the exception of a failed task",
     "maybe_throw": "use get(), which raises the exception of a failed task",
     "name": "use fbtasks inspect task ID, which shows the name",
-    "parent": "not there: the calls that a task makes are not recorded with it",
     "queue": "use fbtasks inspect task ID, which shows the queue",
     "result": "use get(timeout=0), which raises the exception of a failed task",
     "retries": "use fbtasks inspect task ID, which shows the tries",
@@ -269,16 +261,13 @@ REQUEST_ATTRIBUTES: Final = {
 
 NAMES: Final = {
     "Celery": "use FBTasks, as in app = FBTasks('name', 'firebird:///path/queue.fdb')",
-    "chain": _CANVAS,
-    "chord": _CANVAS,
     "chunks": "use task.delay_many(calls), which enqueues many calls in one transaction",
     "crontab": _PERIODIC,
     "current_app": "there is no current app: @fbtasks.task makes a task that belongs to no app yet",
     "current_task": "use fbtasks.current_request()",
-    "group": "not there yet: use task.delay_many(calls), and get() of one result after the other",
     "shared_task": "use fbtasks.task, which makes a task that belongs to no app yet",
     "signals": _SIGNALS,
-    "signature": _SIGNATURE,
+    "signature": "use task.s(...), or app.signature(name, args)",
     "uuid": "use str(uuid.uuid4()), for a task_id of your own",
     "xmap": "use task.delay_many((item,) for item in items)",
     "xstarmap": "use task.delay_many(calls), which enqueues many calls in one transaction",

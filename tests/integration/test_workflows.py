@@ -1,0 +1,579 @@
+"""Workflows: what follows what, exactly once, whatever ends and however it ends."""
+
+import json
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks import (
+    AsyncResult,
+    ChordError,
+    EnqueueError,
+    FBTasks,
+    GroupResult,
+    QueueFull,
+    ResultTimeout,
+    TaskNotFound,
+    TaskRevoked,
+    UnknownTaskError,
+    chain,
+    chord,
+    group,
+)
+from fbtasks.call import Cancelled, Failed, Finished, Retry, Succeeded
+from fbtasks.firebird.session import UPDATE
+from fbtasks.services import tasks as services
+from fbtasks.store import tasks
+from fbtasks.testing import drain, eager
+
+
+class Steps:
+    """Tasks of an app, and what they were called with."""
+
+    def __init__(self, app):
+        self.app, self.seen = app, []
+        self.broken = True
+        make = app.task
+
+        @make(name="add")
+        def add(one, other=0):
+            return one + other
+
+        @make(name="boom", max_retries=0)
+        def boom(*_):
+            if self.broken:
+                raise ValueError("boom")
+            return "mended"
+
+        @make(name="note", ignore_result=True)
+        def note(*given):
+            self.seen.append(given)
+            return given[0] if given else None
+
+        self.add, self.boom, self.note = add, boom, note
+        self.text = make(name="text")(repr)
+        self.total = make(name="total")(sum)
+
+    def left(self):
+        """Tasks that have not ended, and notes."""
+        return rows(
+            self.app, "SELECT (SELECT COUNT(*) FROM QUEUE_TASK), (SELECT COUNT(*) FROM QUEUE_NOTE) FROM RDB$DATABASE"
+        )[0]
+
+    def structure(self):
+        """Links, members and groups."""
+        counts = ", ".join(f"(SELECT COUNT(*) FROM {table})" for table in ("QUEUE_LINK", "QUEUE_NODE", "QUEUE_GROUP"))
+        return rows(self.app, f"SELECT {counts} FROM RDB$DATABASE")[0]
+
+
+@pytest.fixture
+def steps(app):
+    return Steps(app)
+
+
+@pytest.fixture(params=["drained", "eager"])
+def run(request, app):
+    """Runs a signature, and returns its result."""
+
+    def drained(signature, **options):
+        result = signature.apply_async(**options)
+        drain(app)
+        return result
+
+    def eagerly(signature, **options):
+        with eager(app):
+            return signature.apply_async(**options)
+
+    return drained if request.param == "drained" else eagerly
+
+
+def failure(result):
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # the callers look at it
+        result.get(timeout=10)
+    return caught.value
+
+
+def test_each_step_is_given_the_result_of_the_one_before_it(run, steps):
+    add = steps.add
+    result = run(add.s(1, 2) | add.s(3) | add.si(10, 20) | add.s(other=5))
+    assert isinstance(result, AsyncResult)
+    assert result.get(timeout=10) == 35
+    assert result.parent.parent.get(timeout=10) == 6
+    assert result.parent.parent.parent.parent is None
+    assert run(chain(add.s(i) for i in (1, 2, 3))).get(timeout=10) == 6
+    assert run(chain(add.s(1), add.s(2)), args=(5,)).get(timeout=10) == 8
+
+
+def test_a_group_is_followed_with_the_list_of_its_results_in_its_order(run, steps):
+    add, text = steps.add, steps.text
+    result = run(group(add.s(i, i) for i in range(3)))
+    assert isinstance(result, GroupResult)
+    assert result.get(timeout=10) == result.join(timeout=10) == [0, 2, 4]
+    assert (len(result), result.completed_count(), result.ready(), result.successful()) == (3, 3, True, True)
+    assert run(group(add.s(1), add.s(2)) | steps.total.s()).get(timeout=10) == 3
+    result = run(chord([add.s(1), add.s(2)], steps.total.s()) | add.s(10))
+    assert result.get(timeout=10) == 13
+    assert result.parent.parent.get(timeout=10) == [1, 2]
+    nested = add.s(1) | group(add.s(1), add.s(2) | add.s(3), group(add.s(5), group(add.s(6), add.s(7)))) | text.s()
+    assert run(nested).get(timeout=10) == "[2, 6, [6, [7, 8]]]"
+    assert run(group(add.s(1), add.s(2)) | group(text.s(), steps.total.s())).get(timeout=10) == ["[1, 2]", 3]
+    inner = group(chord([add.s(1), add.s(2)], steps.total.s()), add.s(4)) | text.s()
+    assert run(inner).get(timeout=10) == "[3, 4]"
+
+
+def test_empty_groups_have_empty_results(run, steps):
+    add, text = steps.add, steps.text
+    assert run(group([])).get() == []
+    assert run(group([]) | text.s()).get(timeout=10) == "[]"
+    assert run(add.s(1) | group([]) | text.s()).get(timeout=10) == "[]"
+    assert run(add.s(1) | group([])).get() == []
+    assert run(group(add.s(1), group([]), group(group([]))) | text.s()).get(timeout=10) == "[1, [], [[]]]"
+    assert run(group(add.s(1)) | group([])).get() == []
+
+
+def test_what_follows_a_failure_does_not_run(run, steps):
+    add, boom, note = steps.add, steps.boom, steps.note
+    result = run((boom.s(1) | add.s(1) | note.s()).link_error(note.s()))
+    error = failure(result)
+    assert isinstance(error, TaskRevoked)
+    assert "ValueError: boom" in str(error)
+    ((failed, given),) = steps.seen
+    assert repr(given) == "ValueError('boom')"
+    if "-" not in failed:
+        assert failed == result.parent.parent.id
+        assert f"task {failed} (boom) failed" in str(error)
+    steps.seen.clear()
+    result = run(chord([add.s(1), boom.s()], note.s()).link_error(note.si("told")) | note.s())
+    assert isinstance(failure(result), TaskRevoked)
+    assert isinstance(failure(result.parent), ChordError)
+    assert "ValueError: boom" in str(failure(result.parent))
+    assert steps.seen == [("told",)]
+
+
+def test_what_is_linked_runs_after_success_and_errbacks_do_not(run, steps):
+    note = steps.note
+    result = run(steps.add.s(1, 2).link(note.s("a")).link(note.si("b") | note.s("c")).link_error(note.s("never")))
+    assert result.get(timeout=10) == 3
+    assert sorted(steps.seen, key=str) == [("b", "c"), ("b",), (3, "a")]
+
+
+def test_a_body_may_collect_exceptions(run, steps):
+    add, boom = steps.add, steps.boom
+    members = [add.s(1), boom.s(), boom.s() | add.s(1), group(add.s(2), boom.s())]
+    got = run(chord(members, steps.text.s(), on_error="collect")).get(timeout=10)
+    assert got.startswith("[1, ValueError('boom'), TaskRevoked(")
+    assert got.endswith("[2, ValueError('boom')]]")
+
+
+def test_a_group_without_a_body_waits_for_none(app, steps):
+    result = group(steps.add.s(1), steps.boom.s(), group(steps.add.s(2))).delay()
+    assert (result.ready(), result.waiting(), result.failed()) == (False, True, False)
+    with pytest.raises(ResultTimeout, match="3 of 3 tasks"):
+        result.get(timeout=0)
+    drain(app)
+    with pytest.raises(ValueError, match="boom"):
+        result.get(timeout=10)
+    values = result.get(timeout=10, propagate=False)
+    assert (values[0], repr(values[1]), values[2]) == (1, "ValueError('boom')", [2])
+    assert (result.completed_count(), result.ready(), result.successful(), result.failed()) == (2, True, False, True)
+    assert steps.structure() == (0, 0, 0)
+
+
+def test_all_of_it_is_there_from_the_beginning_and_nothing_is_left(app, steps):
+    result = (steps.add.s(1) | group(steps.add.s(i) for i in range(3)) | steps.total.s()).delay()
+    assert rows(app, "SELECT STATE, COUNT(*) FROM QUEUE_TASK GROUP BY STATE ORDER BY STATE") == [(0, 1), (5, 4)]
+    assert result.status == "PENDING"
+    assert services_count(app) == 4
+    drain(app)
+    assert result.get(timeout=10) == 6
+    assert steps.left() == (0, 0)
+    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = FINISH_TIME - 100")
+    assert services.prune(app.database) == 5
+    assert steps.structure() == (0, 0, 0)
+
+
+def services_count(app):
+    return one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 5")
+
+
+def test_results_are_kept_until_they_have_been_given(app, steps):
+    """With ignore_result too, and not pruned; and the run of one that has lost them says so."""
+    result = (steps.note.s(7) | steps.add.s(1).set(countdown=3600)).delay()
+    group(steps.note.s(1), steps.note.s(2)).link_error(steps.note.s())  # is followed by nothing
+    waiting = (group(steps.note.s(1), steps.note.s(2)) | steps.total.s().set(countdown=3600)).delay()
+    drain(app)
+    execute(app, "UPDATE QUEUE_HISTORY SET FINISH_TIME = FINISH_TIME - 100")
+    assert services.prune(app.database) == 0
+    execute(app, "UPDATE QUEUE_TASK SET START_TIME = START_TIME - 1")
+    drain(app)
+    assert (result.get(timeout=10), waiting.get(timeout=10)) == (8, 3)
+    assert services.prune(app.database) == 3
+    lost = (steps.add.s(1) | steps.add.s(1).set(countdown=3600)).delay()
+    drain(app)
+    assert lost.parent.forget()
+    execute(app, "UPDATE QUEUE_TASK SET START_TIME = START_TIME - 1")
+    drain(app)
+    with pytest.raises(TaskNotFound, match="not there any more"):
+        lost.get(timeout=10)
+
+
+def test_times_of_a_step_count_from_when_it_is_ready(app, steps):
+    result = (steps.add.s(1) | steps.add.s(1).set(countdown=60, expires=600)).delay()
+    execute(
+        app,
+        "UPDATE QUEUE_TASK SET RAISE_TIME = RAISE_TIME - 1, START_TIME = START_TIME - 1, EXPIRE_TIME = EXPIRE_TIME - 1",
+    )
+    with app.database.session() as session:
+        assert session.run(lambda t: tasks.expire(t, 0))[0] == 0  # it is not its time yet
+    drain(app)
+    sql = (
+        "SELECT STATE, DATEDIFF(SECOND FROM CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP) TO START_TIME), "
+        "DATEDIFF(SECOND FROM START_TIME TO EXPIRE_TIME) FROM QUEUE_TASK"
+    )
+    ((state, starts, expires),) = rows(app, sql)
+    assert (state, 50 <= starts <= 60, expires) == (1, True, 540)
+    assert result.status == "PENDING"
+
+
+def test_large_results_and_many(app, steps):
+    big = app.task(name="big")(lambda n: "x" * n)
+    length = app.task(name="length")(
+        lambda *given: [len(each) for each in given[0]] if isinstance(given[0], list) else len(given[0])
+    )
+    results = [(big.s(n) | length.s()).delay() for n in (10, 2_500, 100_000)]
+    several = (group(big.s(n) for n in (1, 3_000, 1_900, 50_000)) | length.s()).delay()
+    many = (group(steps.add.s(i) for i in range(1_000)) | steps.total.s()).delay()
+    drain(app)
+    assert [each.get(timeout=10) for each in results] == [10, 2_500, 100_000]
+    assert several.get(timeout=10) == [1, 3_000, 1_900, 50_000]
+    assert many.get(timeout=10) == sum(range(1_000))
+    with closing(FBTasks("signed", app.settings.url, serializer="cloudpickle", signing_key=b"k")) as other:
+        pickled = Steps(other)
+        result = (pickled.add.s(1) | group(pickled.add.s(i) for i in range(3)) | pickled.total.s()).delay()
+        drain(other)
+        assert result.get(timeout=10) == 6
+
+
+@contextmanager
+def sessions(app, number):
+    with app.database.session() as first:
+        if number == 1:
+            yield [first]
+        else:
+            with sessions(app, number - 1) as others:
+                yield [first, *others]
+
+
+def claim(session, most=100):
+    return session.run(lambda t: tasks.claim(t, 1, "default", most))
+
+
+def finish(transaction, claims, outcome=None):
+    """As a worker of the session's own, whose counters are in no other one's way."""
+    items = [Finished(each, outcome or Succeeded("application/json", b"%d" % each.id)) for each in claims]
+    assert tasks.finish(transaction, transaction._session.connection.info.id, 0, items) == []
+
+
+def ready(app):
+    return one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'text' AND STATE = 0")
+
+
+@pytest.mark.parametrize(
+    "outcomes", [(None, None), (None, Failed("E", "m")), (Failed("E", "m"), None), (Failed("E", "m"),) * 2]
+)
+def test_of_two_members_that_end_at_once_one_decides(app, steps, outcomes):
+    """Neither transaction sees the other's; a claim looks at what was noted."""
+    result = (group(steps.add.s(1), steps.add.s(2)) | steps.text.s()).delay()
+    with sessions(app, 3) as (one_session, other_session, third):
+        first, second = claim(one_session)
+        with one_session.transaction() as one_end:
+            finish(one_end, [first], outcomes[0])
+            with other_session.transaction() as other_end:
+                finish(other_end, [second], outcomes[1])
+        notes = one(app, "SELECT COUNT(*) FROM QUEUE_NOTE")
+        if outcomes[0] is None:  # else the first has decided alone
+            assert notes == 1
+            assert ready(app) == 0
+        claims = claim(third)
+        assert len(claims) == (1 if outcomes == (None, None) else 0)
+    if outcomes == (None, None):
+        assert [each.name for each in claims] == ["text"]
+    else:
+        assert isinstance(failure(result), ChordError)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_NOTE") == 0
+
+
+def test_a_note_waits_while_its_group_is_locked(app, steps):
+    (group(steps.add.s(i) for i in range(3)) | steps.text.s()).delay()
+    with sessions(app, 3) as (one_session, other_session, third):
+        first, second, last = claim(one_session)
+        with one_session.transaction() as one_end:
+            finish(one_end, [first])
+            with other_session.transaction() as other_end:
+                finish(other_end, [second])
+            found = claim(third)
+            assert (found, found.missed) == ([], True)
+        assert claim(third) == []  # one has not ended
+        with one_session.transaction() as one_end:
+            finish(one_end, [last])
+            assert [each.name for each in claim(third)] == []
+        assert [each.name for each in claim(third)] == ["text"]
+
+
+def test_an_end_that_is_rolled_back_has_no_followers(app, steps):
+    (steps.add.s(1) | steps.text.s()).delay()
+    with sessions(app, 1) as (session,):
+        claims = claim(session)
+        with pytest.raises(KeyError), session.transaction() as end:
+            finish(end, claims)
+            raise KeyError
+        assert ready(app) == 0
+        session.run(lambda t: finish(t, claims))
+        assert ready(app) == 1
+
+
+def test_a_retry_keeps_what_follows_waiting(app, steps):
+    (steps.add.s(1) | steps.text.s()).delay()
+    with sessions(app, 1) as (session,):
+        claims = claim(session)
+        session.run(lambda t: finish(t, claims, Retry(0, "again")))
+        assert ready(app) == 0
+        claims = claim(session)
+        session.run(lambda t: finish(t, claims))
+        assert ready(app) == 1
+
+
+ENDS = {
+    "revoked": lambda app, first: first.revoke(),
+    "cancelled": lambda app, first: services.cancel(app.database, [first.id]),
+    "purged": lambda app, first: execute(app, f"DELETE FROM QUEUE_TASK WHERE ID = {first.id}"),
+    "expired": lambda app, first: execute(
+        app,
+        f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({first.id}, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL)",
+    ),
+    "failed": lambda app, first: execute(
+        app,
+        f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({first.id}, 11, NULL, 0, 'fbtasks.errors.WorkerLost', 'died', NULL, NULL, NULL)",
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_follows_is_told_however_a_step_ends(app, steps, end):
+    signature = chord([steps.add.s(1) | steps.add.s(1), steps.add.s(2)], steps.note.s()).link_error(
+        steps.note.s("told")
+    )
+    result = (signature | steps.note.s()).delay()
+    first = result.parent.parent.results[0].parent
+    ENDS[end](app, first)
+    assert rows(app, "SELECT STATE, COUNT(*) FROM QUEUE_TASK GROUP BY STATE") == (
+        [(0, 2)] if end == "failed" else [(0, 1)]
+    )
+    error = failure(result)
+    assert isinstance(error, TaskRevoked)
+    assert f"task {first.id} " in str(error)
+    assert type(failure(result.parent)) is (ChordError if end == "failed" else TaskRevoked)
+    drain(app)
+    assert [given[2:] for given in steps.seen] == ([("told",)] if end == "failed" else [])
+    assert steps.left() == (0, 0)
+
+
+def test_revoke_of_a_step_cancels_what_follows(app, steps):
+    result = (steps.add.s(1) | steps.add.s(1) | steps.add.s(1)).delay()
+    assert result.parent.revoke()
+    drain(app)
+    assert result.parent.parent.get(timeout=10) == 1
+    assert "was cancelled: cancelled on request" in str(failure(result))
+
+
+def test_a_failed_member_that_is_retried_reopens_what_followed(app, steps):
+    signature = group(steps.boom.s(), steps.boom.s(), steps.add.s(1)) | steps.text.s() | steps.add.s("!")
+    result = signature.delay()
+    drain(app)
+    assert isinstance(failure(result.parent), ChordError)
+    members = result.parent.parent.results
+    steps.broken = False
+    for follower in (result, result.parent):
+        assert services.retry(app.database, [follower.id]).refused
+    assert services.retry(app.database, [members[0].id]).count == 1
+    assert (result.status, result.parent.status) == ("PENDING", "PENDING")
+    drain(app)
+    assert isinstance(failure(result.parent), ChordError)  # because of the other one
+    assert services.retry(app.database, [members[1].id]).count == 1
+    drain(app)
+    assert result.get(timeout=10) == "['mended', 'mended', 1]!"
+    result = (steps.boom.s() | steps.text.s()).delay()
+    steps.broken = True
+    drain(app)
+    steps.broken = False
+    services.retry_failed(app.database, services.Filter())
+    drain(app)
+    assert result.get(timeout=10) == "'mended'"
+
+
+def test_a_long_chain_fails_and_is_retried_at_once(app, steps):
+    """Without recursion in the database, whose depth is limited."""
+    result = chain(steps.boom.s(), *(steps.add.s("!") for _ in range(1_200))).delay()
+    drain(app)
+    assert isinstance(failure(result), TaskRevoked)
+    first = result
+    while first.parent is not None:
+        first = first.parent
+    steps.broken = False
+    services.retry(app.database, [first.id])
+    drain(app)
+    assert result.get(timeout=10) == "mended" + 1_200 * "!"
+
+
+def test_a_workflow_is_cancelled_whole(app, steps):
+    signature = steps.add.s(1) | group(steps.add.s(i) for i in range(1_200)) | steps.total.s() | steps.add.s(1)
+    result = signature.delay()
+    with app.database.session() as session:
+        for _ in range(2):
+            claims = claim(session, 3)
+            session.run(lambda t, claims=claims: finish(t, claims))
+        running = claim(session, 2)
+        assert result.cancel(terminate=True) == 1_200 - 3 + 2
+        assert result.status == "REVOKED"
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE <> 2") == 0
+        assert sorted(row[0] for row in rows(app, "SELECT ID FROM QUEUE_CANCEL")) == sorted(each.id for each in running)
+        session.run(lambda t: finish(t, running, Cancelled("stopped")))
+    with pytest.raises(TaskRevoked):
+        result.parent.parent.get(timeout=10)
+    assert isinstance(failure(result), TaskRevoked)
+    assert steps.left() == (0, 0)
+
+
+def test_in_the_transaction_of_a_connection(app, steps):
+    with app.connect() as connection:
+        signature = steps.add.s(1) | steps.add.s(2)
+        signature.using(connection).delay()
+        connection.rollback()
+        result = signature.using(connection).apply_async()
+        drain(app)
+        assert result.status == "PENDING"
+        connection.commit()
+    drain(app)
+    assert result.get(timeout=10) == 3
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
+
+
+def test_with_the_effects_of_a_transactional_task(app, steps):
+    execute(app, "CREATE TABLE EFFECT (N INTEGER)")
+
+    @app.task(name="effect", transactional=True, bind=True)
+    def effect(self, n):
+        with closing(self.connection.cursor()) as cursor:
+            cursor.execute("INSERT INTO EFFECT VALUES (?)", (n,))
+        return n
+
+    result = (group(effect.s(1), effect.s(2)) | steps.total.s() | effect.s()).delay()
+    drain(app)
+    assert result.get(timeout=10) == 3
+    assert one(app, "SELECT SUM(N) FROM EFFECT") == 6
+
+
+def test_limits_hold_steps_back_when_they_are_ready(app, steps):
+    app.limit("one", at_once=1)
+    seen = []
+    limited = app.task(name="limited", limits={"one": None})(lambda value: seen.append(value))
+    by_value = app.task(name="by_value", limits={"one": "value"})(lambda value: None)
+    (steps.add.s(1) | group(limited.s() for _ in range(3))).delay()
+    (group(limited.si(5), steps.add.s(1)) | limited.s()).delay()
+    drain(app)
+    assert sorted(seen, key=str) == [1, 1, 1, 5, [None, 1]]
+    assert steps.left() == (0, 0)
+    with pytest.raises(EnqueueError, match="<the result of the step before>"):
+        (steps.add.s(1) | by_value.s()).delay()
+
+
+def test_a_bounded_queue_counts_what_is_awaiting(app, steps):
+    app.queue("default", max_length=3, when_full="reject")
+    with pytest.raises(QueueFull):
+        chain(steps.add.s(1) for _ in range(4)).delay()
+    assert steps.left() == (0, 0)
+    result = chain(steps.add.s(1) for _ in range(3)).delay()
+    with pytest.raises(QueueFull):
+        steps.add.delay(1)
+    drain(app)
+    assert result.get(timeout=10) == 3
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_PLACE") == 3
+
+
+def test_ids_of_steps_are_taken_once(app, steps):
+    first = steps.add.s(1).set(task_id="first")
+    (first | steps.add.s(2)).delay()
+    with pytest.raises(EnqueueError, match="a step has the task_id 'first'"):
+        (first | steps.add.s(2)).delay()
+    drain(app)
+    assert app.AsyncResult("first").get(timeout=10) == 1
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
+
+
+def test_errors_in_a_signature(app, steps):
+    add, note = steps.add, steps.note
+    none = app.task(name="none")(lambda: None)
+    unique = app.task(name="unique", unique=True)(lambda *given: None)
+    for wrong, said in (
+        (lambda: chain(add, add.s(1)), r"takes signatures, as in task.s\(1, 2\), .* Give add.s"),
+        (lambda: group("ab"), "takes signatures"),
+        (lambda: add.s(1) | 7, "takes signatures, as in task.s"),
+        (lambda: chain(), "a chain needs a step"),
+        (lambda: add.s(1).link(group(add.s())), "and not of a group"),
+        (lambda: add.s(1).link_error(add.s() | add.s()), "the signature of one task"),
+        (lambda: chord([add.s(1)], add.s(), on_error="raise"), "must be 'fail' or 'collect'"),
+        (lambda: (add.s(1) | none.s()).delay(), "'none' has no room for the result of what it follows"),
+        (lambda: add.s(1).link_error(none.s()).delay(), "no room for the id of the task that failed"),
+        (lambda: add.s(1).set(colour=3), "unknown option of a call 'colour'"),
+        (lambda: (add.s(1) | add.s(1)).set(countdown=3), "countdown is for one call"),
+        (lambda: add.s(1, 2, 3).delay(), "cannot be called like that"),
+        (lambda: (unique.s(1) | note.s()).delay(), "is unique"),
+    ):
+        with pytest.raises(EnqueueError, match=said):
+            wrong()
+    with pytest.raises(UnknownTaskError, match="no task named 'nadd'"):
+        app.signature("nadd")
+    assert (add.s(1) | none.si()).delay()
+    assert repr(add.s(1) | group(add.s(other=2), note.s())) == "add(1) | group(add(other=2), note())"
+    assert add.s(1)(2) == 3
+
+
+def test_four_claimers_and_one_body(app, steps):
+    """Each ends its members in small transactions; the last ones of all meet."""
+    results = [(group(steps.add.s(i) for i in range(100)) | steps.text.s()).delay() for _ in range(3)]
+    bodies, errors = [], []
+
+    def work():
+        try:
+            with app.database.session() as session:
+                idle = 0
+                while idle < 20:
+                    claims = claim(session, 3)
+                    idle = 0 if claims or claims.missed else idle + 1
+                    bodies.extend(each.id for each in claims if each.name == "text")
+                    session.run(lambda t, claims=claims: finish(t, claims))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(bodies) == sorted(int(each.id) for each in results)
+    assert steps.left() == (0, 0)
+
+
+def test_only_own_tasks_are_made_to_follow(app, steps):
+    """A caller that speaks to the procedures itself can tie nothing to a task that is there, nor to numbers to come."""
+    taken = steps.add.delay(1)
+    with app.database.session() as session:
+        first = session.run(lambda t: t.value("step_ids", 2))
+        record = b"L%019d%d%019d%010d%010d"
+        for wrong in (record % (first, 0, int(taken.id), 1, 0), record % (first, 0, first + 1, 10, 0)):
+            with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
+                session.run(lambda t, wrong=wrong: t.execute("put_nodes", wrong), UPDATE)
+    assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
