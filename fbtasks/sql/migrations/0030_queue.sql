@@ -80,6 +80,14 @@ CREATE TABLE QUEUE_TASK_ID (
 )^
 CREATE INDEX QUEUE_TASK_ID_ID ON QUEUE_TASK_ID (ID)^
 
+-- Tasks that were merged into others: who asks for ID is answered for TO_ID.
+CREATE TABLE QUEUE_REDIRECT (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    TO_ID BIGINT NOT NULL,
+    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8
+)^
+CREATE INDEX QUEUE_REDIRECT_TO ON QUEUE_REDIRECT (TO_ID)^
+
 -- Cancellation requests for running tasks: beside the row, which belongs to its finisher.
 CREATE TABLE QUEUE_CANCEL (
     ID BIGINT NOT NULL PRIMARY KEY,
