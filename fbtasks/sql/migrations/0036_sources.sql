@@ -182,7 +182,7 @@ BEGIN
             BODY = BODY || '],{}]';
             LARGE_BODY = IIF(OCTET_LENGTH(BODY) > 2000, BODY, NULL);
         END
-        IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL)) THEN
+        IF (PLACES IS NOT NULL) THEN
             EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
         INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
             PAYLOAD)
@@ -429,10 +429,10 @@ BEGIN
     END
 END^
 
--- Makes up to ROOM tasks of what one subscription has in the log, in its order; up to PLACES, those that are let in again not
--- counted: these have a place. Who has the subscription's row of QUEUE_DISPATCH
--- locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it. With FROM_START = 0
--- lane 0 is read from where the last one ended: what was deleted before may still be there, as versions that an old transaction
+-- Makes up to ROOM tasks of what one subscription has in the log, in its order. PLACES is how many places of its queue the caller
+-- holds for new tasks (NULL: the queue has no limit); a task that is let in again has one. The transaction that has the row of
+-- QUEUE_DISPATCH locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it. With
+-- FROM_START = 0 lane 0 is read from where the last one ended: what was deleted before may still be there, as versions that an old transaction
 -- keeps, and what was committed late is found the next time with 1. By key, lanes are visited in turn; those whose gate is shut have
 -- their changes moved behind it, so that they are not met again.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_ONE_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
@@ -500,15 +500,14 @@ BEGIN
                 PLACES_LEFT, NOW_UTC) RETURNING_VALUES TASK_ID, CHANGES, LAST_ID;
             DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
         END
-        IF (LANE IS NULL AND MOST = 1 AND AFTER_MS = 0 AND NOT EXISTS(
-                SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL)) THEN
+        IF (LANE IS NULL AND MOST = 1 AND AFTER_MS = 0 AND PLACES IS NULL) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_DISPATCH_EACH_V1(SUBSCRIPTION_ID, ROOM - DISPATCHED, NAME, QUEUE, PRIORITY_RANK, MARK_ID,
                 NOW_UTC) RETURNING_VALUES CHANGES, MARK_ID;
             DISPATCHED = DISPATCHED + CHANGES;
             TAKEN = TAKEN + CHANGES;
         END
-        WHILE (DISPATCHED < ROOM AND PLACES_LEFT > 0 AND (LANE IS NULL OR NOT EXISTS(
+        WHILE (DISPATCHED < ROOM AND COALESCE(PLACES_LEFT, 1) > 0 AND (LANE IS NULL OR NOT EXISTS(
                 SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0))) DO
         BEGIN
             IF (AFTER_MS > 0) THEN
@@ -530,7 +529,7 @@ BEGIN
     BEGIN
         -- Lanes with news, in turn from the one after the last.
         FIRST_LANE = LAST_LANE;
-        WHILE (DISPATCHED < ROOM AND PLACES_LEFT > 0) DO
+        WHILE (DISPATCHED < ROOM AND COALESCE(PLACES_LEFT, 1) > 0) DO
         BEGIN
             LANE = NULL;
             SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C
@@ -569,7 +568,7 @@ BEGIN
         BEGIN
             LANE = NULL;
             SELECT FIRST 1 G.LANE FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME <= :NOW_UTC
-                    AND (:PLACES_LEFT > 0 OR EXISTS(
+                    AND (COALESCE(:PLACES_LEFT, 1) > 0 OR EXISTS(
                         SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE))
                 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :LANE;
             IF (LANE IS NULL) THEN
@@ -673,7 +672,7 @@ AS
     DECLARE WAITING INTEGER = 0;
     DECLARE DISPATCHED INTEGER;
     DECLARE MISSED_ONE SMALLINT;
-    DECLARE PLACES INTEGER = 2147483647;
+    DECLARE PLACES INTEGER;  -- NULL: the queue has no limit
     DECLARE BOUNDED SMALLINT = 0;
 BEGIN
     MISSED = 0;
