@@ -590,8 +590,8 @@ def test_the_log_is_read_in_the_order_of_its_index(app, session):
         change(app, lane, age_ms=1000)
         change(app, id=2, age_ms=1000)
     claim(session)
-    for procedure in ("QUEUE_DISPATCH_ONE_V1", "QUEUE_OPEN_GATE_V1", "QUEUE_FIRST_DUE_V1"):
-        found = [plan for plan in plans(session, procedure) if 'Table "QUEUE_CHANGE"' in plan]
+    for procedure in ("DISPATCH_ONE", "MAKE_TASK", "OPEN_GATE", "PUT_BEHIND", "FIRST_DUE"):
+        found = [plan for plan in plans(session, f"QUEUE_{procedure}_V1") if 'Table "QUEUE_CHANGE"' in plan]
         assert found
         for plan in found:
             assert re.search(r'Index "QUEUE_CHANGE_LANE" Range Scan \((lower|partial|full)[^)]*[34]/4', plan), plan
