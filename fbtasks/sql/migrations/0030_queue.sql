@@ -87,25 +87,27 @@ CREATE TABLE QUEUE_CANCEL (
     TERMINATE QUEUE_FLAG
 )^
 
--- Gates: of each lane of a subscription one task is let in at a time. A gate that is free and for which nothing waits has no row.
--- Rows are written by one transaction at a time for each owner: that which has locked its row of QUEUE_DISPATCH. All others leave
--- a note (QUEUE_NOTE). So no unique key is met by two at once, and nobody waits.
+-- Gates: of each lane of a subscription one task is let in at a time. A gate is
+--   free      no row: no task is in, and nothing waits
+--   shut      HOLDER_ID is the task that is in; a note of its end opens the gate
+--   halted    shut, and HALTED: that task has failed; a note of its retry or its discard opens the gate
+--   waiting   no HOLDER_ID, WAITS: it is opened at WAKE_TIME
+--   kept      no HOLDER_ID, nothing WAITS: the row of a polled table was handled, or has failed, and is not taken again
+-- What waits behind a gate (WAITS) are changes, or tasks with a ticket. Rows are written by one transaction at a time for each
+-- owner: the one that has locked its row of QUEUE_DISPATCH. All others leave a note (QUEUE_NOTE). So no unique key is met by two
+-- at once, and no transaction waits.
 CREATE TABLE QUEUE_GATE (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
-    -- The task that is in; NULL: none is.
     HOLDER_ID BIGINT,
-    -- 1 when it stays shut after its task has failed, until that is retried or discarded.
     HALTED QUEUE_FLAG,
-    -- 1 when changes or tickets wait behind it.
     WAITS QUEUE_FLAG,
-    -- When it is to be opened for what waits; NULL: when it is free.
     WAKE_TIME TIMESTAMP,
     CONSTRAINT QUEUE_GATE_LANE PRIMARY KEY (OWNER_ID, LANE)
 )^
 CREATE INDEX QUEUE_GATE_WAKE ON QUEUE_GATE (OWNER_ID, WAKE_TIME)^
 
--- Tasks in state 4, which wait to be let in.
+-- Tasks in state 4, which wait behind a gate to be let in.
 CREATE TABLE QUEUE_TICKET (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
@@ -114,7 +116,7 @@ CREATE TABLE QUEUE_TICKET (
 CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, TASK_ID)^
 
 -- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'S' it has
--- failed, after which the gate may stay shut; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
+-- failed, which may halt the gate; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
 -- 'T' TASK_ID waits to be let in.
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
