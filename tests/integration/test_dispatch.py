@@ -405,28 +405,40 @@ def wakes(app):
         events.close()
 
 
-def test_an_end_wakes_workers_only_when_something_waits_behind_it(app, session, wakes):
-    subscribe(app, NAME)
-    change(app, 1)
+@pytest.mark.parametrize(("ordering", "lane"), [("key", 1), ("key", 0), ("total", 0)])
+def test_an_end_wakes_workers_only_when_something_waits_behind_it(app, session, wakes, ordering, lane):
+    subscribe(app, NAME, ordering=ordering)
+    change(app, lane)
     (first,) = claim(session)
     assert not wakes(finish, session, first)
-    change(app, 1)
+    change(app, lane)
     (second,) = claim(session)
-    change(app, 1)
+    change(app, lane)
     assert not claim(session)
     assert wakes(finish, session, second)
     (third,) = claim(session)
     assert wakes(finish, session, third, outcome=Failed("E", "m", ""))
 
 
-def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, session):
-    subscribe(app, NAME)
-    change(app, 1)
+def test_in_total_order_the_end_of_a_full_run_wakes_workers(app, session, wakes):
+    subscribe(app, NAME, ordering="total", most=2)
+    for _ in range(3):
+        change(app)
+    (first,) = claim(session)
+    assert wakes(finish, session, first)
+    (second,) = claim(session)
+    assert not wakes(finish, session, second)
+
+
+@pytest.mark.parametrize(("ordering", "lane"), [("key", 1), ("total", 0)])
+def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, session, ordering, lane):
+    subscribe(app, NAME, ordering=ordering)
+    change(app, lane)
     (first,) = claim(session)
     with app.database.session() as other:
         with other.transaction(UPDATE) as t:
             assert tasks.finish(t, 1, 0, [Finished(first, Succeeded(keep=False), 0.0)]) == []
-            later = change(app, 1)
+            later = change(app, lane)
             found = claim(session)
             assert (list(found), found.missed) == ([], True)
             found = claim(session)  # it waits there already

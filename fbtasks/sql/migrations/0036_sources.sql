@@ -122,8 +122,8 @@ END^
 --   FROM_BEHIND  1: of those that wait behind the gate
 --   FROM_NEWS    1: of those that have just come, after the former; they begin behind AFTER_ID
 --   PLACES       how many places of the queue the caller holds: at least one, or NULL where the queue has no limit
--- TASK_ID is NULL when there are no changes. TAKEN is how many it has, LAST_ID the last of them (AFTER_ID: none), and MORE 1 when
--- others still wait behind the gate. Called by those that write the row of the gate.
+-- TASK_ID is NULL when there are no changes. TAKEN is how many it has, LAST_ID the last of them (AFTER_ID: none), and MORE 1 when it
+-- has left some: of those behind the gate with FROM_BEHIND, else of the news. The caller writes the row of the gate.
 CREATE OR ALTER PROCEDURE QUEUE_MAKE_TASK_V1 (
     OWNER_ID INTEGER, LANE BIGINT, FROM_BEHIND SMALLINT, FROM_NEWS SMALLINT, AFTER_ID BIGINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, TAKEN INTEGER, LAST_ID BIGINT, MORE SMALLINT)
@@ -161,7 +161,7 @@ BEGIN
                     OR OCTET_LENGTH(BODY) + OCTET_LENGTH(DATA) > 29990))) THEN
             BEGIN
                 FULL_UP = 1;
-                MORE = IIF(WANTED IS NULL, 1, 0);
+                MORE = IIF(WANTED IS NULL OR FROM_BEHIND = 0, 1, 0);
                 LEAVE;
             END
             IF (DATA IS NULL) THEN
@@ -189,7 +189,7 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
     INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
         PAYLOAD)
-    VALUES (:TASK_ID, 64 * :PLACED + IIF(:LANE <> 0, 256, 0), :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME,
+    VALUES (:TASK_ID, 64 * :PLACED + IIF(:LANE IS NULL, 0, 256), :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME,
         :NOW_UTC, 'application/json', IIF(:LARGE_BODY IS NULL, :BODY, NULL));
     IF (LARGE_BODY IS NOT NULL) THEN
         INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, :LARGE_BODY);
@@ -546,10 +546,19 @@ BEGIN
             IF (TASK_ID IS NULL) THEN
                 LEAVE;
             IF (LANE = 0) THEN
-                INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID) VALUES (:SUBSCRIPTION_ID, 0, :TASK_ID);
+                INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, WAITS) VALUES (:SUBSCRIPTION_ID, 0, :TASK_ID, :MORE);
             DISPATCHED = DISPATCHED + 1;
             PLACES_LEFT = PLACES_LEFT - 1;
             TAKEN = TAKEN + CHANGES;
+        END
+        -- In total order changes stay where they are. When the first come while the gate is shut that is written there, so that the
+        -- end of its task wakes workers: unless that end is recorded already, unseen.
+        IF (LANE = 0 AND DISPATCHED = 0 AND EXISTS(SELECT 1 FROM QUEUE_CHANGE C
+                WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 AND C.LANE = 0 AND C.ID > :MARK_ID)) THEN
+        BEGIN
+            UPDATE QUEUE_GATE G SET WAITS = 1
+                WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.HOLDER_ID IS NOT NULL AND G.WAITS = 0;
+            MISSED = IIF(ROW_COUNT > 0, 1, MISSED);
         END
     END
     ELSE
@@ -607,7 +616,7 @@ BEGIN
             TAKEN = TAKEN + CHANGES;
         END
     END
-    UPDATE QUEUE_DISPATCH D SET MARK_ID = :MARK_ID, LAST_LANE = :LAST_LANE, TAKEN = TAKEN + :TAKEN
+    UPDATE QUEUE_DISPATCH D SET MARK_ID = IIF(:TAKEN = 0, MARK_ID, :MARK_ID), LAST_LANE = :LAST_LANE, TAKEN = TAKEN + :TAKEN
         WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
 END^
 
@@ -623,6 +632,7 @@ AS
     DECLARE AFTER_MS BIGINT;
     DECLARE FILLS SMALLINT;
     DECLARE MARK_ID BIGINT = 0;
+    DECLARE WAITS SMALLINT;
     DECLARE DUE_TIME TIMESTAMP;
 BEGIN
     READY = 1;
@@ -650,7 +660,16 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_FIRST_DUE_V1(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
     END
     ELSE
-        SELECT G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 INTO :DUE_TIME;
+    BEGIN
+        SELECT G.WAKE_TIME, G.WAITS FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0
+            INTO :DUE_TIME, :WAITS;
+        IF (FROM_START = 0) THEN
+            SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID INTO :MARK_ID;
+        -- That changes wait is to be written at the gate.
+        IF (WAITS = 0 AND EXISTS(SELECT 1 FROM QUEUE_CHANGE C
+                WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 AND C.LANE = 0 AND C.ID > :MARK_ID)) THEN
+            EXIT;
+    END
     IF (DUE_TIME IS NULL OR DUE_TIME > NOW_UTC) THEN
     BEGIN
         READY = 0;
