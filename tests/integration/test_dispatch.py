@@ -132,6 +132,20 @@ def test_ready_tasks_that_other_transactions_hold_take_no_room(app, session, mos
     assert [each.name for each in claim(session)] == ["locked"] * 2
 
 
+def test_that_a_lane_may_be_ending_unseen_is_told_though_others_hold_ready_tasks(app, session):
+    """What the first dispatch of a claim has told is not lost when there is a second."""
+    subscribe(app, NAME)
+    for lane in (1, 5):  # after the last the lanes have their turns from the first one
+        change(app, lane)
+        claim(session)
+    locked = app.send_task("locked").id
+    change(app, 1)
+    other = change(app, 2)
+    with held(app, "QUEUE_TASK", locked):
+        found = claim(session, 2)
+    assert (taken(session, found), found.missed) == ([[other]], True)
+
+
 def test_no_more_idle_work_is_made_than_there_is_room_for(app, session):
     subscribe(app, NAME, ordering="none", most=1, rank=9999)
     for _ in range(5):

@@ -1,6 +1,6 @@
--- Sources of work in the database: changes of tables and events, and how they become tasks. In the transaction of a change or an
--- event there are inserts alone, into tables without a unique key of the writer's choice: it never waits or fails for another
--- one's. Order, joining and limits are decided by workers, later, by QUEUE_DISPATCH_V1.
+-- Sources of work in the database: changes of tables and events, and how they become tasks. The transaction of a change or an
+-- event only inserts, into tables without a unique key that a writer chooses: it never waits or fails because of another one.
+-- Order, coalescing and limits are decided later, by the workers' QUEUE_DISPATCH_V1.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_CHANGE_SEQ^
@@ -52,10 +52,10 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
 )^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
--- The log of changes: written by triggers, emptied by QUEUE_DISPATCH_V1. No unique key: a writer meets no other one's.
+-- The log of changes: written by triggers, emptied by QUEUE_DISPATCH_V1. No unique key: no writer meets another one.
 CREATE TABLE QUEUE_CHANGE (
     SUBSCRIPTION_ID INTEGER NOT NULL,
-    -- 1: it has just come; NULL: it waits behind the gate of its lane.
+    -- 1: it has just come; NULL: it waits behind the gate of its lane (QUEUE_GATE). In lane 0 of a total order it stays 1.
     NEWS SMALLINT DEFAULT 1,
     -- 0, or the key by which changes are ordered: an integer as it is, anything else as a hash. Never -9223372036854775808,
     -- which an index of Firebird has behind 0 (5.0.4).
@@ -68,7 +68,8 @@ CREATE TABLE QUEUE_CHANGE (
 )^
 CREATE INDEX QUEUE_CHANGE_LANE ON QUEUE_CHANGE (SUBSCRIPTION_ID, NEWS, LANE, ID)^
 
--- One row for each subscription: who has it locked gives out its changes. Who does not get it looks again a little later.
+-- One row for each subscription: the transaction that has it locked makes tasks of its changes. One that does not get the lock looks
+-- again a little later.
 CREATE TABLE QUEUE_DISPATCH (
     SUBSCRIPTION_ID INTEGER NOT NULL PRIMARY KEY,
     -- Changes of lane 0 have been given out up to here; what was committed late may be below.
@@ -652,23 +653,19 @@ BEGIN
         SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME > TIMESTAMP '0001-01-01'
             ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :DUE_TIME;
     END
-    ELSE IF (ORDERING = 'none' OR NOT EXISTS(
-            SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0)) THEN
-    BEGIN
-        IF (FROM_START = 0) THEN
-            SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID INTO :MARK_ID;
-        EXECUTE PROCEDURE QUEUE_FIRST_DUE_V1(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
-    END
     ELSE
     BEGIN
-        SELECT G.WAKE_TIME, G.WAITS FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0
-            INTO :DUE_TIME, :WAITS;
-        IF (FROM_START = 0) THEN
-            SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID INTO :MARK_ID;
-        -- That changes wait is to be written at the gate.
-        IF (WAITS = 0 AND EXISTS(SELECT 1 FROM QUEUE_CHANGE C
-                WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 AND C.LANE = 0 AND C.ID > :MARK_ID)) THEN
-            EXIT;
+        IF (ORDERING = 'total') THEN
+            SELECT G.WAITS, G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0
+                INTO :WAITS, :DUE_TIME;
+        IF (COALESCE(WAITS, 0) = 0) THEN  -- NULL: the gate is free
+        BEGIN
+            IF (FROM_START = 0) THEN
+                SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID INTO :MARK_ID;
+            EXECUTE PROCEDURE QUEUE_FIRST_DUE_V1(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
+            IF (WAITS = 0 AND DUE_TIME IS NOT NULL) THEN
+                EXIT;  -- that changes wait is to be written at the gate, which is shut
+        END
     END
     IF (DUE_TIME IS NULL OR DUE_TIME > NOW_UTC) THEN
     BEGIN
@@ -823,7 +820,7 @@ BEGIN
         || CAST(REPLACE(REPLACE(CURRENT_USER, '\', '\\'), '"', '\"') AS VARCHAR(600) CHARACTER SET OCTETS) || '"'
         || IIF(ORDER_KEY IS NULL, '', ',"k":"' || CAST(REPLACE(REPLACE(ORDER_KEY, '\', '\\'), '"', '\"')
             AS VARCHAR(2040) CHARACTER SET OCTETS) || '"') || ',"d":';
-    -- As a text: whatever was given as JSON, it spoils no other event of a task, and stands for no other member.
+    -- As a text: JSON that is not valid leaves the other events of a task readable, and cannot pass for another member.
     BODY = HEAD || '"' || REPLACE(REPLACE(COALESCE(DATA, 'null'), '\', '\\'), '"', '\"') || '"}';
     LANE = IIF(ORDER_KEY IS NULL, 0, HASH(CRYPT_HASH(ORDER_KEY USING SHA256)));
     FOR SELECT H.SUBSCRIPTION_ID, H.DIRECT, H.NAME, H.QUEUE, H.PRIORITY_RANK FROM QUEUE_HANDLER H WHERE H.EVENT = :EVENT
