@@ -108,7 +108,7 @@ def _stamp(moment: datetime | None) -> str | None:
 
 _QUEUE: Final[list[Column]] = [
     _column("QUEUE", "text"),
-    *(_column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED")),
+    *(_column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED", "HELD")),
     ("WAITING", "word", lambda r: since(r.waiting_since)),
     ("WORKERS", "word", lambda r: r.workers or "none"),
 ]
@@ -170,7 +170,7 @@ def stats(found: Statistics) -> None:
     """Prints the statistics, with the names that queue tables have for them."""
     rows, live = found.counters, found.queues
     active = sum(r.running for r in live)
-    waiting = sum(r.ready + r.scheduled + r.parked for r in live)
+    waiting = sum(r.waiting for r in live)
     success, error = sum(r.succeeded for r in rows), sum(r.failed for r in rows)
     elapsed = sum(r.elapsed_ms for r in rows) / 1000
     finished = success + error + sum(r.cancelled for r in rows)
@@ -231,11 +231,19 @@ def loaded_sources(rows: list[LoadedSource]) -> None:
     if not rows:
         say(_NO_SOURCE)
         return
-    _records([*_SOURCE, *_LOADED], rows)
+    held = [_column("HELD", "number")] if any(row.held for row in rows) else []
+    _records([*_SOURCE, *_LOADED, *held], rows)
     for row in rows:
-        halted = [f"{count(row.halted, 'lane')} halted since a task failed"] if row.halted else []
-        for said in (*row.problems, *halted):
+        for said in (*row.problems, *_halted(row)):
             say(f"{row.name}: {said}.")
+
+
+def _halted(row: LoadedSource) -> list[str]:
+    """Returns what is to be said of lanes that stand still."""
+    if not row.halted:
+        return []
+    behind = f", and {count(row.behind, 'change')} of WAITING behind {'it' if row.halted == 1 else 'them'}"
+    return [f"{count(row.halted, 'lane')} halted since a task failed{behind if row.behind else ''}"]
 
 
 _DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}
