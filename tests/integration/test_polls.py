@@ -38,6 +38,7 @@ SHAPES = {
     "sequence and status": (BARE, {"sequence": "ID", **STATUS, "error": "ERR"}),
     "sequence, no status": (BARE, {"sequence": "ID"}),
     "ids, hard delete": (INBOX, {"delete": True, "error": "ERR"}),
+    "sequence, hard delete": (BARE, {"sequence": "ID", "delete": True, "error": "ERR"}),
     "no ids, hard delete": (BARE, {"delete": True}),
     "no ids, wide status": (BARE, {**NAMED, "error": "ERR"}),
 }
@@ -115,7 +116,7 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
     assert [each.taken for each in subscriptions.inspect_sources(app.database)] == [COUNT + 1]
     everything = [f"d{n}" for n in (*range(COUNT), 100)]
     if "hard delete" in shape:
-        assert list(statuses(app)) == (["d3"] if shape.startswith("ids") else [])
+        assert list(statuses(app)) == ([] if shape.startswith("no ids") else ["d3"])
     elif "no status" in shape:
         assert statuses(app) == dict.fromkeys(everything, "R")
     else:
@@ -124,6 +125,19 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
         assert rows(app, "SELECT DATA, ERR FROM INBOX WHERE ERR IS NOT NULL") == [("d3", "ValueError: d3 is ba")]
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+@pytest.mark.parametrize("shape", ["ids and status", "sequence and status", "no ids, wide status"])
+def test_what_has_a_status_may_be_deleted_when_it_is_done(app, handler, shape):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1, 2, 3))
+    handler.bad = {"d2"}
+    polls(app, handler, **{name: value for name, value in options.items() if name != "done"}, delete=True)
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d2", "d3"]
+    assert rows(app, "SELECT DATA, S, ERR FROM INBOX") == [("d2", "E", "ValueError: d2 is ba")]
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
 
 
 def test_a_failed_one_is_run_again_on_request(app, handler, shape):
@@ -140,7 +154,7 @@ def test_a_failed_one_is_run_again_on_request(app, handler, shape):
     if options.get("taken"):
         assert statuses(app) == {"d1": "D", "d2": "D"}
         assert rows(app, "SELECT ERR FROM INBOX") == [(None,), (None,)]
-    if shape == "ids, hard delete":
+    if "hard delete" in shape:
         assert statuses(app) == {}
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
 
@@ -604,7 +618,7 @@ def test_a_row_that_cannot_be_read_fails_alone(app, handler, shape):
     assert '"A":{"__type__":"base64","__value__":"Yf8i"}' in payload  # also of a row that is deleted nothing is lost
     if "and status" in shape or "wide status" in shape:
         assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "fbtasks.errors.Seria")]
-    elif shape == "ids, hard delete":
+    elif shape in ("ids, hard delete", "sequence, hard delete"):
         assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "fbtasks.errors.Seria")]
     assert poller.look() == polling.Looked(room=100)
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
