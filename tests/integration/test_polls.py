@@ -81,6 +81,18 @@ def live(app):
     return sorted(number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK"))
 
 
+def revoked(app, handler, then):
+    """The task of the one row has been cancelled, and *then* this was done with it. Returns the poller."""
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look()
+    (number,) = live(app)
+    with app.database.session() as session:
+        session.run(lambda t: tasks.revoke(t, number))
+        session.run(lambda t: then(t, number))
+    return poller
+
+
 @contextmanager
 def transaction(app, *statements):
     """A transaction of another connection, which is open in the block; the block gets the connection."""
@@ -160,13 +172,7 @@ def test_a_failed_one_is_run_again_on_request(app, handler, shape):
 
 
 def test_a_failed_one_that_is_retried_before_its_end_was_written(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
-    poller.look()
-    (number,) = live(app)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: tasks.retry(t, number))
+    revoked(app, handler, tasks.retry)
     assert statuses(app) == {"d1": "T"}
     drain(app)
     assert (handler.seen, statuses(app)) == (["d1"], {"d1": "D"})
@@ -246,13 +252,7 @@ def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
 
 
 def test_a_failure_that_is_discarded_at_once_is_none_the_less_one(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
-    poller.look()
-    (number,) = live(app)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: tasks.dismiss(t, number))
+    poller = revoked(app, handler, tasks.dismiss)
     poller.look()
     assert statuses(app) == {"d1": "E"}
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == []
