@@ -49,6 +49,13 @@ class QueueOptions:
             raise ConfigurationError(f"wait_for= is of when_full='wait', and not of {self.when_full!r}.")
 
 
+@dataclass(frozen=True)
+class QueueArguments(QueueOptions):
+    """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
+
+    name: Annotated[str, checks.queue_name]
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
     """A queue as its app defines it."""
