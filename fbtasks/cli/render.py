@@ -226,24 +226,48 @@ _LOADED: Final[list[Column]] = [
 ]
 
 
-def loaded_sources(rows: list[LoadedSource]) -> None:
-    """Prints subscriptions with what they have."""
+def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> None:
+    """Prints subscriptions with what they have; and of *queues*, by their names, why they keep something waiting."""
     if not rows:
         say(_NO_SOURCE)
         return
-    held = [_column("HELD", "number")] if any(row.held for row in rows) else []
-    _records([*_SOURCE, *_LOADED, *held], rows)
+    _records([*_SOURCE, *_LOADED], rows)
     for row in rows:
-        for said in (*row.problems, *_halted(row)):
+        for said in (*row.problems, *_halted(row), *_kept(row, queues.get(row.queue, QueueRow(queue=row.queue)))):
             say(f"{row.name}: {said}.")
 
 
-def _halted(row: LoadedSource) -> list[str]:
-    """Returns what is to be said of lanes that stand still."""
-    if not row.halted:
+def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
+    """Returns why the queue of a subscription that is active keeps waiting what it has."""
+    if row.state != "active" or row.waiting == row.behind:
         return []
-    behind = f", and {count(row.behind, 'change')} of WAITING behind {'it' if row.halted == 1 else 'them'}"
-    return [f"{count(row.halted, 'lane')} halted since a task failed{behind if row.behind else ''}"]
+    said = []
+    if not queue.workers:
+        said.append(f"no worker serves its queue {queue.queue}")
+    if queue.max_length is not None and queue.length >= queue.max_length:
+        said.append(f"its queue {queue.queue} is full ({queue.length} of {queue.max_length} tasks)")
+    if not queue.is_open:
+        said.append(
+            f"its queue {queue.queue} is closed" + ("" if queue.opens is None else f", opens {ago(queue.opens)}")
+        )
+    return said
+
+
+def _halted(row: LoadedSource) -> list[str]:
+    """Returns what is to be said of lanes that stand still, and of tasks that wait for others."""
+    said = []
+    if row.halted:
+        behind = f", and {row.behind} of WAITING behind {'it' if row.halted == 1 else 'them'}" if row.behind else ""
+        said.append(
+            f"{count(row.halted, 'lane')} halted since a task failed{behind} "
+            f"(fbtasks inspect failed --name {row.name}, then retry or discard)"
+        )
+    if row.held:
+        what = "1 task is held until another one of its lane has" if row.held == 1 else (
+            f"{row.held} tasks are held until others of their lanes have"
+        )  # fmt: skip
+        said.append(f"{what} ended (fbtasks inspect held)")
+    return said
 
 
 _DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}

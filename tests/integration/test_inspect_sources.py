@@ -1,4 +1,4 @@
-"""What an operator is shown of lanes that stand still, and of what waits behind them."""
+"""What an operator is shown of sources: lanes that stand still, what waits behind them, and why changes wait."""
 
 import pytest
 from support.programs import command_line
@@ -56,9 +56,12 @@ def test_what_waits_behind_a_halted_lane_is_counted(halted, url, capsys):
     assert (source.halted, source.behind, source.waiting, source.held, source.failed) == (1, 3, 4, 1, 1)
     said = "1 lane is halted since a task failed, and 3 wait behind it (fbtasks retry or discard)"
     assert [each.problem for each in get_health(halted.database, 300).sources] == [said]
-    title, line, said = shown(capsys, "inspect", "sources", "--url", url)
-    assert dict(zip(title.split()[-2:], line.split()[-2:], strict=True)) == {"TAKEN": "7", "HELD": "1"}
-    assert said == "changed: 1 lane halted since a task failed, and 3 changes of WAITING behind it."
+    assert shown(capsys, "inspect", "sources", "--url", url)[2:] == [
+        "changed: 1 lane halted since a task failed, and 3 of WAITING behind it "
+        "(fbtasks inspect failed --name changed, then retry or discard).",
+        "changed: 1 task is held until another one of its lane has ended (fbtasks inspect held).",
+        "changed: no worker serves its queue default.",
+    ]
 
 
 def test_held_tasks_are_counted_as_waiting(halted, url, capsys):
@@ -85,3 +88,24 @@ def test_nothing_waits_behind_a_lane_that_goes_on(halted, refused, url):
     drain(halted)
     (source,) = service.inspect_sources(halted.database)
     assert (source.halted, source.behind, source.waiting, source.held, source.taken) == (0, 0, 0, 0, 11)
+
+
+def test_why_changes_wait_is_said(app, url, capsys):
+    app.queue("mail", max_length=1, run_between=("00:00", "24:00"), tz="UTC")
+    app.on_change("T", insert=True, queue="mail", name="changed")(len)
+    letter = app.task(name="letter", queue="mail")(len)
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    service.apply(app.database, app.name, app.feeds())
+    letter.delay([])
+    app.close()
+    assert len(shown(capsys, "inspect", "sources", "--url", url)) == 2  # nothing waits
+    execute(app, "INSERT INTO T VALUES (1)")
+    execute(app, "DELETE FROM QUEUE_SHIFT")
+    _, _, *said = shown(capsys, "inspect", "sources", "--url", url)
+    assert said == [
+        "changed: no worker serves its queue mail.",
+        "changed: its queue mail is full (1 of 1 tasks).",
+        "changed: its queue mail is closed.",
+    ]
+    service.pause(app.database, ["changed"])
+    assert len(shown(capsys, "inspect", "sources", "--url", url)) == 2  # as its state says
