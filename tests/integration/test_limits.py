@@ -440,8 +440,6 @@ class Walk:
         while quiet < 3:
             execute(self.app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
             self.session.run(tasks.promote)
-            execute(self.app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME) WHERE WAKE_TIME > "
-                "(SELECT WAKE_MARK FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID = OWNER_ID)")  # fmt: skip
             claims = self.running + self.session.run(lambda t: tasks.claim(t, 1, "default", 100))
             self.running = []
             ended = rows(self.app, "SELECT ID FROM QUEUE_HISTORY WHERE STATE IN (11, 12)")
