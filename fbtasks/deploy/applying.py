@@ -7,7 +7,7 @@ that is to go is made inactive, keeps its rights, and is dropped when no connect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -98,9 +98,7 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
     rows, triggers = subscriptions.read(session), ddl.found(session)
     plan, problems = planned(session, app, definitions, rows, triggers)
     done = steps(plan)
-    _put_events(session, plan.create.values(), subscriptions.subscribe)
-    others = [each for each in plan.create.values() if not _is_event(each)]
-    for want, found in [(each, None) for each in others] + list(plan.change.values()):
+    for want, found in [(each, None) for each in plan.create.values()] + list(plan.change.values()):
         name = want.definition.name
         ending = [row for row in rows if row.name == name and row.ends and _fires(triggers.get(row.id))]
         try:
@@ -109,6 +107,7 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
             raise
         except (TaskDefinitionError, StatementRefused) as error:
             problems[name] = str(error)
+    _hand_on_events(session, plan)
     for has in plan.orphans.values():
         if has.row.state != "orphaned":
             session.run(lambda t, row=has.row: subscriptions.orphan(t, row))  # type: ignore[misc]
@@ -159,21 +158,10 @@ def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row
         _note(session, each)
 
 
-def _is_event(wanted: Wanted) -> bool:
-    return wanted.definition.kind == "event"
-
-
-def _put_events(session: Session, new: Iterable[Wanted], put: Callable[[Transaction, Definition, str], object]) -> None:
-    """Registers the new handlers of events, all at once: each is given what was raised while there was none."""
-    events = [each for each in new if _is_event(each)]
-
-    def work(transaction: Transaction) -> None:
-        for each in events:
-            put(transaction, each.definition, each.source)
-        subscriptions.hand_on_events(transaction)
-
-    if events:
-        session.run(work)
+def _hand_on_events(session: Session, plan: Comparison) -> None:
+    """Gives the events that are kept since they had no handler to the new ones, when all of them are registered."""
+    if any(each.definition.kind == "event" for each in plan.create.values()):
+        session.run(subscriptions.hand_on_events)
 
 
 def _put_row(
@@ -324,14 +312,13 @@ def register(session: Session, app: str, definitions: Iterable[Definition]) -> d
     Returns what is wrong with those that were left as they are, by the names of tasks.
     """
     plan, problems = compare_registered(session, app, definitions)
-    _put_events(session, plan.create.values(), subscriptions.handle)
     for want in plan.create.values():
-        if not _is_event(want):
-            session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
+        session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
     for want, found in plan.change.values():
         replaced = replaces(want, found.row)
         former, succeeds = (None, found.row.id) if replaced else (found.row.id, None)
         session.run(lambda t, w=want, f=former, s=succeeds: subscriptions.handle(t, w.definition, w.source, f, s))  # type: ignore[misc]
+    _hand_on_events(session, plan)
     for found in plan.orphans.values():
         if found.row.state != "orphaned":
             session.run(lambda t, row=found.row: subscriptions.unhandle(t, row))  # type: ignore[misc]

@@ -10,7 +10,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, changes
 from fbtasks.deploy import applying
-from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError
+from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused
 from fbtasks.firebird import connections
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import subscriptions as service
@@ -318,6 +318,77 @@ def test_events_that_found_no_handler_are_given_to_all_that_are_registered_at_on
     app.on_event("order.paid", name="late")(id)
     service.apply(app.database, app.name, app.feeds())
     assert rows(app, counts) == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("way", ["apply", "register"])
+def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them(app, url, monkeypatch, way):
+    app.raise_event("order.paid", {"id": 1})
+    for name in ("mail", "book"):
+        app.on_event("order.paid", name=name)(id)
+    app.close()
+    before = []
+
+    with closing(FBTasks("keeper", url)) as other, other.database.session() as keeper:
+
+        def between(*given):
+            found = write(*given)
+            before.append(one(app, "SELECT COUNT(*) FROM QUEUE_HANDLER"))
+            Housekeeping(other.settings).turn(keeper)
+            return found
+
+        write = applying.subscriptions._write
+        monkeypatch.setattr(applying.subscriptions, "_write", between)
+        if way == "apply":
+            service.apply(app.database, app.name, app.feeds())
+        else:
+            with app.database.session() as session:
+                service.register(session, app.name, app.feeds())
+    assert before == [0, 1]
+    counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
+    assert rows(app, counts) == [(1, 1), (2, 1)]
+
+
+def test_an_event_in_the_place_of_changes_has_a_trigger_that_still_fires_inactive(app, url, monkeypatch):
+    """A replacement was broken off, and what was half made of it dropped."""
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+
+    def broken(*args):
+        raise Broken
+
+    with closing(FBTasks("test", url)) as other, monkeypatch.context() as patch, suppress(Broken):
+        patch.setattr(applying, "_activate", broken)
+        subscribe(other, order="total")
+    service.drop(app.database, ["2"])
+    app.close()
+    named = "RDB$TRIGGER_NAME STARTING WITH 'QUEUE_ON_' AND RDB$TRIGGER_INACTIVE = 0"
+    active = f"SELECT RDB$TRIGGER_NAME FROM RDB$TRIGGERS WHERE {named}"
+    assert len(rows(app, active)) == 1
+    app.raise_event("order.paid", {"id": 1})
+    with closing(FBTasks("test", url)) as newest:
+        newest.on_event("order.paid", name="changed")(id)
+        applied = service.apply(newest.database, "test", newest.feeds())
+        assert [(step.action, step.kind) for step in applied.changes] == [("create", "event")]
+        assert rows(app, active) == []
+        execute(app, "INSERT INTO T VALUES (1)")
+        assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE") == [(3,)]
+
+
+def test_an_event_that_cannot_be_registered_holds_up_no_other(app, monkeypatch):
+    for name in ("mail", "book"):
+        app.on_event("order.paid", name=name)(id)
+    write = applying.subscriptions.subscribe
+
+    def refused(transaction, definition, *given):
+        if definition.name == "mail":
+            raise StatementRefused("refused")
+        return write(transaction, definition, *given)
+
+    monkeypatch.setattr(applying.subscriptions, "subscribe", refused)
+    app.raise_event("order.paid", {"id": 1})
+    applied = service.apply(app.database, app.name, app.feeds())
+    assert (applied.problems, [step.name for step in applied.changes]) == ({"mail": "refused"}, ["book"])
+    assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE") == [(1,)]
 
 
 def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(app):

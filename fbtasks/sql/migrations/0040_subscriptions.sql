@@ -222,6 +222,7 @@ END^
 
 -- Gives the events that are kept since they had no handler to all that have been registered by now: by the one that has registered
 -- them, and by maintenance, since who raised them may not have seen the handler yet, or may have committed when it was there already.
+-- Called under the lock: between two registrations of one deployment the first handler alone would get them.
 CREATE OR ALTER PROCEDURE QUEUE_HAND_ON_EVENTS_V1
 SQL SECURITY DEFINER
 AS
@@ -254,17 +255,25 @@ BEGIN
         END
 END^
 
--- Forgets up to MOST events that were raised more than AGE_MS ago, when they had no handler, and have had none since.
+-- Forgets up to MOST events that were raised more than AGE_MS ago, when they had no handler, and have had none since. Those that have
+-- one by now are given to it. Does nothing while definitions are being deployed: the deployment gives them to all that it registers.
 CREATE OR ALTER PROCEDURE QUEUE_PRUNE_EVENTS_V1 (AGE_MS BIGINT, MOST INTEGER)
 RETURNS (PRUNED INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE LIMIT_TIME TIMESTAMP;
+    DECLARE VERSION INTEGER;
 BEGIN
-    EXECUTE PROCEDURE QUEUE_HAND_ON_EVENTS_V1;
-    LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
-    DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.RAISE_TIME < :LIMIT_TIME ROWS :MOST;
-    PRUNED = ROW_COUNT;
+    PRUNED = 0;
+    IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0)) THEN
+        SELECT S.VERSION FROM QUEUE_SCHEMA S WHERE S.VERSION = 0 FOR UPDATE WITH LOCK SKIP LOCKED INTO :VERSION;
+    IF (VERSION IS NOT NULL) THEN
+    BEGIN
+        EXECUTE PROCEDURE QUEUE_HAND_ON_EVENTS_V1;
+        LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
+        DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.RAISE_TIME < :LIMIT_TIME ROWS :MOST;
+        PRUNED = ROW_COUNT;
+    END
     SUSPEND;
 END^
 
