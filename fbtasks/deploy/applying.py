@@ -69,7 +69,8 @@ def _resolve(session: Session, definition: Definition) -> Wanted:
     if isinstance(source, EventSource):
         return Wanted(definition, source.event)
     if isinstance(source, PollSource):
-        return Wanted(definition, polling.describe(session, source).table.name)
+        poll = polling.describe(session, source)
+        return Wanted(definition, poll.table.name, poll=poll)
     capture = resolve(source, tables.describe(session, source.table))
     return Wanted(definition, capture.table.name, capture)
 
@@ -105,7 +106,7 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
             _put(session, want, _placement(want, found, ending))
         except (AuthenticationError, ConflictError):
             raise
-        except (TaskDefinitionError, StatementRefused) as error:
+        except StatementRefused as error:
             problems[name] = str(error)
     _hand_on_events(session, plan)
     for has in plan.orphans.values():
@@ -120,9 +121,28 @@ def planned(
     """Returns what is to be done for *app*, and what is wrong with definitions, by the names of tasks."""
     wanted, problems = resolved(session, definitions)
     plan = compare(app, wanted, rows, triggers, text_hashes(wanted, rows))
-    for name in problems:  # what the code has is no orphan
-        plan.orphans.pop(name, None)
+    for each in [*plan.create.values(), *(each for each, _ in plan.change.values())]:
+        if (problem := _condition_problem(session, each)) is not None:
+            problems[each.definition.name] = problem
+    for name in problems:
+        plan.create.pop(name, None)
+        plan.change.pop(name, None)
+        plan.orphans.pop(name, None)  # what the code has is no orphan
     return plan, problems
+
+
+def _condition_problem(session: Session, wanted: Wanted) -> str | None:
+    """Returns why the condition of a definition does not compile. Nothing of the attempt is left."""
+    try:
+        if wanted.capture is not None:
+            condition.check_condition(session, wanted.capture)
+        if wanted.poll is not None:
+            condition.check_poll(session, wanted.poll)
+    except AuthenticationError:  # of a user who may look and not apply, which then says so
+        return None
+    except (TaskDefinitionError, StatementRefused) as error:
+        return str(error)
+    return None
 
 
 def _fires(trigger: Trigger | None) -> bool:
@@ -162,7 +182,6 @@ def _put(session: Session, wanted: Wanted, place: _Placement) -> None:
     if wanted.capture is None:
         session.run(lambda t: _put_row(t, wanted, place))
     else:
-        condition.check_condition(session, wanted.capture)
         number = (_change_trigger if place.has_trigger else _make_trigger)(session, wanted, wanted.capture, place)
         session.run(lambda t: subscriptions.note_active(t, number, _text_hash(number, wanted)))
     for each in place.ending:

@@ -918,6 +918,27 @@ def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
     assert states(app) == []
 
 
+BAD_CONDITIONS = {"DATUM = 'x'": "Column unknown -DATUM", "ID >": "Token unknown", "ID > ?": "undefined parameter"}
+
+
+@pytest.mark.parametrize("when", BAD_CONDITIONS)
+def test_a_condition_that_does_not_compile_is_said_when_it_is_deployed(app, handler, when):
+    fill(app, INBOX)
+    polls(app, handler, when=when)
+    app.poll_table("INBOX", key="ID", when="ID > 5 -- or so", name="other")(id)
+    said = subscriptions.diff(app.database, app.name, app.feeds()).problems
+    assert list(said) == ["handle"]
+    assert said["handle"].startswith(f"poll_table('INBOX'): when={when!r} does not compile (")
+    assert said["handle"].endswith("). Give a condition in SQL that names columns of 'INBOX'.")
+    assert BAD_CONDITIONS[when] in said["handle"]
+    assert " line " not in said["handle"]  # of a statement that its author does not know
+    assert states(app) == []
+    assert subscriptions.apply(app.database, app.name, app.feeds()).problems == said
+    with app.database.session() as session:
+        assert subscriptions.register(session, app.name, app.feeds()) == said
+    assert [name for name, *_ in states(app)] == ["other"]
+
+
 def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_end(app, handler, again):
     fill(app, INBOX, *insert(1, 2))
     former = Poller(app, polls(app, handler, **STATUS))

@@ -257,6 +257,31 @@ def test_what_a_source_has_is_counted(app):
     assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
 
 
+BAD_CONDITIONS = {"new.STATSU = 'x'": "STATSU", "new.ID >": "Token unknown", "EXISTS(SELECT 1 FROM NIX)": "NIX"}
+
+
+@pytest.mark.parametrize("when", BAD_CONDITIONS)
+def test_diff_says_of_a_condition_what_apply_says_and_leaves_no_trace(app, when):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.on_change("T", name="changed", insert=True, when=when)(id)
+    app.on_change("T", name="other", insert=True, when="new.ID > 5")(id)
+    objects = (
+        "SELECT 'trigger', RDB$TRIGGER_NAME FROM RDB$TRIGGERS "
+        "UNION ALL SELECT 'right', RDB$USER FROM RDB$USER_PRIVILEGES "
+        "UNION ALL SELECT 'dependency', RDB$DEPENDENT_NAME FROM RDB$DEPENDENCIES "
+        "UNION ALL SELECT 'subscription', NAME FROM QUEUE_SUBSCRIPTION"
+    )
+    before = sorted(rows(app, objects))
+    found = service.diff(app.database, app.name, app.feeds())
+    app.close()
+    assert sorted(rows(app, objects)) == before
+    assert ([step.name for step in found.changes], list(found.problems)) == (["other"], ["changed"])
+    assert f"when={when!r} does not compile" in found.problems["changed"]
+    assert BAD_CONDITIONS[when] in found.problems["changed"]
+    applied = service.apply(app.database, app.name, app.feeds())
+    assert ([step.name for step in applied.changes], applied.problems) == (["other"], found.problems)
+
+
 class Broken(Exception):
     """Ends a process in the middle, as far as the database can tell."""
 
