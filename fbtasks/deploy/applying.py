@@ -131,6 +131,15 @@ def planned(
     return plan, problems
 
 
+def refusals(session: Session, definitions: Iterable[Definition]) -> dict[str, str]:
+    """Returns what is wrong with those *definitions* that the database cannot have, by the names of tasks."""
+    wanted, problems = resolved(session, definitions)
+    for each in wanted:
+        if (problem := _condition_problem(session, each)) is not None:
+            problems[each.definition.name] = problem
+    return problems
+
+
 def _condition_problem(session: Session, wanted: Wanted) -> str | None:
     """Returns why the condition of a definition does not compile. Nothing of the attempt is left."""
     try:

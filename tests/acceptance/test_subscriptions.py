@@ -176,7 +176,7 @@ def test_a_worker_that_does_not_migrate_says_what_is_missing_and_registers_event
     text = (project.folder / "proj.py").read_text().replace("FBTasks('proj')", "FBTasks('proj', auto_migrate=False)")
     (project.folder / "proj.py").write_text(text)
     done = project.run("worker", "-A", "proj", "--burst", "-c", "1")
-    assert "Subscription paid: it has no trigger yet. Run: fbtasks subscriptions apply -A APP" in done.stderr
+    assert "Subscription paid: it has no trigger yet. Run: fbtasks subscriptions apply -A proj" in done.stderr
     assert trigger(shop) is None
     assert rows(shop, "SELECT EVENT, DIRECT, NAME FROM QUEUE_HANDLER") == [("order.paid", 2, "mail")]
     deployed(project, "apply")

@@ -109,7 +109,7 @@ def told(app, caplog):
     """What a worker says once a minute."""
     caplog.clear()
     with app.database.session() as session:
-        Sources(app).look(session)
+        Sources(app).look(session, 0)
     app.close()
     return [message.partition(". Run:")[0] for message in caplog.messages]
 

@@ -578,7 +578,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
             with pytest.raises(AuthenticationError):
                 session.run(lambda t, s=statement: t.script(s))
     with worker.database.session() as session:
-        assert service.find_stale(session, "test", app.feeds()) == []
+        assert service.find_stale(session, "test", app.feeds()) == ({}, [])
 
 
 def test_a_producer_reads_no_subscriptions(app, as_role):
@@ -598,7 +598,9 @@ def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app,
         assert caplog.messages == []
         upkeep.next_turn = 0.0
         upkeep.do(session, 0)
-    assert caplog.messages == ["Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A APP"]
+    assert caplog.messages == [
+        "Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A MODULE"
+    ]
 
 
 def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_active(app, monkeypatch):
