@@ -262,6 +262,62 @@ def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
     assert list(listed(project)) == [1]
 
 
+def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
+    project.write(
+        PAID
+        + """
+    @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
+    def typo(change):
+        pass
+
+    @app.poll_table("ORDERS", key="ID", columns=("NOTE",), name="poll")
+    def poll(row):
+        pass
+    """
+    )
+    for command in ("diff", "apply", "migrate", "apply"):
+        group = () if command == "migrate" else ("subscriptions",)
+        done = project.run(*group, command, "-A", "proj", check=False)
+        *lines, last = done.stderr.splitlines()
+        assert done.returncode == 1
+        assert last == "Error: 2 definitions cannot be deployed, as said above."
+        assert max(map(len, lines)) <= 80
+        assert lines[0] == "poll: the table 'ORDERS' has no column 'NOTE'."
+        assert lines[1].startswith("typo: on_change('ORDERS'): when=\"new.STATSU = 'x'\" does not compile")
+        assert all(line.startswith("  ") for line in lines[2:])
+        assert " ".join(map(str.strip, lines[1:])).endswith(
+            "-Column unknown -NEW.STATSU). Give a condition in SQL that names columns of 'ORDERS' as new.COLUMN."
+        )
+    assert done.stdout == "Nothing else to do.\n"
+
+
+def test_the_list_tells_what_is_wrong_below_it(project, shop):
+    project.write(
+        PAID
+        + """
+    @app.poll_table("ORDERS", key="ID", when="10 / ID > 1", name="poll")
+    def poll(row):
+        pass
+    """
+    )
+    execute(shop, "INSERT INTO ORDERS (ID) VALUES (0)")
+    shop.close()
+    deployed(project, "apply")
+    execute(shop, "ALTER TRIGGER QUEUE_ON_1 INACTIVE")
+    app = "FBTasks('proj', auto_migrate=False)"
+    text = (project.folder / "proj.py").read_text().replace("FBTasks('proj')", app)
+    (project.folder / "proj.py").write_text(text)
+    shop.close()
+    assert "Integer divide by zero" in project.run("worker", "-A", "proj", "--burst", "-c", "1").stderr
+    head, paid, poll, *below = project.run("subscriptions", "list").stdout.splitlines()
+    assert head.split() == ["ID", "KIND", "TASK", "SOURCE", "STATE", "APP", "QUEUE", "DEPLOYED"]
+    assert paid.split()[:7] == ["1", "change", "paid", "ORDERS", "active", "proj", "default"]
+    assert poll.split() == ["2", "poll", "poll", "ORDERS", "active", "proj", "default"]
+    assert below[0] == "paid (1): its trigger is inactive."
+    assert below[1].startswith("poll (2): arithmetic exception, numeric overflow")
+    assert "Integer divide by zero" in " ".join(map(str.strip, below))
+
+
 def test_a_pause_keeps_and_survives_apply(project, shop):
     project.write(PAID)
     deployed(project, "apply")

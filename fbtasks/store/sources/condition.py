@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from typing import Final
 
@@ -13,7 +12,7 @@ from fbtasks.showing import brief
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.polls import Poll, Statements
 from fbtasks.store.sources.tables import quoted
-from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name
+from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name, without_place
 
 _RIGHTS: Final = {
     0: "SELECT ON TABLE",
@@ -24,8 +23,6 @@ _RIGHTS: Final = {
     18: "EXECUTE ON PACKAGE",
 }
 """What is needed for each kind of RDB$DEPENDENCIES.RDB$DEPENDED_ON_TYPE."""
-_PLACE: Final = re.compile(r" -?(?:At|-) line \d+, column \d+")
-"""Where in a generated statement the engine has found an error."""
 
 
 def check_condition(session: Session, capture: Capture) -> None:
@@ -67,7 +64,7 @@ def check_poll(session: Session, poll: Poll) -> None:
     except AuthenticationError:
         raise
     except StatementRefused as error:
-        reason = _PLACE.sub("", brief(error).removeprefix(f"{session.url}: "))
+        reason = without_place(brief(error).removeprefix(f"{session.url}: "))
         raise TaskDefinitionError(
             f"poll_table({source.table!r}): when={source.when!r:.500} does not compile ({reason}). "
             f"Give a condition in SQL that names columns of {poll.table.name!r}."
