@@ -127,6 +127,7 @@ def backfill(database: DatabaseArgs, names: tuple[str, ...], as_json: bool, wait
 def drop(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete subscriptions with what they have noted."""
     with database.opened() as app:
+        service.check_names(app.database, names)
         if not yes:
             click.confirm(f"Delete {', '.join(names)}, with all that waits?", abort=True, err=as_json)
         dropped = service.drop(app.database, names)

@@ -448,6 +448,11 @@ def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[s
     return _with_session(database, work)
 
 
+def check_names(database: Database, names: Iterable[str]) -> None:
+    """Raises :class:`ConfigurationError` for names of subscriptions that are not known."""
+    database.use(lambda session: _chosen(session, names))
+
+
 def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
     """Deletes subscriptions, with what they have noted. A second call ends what the first one could not.
 

@@ -380,4 +380,8 @@ def test_unknown_names_are_refused(project, shop):
         done = project.run("subscriptions", *command, "payd", check=False)
         assert done.returncode == 2
         assert "unknown subscription 'payd'. Did you mean 'paid'?" in done.stderr
+    done = project.run("subscriptions", "drop", "paid", "payd", check=False, input="n\n")
+    assert (done.returncode, done.stdout) == (2, "")  # it has not asked
+    assert project.run("subscriptions", "drop", "paid", check=False, input="n\n").returncode == 1
+    assert list(listed(project)) == [1]
     assert "give -A MODULE" in project.run("subscriptions", "apply", check=False).stderr

@@ -10,7 +10,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, changes
 from fbtasks.deploy import applying
-from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused
+from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.firebird import connections
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import subscriptions as service
@@ -204,6 +204,19 @@ def test_a_function_is_not_silenced_by_a_part_of_its_tasks_name(app):
         with pytest.raises(ConfigurationError, match=r"mean 'shop\.recount'"):
             app.silence(connection, "recount")
         app.silence(connection, "shop.recount", "another_apps_task")
+
+
+@pytest.mark.parametrize("name", ["a,b", "a, b", "*", " a", "a "])
+def test_a_comma_parts_names_that_are_silenced_and_no_task_has_one(app, name):
+    with pytest.raises(TaskDefinitionError, match="a comma parts names, '\\*' stands for all"):
+        app.on_change("ORDERS", insert=True, name=name)(id)
+    app.on_event("order.paid", name=name)(id)  # is not silenced
+    with app.connect() as connection:
+        with pytest.raises(
+            ConfigurationError, match=r"is not the name of one task: .* Give each name by itself, or none"
+        ):
+            app.silence(connection, "shop.paid", name)
+        app.silence(connection, "a", "b")
 
 
 def test_silence_ends_with_its_transaction(app):

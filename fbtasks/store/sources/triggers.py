@@ -193,7 +193,6 @@ class _Body:
             "BEGIN",
             "  QUEUE_SILENT = TRIM(_OCTETS ' ' FROM QUEUE_SILENT);",
             "  IF (QUEUE_SILENT = '*'",
-            f"    OR POSITION({name} IN ',' || QUEUE_SILENT || ',') > 0",
             f"    OR POSITION({name} IN ',' || REPLACE(QUEUE_SILENT, ', ', ',') || ',') > 0) THEN EXIT;",
             "END",
         ]
