@@ -1185,6 +1185,70 @@ def test_rooms_are_shared_by_tables(app, handler):
     assert [count for _, count in found] == [3, 4]
 
 
+PLACES = 4
+"""How many tasks one worker runs at once."""
+LASTS = 0.05
+"""Seconds that each of them takes."""
+
+
+class Puller:
+    """A worker as far as rows are concerned: it looks when its time has come, and claims what its look has made.
+
+    It hears of no task that another one has made, as where events do not arrive.
+    """
+
+    def __init__(self, app, number):
+        self.app = app
+        self.number = number
+        self.polling = Polling(app, ("default",), _Turn())
+        self.session = app.database.open()
+        self.running = []
+        """When each of its tasks ends."""
+        self.taken = 0
+
+    def turn(self, now):
+        """One turn of its loop. Returns when the next one is due."""
+        self.running = [end for end in self.running if end > now]
+        room = PLACES - len(self.running)
+        if room and self.polling.deadline(room) <= now and self.polling.look(self.session, room):
+            claimed = self.session.run(lambda t: list(tasks.claim(t, self.number, "default", room, None)))
+            self.taken += len(claimed)
+            self.running += [now + LASTS] * len(claimed)
+        room = PLACES - len(self.running)
+        return min([*self.running, *([max(now, self.polling.deadline(room))] if room else ())])
+
+
+@pytest.mark.parametrize("way", ["ids and status", "ids, no status", "no ids, hard delete"])
+def test_rows_that_come_at_once_are_shared_by_workers(app, handler, monkeypatch, way):
+    """Also where one finds them first, and the others have come to look seldom since there were none."""
+    ddl, options = SHAPES[way]
+    fill(app, ddl)
+    polls(app, handler, **options, every=(0.1, 1))
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    pullers = [Puller(app, number) for number in (1, 2, 3)]
+    due = {puller: clock.now + 0.3 * nth for nth, puller in enumerate(pullers)}
+    count = 300
+
+    def run(until):
+        while (now := min(due.values())) < until and sum(each.taken for each in pullers) < count:
+            puller = min(due, key=due.get)
+            clock.now = max(clock.now, now)
+            due[puller] = puller.turn(clock.now)
+
+    with ExitStack() as stack:
+        for puller in pullers:
+            stack.callback(puller.session.close)
+        run(clock.now + 10)
+        for number in range(1, count + 1, 100):
+            many = "; ".join(insert(*range(number, number + 100)))
+            fill(app, f"EXECUTE BLOCK AS BEGIN {many}; END")
+        run(clock.now + 60)
+    taken = [each.taken for each in pullers]
+    assert sum(taken) == count == one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 2")
+    assert min(taken) > count / 6, taken
+
+
 @pytest.mark.embedded  # where a user needs no password; the rights are those of a server
 def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url, app, handler, shape, caplog):
     ddl, options = SHAPES[shape]
