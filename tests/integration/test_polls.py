@@ -1121,6 +1121,34 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
         assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.1)  # quick again
 
 
+def test_a_row_whose_task_is_retried_is_taken_with_the_next_look(app, handler, monkeypatch):
+    fill(app, INBOX, *insert(1))
+    handler.bad = {"d1"}
+    poller = Poller(app, polls(app, handler, **STATUS, error="ERR", every=(0.1, 5)))
+    drain(app)
+    handler.bad = set()
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    monkeypatch.setattr(looking, "WHOLE", 1e6)  # by the look that reads alone, as most are
+    polled = Polling(app, ("default",), _Turn())
+    states = "SELECT (SELECT LIST(STATE) FROM QUEUE_TASK), TRIM(S), ERR IS NULL FROM INBOX"
+    with app.database.session() as session:
+        while (pause := polled.deadline(1) - clock.now) < 4.9:
+            clock.now = max(clock.now, polled.deadline(1))
+            polled.look(session, 1)
+        assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
+        clock.now += pause - 0.01
+        assert polled.look(session, 1) == 0
+        assert rows(app, states) == [("4", "E", False)]
+        assert polled.deadline(1) == pytest.approx(clock.now + 0.01)
+        clock.now += 0.01
+        polled.look(session, 1)
+        assert rows(app, states) == [("0", "T", True)]
+    monkeypatch.undo()
+    drain(app)
+    assert (handler.seen, statuses(app)) == (["d1", "d1"], {"d1": "D"})
+
+
 def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape, monkeypatch):
     ddl, options = SHAPES[shape]
     fill(app, ddl, *insert(1))
