@@ -11,6 +11,9 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
 from fbtasks.store import processes
+from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.executors.solo import SoloExecutor
+from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.sources import Sources
 
 TABLE = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(20))"
@@ -208,6 +211,28 @@ def test_long_names_and_problems_have_room(app, name):
     ((said, _, problem),) = told(app)
     assert said == name
     assert problem.startswith("the database has no table")
+
+
+def test_a_worker_tells_it_from_its_first_turn_to_its_end(app, caplog):
+    changed(app)
+    execute(app, TABLE.replace("ORDERS", "INBOX"))
+    app.poll_table("INBOX", key="ID", when="TOTAL > 5", name="poll")(id)
+    options = WorkerOptions(name="short", queues=("default",), pool="solo", concurrency=1, burst=True)
+    consumer = Consumer(app, SoloExecutor(app), options)
+    try:
+        consumer.start()
+        consumer.sources.deploy("shop")
+        consumer.open()
+        consumer.run()
+        (paid, poll) = told(app)
+        assert paid == ("paid", "test", NO_TABLE)
+        assert poll[:2] == ("poll", "test")
+        assert poll[2].startswith("poll_table('INBOX'): when='TOTAL > 5' does not compile (")
+    finally:
+        consumer.close()
+    assert told(app) == []
+    said = [record.getMessage().partition(":")[0] for record in caplog.records if record.levelname != "INFO"]
+    assert said == ["Subscription paid could not be deployed", "Polling INBOX for poll fails"]
 
 
 def test_the_command_line_tells_it(app, url, capsys):
