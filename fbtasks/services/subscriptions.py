@@ -148,7 +148,7 @@ def apply(
             with deploying(session), _owners(session, "make triggers"):
                 found = Applied(*applying.apply(session, app, definitions.list))
                 applying.finish(session)
-        undeployed.forget(session, app, [each.name for each in definitions.list if each.name not in found.problems])
+        undeployed.forget(session, app, [each for each in definitions.list if each.name not in found.problems])
         moments = [row.active_time for row in _live(session) if row.app == app and row.active_time is not None]
         unsettled = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
         noted = {}
@@ -203,12 +203,7 @@ def note_undeployed(
     session: Session, worker_id: int, app: str, feeds: Iterable[Feed], problems: Mapping[str, str]
 ) -> None:
     """Notes for a worker why *feeds* are not deployed as its code has them, for those who look after it."""
-    found = []
-    for feed in feeds:
-        if feed.name in problems:
-            definition = Definition(app, feed)
-            what = definition.name, definition.kind, definition.source_name, feed.queue
-            found.append(Undeployed(app, *what, problems[feed.name]))
+    found = [(Definition(app, feed), problems[feed.name]) for feed in feeds if feed.name in problems]
     session.run(lambda t: undeployed.note(t, worker_id, found))
 
 
@@ -394,13 +389,13 @@ def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
     found = [SourceProblem(each.name, each.problem, each.app) for each in undeployed.read(session)]
     if not subscriptions.read(session):
         return found
-    told = {each.problem for each in found}
+    told = {(each.app, each.name, each.problem) for each in found}
     for source in _loaded(session):
         # Polls that fail have a place of their own in what `health` says.
         said = [
             f"{each} (fbtasks subscriptions apply)"
             for each in source.problems
-            if source.kind != "poll" and each not in told
+            if source.kind != "poll" and (source.app, source.name, each) not in told
         ]
         if source.halted:
             lanes = "1 lane is" if source.halted == 1 else f"{source.halted} lanes are"

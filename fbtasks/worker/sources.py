@@ -11,6 +11,7 @@ from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.services import subscriptions
 from fbtasks.showing import sentence
+from fbtasks.subscriptions import Kind
 
 logger = logging.getLogger("fbtasks.worker")
 
@@ -83,9 +84,9 @@ class Sources:
 
         A statement writes only when that is not what was noted before.
         """
-        if not self._changes and not self._refused:
+        if not (self._changes or self._refused or self._noted[1]):
             return
-        undeployed = self._refused_polls(session)
+        undeployed = self._of_kind("event") | self._refused_polls(session)
         if self._changes:
             undeployed |= self._undeployed_changes(session)
         self._just_said.clear()
@@ -101,14 +102,16 @@ class Sources:
 
     def _refused_polls(self, session: Session) -> dict[str, str]:
         """Returns what is still wrong with polls that were refused; one that is right by now the worker registers."""
-        refused = [self._feeds[name] for name in self._refused if self._feeds[name].subscription.kind == "poll"]
+        refused = self._of_kind("poll")
         if not refused:
             return {}
-        found = subscriptions.refusals(session, self._app.name, refused)
-        for feed in refused:
-            if feed.name not in found:
-                del self._refused[feed.name]
+        found = subscriptions.refusals(session, self._app.name, [self._feeds[name] for name in refused])
+        for name in refused.keys() - found.keys():
+            del self._refused[name]
         return found
+
+    def _of_kind(self, kind: Kind) -> dict[str, str]:
+        return {name: problem for name, problem in self._refused.items() if self._feeds[name].subscription.kind == kind}
 
     def _note(self, session: Session, worker_id: int, undeployed: dict[str, str]) -> None:
         if self._noted == (worker_id, undeployed) or not (self._noted[1] or undeployed):

@@ -7,6 +7,8 @@ from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
+from fbtasks.deploy import applying
+from fbtasks.errors import StatementRefused
 from fbtasks.firebird.session import Transaction
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
@@ -104,7 +106,10 @@ def test_a_definition_that_changed_is_told_beside_its_subscription(app, url):
     execute(app, "ALTER TRIGGER QUEUE_ON_1 INACTIVE")
     worker.look()
     assert [each[2] for each in told(app)] == [said, "its trigger is inactive (fbtasks subscriptions apply)"]
+    service.apply(app.database, app.name, app.feeds())  # by the code that the worker does not have
+    assert [each[2] for each in told(app)] == [said]
     service.apply(other.database, "test", other.feeds())
+    assert told(app) == []
     worker.look()
     assert told(app) == []
     other.close()
@@ -127,6 +132,21 @@ def test_a_refused_poll_is_told_until_its_table_has_the_column(app, caplog):
     worker.look()
     assert told(app) == []
     assert worker.sources._refused == {}
+
+
+def test_a_handler_of_an_event_that_is_refused_is_told(app, monkeypatch):
+    app.on_event("order.paid", name="mail")(id)
+
+    def refused(*given):
+        raise StatementRefused("not today")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(applying.subscriptions, "subscribe", refused)
+        worker = Worker(app)
+    worker.look()
+    assert told(app) == [("mail", "test", "not today")]
+    service.apply(app.database, app.name, app.feeds())
+    assert told(app) == []
 
 
 def test_what_is_told_goes_with_the_last_worker_that_has_it(app):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from fbtasks.feeds import Definition
 from fbtasks.firebird.session import Session, Transaction
 
 _LONGEST: Final = 255
@@ -29,17 +30,19 @@ def read(session: Session) -> list[Undeployed]:
     return [Undeployed(*row) for row in session.read("undeployed")]
 
 
-def note(transaction: Transaction, worker_id: int, found: Iterable[Undeployed]) -> None:
-    """Notes what a worker has *found*, in the place of what it noted before."""
+def note(transaction: Transaction, worker_id: int, found: Iterable[tuple[Definition, str]]) -> None:
+    """Notes definitions of a worker, and why they are not deployed, in the place of what it noted before."""
     transaction.execute("undeployed_clear", worker_id)
-    for app, name, kind, source, queue, problem in found:
-        cut = app[:_LONGEST], name[:_LONGEST], kind, source[:_LONGEST], queue, problem[:_LONGEST_PROBLEM]
-        transaction.execute("undeployed_put", worker_id, *cut)
+    for each, problem in found:
+        named = each.app[:_LONGEST], each.name[:_LONGEST], each.kind, each.source_name[:_LONGEST]
+        given = *named, each.feed.queue, each.hash, problem[:_LONGEST_PROBLEM]
+        transaction.execute("undeployed_put", worker_id, *given)
 
 
-def forget(session: Session, app: str, names: Iterable[str]) -> None:
-    """Forgets what workers noted of tasks of *app* that have been deployed since."""
-    deployed = {name[:_LONGEST] for name in names}
-    for each in read(session):
-        if each.app == app[:_LONGEST] and each.name in deployed:
-            session.run(lambda t, name=each.name: t.execute("undeployed_forget", app[:_LONGEST], name))  # type: ignore[misc]
+def forget(session: Session, app: str, definitions: Iterable[Definition]) -> None:
+    """Forgets what workers noted of *definitions* of *app*, which have been deployed since."""
+    deployed = {each.name[:_LONGEST]: each.hash for each in definitions}
+    noted = read(session) if deployed else []
+    for name in {each.name for each in noted if each.app == app[:_LONGEST]} & deployed.keys():
+        given = app[:_LONGEST], name, deployed[name]
+        session.run(lambda t, given=given: t.execute("undeployed_forget", *given))  # type: ignore[misc]
