@@ -82,6 +82,9 @@ class LoadedSource(SourceRow):
     held: int
     failed: int
     halted: int
+    """Lanes that stand still since a task failed."""
+    behind: int
+    """How many of those that wait do so behind these lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +314,7 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
 
 def _loaded(session: Session) -> list[LoadedSource]:
     known, loads = _Known.read(session), subscriptions.loads(session)
-    nothing = Load(0, 0, None, 0, 0, 0, 0, 0)
+    nothing = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
     rows = subscriptions.read(session)
     found = [LoadedSource(**_facts(session, row, known), **loads.get(row.id, nothing)._asdict()) for row in rows]
     return found + [LoadedSource(**each, **nothing._asdict()) for each in _missing(rows, known.undeployed)]
@@ -398,8 +401,9 @@ def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
             if source.kind != "poll" and (source.app, source.name, each) not in told
         ]
         if source.halted:
-            lanes = "1 lane is" if source.halted == 1 else f"{source.halted} lanes are"
-            said.append(f"{lanes} halted since a task failed (fbtasks retry or discard)")
+            lanes, them = ("1 lane is", "it") if source.halted == 1 else (f"{source.halted} lanes are", "them")
+            behind = f", and {source.behind} wait behind {them}" if source.behind else ""
+            said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
         if source.state == "active" and source.lag is not None and source.lag > max_lag:
