@@ -15,7 +15,7 @@ from fbtasks.firebird import connections
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
-from fbtasks.store import grants
+from fbtasks.store import grants, processes
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.hooks import FailureHooks
@@ -568,6 +568,26 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
             act()
     (row,) = service.list_sources(app.database)
     assert (row.state, row.version, row.problems) == ("active", 1, [])
+
+
+def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app, as_role):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    worker = as_role("worker")
+    worker.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
+    found = service.diff(
+        as_role("operator").database, "test", worker.feeds()
+    )  # it may look, and not compile conditions
+    assert ([step.name for step in found.changes], found.problems) == (["changed"], {})
+    sources = Sources(worker)
+    sources.deploy("shop")
+    with worker.database.session() as session:
+        given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
+        number = session.run(lambda t: processes.register(t, "worker", name="w", **given))
+        sources.look(session, number)
+        (told,) = get_health(as_role("operator").database, 300).sources
+        assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
+        session.run(lambda t: processes.unregister(t, number))
+    assert get_health(app.database, 300).sources == []
 
 
 def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role):
