@@ -148,7 +148,12 @@ def test_workers_that_start_at_once_deploy_once(project, shop, count):
         subprocess.Popen(command, cwd=project.folder, env=project.env, stdout=pipe, stderr=pipe, text=True)
         for _ in range(count)
     ]
-    done = [process.communicate(timeout=120) for process in processes]
+    try:
+        done = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()  # one that has ended is left alone
+            process.communicate()
     assert [process.returncode for process in processes] == [0] * count, done
     did = [actions(json.loads(out))["paid"] for out, _ in done]
     assert sorted(did) == ["create"] + ["none"] * (count - 1)
