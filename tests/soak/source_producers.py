@@ -30,6 +30,10 @@ CHANGE = "UPDATE SOAK_ROW SET N = N + 1, REF = ? WHERE ID = ? RETURNING N"
 RAISE = "EXECUTE PROCEDURE QUEUE_RAISE_V1('soak.said', ?, NULL, ?)"
 INSERT = "INSERT INTO SOAK_INBOX (REF) VALUES (?)"
 SAY = "INSERT INTO SOAK_SAID (REF, WHAT, LANE, N) VALUES (?, ?, ?, ?)"
+PATIENCE = 60.0
+"""Seconds that workers may take to begin to listen."""
+LEAST = 30
+"""What is said at least, also in a soak that is over when workers have begun."""
 
 
 class SourceProducer:
@@ -131,10 +135,11 @@ class SourceProducer:
         return bool(count == len(HANDLERS))
 
     def work(self) -> None:
-        while self.run.going_on() and not self.is_heard():
+        limit = time.monotonic() + PATIENCE
+        while time.monotonic() < limit and not self.is_heard():
             time.sleep(0.1)
         self.disconnect()  # a connection of before the triggers may have prepared statements without them
-        while self.run.going_on():
+        while self.run.going_on() or self.made < LEAST:
             self.transaction()
             time.sleep(self.rng.uniform(0, 0.5))
             while self.run.pause.exists() and self.run.going_on():
