@@ -65,7 +65,7 @@ class SourceRows:
     waiting: int = 0
     """Changes in the log, and polled rows whose end is not written."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """The free places of each bounded queue."""
+    """The free places of each bounded queue, less those that it owes."""
 
 
 def read(query: Any, *, whole: bool) -> SourceRows:
@@ -82,7 +82,8 @@ def read(query: Any, *, whole: bool) -> SourceRows:
         inbox=dict(query("SELECT REF, STATUS FROM SOAK_INBOX")),
         effects=[ref for (ref,) in query("SELECT REF FROM SOAK_CHANGE_EFFECT")],
         waiting=changes + rows,
-        places=dict.fromkeys(BOUNDED, 0) | dict(query("SELECT QUEUE, COUNT(*) FROM QUEUE_PLACE GROUP BY QUEUE")),
+        places=dict.fromkeys(BOUNDED, 0)
+        | dict(query("SELECT QUEUE, SUM(IIF(NO_ < 0, -1, 1)) FROM QUEUE_PLACE GROUP BY QUEUE")),
     )
 
 
