@@ -330,7 +330,7 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
     """Returns what is wrong with subscriptions.
 
     Of one that is active, changes may wait for *max_lag* seconds, and before that for as long as the definition has
-    them wait. *open_for* says for how many seconds a queue with a window has been open: what came before does not count.
+    them wait. *open_for* says for how many seconds queues with a window have been open: the time before does not count.
     """
     delays = {row.id: row.after_ms / 1000 for row in subscriptions.read(session)}
     if not delays:
