@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -387,10 +388,15 @@ def _problems(session: Session, found: Found) -> list[str]:
     return said
 
 
-def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
-    """Returns what is wrong with subscriptions: of one that is active, changes may wait for *max_lag* seconds."""
+def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> list[SourceProblem]:
+    """Returns what is wrong with subscriptions.
+
+    Of one that is active, changes may wait for *max_lag* seconds, and before that for as long as the definition has
+    them wait. *open_for* says for how many seconds queues with a window have been open: the time before does not count.
+    """
     found = [SourceProblem(each.name, each.problem, each.app) for each in undeployed.read(session)]
-    if not subscriptions.read(session):
+    delays = {row.id: row.after_ms / 1000 for row in subscriptions.read(session)}
+    if not delays:
         return found
     told = {(each.app, each.name, each.problem) for each in found}
     for source in _loaded(session):
@@ -406,7 +412,8 @@ def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
             said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
-        if source.state == "active" and source.lag is not None and source.lag > max_lag:
+        due_for = min((source.lag or 0.0) - delays.get(source.id, 0.0), open_for.get(source.queue, math.inf))
+        if source.state == "active" and source.lag is not None and due_for > max_lag:
             said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
         found += [SourceProblem(source.name, each) for each in said]
     return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from firebird.driver import Isolation, tpb
 from support.programs import command_line
-from support.sql import execute, one, rows
+from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks, changes
 from fbtasks.deploy import applying
@@ -251,6 +251,19 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     execute(app, "DELETE FROM QUEUE_CHANGE")
     execute(app, "INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED) VALUES (1, 1, 5, 1)")
     assert problems(app) == ["1 lane is halted since a task failed (fbtasks retry or discard)"]
+
+
+def test_health_leaves_out_for_how_long_changes_are_meant_to_wait(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.queue("nightly", days="mon-sun", tz="UTC")
+    subscribe(app, after=600, queue="nightly")
+    app.connect().close()  # brings in what the app says of the queue
+    execute(app, "INSERT INTO T VALUES (1)")
+    execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1000 SECOND TO RAISE_TIME)")
+    for opened, max_lag, wrong in ((-5000, 350, 1), (-5000, 450, 0), (-200, 350, 0), (-370, 350, 1), (200, 350, 0)):
+        shift = f"OPEN_TIME = DATEADD({opened} SECOND TO {NOW}), CLOSE_TIME = DATEADD(9000 SECOND TO {NOW})"
+        execute(app, f"UPDATE QUEUE_SHIFT SET {shift}")
+        assert len(problems(app, max_lag)) == wrong
 
 
 def test_what_a_source_has_is_counted(app):
