@@ -412,7 +412,8 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
             said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
-        due_for = min((source.lag or 0.0) - delays.get(source.id, 0.0), open_for.get(source.queue, math.inf))
+        delay = 0.0 if source.id is None else delays.get(source.id, 0.0)
+        due_for = min((source.lag or 0.0) - delay, open_for.get(source.queue, math.inf))
         if source.state == "active" and source.lag is not None and due_for > max_lag:
             said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
         found += [SourceProblem(source.name, each) for each in said]
