@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from benchmarks import processes
 from benchmarks.apps.changes_app import NOTE, NOTES
@@ -110,7 +109,9 @@ class OnChange:
                 sys.executable, "-m", "fbtasks", "worker", "-A", _MODULE, "-Q", self.task, "-c", str(self.children)
             )  # fmt: skip
             fleet = [
-                stack.enter_context(_Worker((*command, "-n", str(number)), environment, folder / f"log{number}"))
+                stack.enter_context(
+                    closing(_Worker((*command, "-n", str(number)), environment, folder / f"log{number}"))
+                )
                 for number in range(self.workers)
             ]
             for worker in fleet:
@@ -169,7 +170,7 @@ def _prepare(url: str, environment: dict[str, str]) -> None:
 
 
 class _Worker:
-    """A worker's process, stopped with the block."""
+    """A worker's process, until it is closed."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str], log: Path) -> None:
         self._log = log
@@ -179,12 +180,8 @@ class _Worker:
                 preexec_fn=processes.die_with_parent(signal.SIGTERM),
             )  # fmt: skip
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Has it end, and kills it when it does not."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
-from fbtasks.declare import refuse_unknown, shows, takes
+from fbtasks.declare import refuse_unknown, shows, takes, typed
 from fbtasks.definition import (
     Task,
     decorator,
@@ -30,7 +30,7 @@ from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
-from fbtasks.queues import QueueDefinition, QueueOptions, define_queue
+from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
@@ -111,7 +111,7 @@ class FBTasks:
         """
         return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register)
 
-    @shows(QueueOptions)
+    @typed(QueueArguments)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
         """Says how much a queue may hold, and when its tasks may run: ``app.queue("imports", max_length=1000)``.
 
@@ -121,7 +121,8 @@ class FBTasks:
         """
         checks.queue_name("name", name)
         self.enqueuer.check_queue(name)
-        refuse_unknown(QueueOptions, options, unknown("option of a queue", "APP_OPTIONS", QueueOptions))
+        refuse = unknown("option of a queue", "APP_OPTIONS", QueueOptions, kind=ConfigurationError)
+        refuse_unknown(QueueOptions, options, refuse)
         definition = define_queue(name, QueueOptions(**options), self.settings.zone_name)
         if self.queues.setdefault(name, definition) != definition:
             raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")

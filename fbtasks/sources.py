@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fbtasks import checks, declare
 from fbtasks.checks import optional
@@ -12,7 +12,10 @@ from fbtasks.errors import ConfigurationError, TaskDefinitionError
 
 Order = Literal["key", "total"]
 Names = str | Iterable[str]
-_ORDERS: Final = ("key", "total", None)
+order_check: Final = checks.one_of(
+    {"key": "the changes of one key in their order", "total": "all in one order", None: "at once, in any order"}
+)
+"""In which order what comes from a source is handled."""
 _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
 SILENT_BYTES: Final = 255
@@ -49,16 +52,6 @@ def _update(what: str, value: object) -> bool | tuple[str, ...]:
     if value is None or isinstance(value, int | float):
         raise ConfigurationError(f"{what} {checks.shown(value)} must be True, False or a list of {_EXAMPLE}.")
     return some_columns(what, value)
-
-
-def order_check(what: str, value: object) -> Any:
-    """In which order what comes from a source is handled."""
-    if value not in _ORDERS:
-        raise ConfigurationError(
-            f"{what} {checks.shown(value)} must be 'key' (the changes of one key in their order), 'total' (all in one "
-            "order) or None (at once, in any order)."
-        )
-    return value
 
 
 def condition(what: str, value: object) -> str:

@@ -108,7 +108,7 @@ def _stamp(moment: datetime | None) -> str | None:
 
 _QUEUE: Final[list[Column]] = [
     _column("QUEUE", "text"),
-    *(_column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED")),
+    *(_column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED", "HELD")),
     ("WAITING", "word", lambda r: since(r.waiting_since)),
     ("WORKERS", "word", lambda r: r.workers or "none"),
 ]
@@ -170,7 +170,7 @@ def stats(found: Statistics) -> None:
     """Prints the statistics, with the names that queue tables have for them."""
     rows, live = found.counters, found.queues
     active = sum(r.running for r in live)
-    waiting = sum(r.ready + r.scheduled + r.parked for r in live)
+    waiting = sum(r.waiting for r in live)
     success, error = sum(r.succeeded for r in rows), sum(r.failed for r in rows)
     elapsed = sum(r.elapsed_ms for r in rows) / 1000
     finished = success + error + sum(r.cancelled for r in rows)
@@ -226,16 +226,48 @@ _LOADED: Final[list[Column]] = [
 ]
 
 
-def loaded_sources(rows: list[LoadedSource]) -> None:
-    """Prints subscriptions with what they have."""
+def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> None:
+    """Prints subscriptions with what they have; and of *queues*, by their names, why they keep something waiting."""
     if not rows:
         say(_NO_SOURCE)
         return
     _records([*_SOURCE, *_LOADED], rows)
     for row in rows:
-        halted = [f"{count(row.halted, 'lane')} halted since a task failed"] if row.halted else []
-        for said in (*row.problems, *halted):
+        for said in (*row.problems, *_halted(row), *_kept(row, queues.get(row.queue, QueueRow(queue=row.queue)))):
             say(f"{row.name}: {said}.")
+
+
+def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
+    """Returns why the queue of a subscription that is active keeps waiting what it has."""
+    if row.state != "active" or row.waiting == row.behind:
+        return []
+    said = []
+    if not queue.workers:
+        said.append(f"no worker serves its queue {queue.queue}")
+    if queue.max_length is not None and queue.length >= queue.max_length:
+        said.append(f"its queue {queue.queue} is full ({queue.length} of {queue.max_length} tasks)")
+    if not queue.is_open:
+        said.append(
+            f"its queue {queue.queue} is closed" + ("" if queue.opens is None else f", opens {ago(queue.opens)}")
+        )
+    return said
+
+
+def _halted(row: LoadedSource) -> list[str]:
+    """Returns what is to be said of lanes that stand still, and of tasks that wait for others."""
+    said = []
+    if row.halted:
+        behind = f", and {row.behind} of WAITING behind {'it' if row.halted == 1 else 'them'}" if row.behind else ""
+        said.append(
+            f"{count(row.halted, 'lane')} halted since a task failed{behind} "
+            f"(fbtasks inspect failed --name {row.name}, then retry or discard)"
+        )
+    if row.held:
+        what = "1 task is held until another one of its lane has" if row.held == 1 else (
+            f"{row.held} tasks are held until others of their lanes have"
+        )  # fmt: skip
+        said.append(f"{what} ended (fbtasks inspect held)")
+    return said
 
 
 _DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}

@@ -79,6 +79,9 @@ class LoadedSource(SourceRow):
     held: int
     failed: int
     halted: int
+    """Lanes that stand still since a task failed."""
+    behind: int
+    """How many of those that wait do so behind these lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +283,7 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
 
 def _loaded(session: Session) -> list[LoadedSource]:
     triggers, failures, loads = ddl.found(session), _failures(session), subscriptions.loads(session)
-    nothing = Load(0, 0, None, 0, 0, 0, 0, 0)
+    nothing = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
     return [
         LoadedSource(**_facts(session, row, triggers, failures), **loads.get(row.id, nothing)._asdict())
         for row in subscriptions.read(session)
@@ -334,8 +337,9 @@ def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
         # Polls that fail have a place of their own in what `health` says.
         said = [f"{each} (fbtasks subscriptions apply)" for each in source.problems if source.kind != "poll"]
         if source.halted:
-            lanes = "1 lane is" if source.halted == 1 else f"{source.halted} lanes are"
-            said.append(f"{lanes} halted since a task failed (fbtasks retry or discard)")
+            lanes, them = ("1 lane is", "it") if source.halted == 1 else (f"{source.halted} lanes are", "them")
+            behind = f", and {source.behind} wait behind {them}" if source.behind else ""
+            said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
         if source.state == "active" and source.lag is not None and source.lag > max_lag:

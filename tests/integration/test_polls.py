@@ -38,6 +38,7 @@ SHAPES = {
     "sequence and status": (BARE, {"sequence": "ID", **STATUS, "error": "ERR"}),
     "sequence, no status": (BARE, {"sequence": "ID"}),
     "ids, hard delete": (INBOX, {"delete": True, "error": "ERR"}),
+    "sequence, hard delete": (BARE, {"sequence": "ID", "delete": True, "error": "ERR"}),
     "no ids, hard delete": (BARE, {"delete": True}),
     "no ids, wide status": (BARE, {**NAMED, "error": "ERR"}),
 }
@@ -80,6 +81,18 @@ def live(app):
     return sorted(number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK"))
 
 
+def revoked(app, handler, then):
+    """The task of the one row has been cancelled, and *then* this was done with it. Returns the poller."""
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look()
+    (number,) = live(app)
+    with app.database.session() as session:
+        session.run(lambda t: tasks.revoke(t, number))
+        session.run(lambda t: then(t, number))
+    return poller
+
+
 @contextmanager
 def transaction(app, *statements):
     """A transaction of another connection, which is open in the block; the block gets the connection."""
@@ -115,7 +128,7 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
     assert [each.taken for each in subscriptions.inspect_sources(app.database)] == [COUNT + 1]
     everything = [f"d{n}" for n in (*range(COUNT), 100)]
     if "hard delete" in shape:
-        assert list(statuses(app)) == (["d3"] if shape.startswith("ids") else [])
+        assert list(statuses(app)) == ([] if shape.startswith("no ids") else ["d3"])
     elif "no status" in shape:
         assert statuses(app) == dict.fromkeys(everything, "R")
     else:
@@ -124,6 +137,19 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
         assert rows(app, "SELECT DATA, ERR FROM INBOX WHERE ERR IS NOT NULL") == [("d3", "ValueError: d3 is ba")]
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+@pytest.mark.parametrize("shape", ["ids and status", "sequence and status", "no ids, wide status"])
+def test_what_has_a_status_may_be_deleted_when_it_is_done(app, handler, shape):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1, 2, 3))
+    handler.bad = {"d2"}
+    polls(app, handler, **{name: value for name, value in options.items() if name != "done"}, delete=True)
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d2", "d3"]
+    assert rows(app, "SELECT DATA, S, ERR FROM INBOX") == [("d2", "E", "ValueError: d2 is ba")]
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
 
 
 def test_a_failed_one_is_run_again_on_request(app, handler, shape):
@@ -140,19 +166,13 @@ def test_a_failed_one_is_run_again_on_request(app, handler, shape):
     if options.get("taken"):
         assert statuses(app) == {"d1": "D", "d2": "D"}
         assert rows(app, "SELECT ERR FROM INBOX") == [(None,), (None,)]
-    if shape == "ids, hard delete":
+    if "hard delete" in shape:
         assert statuses(app) == {}
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
 
 
 def test_a_failed_one_that_is_retried_before_its_end_was_written(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
-    poller.look()
-    (number,) = live(app)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: tasks.retry(t, number))
+    revoked(app, handler, tasks.retry)
     assert statuses(app) == {"d1": "T"}
     drain(app)
     assert (handler.seen, statuses(app)) == (["d1"], {"d1": "D"})
@@ -232,13 +252,7 @@ def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
 
 
 def test_a_failure_that_is_discarded_at_once_is_none_the_less_one(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
-    poller.look()
-    (number,) = live(app)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: tasks.dismiss(t, number))
+    poller = revoked(app, handler, tasks.dismiss)
     poller.look()
     assert statuses(app) == {"d1": "E"}
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == []
@@ -604,7 +618,7 @@ def test_a_row_that_cannot_be_read_fails_alone(app, handler, shape):
     assert '"A":{"__type__":"base64","__value__":"Yf8i"}' in payload  # also of a row that is deleted nothing is lost
     if "and status" in shape or "wide status" in shape:
         assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "fbtasks.errors.Seria")]
-    elif shape == "ids, hard delete":
+    elif shape in ("ids, hard delete", "sequence, hard delete"):
         assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "fbtasks.errors.Seria")]
     assert poller.look() == polling.Looked(room=100)
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
