@@ -36,7 +36,7 @@ from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
-from fbtasks.sources import ChangeSource
+from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
 from fbtasks.store.database import Database
 from fbtasks.subscriptions import EventSource
 
@@ -307,14 +307,19 @@ class FBTasks:
         For bulk loads, and for changes that a task makes itself. It holds until the transaction ends, and adds to what
         was silenced before. A name may be that of another app's task. Tasks that are defined with ``always=True`` are
         called all the same. Raises :class:`EnqueueError` for what is no connection to the app's database, and
-        :class:`ConfigurationError` for names that have no room, and for the name of a function whose task's name has
-        its module before it.
+        :class:`ConfigurationError` for names that have no room, for what is not one name, such as ``"a,b"`` or
+        ``"*"``, and for the name of a function whose task's name has its module before it.
         """
         for name in names:
+            if not may_be_silent(task_name("name", name)):
+                raise ConfigurationError(
+                    f"{checks.shown(name)} is not the name of one task: {SILENT_RULE} Give each name by itself, or "
+                    "none to silence all."
+                )
             meant = [known for known in self.tasks if known.endswith(f".{name}")]
             if meant and name not in self.tasks:
                 raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
-        self.enqueuer.silence(connection, [task_name("name", name) for name in names])
+        self.enqueuer.silence(connection, names)
 
     def queues_served(self) -> list[str]:
         """The queues of a worker that was not told any: the default one and those that tasks name."""

@@ -22,6 +22,11 @@ SILENT_BYTES: Final = 255
 """How long a value of a transaction can be, in UTF-8: the names of all tasks that are silenced in it."""
 
 
+SILENT_RULE: Final = (
+    "where transactions are silenced, a comma parts names, '*' stands for all, and spaces around a name do not count."
+)
+
+
 def check_silent_name(name: str) -> None:
     """Raises :class:`TaskDefinitionError` for the name of a task that a transaction could not be silenced for."""
     size = len(name.encode())
@@ -30,6 +35,16 @@ def check_silent_name(name: str) -> None:
             f"the task name {checks.shown(name)} takes {size} bytes in UTF-8, and a task of on_change has room for "
             f"{SILENT_BYTES}: transactions that are silenced note it. Give a shorter name=."
         )
+    if not may_be_silent(name):
+        raise TaskDefinitionError(
+            f"the task name {checks.shown(name)} cannot be that of a task of on_change: {SILENT_RULE} Give another "
+            "name=."
+        )
+
+
+def may_be_silent(name: str) -> bool:
+    """Whether a transaction can be silenced for one task of that name."""
+    return "," not in name and name != "*" and name == name.strip()
 
 
 def column_names(what: str, value: object) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class Consumer:
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app))
         self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
-        self.sources = Sources(app)
+        self.sources = Sources(app, options.queues)
         self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
         self._polling = Polling(app, options.queues, self._turn)
         self._outcomes.watched = self._polling.names

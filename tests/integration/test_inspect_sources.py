@@ -46,9 +46,10 @@ def insert(app, *found):
 
 
 def shown(capsys, *arguments):
+    """The lines of a command, with those that go on with a former one behind it."""
     capsys.readouterr()
     command_line(*arguments)
-    return capsys.readouterr().out.splitlines()
+    return capsys.readouterr().out.replace("\n  ", " ").splitlines()
 
 
 def test_what_waits_behind_a_halted_lane_is_counted(halted, url, capsys):
