@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from fbtasks.events import Event
+    from fbtasks.limits import Ordered, Unique, debounce
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult, GroupResult
     from fbtasks.retry import RetryPolicy, RetryRule
@@ -68,6 +69,7 @@ __all__ = [
     "ForeignDatabaseError",
     "ForkError",
     "GroupResult",
+    "Ordered",
     "PayloadTooLarge",
     "PoolTimeout",
     "QueueFull",
@@ -87,12 +89,14 @@ __all__ = [
     "TaskNotFound",
     "TaskRevoked",
     "TimeLimitExceeded",
+    "Unique",
     "UnknownQueueError",
     "UnknownTaskError",
     "WorkerLost",
     "chain",
     "chord",
     "current_request",
+    "debounce",
     "group",
     "task",
 ]
@@ -107,6 +111,7 @@ _HOMES = {
     "definition": ("Task", "task"),
     "rows": ("Row",),
     "request": ("Request", "current_request"),
+    "limits": ("Ordered", "Unique", "debounce"),
 }
 
 

@@ -345,18 +345,21 @@ def test_a_retry_keeps_what_follows_waiting(app, steps):
         assert ready(app) == 1
 
 
+def archive(app, first, state, error, message):
+    """As the procedures do that expire tasks, or fail them."""
+    execute(
+        app,
+        "EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(?, ?, NULL, 0, ?, ?, NULL, NULL, NULL)",
+        int(first.id), state, error, message,
+    )  # fmt: skip
+
+
 ENDS = {
     "revoked": lambda app, first: first.revoke(),
     "cancelled": lambda app, first: services.cancel(app.database, [first.id]),
-    "purged": lambda app, first: execute(app, f"DELETE FROM QUEUE_TASK WHERE ID = {first.id}"),
-    "expired": lambda app, first: execute(
-        app,
-        f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({first.id}, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL)",
-    ),
-    "failed": lambda app, first: execute(
-        app,
-        f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({first.id}, 11, NULL, 0, 'fbtasks.errors.WorkerLost', 'died', NULL, NULL, NULL)",
-    ),
+    "deleted": lambda app, first: execute(app, f"DELETE FROM QUEUE_TASK WHERE ID = {first.id}"),
+    "expired": lambda app, first: archive(app, first, 12, None, "expired before it began"),
+    "failed": lambda app, first: archive(app, first, 11, "fbtasks.errors.WorkerLost", "died"),
 }
 
 

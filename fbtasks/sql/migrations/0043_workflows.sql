@@ -1,6 +1,6 @@
 -- Workflows: tasks that follow others. All of them are there from the beginning, and those that follow others are awaiting
 -- (state 5). What follows a task is made ready, or cancelled, in the transaction in which that task ends, whichever statement
--- ends it: by a trigger (QUEUE_TASK_ENDED). A node is a task or a group; both have their numbers from one sequence.
+-- ends it: by the trigger QUEUE_TASK_ENDED, and by QUEUE_ARCHIVE_V1. A node is a task or a group; both have their numbers from one sequence.
 SET TERM ^ ;
 
 -- What follows what. KIND: 0 TO_ID is given the result of FROM_ID; 1 it is not; 2 it runs when FROM_ID has failed, and is told why;
@@ -261,17 +261,15 @@ BEGIN
     END
 END^
 
--- Called when a task that others follow, or that a group counts, is deleted from QUEUE_TASK. It has succeeded when it was running
--- (IS_RUN) and is not in the history, into which QUEUE_FINISH_V1 writes a success afterwards.
-CREATE OR ALTER PROCEDURE QUEUE_STEP_ENDED_V1 (ID BIGINT, TRAITS SMALLINT, IS_RUN SMALLINT)
+-- Called when a task that others follow, or that a group counts, has ended: succeeded (STATE 10), failed (11), cancelled (12). NULL: it
+-- was deleted by hand, before it ran. Of a success the row of the history is written afterwards.
+CREATE OR ALTER PROCEDURE QUEUE_STEP_ENDED_V1 (ID BIGINT, TRAITS SMALLINT, STATE SMALLINT)
 SQL SECURITY DEFINER
 AS
-    DECLARE STATE SMALLINT;
     DECLARE GROUP_ID BIGINT;
     DECLARE VERDICT SMALLINT;
 BEGIN
-    SELECT H.STATE FROM QUEUE_HISTORY H WHERE H.ID = :ID INTO :STATE;
-    IF (STATE IN (11, 12) OR (STATE IS NULL AND IS_RUN = 0)) THEN
+    IF (STATE IS DISTINCT FROM 10) THEN
     BEGIN
         EXECUTE PROCEDURE QUEUE_CASCADE_V1(ID, ID);
         IF (STATE IS NULL) THEN
