@@ -17,7 +17,7 @@ from fbtasks.call import Call
 from fbtasks.declare import chosen
 from fbtasks.errors import EnqueueError
 from fbtasks.function import as_arguments
-from fbtasks.options import CallOptions, unknown_of_call
+from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
 from fbtasks.plan import Follows, Link, Member, Plan
 from fbtasks.result import Application, AsyncResult, GroupResult, NodeResult
 
@@ -43,14 +43,11 @@ class Task(Protocol):
     """A task as its signatures know it."""
 
     name: str
+    options: TaskOptions
 
     @property
     def app(self) -> App:
         """The app that the task belongs to."""
-
-    @property
-    def ignores_result(self) -> bool:
-        """Whether nobody is to be given its results."""
 
     def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
         """The call as a record, for which *given* more arguments come first when it runs."""
@@ -295,7 +292,7 @@ class TaskSignature(Signature):
             given = 1
         number = to.plan.add_step(self.task.step(args, self.kwargs, given, **self.options))
         to.follow(before, number, Follows.WITH_RESULT if given else Follows.WITHOUT_RESULT)
-        if self.task.ignores_result and not place.followed:
+        if self.task.options.ignore_result and not place.followed:
             to.ignored.add(number)
         shape = to.shape(number, parent=place.parent)
         self._compile_links(to, _End(number), shape)

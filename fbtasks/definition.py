@@ -273,11 +273,6 @@ class Task(TaskCalls[P, R]):
             )
         return call
 
-    @property
-    def ignores_result(self) -> bool:
-        """Whether its results are not kept, but for what follows it in a workflow."""
-        return self.options.ignore_result
-
     def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
         """The call as a signature, for workflows. After another one it is given the result of that first."""
         return TaskSignature(self, args, kwargs)
