@@ -38,6 +38,8 @@ INSPECT: Final = {
     "scheduled": ("inspect", "Tasks that wait for their time."),
     "parked": ("inspect", "Tasks whose name no worker knew: start one that does."),
     "held": ("inspect", "Tasks that wait until another one of their lane has ended."),
+    "awaiting": ("inspect", "Steps of workflows that wait for the end of those that they follow."),
+    "workflow": ("inspect", "The workflow that a task is part of, as a tree."),
     "task": ("inspect", "One task: arguments, times, tries, result, traceback."),
     "queues": ("inspect", "What waits and runs in each queue, and who serves it."),
     "stats": ("inspect", "Counters of tasks, errors, times and conflicts."),

@@ -15,6 +15,7 @@ from fbtasks.serialize import show_json
 from fbtasks.services import queues as queue_service
 from fbtasks.services import subscriptions as source_service
 from fbtasks.services import tasks as task_service
+from fbtasks.services import workflows as workflow_service
 from fbtasks.services.workers import list_workers
 from fbtasks.states import State
 
@@ -54,6 +55,18 @@ ready = _list_command("ready", State.READY, "Nothing waits.")
 scheduled = _list_command("scheduled", State.SCHEDULED, "Nothing is scheduled.")
 parked = _list_command("parked", State.PARKED, "Nothing is parked.")
 held = _list_command("held", State.HELD, "Nothing is held.")
+awaiting = _list_command("awaiting", State.AWAITING, "Nothing is awaiting.")
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@with_database
+@json_option
+def workflow(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
+    """The workflow that a task is part of, as a tree."""
+    with database.opened() as app:
+        nodes = workflow_service.get_workflow(app.database, task_id)
+    show_records(nodes, render.workflow, as_json=as_json)
 
 
 @click.command()

@@ -14,6 +14,7 @@ from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
 from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.services.subscriptions import Connection, LoadedSource, SourceRow, Step
+from fbtasks.services.workflows import ON_FAILURE, NodeRow, outline
 from fbtasks.showing import sentence
 from fbtasks.states import State
 
@@ -59,6 +60,7 @@ _LISTS: Final[dict[State, list[Column]]] = {
     State.RUNNING: [_ELAPSED, _column("WORKER", "name")],
     State.READY: _WAITING,
     State.HELD: _WAITING,
+    State.AWAITING: [_PRIORITY],
     State.SCHEDULED: [_PRIORITY, ("DUE", "word", lambda r: ago(r.start_time)), _LAST_ERROR],
     State.PARKED: [_PRIORITY, ("PARKED", "word", lambda r: ago(r.claim_time)), _LAST_ERROR],
 }
@@ -108,6 +110,24 @@ def task(row: TaskRow, arguments: str, result: str | None, trace: str | None) ->
 
 def _stamp(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S %z} ({ago(moment)})"
+
+
+_STEP: Final[list[Column]] = [
+    _column("ID", "number", "node.id"),
+    ("STEP", "name", lambda line: "  " * line.level + _step(line.node)),
+    _column("STATE", "word", "node.state"),
+    ("ERROR", "line", lambda line: failure(line.node.error_type, line.node.error_msg)),
+]
+
+
+def _step(node: NodeRow) -> str:
+    name = "end of the group" if node.kind == "group" else node.name or "(no longer kept)"
+    return f"on failure: {name}" if node.runs == ON_FAILURE else name
+
+
+def workflow(nodes: list[NodeRow]) -> None:
+    """Prints a workflow as a tree."""
+    _records(_STEP, outline(nodes))
 
 
 _QUEUE: Final[list[Column]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -160,6 +161,59 @@ def _unpack(packed: bytes) -> Iterator[tuple[int, int, int, bool, Input]]:
             message.decode("utf-8", "replace"),
             is_report=kind == Follows.ON_ERROR,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A task or a group of a workflow."""
+
+    id: int
+    kind: str
+    """``task`` or ``group``."""
+    name: str | None
+    """Of a task; None when it is not known any more."""
+    state: str
+    """Of a task, ``gone`` when it is not known any more; of a group ``open``, ``done`` or ``failed``."""
+    follows: int | None
+    """The task or the group that it follows."""
+    runs: str | None
+    """How: ``with result``, ``without result`` or ``on failure``."""
+    group: int | None
+    """The group that it is a member of."""
+    number: int | None
+    """Its place in that."""
+    try_count: int | None = None
+    error_type: str | None = None
+    error_msg: str | None = None
+
+
+_RUNS: Final = ("with result", "without result", "on failure", "on failure")
+_GROUP_STATES: Final = ("open", "done", "failed")
+
+
+def workflow(transaction: Transaction, node: int) -> list[NodeRow]:
+    """All nodes of the workflow that *node* is part of, by their numbers."""
+    rows = transaction.rows("workflow", node)
+    return sorted(map(_node_row, rows), key=lambda row: row.id)
+
+
+def _node_row(row: tuple) -> NodeRow:  # type: ignore[type-arg]  # a row of the driver has no type
+    node, source, kind, group, number, group_state, name, state, tries, error_type, message = row
+    is_group = group_state is not None
+    known = "gone" if state is None else State(state).name.lower()
+    return NodeRow(
+        id=node,
+        kind="group" if is_group else "task",
+        name=name,
+        state=_GROUP_STATES[group_state] if is_group else known,
+        follows=source,
+        runs=None if kind is None else _RUNS[kind],
+        group=group,
+        number=number,
+        try_count=tries,
+        error_type=error_type,
+        error_msg=message,
+    )
 
 
 def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool) -> tuple[int, bool]:

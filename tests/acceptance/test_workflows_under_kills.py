@@ -1,4 +1,4 @@
-"""Chords whose members are run by several workers, some of which are killed: the body is ready once, with all results."""
+"""Chords whose members are run by several workers, of which some are killed: one body, with all results."""
 
 import pytest
 from support.sql import execute, one, rows

@@ -5,6 +5,7 @@ import threading
 from contextlib import closing, contextmanager
 
 import pytest
+from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import (
@@ -25,6 +26,7 @@ from fbtasks import (
 from fbtasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import tasks as services
+from fbtasks.services import workflows
 from fbtasks.store import tasks
 from fbtasks.testing import drain, eager
 
@@ -580,3 +582,49 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
             with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
                 session.run(lambda t, wrong=wrong: t.execute("put_nodes", wrong), UPDATE)
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
+
+
+def test_a_workflow_is_shown_as_a_tree(app, steps, capsys):
+    add, text = steps.add, steps.text
+    inner = group(add.s(3), add.s(4)) | text.s()
+    body = text.s().link_error(steps.note.s()).link(text.s())
+    result = (add.s(1) | group(add.s(2), inner, steps.boom.s()) | body | add.s("!")).delay()
+
+    def shown(id):
+        nodes = workflows.get_workflow(app.database, id)
+        names = [f"{'  ' * level}{node.name} {node.state}" for level, node in workflows.outline(nodes)]
+        assert len(names) == len(nodes)
+        return names
+
+    before = shown(result.id)
+    assert before == [
+        "add ready",
+        "  add awaiting",
+        "    add awaiting",
+        "    add awaiting",
+        "  None open",
+        "  text awaiting",
+        "  boom awaiting",
+        "None open",
+        "text awaiting",
+        "  note awaiting",
+        "  text awaiting",
+        "  add awaiting",
+    ]
+    drain(app)
+    members = result.parent.parent.results
+    after = shown(members[0].id)
+    assert after[:2] == ["add succeeded", "  add succeeded"]
+    assert after[6:10] == ["  boom failed", "None failed", "text failed", "  None gone"]
+    assert after[10:] == ["  text cancelled", "  add cancelled"]
+    alone = add.delay(1)
+    assert shown(alone.id) == ["add ready"]
+    assert command_line("inspect", "workflow", str(result.id), "--url", app.settings.url) == 0
+    printed = capsys.readouterr().out
+    assert "end of the group" in printed
+    assert "on failure: (no" in printed
+    assert command_line("inspect", "workflow", alone.id, "--url", app.settings.url, "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(each["id"], each["kind"], each["follows"]) for each in listed] == [(int(alone.id), "task", None)]
+    assert command_line("inspect", "workflow", "999", "--url", app.settings.url) == 1
+    assert command_line("inspect", "awaiting", "--url", app.settings.url) == 0
