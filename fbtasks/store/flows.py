@@ -191,6 +191,11 @@ _RUNS: Final = ("with result", "without result", "on failure", "on failure")
 _GROUP_STATES: Final = ("open", "done", "failed")
 
 
+def failed_with(transaction: Transaction, task: int) -> list[int]:
+    """The tasks that failed because *task* did: what follows groups to which it leads."""
+    return [row[0] for row in transaction.rows("failed_with", task)]
+
+
 def workflow(transaction: Transaction, node: int) -> list[NodeRow]:
     """All nodes of the workflow that *node* is part of, by their numbers."""
     rows = transaction.rows("workflow", node)

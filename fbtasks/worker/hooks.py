@@ -11,7 +11,7 @@ from fbtasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
-from fbtasks.store import results
+from fbtasks.store import flows, results
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
 
@@ -26,18 +26,22 @@ class FailureHooks:
         self._executor = executor
         self._failed: list[int] = []
         """Tasks that were failed in the database, or may have been: what it says of them is to be read."""
+        self._members: list[int] = []
+        """Tasks that have failed, and with which what follows them in a workflow may have failed."""
         self._calls: deque[tuple[Claim, Failed]] = deque()
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def __bool__(self) -> bool:
-        return bool(self._calls or self._failed)
+        return bool(self._calls or self._failed or self._members)
 
     def settle(self, settled: Iterable[Finished]) -> None:
         """Takes note of what has been recorded."""
         for claim, outcome, _, recorded in settled:
             failed = outcome if recorded and isinstance(outcome, Failed) else None
+            if claim.wanted and recorded and isinstance(outcome, Failed | Crashed):
+                self._members.append(claim.id)
             if self._executor.settle(claim, failed) or not recorded or not failure_hooks(self._app, claim.name):
                 continue
             if failed is not None:
@@ -47,10 +51,15 @@ class FailureHooks:
 
     def look_up(self, failed: Iterable[int]) -> None:
         """Takes note of tasks that were failed in the database."""
+        failed = list(failed)
         self._failed += failed
+        self._members += failed
 
     def call(self, session: Session) -> None:
         """Hands out as many calls as the executor takes."""
+        while self._members:
+            self._failed += self._failed_with(session, self._members[-1])
+            self._members.pop()
         while self._failed:
             self._read(session, self._failed[-1])
             self._failed.pop()
@@ -63,9 +72,18 @@ class FailureHooks:
                 return
             self._calls.popleft()
 
+    @property
+    def _has_any(self) -> bool:
+        """Whether there are hooks."""
+        return bool(self._app.on_failure or any(task.options.on_failure for task in self._app.tasks.values()))
+
+    def _failed_with(self, session: Session, task: int) -> list[int]:
+        """Asks what has failed because a task did, in a workflow."""
+        return session.run(lambda t: flows.failed_with(t, task)) if self._has_any else []
+
     def _read(self, session: Session, task: int) -> None:
         """Asks what a task has failed with. Hooks of which the database does not tell are not called."""
-        if not (self._app.on_failure or any(task.options.on_failure for task in self._app.tasks.values())):
+        if not self._has_any:
             return
         try:
             found = results.failure(session, task)

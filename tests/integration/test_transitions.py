@@ -9,7 +9,7 @@ from support.programs import command_line
 from support.rules import TRANSITIONS
 from support.sql import NOW, execute, rows
 
-from fbtasks import FBTasks
+from fbtasks import FBTasks, group
 from fbtasks.call import Cancelled, Failed, Finished, Released
 from fbtasks.states import State
 from fbtasks.store import tasks
@@ -77,6 +77,23 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
     drain(app)
     assert lost.get(timeout=5) == 1
 
+    # Steps of workflows await others, and do so again when the one is put back that they follow.
+    execute(
+        app, "SELECT NEXT VALUE FOR QUEUE_SUBSCRIPTION_SEQ FROM RDB$DATABASE"
+    )  # the subscription below is the first
+    app.limit("gate", at_once=1)
+    step, gated = (
+        app.task(name=name, limits=limits)(lambda *given: None)
+        for name, limits in (("step", None), ("gated", {"gate": None}))
+    )
+    (ok.s() | group(step.s(), step.s().set(countdown=99), gated.s())).delay()
+    ended = (group(bad.s(), ok.s()) | step.s() | step.s()).delay()
+    drain(app)
+    assert (ended.status, ended.parent.status) == ("REVOKED", "FAILURE")
+    assert command_line("retry", ended.parent.parent.results[0].id, "--url", url) == 0
+    assert (ended.status, ended.parent.status) == ("PENDING", "PENDING")
+    drain(app)
+
     # A task of a lane waits to be let in when it is put back.
     subscribe(app, "bad", most=1)
     for lane in (1, 2, 3):
@@ -98,8 +115,8 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
 
     moves = set()
     states = rows(app, "SELECT ID, TRANS, STATE FROM MOVE ORDER BY ID, SEQ")
-    for _, group in itertools.groupby(states, key=lambda row: row[0]):
-        ends = [list(steps)[-1][2] for _, steps in itertools.groupby(group, key=lambda row: row[1])]
+    for _, one_task in itertools.groupby(states, key=lambda row: row[0]):
+        ends = [list(steps)[-1][2] for _, steps in itertools.groupby(one_task, key=lambda row: row[1])]
         moves.update((State(a), State(b)) for a, b in itertools.pairwise(ends) if a != b)
     allowed = {(before, after) for before, leads in TRANSITIONS.items() for after in leads}
     assert moves - allowed == set()

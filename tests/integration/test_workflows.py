@@ -622,9 +622,18 @@ def test_a_workflow_is_shown_as_a_tree(app, steps, capsys):
     assert command_line("inspect", "workflow", str(result.id), "--url", app.settings.url) == 0
     printed = capsys.readouterr().out
     assert "end of the group" in printed
-    assert "on failure: (no" in printed
+    assert "on failure" in printed
     assert command_line("inspect", "workflow", alone.id, "--url", app.settings.url, "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(each["id"], each["kind"], each["follows"]) for each in listed] == [(int(alone.id), "task", None)]
     assert command_line("inspect", "workflow", "999", "--url", app.settings.url) == 1
     assert command_line("inspect", "awaiting", "--url", app.settings.url) == 0
+
+
+def test_hooks_are_called_for_what_fails_with_a_member(app, steps):
+    failed = []
+    app.on_failure = lambda request, error: failed.append((request.task, type(error).__name__))
+    inner = group(steps.boom.s() | steps.add.s(1), steps.add.s(1)) | steps.text.s()
+    (group(inner, steps.add.s(2)) | steps.total.s() | steps.add.s(1)).delay()
+    drain(app)
+    assert sorted(failed) == [("boom", "ValueError"), ("text", "ChordError"), ("total", "ChordError")]

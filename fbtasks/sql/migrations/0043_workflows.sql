@@ -695,6 +695,41 @@ BEGIN
         SUSPEND;
 END^
 
+-- The tasks that failed because a task did which is a member of a group that they follow, or leads to one.
+CREATE OR ALTER PROCEDURE QUEUE_FAILED_WITH_V1 (ID BIGINT)
+RETURNS (FAILED_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE AT_NO BIGINT;
+    DECLARE NODE_ID BIGINT;
+    DECLARE TO_ID BIGINT;
+    DECLARE GROUP_ID BIGINT;
+    DECLARE ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8;
+BEGIN
+    AT_NO = NEXT VALUE FOR QUEUE_NOTE_SEQ;
+    NODE_ID = ID;
+    WHILE (NODE_ID IS NOT NULL) DO
+    BEGIN
+        FOR SELECT L.TO_ID, H.ERROR_TYPE FROM QUEUE_LINK L JOIN QUEUE_HISTORY H ON H.ID = L.TO_ID
+            WHERE L.FROM_ID = :NODE_ID AND L.KIND < 2 AND CAST(H.ERROR_MSG AS VARCHAR(1000)) STARTING WITH 'task ' || :ID || ' ('
+            INTO :TO_ID, :ERROR_TYPE DO
+        BEGIN
+            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :TO_ID, 2);
+            IF (ERROR_TYPE = 'fbtasks.errors.ChordError') THEN
+            BEGIN
+                FAILED_ID = TO_ID;
+                SUSPEND;
+            END
+        END
+        GROUP_ID = NULL;
+        SELECT G.ID FROM QUEUE_NODE N JOIN QUEUE_GROUP G ON G.ID = N.GROUP_ID WHERE N.NODE_ID = :NODE_ID AND G.STATE = 2 INTO :GROUP_ID;
+        IF (GROUP_ID IS NOT NULL) THEN
+            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :GROUP_ID, 2);
+        NODE_ID = NULL;
+        SELECT FIRST 1 W.NO_, W.NODE_ID FROM QUEUE_NODE_NEWS W WHERE W.NO_ > :AT_NO ORDER BY W.NO_ INTO :AT_NO, :NODE_ID;
+    END
+END^
+
 -- All nodes of the workflow that a node is part of: those that it follows or that follow it, the members of its group, and so on. A task
 -- that is not known any more has no NAME.
 CREATE OR ALTER PROCEDURE QUEUE_WORKFLOW_V1 (ID BIGINT)
