@@ -86,7 +86,7 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
         app.task(name=name, limits=limits)(lambda *given: None)
         for name, limits in (("step", None), ("gated", {"gate": None}))
     )
-    (ok.s() | group(step.s(), step.s().set(countdown=99), gated.s())).delay()
+    (ok.s() | group(step.s(), step.s().set(countdown=99), gated.s(), gated.s())).delay()
     ended = (group(bad.s(), ok.s()) | step.s() | step.s()).delay()
     drain(app)
     assert (ended.status, ended.parent.status) == ("REVOKED", "FAILURE")

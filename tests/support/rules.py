@@ -32,7 +32,7 @@ TRANSITIONS = {
     State.RUNNING: {State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SCHEDULED, State.READY, State.PARKED},
     State.PARKED: {State.RUNNING, State.FAILED, State.CANCELLED},
     State.HELD: {State.READY, State.RUNNING, State.CANCELLED},
-    State.AWAITING: {State.READY, State.SCHEDULED, State.HELD, State.FAILED, State.CANCELLED},
+    State.AWAITING: {State.READY, State.SCHEDULED, State.HELD, State.RUNNING, State.FAILED, State.CANCELLED},
     State.SUCCEEDED: set[State](),
     State.FAILED: {State.READY, State.HELD, State.AWAITING},
     State.CANCELLED: {State.READY, State.HELD, State.AWAITING},
