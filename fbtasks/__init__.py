@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from fbtasks.events import Event
+    from fbtasks.middleware import OutgoingCall
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
@@ -64,6 +65,7 @@ __all__ = [
     "FBTasksError",
     "ForeignDatabaseError",
     "ForkError",
+    "OutgoingCall",
     "PayloadTooLarge",
     "PoolTimeout",
     "QueueFull",
@@ -93,6 +95,7 @@ _HOMES = {
     "app": ("FBTasks",),
     "changes": ("Change",),
     "events": ("Event",),
+    "middleware": ("OutgoingCall",),
     "result": ("AsyncResult",),
     "retry": ("RetryPolicy", "RetryRule"),
     "definition": ("Task", "task"),

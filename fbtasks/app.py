@@ -28,6 +28,7 @@ from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
 from fbtasks.gates import Gates
 from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
+from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
@@ -42,6 +43,7 @@ from fbtasks.subscriptions import EventSource
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M")
 
 
 class FBTasks:
@@ -72,6 +74,7 @@ class FBTasks:
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
+        self.middlewares = Middlewares()
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
@@ -159,6 +162,19 @@ class FBTasks:
         """
         return define_polling(table, options, self.register)
 
+    def middleware(self, middleware: M) -> M:
+        """Puts a class, or an object of one, around what the app enqueues and runs: ``@app.middleware``.
+
+        It has ``around_enqueue(call, next)``, ``around_run(request, next)`` or both. The first one is the outermost. It
+        belongs where the app is made, before the first call. Raises :class:`ConfigurationError` for what is no
+        middleware, and :class:`TaskDefinitionError` for one that cannot go around a task of the app.
+        """
+        middlewares = self.middlewares.with_inside(middleware)
+        for task in self._tasks.values():
+            middlewares.check_task(task.name, is_async=task.is_async)
+        self.middlewares = middlewares
+        return middleware
+
     def raise_event(
         self,
         event: str,
@@ -188,6 +204,7 @@ class FBTasks:
                 f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
                 f"{task.function.__module__}. Give one of them another name=."
             )
+        self.middlewares.check_task(task.name, is_async=task.is_async)
         self.enqueuer.check_queue(task.options.queue)
         if task.gates is not None:
             self._check_limits(task.name, task.gates)
@@ -246,8 +263,15 @@ class FBTasks:
         task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
-        call = self.enqueuer.make_call(name, *as_arguments(args, kwargs), **options)
-        return send_calls(self, [call])[0]
+        arounds, given = self.middlewares.enqueue, as_arguments(args, kwargs)
+        if not arounds:
+            return send_calls(self, [self.enqueuer.make_call(name, *given, **options)])[0]
+        return enqueue_through(
+            arounds,
+            [OutgoingCall(name, *given, {**options})],
+            lambda each: self.enqueuer.make_call(name, *as_arguments(each.args, each.kwargs), **each.options),
+            lambda calls: send_calls(self, calls),
+        )[0]
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""

@@ -16,6 +16,7 @@ from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.gates import Gates
+from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.options import (
     CallOptions,
     RetryOptions,
@@ -37,6 +38,8 @@ O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
+Arguments = tuple[Sequence[Any] | None, Mapping[str, Any] | None]
+"""Those of one call, by position and by name."""
 
 
 class App(Application, Protocol):
@@ -46,6 +49,7 @@ class App(Application, Protocol):
     enqueuer: Enqueuer
     on_success: Hook | None
     on_failure: Hook | None
+    middlewares: Middlewares
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -79,7 +83,7 @@ class TaskCalls(Generic[P, R]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueues the call."""
-        return self._task.send([self._task.call(args, kwargs)], self._connection)[0]
+        return self._task.enqueue([(args, kwargs)], {}, self._connection)[0]
 
     @shows(CallOptions)
     def apply_async(
@@ -89,12 +93,12 @@ class TaskCalls(Generic[P, R]):
         **options: Unpack[CallOptions],
     ) -> AsyncResult[R]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
-        return self._task.send([self._task.call(args, kwargs, **options)], self._connection)[0]
+        return self._task.enqueue([(args, kwargs)], options, self._connection)[0]
 
     @shows(CallOptions)
     def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
         """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
-        return self._task.send(self._task.calls(calls, options), self._connection)
+        return self._task.enqueue(check_calls(calls, options), options, self._connection)
 
 
 class Task(TaskCalls[P, R]):
@@ -213,19 +217,18 @@ class Task(TaskCalls[P, R]):
             self.app.enqueuer.check_connection(connection)
         return TaskCalls(self, connection)
 
-    def calls(self, calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Call]:
-        """A record for each sequence of arguments, all with the same options."""
-        if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
-            raise EnqueueError(f"calls {checks.shown(calls)} must be a list of lists of arguments: [(1,), (2,)].")
-        if "args" in options or "kwargs" in options:
-            raise EnqueueError("delay_many() takes positional arguments alone: [(1,), (2,)].")
-        records = []
-        for number, args in enumerate(calls):
-            check_args(f"calls[{number}]", args)
-            records.append(self.call(args, None, **options))
-        if len(records) > 1 and options.get("task_id") is not None:
-            raise EnqueueError(f"task_id {checks.shown(options['task_id'])} names one call, not {len(records)}.")
-        return records
+    def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
+        """Enqueues a call for each of *arguments*, all with the same options; *using* is as of :meth:`send`."""
+        arounds = self.app.middlewares.enqueue
+        if not arounds:
+            return self.send([self.call(args, kwargs, **options) for args, kwargs in arguments], using)
+        outgoing = [OutgoingCall(self.name, *as_arguments(args, kwargs), {**options}) for args, kwargs in arguments]
+        return enqueue_through(
+            arounds,
+            outgoing,
+            lambda each: self.call(each.args, each.kwargs, **each.options),
+            lambda calls: self.send(calls, using),
+        )
 
     def call(
         self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Unpack[CallOptions]
@@ -248,6 +251,21 @@ class Task(TaskCalls[P, R]):
     @cached_property
     def _parameters(self) -> Parameters:
         return Parameters(self.function, (self,) if self.options.bind else ())
+
+
+def check_calls(calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Arguments]:
+    """The arguments of each call. Raises :class:`EnqueueError` for what ``delay_many`` does not take."""
+    if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
+        raise EnqueueError(f"calls {checks.shown(calls)} must be a list of lists of arguments: [(1,), (2,)].")
+    if "args" in options or "kwargs" in options:
+        raise EnqueueError("delay_many() takes positional arguments alone: [(1,), (2,)].")
+    found: list[Arguments] = []
+    for number, args in enumerate(calls):
+        check_args(f"calls[{number}]", args)
+        found.append((args, None))
+    if len(found) > 1 and options.get("task_id") is not None:
+        raise EnqueueError(f"task_id {checks.shown(options['task_id'])} names one call, not {len(found)}.")
+    return found
 
 
 def send_calls(app: App, calls: Sequence[Call], using: Any = None, *, ignored: bool = False) -> list[AsyncResult[Any]]:

@@ -16,6 +16,7 @@ from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Re
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.interrupts import Interrupts, TaskStopped
+from fbtasks.middleware import run_through
 from fbtasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.request import Hook, Request, RetryRequested, running
 from fbtasks.runs import arguments
@@ -55,8 +56,20 @@ class Prepared(NamedTuple):
     started: float
 
     def call(self) -> Any:
-        """Calls the task's function; that of a coroutine function returns the coroutine."""
+        """Calls the task's function, inside of the app's middleware; of a coroutine function returns the coroutine."""
+        arounds = self.task.app.middlewares.run
+        if arounds:
+            is_async = self.task.is_async
+            return run_through(arounds, self.request, self._call_async if is_async else self._call, is_async=is_async)
         return self.task(*self.request.args, **self.request.kwargs)
+
+    def _call(self, request: Request) -> Any:
+        with running(request):
+            return self.task(*request.args, **request.kwargs)
+
+    async def _call_async(self, request: Request) -> Any:
+        with running(request):
+            return await self.task(*request.args, **request.kwargs)
 
     def ended(self, outcome: Outcome, failure: Failure | None = None) -> RunResult:
         """The result of a run that ends now."""
