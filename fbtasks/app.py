@@ -27,6 +27,7 @@ from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
 from fbtasks.gates import Gates
+from fbtasks.handlers import check_class
 from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.modules import import_named
@@ -74,6 +75,9 @@ class FBTasks:
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
+        self.on_retry = settings.on_retry
+        self.Task: type[Task[..., Any]] = check_class("task_class", settings.task_class or Task, Task)
+        """The class of its tasks, to derive others from."""
         self.middlewares = Middlewares()
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -97,7 +101,7 @@ class FBTasks:
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-        return define(function, options, self.register)
+        return define(function, options, self.register, self.Task)
 
     @fed_decorator(OnChange)
     def on_change(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -107,7 +111,7 @@ class FBTasks:
         ``fbtasks subscriptions apply`` has made the trigger. Raises :class:`TaskDefinitionError` and
         :class:`ConfigurationError` for options that cannot be.
         """
-        return define_fed(ChangeSource, "option of on_change", {"table": table}, options, self.register)
+        return define_fed(ChangeSource, "option of on_change", {"table": table}, options, self.register, self.Task)
 
     @fed_decorator(OnEvent)
     def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -116,7 +120,7 @@ class FBTasks:
         The function is given an :class:`Event`, or a list of them with *batch*. An event has any number of handlers, in
         any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
         """
-        return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register)
+        return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register, self.Task)
 
     @shows(QueueOptions)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
@@ -160,7 +164,7 @@ class FBTasks:
         The function is given a :class:`Row`. Workers look for rows that wait, and write back what became of them; the
         table gets no trigger. Raises what :meth:`on_change` raises.
         """
-        return define_polling(table, options, self.register)
+        return define_polling(table, options, self.register, self.Task)
 
     def middleware(self, middleware: M) -> M:
         """Puts a class, or an object of one, around what the app enqueues and runs: ``@app.middleware``.

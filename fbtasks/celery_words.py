@@ -14,7 +14,7 @@ _ARGUMENTS: Final = "settings are arguments of FBTasks(...); a module of your ow
 _ALWAYS_LATE: Final = "always so: a task stays in the queue until its outcome is recorded"
 _ALWAYS_BACK: Final = "always so: a task whose process died runs again, up to crash_limit times"
 _ALWAYS_STARTED: Final = "always so: a task that a worker has claimed is STARTED"
-_BASE: Final = "there is no class of tasks: use the hooks on_success and on_failure, or call a function of your own"
+_HANDLER: Final = "a method of a class of tasks: @app.task(base=MyTask)"
 _RATE: Final = "not there yet: give the task a queue of its own, and that queue a worker with -c 1"
 _SIGNATURE: Final = "not there yet: call task.apply_async(args, kwargs, ...) where the signature would be called"
 _CANVAS: Final = (
@@ -28,18 +28,17 @@ _OWN_ARGUMENT: Final = "not there: pass it to the task as an argument"
 _LIMITS: Final = "an option of the task: @app.task(time_limit=..., soft_time_limit=...)"
 _WORKER_LIMITS: Final = "an option of each task: @app.task(time_limit=..., soft_time_limit=...)"
 _PERIODIC: Final = "not there yet: have cron or a systemd timer run fbtasks call NAME"
-_SIGNALS: Final = "there are no signals: use the hooks on_success and on_failure"
+_SIGNALS: Final = "there are no signals: use the hooks on_success, on_retry and on_failure, or @app.middleware"
 _RECONNECT: Final = "always so: workers connect again by themselves, with a pause that grows"
 _IN_URL: Final = "the url holds it: firebird://user:password@host:3050//path?charset=UTF8"
 _EVENTS: Final = "there are no events: fbtasks inspect shows what the database knows"
 _WORKER: Final = "an option of the command: fbtasks worker --help"
 
 TASK_OPTIONS: Final = {
-    "abstract": _BASE,
+    "abstract": "not needed: a class of tasks is no task by itself",
     "acks_late": _ALWAYS_LATE,
     "acks_on_failure_or_timeout": "always so: a failure is an outcome, and is kept for failed_expires",
     "backend": _ONE_URL,
-    "base": _BASE,
     "compression": _COMPRESSION,
     "exchange": _NO_EXCHANGE,
     "filter": "write a decorator of your own, below @app.task",
@@ -61,9 +60,8 @@ TASK_OPTIONS: Final = {
     "strict": "always so: arguments are compared with the function when the call is made",
     "pydantic": "not there: pass plain values, and build the model inside the task",
     "pydantic_strict": "not there: pass plain values, and build the model inside the task",
-    "after_return": "use the hooks on_success and on_failure",
-    "before_start": "call it at the beginning of the function",
-    "on_retry": "not there: autoretry_for and self.retry() decide; each retry is logged",
+    "after_return": _HANDLER,
+    "before_start": _HANDLER,
 }
 """Options of ``@app.task``."""
 
@@ -133,7 +131,7 @@ APP_OPTIONS: Final = {
     "task_acks_on_failure_or_timeout": "always so: a failure is an outcome, and is kept for failed_expires",
     "task_always_eager": "use always_eager=",
     "task_annotations": "give the options where the task is defined",
-    "task_cls": _BASE,
+    "task_cls": "use task_class=",
     "task_compression": _COMPRESSION,
     "task_create_missing_queues": "use queues=[...], which names the queues that exist; without it any name will do",
     "task_default_exchange": _NO_EXCHANGE,
@@ -167,7 +165,6 @@ SETTINGS: Final = ("beat_", "broker_", "control_", "event_", "redis_", "result_"
 """How settings of Celery begin."""
 
 APP_ATTRIBUTES: Final = {
-    "Task": _BASE,
     "Worker": "the command is fbtasks worker -A MODULE",
     "add_periodic_task": _PERIODIC,
     "amqp": _ONE_URL,

@@ -16,6 +16,7 @@ from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.gates import Gates
+from fbtasks.handlers import check_class, class_options, hooks_of
 from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.options import (
     CallOptions,
@@ -49,6 +50,7 @@ class App(Application, Protocol):
     enqueuer: Enqueuer
     on_success: Hook | None
     on_failure: Hook | None
+    on_retry: Hook | None
     middlewares: Middlewares
 
     @property
@@ -128,6 +130,8 @@ class Task(TaskCalls[P, R]):
             else None
         )
         """The limits of its calls."""
+        self.hooks = hooks_of(self, options.on_success, options.on_failure, options.on_retry)
+        """What is called when it begins, and when a run of it has ended."""
         self._app: App | None = None
         update_wrapper(self, function)
 
@@ -321,18 +325,36 @@ def task(function: Any = None, /, **options: Any) -> Any:
     return define(function, options, _keep_unbound)
 
 
-def define(function: Any, options: Mapping[str, Any], keep: Callable[[Task[..., Any]], Task[..., Any]]) -> Any:
+def define(
+    function: Any,
+    options: Mapping[str, Any],
+    keep: Callable[[Task[..., Any]], Task[..., Any]],
+    kind: type[Task[..., Any]] | None = None,
+) -> Any:
     """The task made of *function*, as *keep* returns it; without a function the decorator that makes it.
 
-    Raises :class:`TaskDefinitionError` for an option that does not exist.
+    *kind* is the class of the app's tasks. Raises :class:`TaskDefinitionError` for an option that does not exist.
     """
     refuse_unknown(TaskOptions, options, unknown_of_task)
+    kind, options = _with_class(options, kind)
     checked = TaskOptions(**options)
 
     def decorate(target: Callable[..., Any]) -> Task[..., Any]:
-        return keep(Task(target, checked))
+        return keep(kind(target, checked))
 
     return decorate if function is None else decorate(function)
+
+
+def _with_class(
+    options: Mapping[str, Any], kind: type[Task[..., Any]] | None
+) -> tuple[type[Task[..., Any]], dict[str, Any]]:
+    """The class of a task with these options, *kind* unless they say otherwise, and the options with those of it."""
+    base = options.get("base")
+    if base is not None:
+        kind = check_class("base", base, Task)
+    if kind is None or kind is Task:
+        return Task, {**options}
+    return kind, {**class_options(kind, Task, options_of(TaskOptions)), **options}
 
 
 def define_fed(
@@ -341,6 +363,7 @@ def define_fed(
     given: Mapping[str, Any],
     options: Mapping[str, Any],
     keep: Callable[[Any], Any],
+    kind: type[Task[..., Any]] | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     """The decorator of a task that a source feeds, as *keep* returns it. *given* and *options* are of the source, too.
 
@@ -349,17 +372,21 @@ def define_fed(
     rest: dict[str, Any] = {**given, **options}
     refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
     subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
+    kind, rest = _with_class(rest, kind)
     checked = FedTaskOptions(**rest)
     if checked.expires is not None:
         raise TaskDefinitionError(
             f"expires={checked.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
             "however late. Leave it out, and compare the time of what the function is given."
         )
-    return _fed_by(subscription, checked, keep)
+    return _fed_by(subscription, checked, keep, kind)
 
 
 def define_polling(
-    table: str, options: Mapping[str, Any], keep: Callable[[Any], Any]
+    table: str,
+    options: Mapping[str, Any],
+    keep: Callable[[Any], Any],
+    kind: type[Task[..., Any]] | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     """The decorator of a task that is called for rows of *table*, as *keep* returns it.
 
@@ -369,14 +396,15 @@ def define_polling(
     refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, TaskOptions)
     refuse_unknown((PollSource, TaskOptions), rest, refuse)
     subscription = Subscription(_taken(PollSource, rest), Delivery())
-    return _fed_by(subscription, FedTaskOptions(**rest), keep)
+    kind, rest = _with_class(rest, kind)
+    return _fed_by(subscription, FedTaskOptions(**rest), keep, kind)
 
 
 def _fed_by(
-    subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any]
+    subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any], kind: type[Task[..., Any]]
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        task = Task(function, options, subscription)
+        task = kind(function, options, subscription)
         if isinstance(subscription.source, ChangeSource):
             check_silent_name(task.name)
         return keep(task)  # type: ignore[no-any-return]

@@ -61,7 +61,9 @@ def run_eagerly(app: App, call: Call) -> EagerResult:
             max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), content_type=call.content_type,
             payload=call.payload, task_id=task_id,
         )  # fmt: skip
-        finished, failure, *_ = runner.run(claim)
+        finished, failure, _, _, retried = runner.run(claim)
+        if retried is not None:
+            runner.call_retry_hooks(retried)
         if failure is not None:
             runner.call_failure_hooks(failure)
         tries += 1

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 from fbtasks import checks, times, windows
 from fbtasks import limits as limiting
@@ -85,6 +85,8 @@ class TaskOptions(RetryPolicy):
     unique: Annotated[Given[bool | Unique | None, Unique | None], optional(limiting.unique)] = given(None)
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
+    on_retry: Annotated[Hook | None, checks.hook] = None
+    base: type[Any] | None = None
 
     def __post_init__(self) -> None:
         RetryPolicy.__post_init__(self)

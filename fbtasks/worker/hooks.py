@@ -65,7 +65,7 @@ class FailureHooks:
 
     def _read(self, session: Session, task: int) -> None:
         """Asks what a task has failed with. Hooks of which the database does not tell are not called."""
-        if not (self._app.on_failure or any(task.options.on_failure for task in self._app.tasks.values())):
+        if not (self._app.on_failure or any(task.hooks.failure for task in self._app.tasks.values())):
             return
         try:
             found = results.failure(session, task)

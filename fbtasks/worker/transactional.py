@@ -122,7 +122,7 @@ class TransactionalRunner:
 
     def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, calls: Calls) -> RunResult:
         result = self._call(transaction, claim, session.connection, calls)
-        (_, outcome, elapsed, _), _, raised, done = result
+        (_, outcome, elapsed, _), _, raised, done, _ = result
         if session.connection.is_closed():
             self._disconnect()
             if isinstance(outcome, Succeeded):

@@ -85,7 +85,9 @@ class SoloExecutor(Executor):
     def _run(self, claim: Claim) -> None:
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
-        finished, failure, *_ = self._run_by_kind(claim)
+        finished, failure, _, _, retried = self._run_by_kind(claim)
+        if retried is not None:
+            self._runner.call_retry_hooks(retried)
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
             finished, failure = _given_back(finished), None  # whatever it made of being stopped
