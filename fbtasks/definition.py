@@ -28,7 +28,7 @@ from fbtasks.options import (
     unknown_of_task,
 )
 from fbtasks.poll_source import PollSource
-from fbtasks.request import Hook, Request, RetryRequested, current_request
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
 from fbtasks.sources import ChangeSource, check_silent_name
@@ -209,6 +209,13 @@ class Task(TaskCalls[P, R]):
         given = chosen(RetryOptions, options, unknown_of_retry)
         cause = given.get("exc") or sys.exc_info()[1]
         raise RetryRequested(cause, given.get("countdown"), given.get("max_retries")) from cause
+
+    def snooze(self, seconds: float) -> NoReturn:
+        """Leaves the function and has it run again after *seconds*. It has not failed, and no try is counted.
+
+        What a transactional task has done until then is undone.
+        """
+        raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
 
     def using(self, connection: Any) -> TaskCalls[P, R]:
         """The task, enqueued inside the open transaction of *connection*.

@@ -6,8 +6,8 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from fbtasks import clock
-from fbtasks.call import Call, Claim, Failed, Retry, Stored, Succeeded
-from fbtasks.errors import TaskNotFound
+from fbtasks.call import Call, Claim, Failed, Retry, Snoozed, Stored, Succeeded
+from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.result import AsyncResult
 from fbtasks.runner import Runner
 from fbtasks.states import State
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 class EagerResult(AsyncResult[Any]):
     """The result of a call that has been run already. All that it answers it has in memory."""
 
-    def __init__(self, id: str, app: App, outcome: Stored) -> None:
+    def __init__(self, id: str, app: App, outcome: Stored | None, snoozed: float = 0.0) -> None:
+        """*snoozed*: for how many seconds the task would have waited now. Then it has no outcome."""
         super().__init__(id, app)
+        self._snoozed = snoozed
         self._outcome: Stored | None = outcome
 
     def revoke(self, *, terminate: bool = False) -> bool:  # noqa: ARG002  # it has ended
@@ -34,6 +36,10 @@ class EagerResult(AsyncResult[Any]):
 
     def get(self, timeout: float | None = None) -> Any:  # noqa: ARG002  # nothing is waited for
         """The result, or the exception, as from a worker."""
+        if self._snoozed:
+            raise ResultTimeout(
+                f"task {self.id} asked to be run again in {self._snoozed:g} seconds, and eager mode does not wait."
+            )
         if self._outcome is None:
             raise TaskNotFound(f"the outcome of task {self.id!r} was forgotten.")
         return self._value(self._outcome)
@@ -70,6 +76,8 @@ def run_eagerly(app: App, call: Call) -> EagerResult:
         match finished.outcome:
             case Retry():
                 continue
+            case Snoozed(delay):
+                return EagerResult(task_id, app, None, delay)
             case Succeeded(content_type, result):
                 stored = Stored(state=State.SUCCEEDED, try_count=tries, content_type=content_type or None,
                                 result=result or None)  # fmt: skip

@@ -55,6 +55,14 @@ class RetryRequested(FBTasksError):
         self.max_retries = max_retries
 
 
+class SnoozeRequested(FBTasksError):
+    """The task asked to be run again later. Let it pass: it is how ``self.snooze()`` leaves the function."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"snooze requested: {seconds:g} s")
+        self.seconds = seconds
+
+
 _current: ContextVar[Request | None] = ContextVar("fbtasks_request", default=None)
 
 

@@ -12,13 +12,13 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded, rest_of
+from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Snoozed, Succeeded, rest_of
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.interrupts import Interrupts, TaskStopped
 from fbtasks.middleware import run_through
 from fbtasks.remote_error import describe_exception, rebuild_exception
-from fbtasks.request import Hook, Request, RetryRequested, running
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, running
 from fbtasks.runs import arguments
 from fbtasks.serialize import Payload
 
@@ -226,6 +226,8 @@ class Runner:
         claim, policy = prepared.claim, prepared.task.policy
         if isinstance(error, TaskStopped):
             return prepared.ended(Cancelled("stopped"))  # the worker that stopped it records why
+        if isinstance(error, SnoozeRequested):
+            return prepared.ended(Snoozed(error.seconds))
         if isinstance(error, RetryRequested):
             cause = error.exc or error
             if cause.__traceback__ is None:  # given to retry() without having been raised

@@ -19,6 +19,7 @@ from fbtasks.call import (
     Outcome,
     Released,
     Retry,
+    Snoozed,
     Stale,
     Succeeded,
 )
@@ -60,7 +61,7 @@ class Tally(Counter[type]):
     """How many tasks ended in which way, in a worker's life."""
 
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
-    _SELDOM: Final = {Advanced: "continued", Cancelled: "cancelled", Crashed: "crashed"}
+    _SELDOM: Final = {Advanced: "continued", Snoozed: "snoozed", Cancelled: "cancelled", Crashed: "crashed"}
 
     def __str__(self) -> str:
         seldom = {kind: word for kind, word in self._SELDOM.items() if self[kind]}

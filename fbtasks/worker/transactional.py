@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Released, Retry, Stale, Succeeded
+from fbtasks.call import Cancelled, Claim, Finished, Released, Retry, Snoozed, Stale, Succeeded
 from fbtasks.errors import (
     CommitUncertain,
     ConflictError,
@@ -132,7 +132,7 @@ class TransactionalRunner:
                 )
             return result
         misuse = transaction.misuse()
-        if misuse is not None and isinstance(outcome, Succeeded | Retry):
+        if misuse is not None and isinstance(outcome, Succeeded | Retry | Snoozed):
             result = self._runner.refused(claim, misuse, elapsed)
         if transaction.ended:
             logger.error(

@@ -11,7 +11,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks.call import Advanced, Cancelled, Failed, Outcome, Parked, Released, Rest, Retry, Succeeded, rest_of
+from fbtasks.call import (
+    Advanced,
+    Cancelled,
+    Failed,
+    Outcome,
+    Parked,
+    Released,
+    Rest,
+    Retry,
+    Snoozed,
+    Succeeded,
+    rest_of,
+)
 from fbtasks.showing import shorten, show
 from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, memory_file, receive_task
 
@@ -99,6 +111,8 @@ def _is_outcome(outcome: Outcome) -> bool:
         case Failed(str(), str(), str(), args):
             return isinstance(args, bytes | None)
         case Retry(float() | int() as delay, str(), str()):
+            return math.isfinite(delay)
+        case Snoozed(float() | int() as delay):
             return math.isfinite(delay)
     return False
 
