@@ -28,7 +28,7 @@ from fbtasks.options import (
     unknown_of_task,
 )
 from fbtasks.poll_source import PollSource
-from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current_request
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
 from fbtasks.sources import ChangeSource, check_silent_name
@@ -216,6 +216,14 @@ class Task(TaskCalls[P, R]):
         What a transactional task has done until then is undone.
         """
         raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
+
+    def heartbeat(self) -> None:
+        """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.
+
+        It costs a few microseconds and no message. Outside of a worker it does nothing.
+        """
+        _, reports, number = current()
+        reports.beat(number)
 
     def using(self, connection: Any) -> TaskCalls[P, R]:
         """The task, enqueued inside the open transaction of *connection*.

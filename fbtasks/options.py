@@ -74,6 +74,7 @@ class TaskOptions(RetryPolicy):
     serializer: Annotated[str | None, optional(checks.text)] = None
     soft_time_limit: Annotated[float | None, _limit] = None
     time_limit: Annotated[float | None, _limit] = None
+    heartbeat_timeout: Annotated[float | None, _limit] = None
     run_between: Annotated[tuple[str, str] | None, optional(windows.hours)] = None
     days: Annotated[str | None, optional(windows.day_names)] = None
     tz: Annotated[str | None, optional(windows.zone)] = None

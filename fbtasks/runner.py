@@ -18,7 +18,8 @@ from fbtasks.errors import ConflictError, FBTasksError, SerializationError, Task
 from fbtasks.interrupts import Interrupts, TaskStopped
 from fbtasks.middleware import run_through
 from fbtasks.remote_error import describe_exception, rebuild_exception
-from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, running
+from fbtasks.reports import SILENT, Reports
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
 from fbtasks.runs import arguments
 from fbtasks.serialize import Payload
 
@@ -72,11 +73,11 @@ class Prepared(NamedTuple):
         return task(*request.args, **request.kwargs)
 
     def _call(self, request: Request) -> Any:
-        with running(request):
+        with replacing(request):
             return self._begin(request)
 
     async def _call_async(self, request: Request) -> Any:
-        with running(request):
+        with replacing(request):
             return await self._begin(request)
 
     def ended(self, outcome: Outcome, failure: Failure | None = None) -> RunResult:
@@ -105,8 +106,11 @@ class Runner:
         interrupts: Interrupts | None = None,
         *,
         eager: bool = False,
+        reports: Reports = SILENT,
     ) -> None:
+        """*reports*: who takes what tasks say of themselves, by the numbers of their claims."""
         self.app = app
+        self._reports = reports
         self._eager = eager
         self._pid = os.getpid()
         self._interrupts = interrupts or Interrupts()
@@ -117,7 +121,7 @@ class Runner:
         prepared = self._prepare(claim, connection, clock.monotonic())
         if isinstance(prepared, RunResult):
             return prepared
-        with running(prepared.request):
+        with running(prepared.request, self._reports, claim.id):
             try:
                 with self._interrupts.window(claim.id):
                     value = self._here(prepared.call)
@@ -139,7 +143,7 @@ class Runner:
         prepared = self._prepare(claim, None, clock.monotonic())
         if isinstance(prepared, RunResult):
             return prepared
-        with running(prepared.request):
+        with running(prepared.request, self._reports, claim.id):
             try:
                 value = await self._interrupts.watched(claim.id, self._awaited(prepared.call()))
             except BaseException as error:  # noqa: BLE001

@@ -12,6 +12,7 @@ from typing import Final
 
 from fbtasks.call import Succeeded
 from fbtasks.interrupts import TaskStopped
+from fbtasks.reports import Reports
 from fbtasks.runner import RunResult
 from fbtasks.worker.child.lifeline import identities, leave
 from fbtasks.worker.child_status import ChildStatus
@@ -44,6 +45,17 @@ def _is_memory_used_up() -> bool:
     return False
 
 
+class ChildReports(Reports):
+    """Has the worker know what tasks say of themselves."""
+
+    def __init__(self, status: ChildStatus) -> None:
+        self._status = status
+
+    def beat(self, number: int) -> None:
+        """Notes it in the memory that both share."""
+        self._status.beat(number)
+
+
 class Link:
     """The three ways that lead to the worker."""
 
@@ -53,6 +65,7 @@ class Link:
         self.pipe = socket.socket(fileno=pipe)
         self.tasks = socket.socket(fileno=tasks)
         self.status = ChildStatus(slots, status)
+        self.reports = ChildReports(self.status)
         self.slots = slots
         self._lock = threading.Lock()
         self._numbers = pipe, tasks

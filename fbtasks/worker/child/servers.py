@@ -44,7 +44,7 @@ class Server:
     interrupts: Interrupts
 
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
-        self._runner = FedRunner(app, interrupts=self.interrupts)
+        self._runner = FedRunner(app, interrupts=self.interrupts, reports=link.reports)
         self._link = link
         self._local = threading.local()
         self._counters = count(number * 10_000)

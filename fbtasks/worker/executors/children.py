@@ -469,6 +469,8 @@ class ChildExecutor(Executor):
 
     def _enforce_on(self, child: Child, run: Run, now: float) -> None:
         if run.outcome is None:  # its time runs from now on when it has not begun; the status may be of an earlier run
+            if run.quiet is not None:
+                run.beaten = max(run.beaten, child.status.beaten(run.number))
             run.begin(max(run.since, child.status.running().get(run.number, now)))
         if now < run.due or not self._still_runs(child, run):
             return
@@ -476,6 +478,9 @@ class ChildExecutor(Executor):
             self._lose_patience(child, run)
         elif run.hard is not None and now >= run.since + run.hard:
             self._stop_late(child, run)
+        elif now >= run.silent_at:
+            logger.error("%s is stopped: it has not said for %g s that it is at work.", run, run.quiet)
+            self._stop(child, run, self._limits.silent(run.claim, child.status.step_of(run.number)))
         else:
             self._tell_late(child, run, now)
 

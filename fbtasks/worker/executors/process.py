@@ -35,6 +35,8 @@ class Run:
     since: float
     soft: float | None = None
     hard: float | None = None
+    quiet: float | None = None
+    """For how long it may not say that it is at work."""
     due: float = math.inf
     """When a limit of it is over at the earliest; or patience, with one that was told to stop."""
     outcome: Outcome | None = None
@@ -46,13 +48,15 @@ class Run:
     slot: int | None = None
     """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
 
+    beaten: float = 0.0
+    """When it said last that it is at work, as far as is known."""
     soft_limit: float | None = None
     """The soft limit, of which *soft* is what is still to be told."""
 
     def __post_init__(self) -> None:
         self.number = self.number or self.claim.id
         self.soft_limit = self.soft
-        if self.soft is not None or self.hard is not None:
+        if self.soft is not None or self.hard is not None or self.quiet is not None:
             self.begin(self.since)
 
     def __str__(self) -> str:
@@ -68,6 +72,13 @@ class Run:
             self.soft = self.soft_limit
         self.since = since
         self.due = since + min((limit for limit in (self.soft, self.hard) if limit is not None), default=math.inf)
+        if self.quiet is not None:
+            self.due = min(self.due, self.silent_at)
+
+    @property
+    def silent_at(self) -> float:
+        """When it has been silent for too long, unless it says something before."""
+        return math.inf if self.quiet is None else max(self.since, self.beaten) + self.quiet
 
     @property
     def elapsed(self) -> float:
