@@ -216,6 +216,17 @@ class Finished(NamedTuple):
     """Whether the outcome is in the database already: a transactional task records its own."""
 
 
+class Progress(NamedTuple):
+    """How far a task has come that runs, as it says."""
+
+    id: int
+    claim_id: int
+    word: str
+    """How its state is to be called meanwhile."""
+    meta: bytes
+    """What there is to say, in JSON."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
     """A task as the database has it, live or finished."""

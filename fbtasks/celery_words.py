@@ -218,7 +218,6 @@ TASK_ATTRIBUTES: Final = {
     "signature": _SIGNATURE,
     "starmap": "use task.delay_many(calls), which enqueues many calls in one transaction",
     "subtask": _SIGNATURE,
-    "update_state": "not there yet: write the progress into a table of your own",
 }
 """Attributes of a task."""
 
@@ -230,7 +229,6 @@ RESULT_ATTRIBUTES: Final = {
     "date_done": "use fbtasks inspect task ID, which shows the times",
     "graph": "not there: the calls that a task makes are not recorded with it",
     "ignored": "use @app.task(ignore_result=True)",
-    "info": "use get(timeout=0), which raises the exception of a failed task, or traceback",
     "iterdeps": "not there: the calls that a task makes are not recorded with it",
     "join": "call get() of one result after the other",
     "kwargs": "use fbtasks inspect task ID, which shows the arguments, while they are kept",
@@ -239,7 +237,6 @@ RESULT_ATTRIBUTES: Final = {
     "name": "use fbtasks inspect task ID, which shows the name",
     "parent": "not there: the calls that a task makes are not recorded with it",
     "queue": "use fbtasks inspect task ID, which shows the queue",
-    "result": "use get(timeout=0), which raises the exception of a failed task",
     "retries": "use fbtasks inspect task ID, which shows the tries",
     "task_id": "use id",
     "then": "await the result, or use the hook on_success of the task",

@@ -12,7 +12,7 @@ from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
-from fbtasks.errors import EnqueueError, TaskDefinitionError
+from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.gates import Gates
@@ -22,6 +22,7 @@ from fbtasks.options import (
     CallOptions,
     RetryOptions,
     TaskOptions,
+    progress_word,
     task_name,
     unknown,
     unknown_of_retry,
@@ -216,6 +217,24 @@ class Task(TaskCalls[P, R]):
         What a transactional task has done until then is undone.
         """
         raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
+
+    def update_state(self, meta: Any = None, *, state: str = "PROGRESS", task_id: str | None = None) -> None:
+        """Tells those who have the result how far the task has come: *meta* is ``result.info`` while it runs.
+
+        *meta* is anything that JSON has, of up to 8,000 bytes. *state* is what ``result.state`` is meanwhile. The last
+        of a second is written by the worker; the call itself waits for nothing. Outside of a worker it does nothing.
+        Raises :class:`SerializationError`, :class:`PayloadTooLarge`, and :class:`ConfigurationError` for a *state* that
+        is the end of a task, and for the *task_id* of another one.
+        """
+        request, reports, number = current()
+        progress_word("state", state)
+        if task_id is not None and (request is None or task_id != request.id):
+            raise ConfigurationError(
+                f"task_id {checks.shown(task_id)} is not the task that runs here: a task tells of itself alone."
+            )
+        data = self.app.serializer.dump_meta(meta, task=self.name)
+        if request is not None:
+            reports.progress(number, state, data)
 
     def heartbeat(self) -> None:
         """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.

@@ -34,7 +34,7 @@ class EagerResult(AsyncResult[Any]):
         known, self._outcome = self._outcome is not None, None
         return known
 
-    def get(self, timeout: float | None = None) -> Any:  # noqa: ARG002  # nothing is waited for
+    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:  # noqa: ARG002  # nothing is waited for
         """The result, or the exception, as from a worker."""
         if self._snoozed:
             raise ResultTimeout(
@@ -42,7 +42,7 @@ class EagerResult(AsyncResult[Any]):
             )
         if self._outcome is None:
             raise TaskNotFound(f"the outcome of task {self.id!r} was forgotten.")
-        return self._value(self._outcome)
+        return self._value(self._outcome) if propagate else self._value_or_error(self._outcome)
 
     async def aget(self, timeout: float | None = None) -> Any:
         """The same."""
@@ -50,6 +50,9 @@ class EagerResult(AsyncResult[Any]):
 
     def _stored(self) -> Stored | None:
         return self._outcome
+
+    def _progress(self) -> None:
+        return None
 
     def _state(self) -> tuple[State, int] | None:
         return None if self._outcome is None else (self._outcome.state, self._outcome.try_count)

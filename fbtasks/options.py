@@ -55,6 +55,20 @@ def _exception(what: str, value: object) -> BaseException:
     return value
 
 
+_OWN: Final = ("PENDING", "RETRY", "SUCCESS", "FAILURE", "REVOKED")
+
+
+def progress_word(what: str, value: object) -> str:
+    """How a task calls the state that it is in while it runs. Raises :class:`ConfigurationError` for what cannot be."""
+    if not isinstance(value, str) or not 0 < len(value) <= 50 or not value.isprintable():
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 50 printable characters.")
+    if value in _OWN:
+        raise ConfigurationError(
+            f"{what} {value!r} is said of a task that does not run: return, or raise an error, and it has that state."
+        )
+    return value
+
+
 IDLE: Final = -9999
 """The lowest priority: tasks of it are claimed when nothing else is ready in the queues of a worker."""
 _limit = optional(partial(checks.seconds, zero=False))

@@ -25,7 +25,7 @@ from fbtasks.call import (
     rest_of,
 )
 from fbtasks.showing import shorten, show
-from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, memory_file, receive_task
+from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, Reported, memory_file, receive_task
 
 _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
@@ -100,6 +100,8 @@ def _is_sound(said: object) -> bool:
             and (outcome is _DONE or (_is_outcome(outcome) and _is_rest(rest_of(outcome))))
             and (slot is None or type(slot) is int)
         )
+    if type(said) is Reported:
+        return type(said.task) is int and type(said.word) is str and type(said.meta) is bytes
     return type(said) is Ready and type(said.why_not) is str and type(said.for_now) is bool
 
 

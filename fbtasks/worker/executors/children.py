@@ -14,7 +14,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
+from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Progress, Released
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.executors.base import Executor
@@ -23,7 +23,7 @@ from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.executors.starting import Starter
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.options import ChildOptions
-from fbtasks.worker.wire import Ended
+from fbtasks.worker.wire import Ended, Reported
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0
@@ -72,6 +72,7 @@ class ChildExecutor(Executor):
         """Children beside these: of one suspect each, and those that are to end when what runs in them has ended."""
         self._ended: list[Finished] = []
         self._returned: list[Claim] = []
+        self._progress: list[Progress] = []
         self._returned_hooks: list[tuple[Claim, Failed]] = []
         self._numbers = count(-1, -1)
         """For runs of hooks."""
@@ -190,6 +191,11 @@ class ChildExecutor(Executor):
             logger.error("%s could not be sent to a child process: %s. Trying again in %g s.", run, error, _PAUSE)
             self._submit_at = clock.monotonic() + _PAUSE
             return False
+
+    def take_progress(self) -> list[Progress]:
+        """What tasks have said of their progress since the last call."""
+        taken, self._progress = self._progress, []
+        return taken
 
     def take_back(self) -> list[Claim]:
         """Claims that were submitted and have not begun, and are better given to others."""
@@ -332,9 +338,16 @@ class ChildExecutor(Executor):
         ended, dead = child.read()
         if child.ready and not was_ready:
             self._starter.ready()
+        while child.reported:
+            self._note(child, child.reported.pop(0))
         for each in ended:
             self._take(child, each)
         return dead
+
+    def _note(self, child: Child, said: Reported) -> None:
+        run = child.running.get(said.task)
+        if run is not None and run.failed is None and run.outcome is None:
+            self._progress.append(Progress(run.claim.id, run.claim.claim_id, said.word, said.meta))
 
     def _still_runs(self, child: Child, run: Run) -> bool:
         """Whether the child has not said by now that it has ended."""

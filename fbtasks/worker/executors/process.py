@@ -18,7 +18,7 @@ from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.processes import Process, leave_descriptors, starting
 from fbtasks.worker.task_log import label
-from fbtasks.worker.wire import HOOK, Assignment, Ended, pack_word
+from fbtasks.worker.wire import HOOK, Assignment, Ended, Reported, pack_word
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
@@ -132,6 +132,8 @@ class Child:
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
         self._hearing = Hearing(self._socket, longest)
+        self.reported: list[Reported] = []
+        """What its tasks have said of their progress, until it is taken out of here."""
         self.unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
@@ -189,11 +191,13 @@ class Child:
         for message in messages:
             if isinstance(message, Ended):
                 ended.append(message)
+            elif isinstance(message, Reported):
+                self.reported.append(message)
             elif self.ready:
                 self.fault = self.fault or "it said again whether it is ready"
             else:
                 self.ready, self.message, self.for_now = not message.why_not, *message
-        if messages:
+        if ended:
             self.stuck = False
         return ended, dead or bool(self.fault)
 
