@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.changes import Change
-    from fbtasks.definition import Task, task
+    from fbtasks.definition import Task, shared_task, task
     from fbtasks.errors import (
         AuthenticationError,
         CaptureError,
@@ -90,6 +90,7 @@ __all__ = [
     "UnknownTaskError",
     "WorkerLost",
     "current_request",
+    "shared_task",
     "task",
 ]
 
@@ -100,7 +101,7 @@ _HOMES = {
     "middleware": ("OutgoingCall",),
     "result": ("AsyncResult",),
     "retry": ("RetryPolicy", "RetryRule"),
-    "definition": ("Task", "task"),
+    "definition": ("Task", "shared_task", "task"),
     "rows": ("Row",),
     "request": ("Request", "current_request"),
 }

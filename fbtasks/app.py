@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from fbtasks import checks
 from fbtasks.call import Call
+from fbtasks.conf import Conf
 from fbtasks.config import Settings
 from fbtasks.declare import refuse_unknown, shows, takes
 from fbtasks.definition import (
@@ -18,9 +19,11 @@ from fbtasks.definition import (
     define_fed,
     define_polling,
     fed_decorator,
+    keep_app,
     send_calls,
     unbound_tasks,
 )
+from fbtasks.discovery import Discovery, Packages
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.fed_options import OnChange, OnEvent, PollTable
@@ -30,7 +33,6 @@ from fbtasks.gates import Gates
 from fbtasks.handlers import check_class
 from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
-from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
@@ -79,10 +81,12 @@ class FBTasks:
         self.Task: type[Task[..., Any]] = check_class("task_class", settings.task_class or Task, Task)
         """The class of its tasks, to derive others from."""
         self.middlewares = Middlewares()
+        self._discovery = Discovery(settings.name, settings.include)
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
         self.outcomes = OutcomeReader(self.database, self._listener)
+        keep_app(self)
 
     if not TYPE_CHECKING:
 
@@ -245,15 +249,35 @@ class FBTasks:
             return
         self._included = True  # now: an included module may ask for the tasks while it is imported
         try:
-            for module in self.settings.include:
-                import_named(module, f"include of the app {self.name!r}")
+            self._discovery.load()
         except BaseException:
             self._included = False
             raise
         for task in unbound_tasks():
-            home = task.function.__module__
-            if any(home == module or home.startswith(f"{module}.") for module in self.settings.include):
+            if self.takes(task.function.__module__):
                 self.register(task)
+
+    def takes(self, module: str) -> bool:
+        """Whether the free-standing tasks of *module* are this app's."""
+        return self._discovery.takes(module)
+
+    def autodiscover_tasks(
+        self, packages: Packages | None = None, related_name: str | None = "tasks", force: bool = False
+    ) -> None:
+        """Includes the module *related_name* of each of *packages* that has one: ``app.autodiscover_tasks(["shop"])``.
+
+        They are imported when the app's tasks are asked for, or now with *force*. *packages* may be a function that
+        returns the names. Raises :class:`ConfigurationError` for what are no names of packages.
+        """
+        self._discovery.search(packages, related_name)
+        self._included = False
+        if force:
+            self.load()
+
+    @property
+    def conf(self) -> Conf:
+        """The settings under the names that they have here and in Celery, to be read."""
+        return Conf(self.settings)
 
     @shows(CallOptions)
     def send_task(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
+from weakref import WeakSet
 
 from fbtasks import checks
 from fbtasks.call import Call
@@ -60,6 +61,12 @@ class App(Application, Protocol):
 
     def find_task(self, name: str) -> Task[..., Any]:
         """The task of that name. Raises :class:`UnknownTaskError`."""
+
+    def takes(self, module: str) -> bool:
+        """Whether the free-standing tasks of *module* are this app's."""
+
+    def register(self, task: Task[..., Any]) -> Task[..., Any]:
+        """Makes *task* one of this app's."""
 
     def send_task(
         self,
@@ -152,9 +159,11 @@ class Task(TaskCalls[P, R]):
     def app(self) -> App:
         """The app that the task belongs to. Raises :class:`TaskDefinitionError` while there is none."""
         if self._app is None:
+            _find_app(self)
+        if self._app is None:
             raise TaskDefinitionError(
-                f"the task {self.name!r} belongs to no app yet: give its module to FBTasks(include=[...]), "
-                "or call app.register(task)."
+                f"the task {self.name!r} belongs to no app yet: give its module to FBTasks(include=[...]), or "
+                "its package to app.autodiscover_tasks([...]), or call app.register(task)."
             )
         return self._app
 
@@ -351,12 +360,29 @@ def decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any
 
 
 _unbound: list[Task[..., Any]] = []
+_apps: WeakSet[App] = WeakSet()
+
+
+def keep_app(app: App) -> None:
+    """Has free-standing tasks find *app*, when it includes their modules."""
+    _apps.add(app)
+
+
+def _find_app(task: Task[..., Any]) -> None:
+    """Binds a free-standing task to the app that includes its module, where there is one such app."""
+    found = [app for app in _apps if app.takes(task.function.__module__)]
+    if len(found) == 1:
+        found[0].register(task)
 
 
 @decorator(TaskOptions)
 def task(function: Any = None, /, **options: Any) -> Any:
     """Defines a task of library code that has no app at hand; it binds to the app that includes its module."""
     return define(function, options, _keep_unbound)
+
+
+shared_task = task
+"""Celery's word for it."""
 
 
 def define(
