@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from fbtasks.events import Event
+    from fbtasks.limits import Ordered, Unique, debounce
     from fbtasks.middleware import OutgoingCall
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
@@ -67,6 +68,7 @@ __all__ = [
     "ForeignDatabaseError",
     "ForkError",
     "HeartbeatTimeout",
+    "Ordered",
     "OutgoingCall",
     "PayloadTooLarge",
     "PoolTimeout",
@@ -86,10 +88,12 @@ __all__ = [
     "TaskNotFound",
     "TaskRevoked",
     "TimeLimitExceeded",
+    "Unique",
     "UnknownQueueError",
     "UnknownTaskError",
     "WorkerLost",
     "current_request",
+    "debounce",
     "shared_task",
     "task",
 ]
@@ -104,6 +108,7 @@ _HOMES = {
     "definition": ("Task", "shared_task", "task"),
     "rows": ("Row",),
     "request": ("Request", "current_request"),
+    "limits": ("Ordered", "Unique", "debounce"),
 }
 
 

@@ -11,7 +11,7 @@ from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.conf import Conf
 from fbtasks.config import Settings
-from fbtasks.declare import refuse_unknown, shows, takes
+from fbtasks.declare import refuse_unknown, shows, takes, typed
 from fbtasks.definition import (
     Task,
     decorator,
@@ -36,11 +36,11 @@ from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
-from fbtasks.queues import QueueDefinition, QueueOptions, define_queue
+from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
-from fbtasks.sources import ChangeSource
+from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
 from fbtasks.store.database import Database
 from fbtasks.subscriptions import EventSource
 
@@ -126,7 +126,7 @@ class FBTasks:
         """
         return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register, self.Task)
 
-    @shows(QueueOptions)
+    @typed(QueueArguments)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
         """Says how much a queue may hold, and when its tasks may run: ``app.queue("imports", max_length=1000)``.
 
@@ -136,7 +136,8 @@ class FBTasks:
         """
         checks.queue_name("name", name)
         self.enqueuer.check_queue(name)
-        refuse_unknown(QueueOptions, options, unknown("option of a queue", "APP_OPTIONS", QueueOptions))
+        refuse = unknown("option of a queue", "APP_OPTIONS", QueueOptions, kind=ConfigurationError)
+        refuse_unknown(QueueOptions, options, refuse)
         definition = define_queue(name, QueueOptions(**options), self.settings.zone_name)
         if self.queues.setdefault(name, definition) != definition:
             raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")
@@ -358,14 +359,19 @@ class FBTasks:
         For bulk loads, and for changes that a task makes itself. It holds until the transaction ends, and adds to what
         was silenced before. A name may be that of another app's task. Tasks that are defined with ``always=True`` are
         called all the same. Raises :class:`EnqueueError` for what is no connection to the app's database, and
-        :class:`ConfigurationError` for names that have no room, and for the name of a function whose task's name has
-        its module before it.
+        :class:`ConfigurationError` for names that have no room, for what is not one name, such as ``"a,b"`` or
+        ``"*"``, and for the name of a function whose task's name has its module before it.
         """
         for name in names:
+            if not may_be_silent(task_name("name", name)):
+                raise ConfigurationError(
+                    f"{checks.shown(name)} is not the name of one task: {SILENT_RULE} Give each name by itself, or "
+                    "none to silence all."
+                )
             meant = [known for known in self.tasks if known.endswith(f".{name}")]
             if meant and name not in self.tasks:
                 raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
-        self.enqueuer.silence(connection, [task_name("name", name) for name in names])
+        self.enqueuer.silence(connection, names)
 
     def queues_served(self) -> list[str]:
         """The queues of a worker that was not told any: the default one and those that tasks name."""

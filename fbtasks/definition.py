@@ -463,6 +463,12 @@ def define_polling(
 def _fed_by(
     subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any], kind: type[Task[..., Any]]
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    if options.serializer is not None and options.ignore_result:
+        raise TaskDefinitionError(
+            f"serializer={options.serializer!r} has no effect: what comes from a source is JSON, and results are not "
+            "kept. Leave it out, or give ignore_result=False as well."
+        )
+
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         task = kind(function, options, subscription)
         if isinstance(subscription.source, ChangeSource):

@@ -1,7 +1,5 @@
 """Limits on tasks: how many run at once, how often they begin, in which order; for all calls, or for each key."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -22,8 +22,8 @@ def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *
 
 def find(session: Session, name: str) -> tuple[Limit, str] | None:
     """Returns a limit, and what tells its definition from others; None: no app has said anything of it."""
-    for number, is_rate, digest in session.read("find_limit", name):
-        return Limit(number, bool(is_rate)), digest
+    for number, stage, digest in session.read("find_limit", name):
+        return Limit(number, stage), digest
     return None
 
 
