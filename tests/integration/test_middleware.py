@@ -222,7 +222,8 @@ def test_in_child_processes(pool, project, monkeypatch, wait_for):
         wait_for(lambda: executor.collect() or executor.free() >= 2)
         payload = json.dumps([[], {}]).encode()
         for number, name in enumerate(("proj.plain", "proj.coroutine"), 1):
-            assert executor.submit(Claim(number, 99, name, "q", content_type="application/json", payload=payload))
+            claim = Claim(number, 99, name, "q", content_type="application/json", payload=payload)
+            assert executor.submit([claim]) == []
         ended = []
         wait_for(lambda: ended.extend(executor.collect()) or len(ended) == 2)
     assert [(type(each.outcome), each.outcome.result) for each in ended] == [(Succeeded, b'["around",true]')] * 2

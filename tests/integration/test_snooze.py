@@ -136,6 +136,6 @@ def test_in_child_processes(pool, project, monkeypatch, wait_for):
         wait_for(lambda: executor.collect() or executor.free())
         for number, (name, delay) in enumerate((("proj.plain", 7), ("proj.coroutine", 7.5)), 1):
             claim = Claim(number, 99, name, "q", content_type="application/json", payload=b"[[],{}]")
-            wait_for(lambda claim=claim: executor.free() > 0 and executor.submit(claim))
+            wait_for(lambda claim=claim: executor.free() > 0 and executor.submit([claim]) == [])
             (ended,) = wait_for(executor.collect)
             assert ended.outcome == Snoozed(delay)

@@ -93,7 +93,7 @@ def test_on_retry_in_child_processes(pool, project, monkeypatch, wait_for):
         wait_for(lambda: executor.collect() or executor.free())
         for number, name in enumerate(("proj.plain", "proj.coroutine"), 1):
             claim = Claim(number, 99, name, "q", content_type="application/json", payload=b"[[],{}]")
-            wait_for(lambda claim=claim: executor.free() > 0 and executor.submit(claim))
+            wait_for(lambda claim=claim: executor.free() > 0 and executor.submit([claim]) == [])
             (ended,) = wait_for(executor.collect)
             assert isinstance(ended.outcome, Retry)
     noted = (project.folder / "noted").read_text().splitlines()
