@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.canvas import Signature, chain, chord, group
     from fbtasks.changes import Change
-    from fbtasks.definition import Task, task
+    from fbtasks.definition import Task, shared_task, task
     from fbtasks.errors import (
         AuthenticationError,
         CaptureError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         FBTasksError,
         ForeignDatabaseError,
         ForkError,
+        HeartbeatTimeout,
         PayloadTooLarge,
         PoolTimeout,
         QueueFull,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from fbtasks.events import Event
     from fbtasks.limits import Ordered, Unique, debounce
+    from fbtasks.middleware import OutgoingCall
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult, GroupResult
     from fbtasks.retry import RetryPolicy, RetryRule
@@ -69,7 +71,9 @@ __all__ = [
     "ForeignDatabaseError",
     "ForkError",
     "GroupResult",
+    "HeartbeatTimeout",
     "Ordered",
+    "OutgoingCall",
     "PayloadTooLarge",
     "PoolTimeout",
     "QueueFull",
@@ -98,6 +102,7 @@ __all__ = [
     "current_request",
     "debounce",
     "group",
+    "shared_task",
     "task",
 ]
 
@@ -106,9 +111,10 @@ _HOMES = {
     "canvas": ("Signature", "chain", "chord", "group"),
     "changes": ("Change",),
     "events": ("Event",),
+    "middleware": ("OutgoingCall",),
     "result": ("AsyncResult", "GroupResult"),
     "retry": ("RetryPolicy", "RetryRule"),
-    "definition": ("Task", "task"),
+    "definition": ("Task", "shared_task", "task"),
     "rows": ("Row",),
     "request": ("Request", "current_request"),
     "limits": ("Ordered", "Unique", "debounce"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.canvas import TaskSignature
+from fbtasks.conf import Conf
 from fbtasks.config import Settings
 from fbtasks.declare import refuse_unknown, shows, takes, typed
 from fbtasks.definition import (
@@ -19,17 +20,20 @@ from fbtasks.definition import (
     define_fed,
     define_polling,
     fed_decorator,
+    keep_app,
     send_calls,
     unbound_tasks,
 )
+from fbtasks.discovery import Discovery, Packages
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
 from fbtasks.gates import Gates
+from fbtasks.handlers import check_class
 from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
-from fbtasks.modules import import_named
+from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
@@ -44,6 +48,7 @@ from fbtasks.subscriptions import EventSource
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M")
 
 
 class FBTasks:
@@ -74,10 +79,16 @@ class FBTasks:
         self.always_eager = settings.always_eager
         self.on_success = settings.on_success
         self.on_failure = settings.on_failure
+        self.on_retry = settings.on_retry
+        self.Task: type[Task[..., Any]] = check_class("task_class", settings.task_class or Task, Task)
+        """The class of its tasks, to derive others from."""
+        self.middlewares = Middlewares()
+        self._discovery = Discovery(settings.name, settings.include)
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
         self.outcomes = OutcomeReader(self.database, self._listener)
+        keep_app(self)
 
     if not TYPE_CHECKING:
 
@@ -96,7 +107,7 @@ class FBTasks:
 
         Raises :class:`TaskDefinitionError` when two tasks have one name or an option does not exist.
         """
-        return define(function, options, self.register)
+        return define(function, options, self.register, self.Task)
 
     @fed_decorator(OnChange)
     def on_change(self, table: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -106,7 +117,7 @@ class FBTasks:
         ``fbtasks subscriptions apply`` has made the trigger. Raises :class:`TaskDefinitionError` and
         :class:`ConfigurationError` for options that cannot be.
         """
-        return define_fed(ChangeSource, "option of on_change", {"table": table}, options, self.register)
+        return define_fed(ChangeSource, "option of on_change", {"table": table}, options, self.register, self.Task)
 
     @fed_decorator(OnEvent)
     def on_event(self, event: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -115,7 +126,7 @@ class FBTasks:
         The function is given an :class:`Event`, or a list of them with *batch*. An event has any number of handlers, in
         any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
         """
-        return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register)
+        return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register, self.Task)
 
     @typed(QueueArguments)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
@@ -160,7 +171,20 @@ class FBTasks:
         The function is given a :class:`Row`. Workers look for rows that wait, and write back what became of them; the
         table gets no trigger. Raises what :meth:`on_change` raises.
         """
-        return define_polling(table, options, self.register)
+        return define_polling(table, options, self.register, self.Task)
+
+    def middleware(self, middleware: M) -> M:
+        """Puts a class, or an object of one, around what the app enqueues and runs: ``@app.middleware``.
+
+        It has ``around_enqueue(call, next)``, ``around_run(request, next)`` or both. The first one is the outermost. It
+        belongs where the app is made, before the first call. Raises :class:`ConfigurationError` for what is no
+        middleware, and :class:`TaskDefinitionError` for one that cannot go around a task of the app.
+        """
+        middlewares = self.middlewares.with_inside(middleware)
+        for task in self._tasks.values():
+            middlewares.check_task(task.name, is_async=task.is_async)
+        self.middlewares = middlewares
+        return middleware
 
     def raise_event(
         self,
@@ -191,6 +215,7 @@ class FBTasks:
                 f"two tasks are named {task.name!r}: one in {other.function.__module__}, one in "
                 f"{task.function.__module__}. Give one of them another name=."
             )
+        self.middlewares.check_task(task.name, is_async=task.is_async)
         self.enqueuer.check_queue(task.options.queue)
         if task.gates is not None:
             self._check_limits(task.name, task.gates)
@@ -227,15 +252,35 @@ class FBTasks:
             return
         self._included = True  # now: an included module may ask for the tasks while it is imported
         try:
-            for module in self.settings.include:
-                import_named(module, f"include of the app {self.name!r}")
+            self._discovery.load()
         except BaseException:
             self._included = False
             raise
         for task in unbound_tasks():
-            home = task.function.__module__
-            if any(home == module or home.startswith(f"{module}.") for module in self.settings.include):
+            if self.takes(task.function.__module__):
                 self.register(task)
+
+    def takes(self, module: str) -> bool:
+        """Whether the free-standing tasks of *module* are this app's."""
+        return self._discovery.takes(module)
+
+    def autodiscover_tasks(
+        self, packages: Packages | None = None, related_name: str | None = "tasks", force: bool = False
+    ) -> None:
+        """Includes the module *related_name* of each of *packages* that has one: ``app.autodiscover_tasks(["shop"])``.
+
+        They are imported when the app's tasks are asked for, or now with *force*. *packages* may be a function that
+        returns the names. Raises :class:`ConfigurationError` for what are no names of packages.
+        """
+        self._discovery.search(packages, related_name)
+        self._included = False
+        if force:
+            self.load()
+
+    @property
+    def conf(self) -> Conf:
+        """The settings under the names that they have here and in Celery, to be read."""
+        return Conf(self.settings)
 
     @shows(CallOptions)
     def send_task(
@@ -249,8 +294,15 @@ class FBTasks:
         task = self.tasks.get(task_name("name", name))
         if task is not None:
             return task.apply_async(args, kwargs, **options)
-        call = self.enqueuer.make_call(name, *as_arguments(args, kwargs), **options)
-        return send_calls(self, [call])[0]
+        arounds, given = self.middlewares.enqueue, as_arguments(args, kwargs)
+        if not arounds:
+            return send_calls(self, [self.enqueuer.make_call(name, *given, **options)])[0]
+        return enqueue_through(
+            arounds,
+            [OutgoingCall(name, *given, {**options})],
+            lambda each: self.enqueuer.make_call(name, *as_arguments(each.args, each.kwargs), **each.options),
+            lambda calls: send_calls(self, calls),
+        )[0]
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""

@@ -160,6 +160,15 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The task asked to be run again after ``delay`` seconds; no try is counted."""
+
+    delay: float
+    rest: Rest | None = None
+    """Of a run of changes: what is run again. None: all of the task."""
+
+
+@dataclass(frozen=True, slots=True)
 class Advanced:
     """The task, a run of changes, has done some of them, and goes back to its queue with what is left."""
 
@@ -212,12 +221,14 @@ class Crashed:
     """Of a run of changes: what was not done before; or what has failed, and what goes on. None: all of the task."""
 
 
-Outcome = Succeeded | Failed | Retry | Advanced | Cancelled | Released | Postponed | PutBefore | Parked | Crashed
+Outcome = (
+    Succeeded | Failed | Retry | Snoozed | Advanced | Cancelled | Released | Postponed | PutBefore | Parked | Crashed
+)
 
 
 def rest_of(outcome: Outcome) -> Rest | None:
     """Returns what goes on when *outcome* has ended a run of changes before its last one; None: nothing does."""
-    return outcome.rest if isinstance(outcome, Failed | Retry | Advanced | Cancelled | Crashed) else None
+    return outcome.rest if isinstance(outcome, Failed | Retry | Snoozed | Advanced | Cancelled | Crashed) else None
 
 
 def crashes(claim: Claim, outcome: Crashed) -> int:
@@ -239,6 +250,17 @@ class Finished(NamedTuple):
     elapsed: float = 0.0
     recorded: bool = False
     """Whether the outcome is in the database already: a transactional task records its own."""
+
+
+class Progress(NamedTuple):
+    """How far a task has come that runs, as it says."""
+
+    id: int
+    claim_id: int
+    word: str
+    """How its state is to be called meanwhile."""
+    meta: bytes
+    """What there is to say, in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ _ARGUMENTS: Final = "settings are arguments of FBTasks(...); a module of your ow
 _ALWAYS_LATE: Final = "always so: a task stays in the queue until its outcome is recorded"
 _ALWAYS_BACK: Final = "always so: a task whose process died runs again, up to crash_limit times"
 _ALWAYS_STARTED: Final = "always so: a task that a worker has claimed is STARTED"
-_BASE: Final = "there is no class of tasks: use the hooks on_success and on_failure, or call a function of your own"
+_HANDLER: Final = "a method of a class of tasks: @app.task(base=MyTask)"
 _RATE: Final = "not there yet: give the task a queue of its own, and that queue a worker with -c 1"
 _CANVAS: Final = "not there: a task does not see the workflow that it is a step of"
 _NEXT: Final = "not there yet: end the task with (a.s() | b.s()).delay()"
@@ -25,18 +25,17 @@ _OWN_ARGUMENT: Final = "not there: pass it to the task as an argument"
 _LIMITS: Final = "an option of the task: @app.task(time_limit=..., soft_time_limit=...)"
 _WORKER_LIMITS: Final = "an option of each task: @app.task(time_limit=..., soft_time_limit=...)"
 _PERIODIC: Final = "not there yet: have cron or a systemd timer run fbtasks call NAME"
-_SIGNALS: Final = "there are no signals: use the hooks on_success and on_failure"
+_SIGNALS: Final = "there are no signals: use the hooks on_success, on_retry and on_failure, or @app.middleware"
 _RECONNECT: Final = "always so: workers connect again by themselves, with a pause that grows"
 _IN_URL: Final = "the url holds it: firebird://user:password@host:3050//path?charset=UTF8"
 _EVENTS: Final = "there are no events: fbtasks inspect shows what the database knows"
 _WORKER: Final = "an option of the command: fbtasks worker --help"
 
 TASK_OPTIONS: Final = {
-    "abstract": _BASE,
+    "abstract": "not needed: a class of tasks is no task by itself",
     "acks_late": _ALWAYS_LATE,
     "acks_on_failure_or_timeout": "always so: a failure is an outcome, and is kept for failed_expires",
     "backend": _ONE_URL,
-    "base": _BASE,
     "compression": _COMPRESSION,
     "exchange": _NO_EXCHANGE,
     "filter": "write a decorator of your own, below @app.task",
@@ -47,7 +46,7 @@ TASK_OPTIONS: Final = {
     "routing_key": _NO_EXCHANGE,
     "run": "the task is a function: decorate that",
     "send_events": _EVENTS,
-    "shared": "use @fbtasks.task, which makes a task that belongs to no app yet",
+    "shared": "use @fbtasks.shared_task",
     "store_errors_even_if_ignored": "always so: a failure is kept with ignore_result too",
     "Strategy": _WORKER,
     "Request": "use fbtasks.current_request(), which gives the call that is being run",
@@ -58,9 +57,8 @@ TASK_OPTIONS: Final = {
     "strict": "always so: arguments are compared with the function when the call is made",
     "pydantic": "not there: pass plain values, and build the model inside the task",
     "pydantic_strict": "not there: pass plain values, and build the model inside the task",
-    "after_return": "use the hooks on_success and on_failure",
-    "before_start": "call it at the beginning of the function",
-    "on_retry": "not there: autoretry_for and self.retry() decide; each retry is logged",
+    "after_return": _HANDLER,
+    "before_start": _HANDLER,
 }
 """Options of ``@app.task``."""
 
@@ -124,13 +122,13 @@ APP_OPTIONS: Final = {
     "result_compression": _COMPRESSION,
     "result_extended": "always so: fbtasks inspect task ID shows the name, the worker and the times",
     "result_serializer": "use serializer=",
-    "set_as_current": "there is no current app: @fbtasks.task makes a task that belongs to no app yet",
+    "set_as_current": "there is no current app: a task of @shared_task finds the app that includes its module",
     "strict_typing": "always so: arguments are compared with the function when the call is made",
     "task_acks_late": _ALWAYS_LATE,
     "task_acks_on_failure_or_timeout": "always so: a failure is an outcome, and is kept for failed_expires",
     "task_always_eager": "use always_eager=",
     "task_annotations": "give the options where the task is defined",
-    "task_cls": _BASE,
+    "task_cls": "use task_class=",
     "task_compression": _COMPRESSION,
     "task_create_missing_queues": "use queues=[...], which names the queues that exist; without it any name will do",
     "task_default_exchange": _NO_EXCHANGE,
@@ -164,15 +162,12 @@ SETTINGS: Final = ("beat_", "broker_", "control_", "event_", "redis_", "result_"
 """How settings of Celery begin."""
 
 APP_ATTRIBUTES: Final = {
-    "Task": _BASE,
     "Worker": "the command is fbtasks worker -A MODULE",
     "add_periodic_task": _PERIODIC,
     "amqp": _ONE_URL,
-    "autodiscover_tasks": "name the modules: FBTasks(include=['proj.mail', 'proj.report'])",
     "backend": "use app.AsyncResult(id), which gives a result; the database keeps them",
     "broker_connection": "use app.connect()",
     "canvas": "import chain, group and chord from fbtasks",
-    "conf": _ARGUMENTS,
     "config_from_envvar": _ARGUMENTS + ", and FBTASKS_URL the url",
     "config_from_object": _ARGUMENTS,
     "connection": "use app.connect()",
@@ -193,8 +188,8 @@ APP_ATTRIBUTES: Final = {
     "producer_or_acquire": "use task.using(connection).delay(...), which enqueues in the transaction of a connection",
     "register_task": "use app.register(task), for a task made by @fbtasks.task",
     "ResultSet": "call get() of one result after the other",
-    "set_current": "there is no current app: @fbtasks.task makes a task that belongs to no app yet",
-    "set_default": "there is no current app: @fbtasks.task makes a task that belongs to no app yet",
+    "set_current": "there is no current app: a task of @shared_task finds the app that includes its module",
+    "set_default": "there is no current app: a task of @shared_task finds the app that includes its module",
     "start": "the command is fbtasks worker -A MODULE",
     "worker_main": "the command is fbtasks worker -A MODULE",
 }
@@ -214,7 +209,6 @@ TASK_ATTRIBUTES: Final = {
     "send_event": _EVENTS,
     "starmap": "use task.delay_many(calls), which enqueues many calls in one transaction",
     "subtask": "use task.signature(args, kwargs)",
-    "update_state": "not there yet: write the progress into a table of your own",
 }
 """Attributes of a task."""
 
@@ -226,7 +220,6 @@ RESULT_ATTRIBUTES: Final = {
     "date_done": "use fbtasks inspect task ID, which shows the times",
     "graph": "not there: the calls that a task makes are not recorded with it",
     "ignored": "use @app.task(ignore_result=True)",
-    "info": "use get(timeout=0), which raises the exception of a failed task, or traceback",
     "iterdeps": "not there: the calls that a task makes are not recorded with it",
     "join": "call get() of one result after the other",
     "kwargs": "use fbtasks inspect task ID, which shows the arguments, while they are kept",
@@ -234,7 +227,6 @@ RESULT_ATTRIBUTES: Final = {
     "maybe_throw": "use get(), which raises the exception of a failed task",
     "name": "use fbtasks inspect task ID, which shows the name",
     "queue": "use fbtasks inspect task ID, which shows the queue",
-    "result": "use get(timeout=0), which raises the exception of a failed task",
     "retries": "use fbtasks inspect task ID, which shows the tries",
     "task_id": "use id",
     "then": "await the result, or use the hook on_success of the task",
@@ -263,9 +255,8 @@ NAMES: Final = {
     "Celery": "use FBTasks, as in app = FBTasks('name', 'firebird:///path/queue.fdb')",
     "chunks": "use task.delay_many(calls), which enqueues many calls in one transaction",
     "crontab": _PERIODIC,
-    "current_app": "there is no current app: @fbtasks.task makes a task that belongs to no app yet",
+    "current_app": "there is no current app: a task of @shared_task finds the app that includes its module",
     "current_task": "use fbtasks.current_request()",
-    "shared_task": "use fbtasks.task, which makes a task that belongs to no app yet",
     "signals": _SIGNALS,
     "signature": "use task.s(...), or app.signature(name, args)",
     "uuid": "use str(uuid.uuid4()), for a task_id of your own",

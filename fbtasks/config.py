@@ -47,7 +47,7 @@ def _keys(_what: str, value: Any) -> tuple[bytes, ...]:
 class Settings:
     """The validated settings of an app. Raises :class:`ConfigurationError` for a value that cannot be used.
 
-    In another process they have no hooks, which may be functions that cannot be sent there.
+    In another process they have no hooks and no class of tasks, which may be such as cannot be sent there.
     """
 
     name: Annotated[str, _name]
@@ -85,6 +85,9 @@ class Settings:
     always_eager: Annotated[bool, checks.flag] = False
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
+    on_retry: Annotated[Hook | None, checks.hook] = None
+    task_class: type[Any] | None = None
+    """What ``app.task`` makes of a function; None: a ``Task``."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -95,7 +98,7 @@ class Settings:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "on_success": None, "on_failure": None}
+        return {**self.__dict__, "on_success": None, "on_failure": None, "on_retry": None, "task_class": None}
 
     @property
     def zone_name(self) -> str:

@@ -7,20 +7,24 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
+from weakref import WeakSet
 
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.canvas import Placeholder, TaskSignature
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
-from fbtasks.errors import EnqueueError, TaskDefinitionError
+from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.gates import Gates
+from fbtasks.handlers import check_class, class_options, hooks_of
+from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.options import (
     CallOptions,
     RetryOptions,
     TaskOptions,
+    progress_word,
     task_name,
     unknown,
     unknown_of_retry,
@@ -28,7 +32,7 @@ from fbtasks.options import (
 )
 from fbtasks.plan import Plan
 from fbtasks.poll_source import PollSource
-from fbtasks.request import Hook, Request, RetryRequested, current_request
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
 from fbtasks.result import Application, AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
 from fbtasks.sources import ChangeSource, check_silent_name
@@ -39,6 +43,8 @@ O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
+Arguments = tuple[Sequence[Any] | None, Mapping[str, Any] | None]
+"""Those of one call, by position and by name."""
 
 
 class App(Application, Protocol):
@@ -48,6 +54,8 @@ class App(Application, Protocol):
     enqueuer: Enqueuer
     on_success: Hook | None
     on_failure: Hook | None
+    on_retry: Hook | None
+    middlewares: Middlewares
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -55,6 +63,12 @@ class App(Application, Protocol):
 
     def find_task(self, name: str) -> Task[..., Any]:
         """The task of that name. Raises :class:`UnknownTaskError`."""
+
+    def takes(self, module: str) -> bool:
+        """Whether the free-standing tasks of *module* are this app's."""
+
+    def register(self, task: Task[..., Any]) -> Task[..., Any]:
+        """Makes *task* one of this app's."""
 
     def send_task(
         self,
@@ -84,7 +98,7 @@ class TaskCalls(Generic[P, R]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
         """Enqueues the call."""
-        return self._task.send([self._task.call(args, kwargs)], self._connection)[0]
+        return self._task.enqueue([(args, kwargs)], {}, self._connection)[0]
 
     @shows(CallOptions)
     def apply_async(
@@ -94,12 +108,12 @@ class TaskCalls(Generic[P, R]):
         **options: Unpack[CallOptions],
     ) -> AsyncResult[R]:
         """Enqueues the call with options of its own; see docs/reference/options.md."""
-        return self._task.send([self._task.call(args, kwargs, **options)], self._connection)[0]
+        return self._task.enqueue([(args, kwargs)], options, self._connection)[0]
 
     @shows(CallOptions)
     def delay_many(self, calls: Iterable[Sequence[Any]], **options: Unpack[CallOptions]) -> list[AsyncResult[R]]:
         """Enqueues one call for each sequence of arguments, in one transaction and few round trips."""
-        return self._task.send(self._task.calls(calls, options), self._connection)
+        return self._task.enqueue(check_calls(calls, options), options, self._connection)
 
 
 class Task(TaskCalls[P, R]):
@@ -129,6 +143,8 @@ class Task(TaskCalls[P, R]):
             else None
         )
         """The limits of its calls."""
+        self.hooks = hooks_of(self, options.on_success, options.on_failure, options.on_retry)
+        """What is called when it begins, and when a run of it has ended."""
         self._app: App | None = None
         update_wrapper(self, function)
 
@@ -148,9 +164,11 @@ class Task(TaskCalls[P, R]):
     def app(self) -> App:
         """The app that the task belongs to. Raises :class:`TaskDefinitionError` while there is none."""
         if self._app is None:
+            _find_app(self)
+        if self._app is None:
             raise TaskDefinitionError(
-                f"the task {self.name!r} belongs to no app yet: give its module to FBTasks(include=[...]), "
-                "or call app.register(task)."
+                f"the task {self.name!r} belongs to no app yet: give its module to FBTasks(include=[...]), or "
+                "its package to app.autodiscover_tasks([...]), or call app.register(task)."
             )
         return self._app
 
@@ -207,6 +225,39 @@ class Task(TaskCalls[P, R]):
         cause = given.get("exc") or sys.exc_info()[1]
         raise RetryRequested(cause, given.get("countdown"), given.get("max_retries")) from cause
 
+    def snooze(self, seconds: float) -> NoReturn:
+        """Leaves the function and has it run again after *seconds*. It has not failed, and no try is counted.
+
+        What a transactional task has done until then is undone.
+        """
+        raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
+
+    def update_state(self, meta: Any = None, *, state: str = "PROGRESS", task_id: str | None = None) -> None:
+        """Tells those who have the result how far the task has come: *meta* is ``result.info`` while it runs.
+
+        *meta* is anything that JSON has, of up to 8,000 bytes. *state* is what ``result.state`` is meanwhile. The last
+        of a second is written by the worker; the call itself waits for nothing. Outside of a worker it does nothing.
+        Raises :class:`SerializationError`, :class:`PayloadTooLarge`, and :class:`ConfigurationError` for a *state* that
+        is the end of a task, and for the *task_id* of another one.
+        """
+        request, reports, number = current()
+        progress_word("state", state)
+        if task_id is not None and (request is None or task_id != request.id):
+            raise ConfigurationError(
+                f"task_id {checks.shown(task_id)} is not the task that runs here: a task tells of itself alone."
+            )
+        data = self.app.serializer.dump_meta(meta, task=self.name)
+        if request is not None:
+            reports.progress(number, state, data)
+
+    def heartbeat(self) -> None:
+        """Says that the task is at work: the time of its *heartbeat_timeout* begins anew.
+
+        It costs a few microseconds and no message. Outside of a worker it does nothing.
+        """
+        _, reports, number = current()
+        reports.beat(number)
+
     def using(self, connection: Any) -> TaskCalls[P, R]:
         """The task, enqueued inside the open transaction of *connection*.
 
@@ -218,19 +269,18 @@ class Task(TaskCalls[P, R]):
             self.app.enqueuer.check_connection(connection)
         return TaskCalls(self, connection)
 
-    def calls(self, calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Call]:
-        """A record for each sequence of arguments, all with the same options."""
-        if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
-            raise EnqueueError(f"calls {checks.shown(calls)} must be a list of lists of arguments: [(1,), (2,)].")
-        if "args" in options or "kwargs" in options:
-            raise EnqueueError("delay_many() takes positional arguments alone: [(1,), (2,)].")
-        records = []
-        for number, args in enumerate(calls):
-            check_args(f"calls[{number}]", args)
-            records.append(self.call(args, None, **options))
-        if len(records) > 1 and options.get("task_id") is not None:
-            raise EnqueueError(f"task_id {checks.shown(options['task_id'])} names one call, not {len(records)}.")
-        return records
+    def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
+        """Enqueues a call for each of *arguments*, all with the same options; *using* is as of :meth:`send`."""
+        arounds = self.app.middlewares.enqueue
+        if not arounds:
+            return self.send([self.call(args, kwargs, **options) for args, kwargs in arguments], using)
+        outgoing = [OutgoingCall(self.name, *as_arguments(args, kwargs), {**options}) for args, kwargs in arguments]
+        return enqueue_through(
+            arounds,
+            outgoing,
+            lambda each: self.call(each.args, each.kwargs, **each.options),
+            lambda calls: self.send(calls, using),
+        )
 
     def call(
         self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, **options: Unpack[CallOptions]
@@ -301,6 +351,21 @@ class Task(TaskCalls[P, R]):
         return Parameters(self.function, (self,) if self.options.bind else ())
 
 
+def check_calls(calls: Iterable[Sequence[Any]], options: CallOptions) -> list[Arguments]:
+    """The arguments of each call. Raises :class:`EnqueueError` for what ``delay_many`` does not take."""
+    if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
+        raise EnqueueError(f"calls {checks.shown(calls)} must be a list of lists of arguments: [(1,), (2,)].")
+    if "args" in options or "kwargs" in options:
+        raise EnqueueError("delay_many() takes positional arguments alone: [(1,), (2,)].")
+    found: list[Arguments] = []
+    for number, args in enumerate(calls):
+        check_args(f"calls[{number}]", args)
+        found.append((args, None))
+    if len(found) > 1 and options.get("task_id") is not None:
+        raise EnqueueError(f"task_id {checks.shown(options['task_id'])} names one call, not {len(found)}.")
+    return found
+
+
 def send_calls(app: App, calls: Sequence[Call], using: Any = None, *, ignored: bool = False) -> list[AsyncResult[Any]]:
     """Enqueues *calls*, in a transaction of their own or in that of the connection *using*; eager ones are run.
 
@@ -346,6 +411,19 @@ def decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any
 
 
 _unbound: list[Task[..., Any]] = []
+_apps: WeakSet[App] = WeakSet()
+
+
+def keep_app(app: App) -> None:
+    """Has free-standing tasks find *app*, when it includes their modules."""
+    _apps.add(app)
+
+
+def _find_app(task: Task[..., Any]) -> None:
+    """Binds a free-standing task to the app that includes its module, where there is one such app."""
+    found = [app for app in _apps if app.takes(task.function.__module__)]
+    if len(found) == 1:
+        found[0].register(task)
 
 
 @decorator(TaskOptions)
@@ -354,18 +432,40 @@ def task(function: Any = None, /, **options: Any) -> Any:
     return define(function, options, _keep_unbound)
 
 
-def define(function: Any, options: Mapping[str, Any], keep: Callable[[Task[..., Any]], Task[..., Any]]) -> Any:
+shared_task = task
+"""Celery's word for it."""
+
+
+def define(
+    function: Any,
+    options: Mapping[str, Any],
+    keep: Callable[[Task[..., Any]], Task[..., Any]],
+    kind: type[Task[..., Any]] | None = None,
+) -> Any:
     """The task made of *function*, as *keep* returns it; without a function the decorator that makes it.
 
-    Raises :class:`TaskDefinitionError` for an option that does not exist.
+    *kind* is the class of the app's tasks. Raises :class:`TaskDefinitionError` for an option that does not exist.
     """
     refuse_unknown(TaskOptions, options, unknown_of_task)
+    kind, options = _with_class(options, kind)
     checked = TaskOptions(**options)
 
     def decorate(target: Callable[..., Any]) -> Task[..., Any]:
-        return keep(Task(target, checked))
+        return keep(kind(target, checked))
 
     return decorate if function is None else decorate(function)
+
+
+def _with_class(
+    options: Mapping[str, Any], kind: type[Task[..., Any]] | None
+) -> tuple[type[Task[..., Any]], dict[str, Any]]:
+    """The class of a task with these options, *kind* unless they say otherwise, and the options with those of it."""
+    base = options.get("base")
+    if base is not None:
+        kind = check_class("base", base, Task)
+    if kind is None or kind is Task:
+        return Task, {**options}
+    return kind, {**class_options(kind, Task, options_of(TaskOptions)), **options}
 
 
 def define_fed(
@@ -374,6 +474,7 @@ def define_fed(
     given: Mapping[str, Any],
     options: Mapping[str, Any],
     keep: Callable[[Any], Any],
+    kind: type[Task[..., Any]] | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     """The decorator of a task that a source feeds, as *keep* returns it. *given* and *options* are of the source, too.
 
@@ -382,17 +483,21 @@ def define_fed(
     rest: dict[str, Any] = {**given, **options}
     refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
     subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
+    kind, rest = _with_class(rest, kind)
     checked = FedTaskOptions(**rest)
     if checked.expires is not None:
         raise TaskDefinitionError(
             f"expires={checked.expires!r} is for calls and for rows of polled tables: a change or an event is handled, "
             "however late. Leave it out, and compare the time of what the function is given."
         )
-    return _fed_by(subscription, checked, keep)
+    return _fed_by(subscription, checked, keep, kind)
 
 
 def define_polling(
-    table: str, options: Mapping[str, Any], keep: Callable[[Any], Any]
+    table: str,
+    options: Mapping[str, Any],
+    keep: Callable[[Any], Any],
+    kind: type[Task[..., Any]] | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     """The decorator of a task that is called for rows of *table*, as *keep* returns it.
 
@@ -402,11 +507,12 @@ def define_polling(
     refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, TaskOptions)
     refuse_unknown((PollSource, TaskOptions), rest, refuse)
     subscription = Subscription(_taken(PollSource, rest), Delivery())
-    return _fed_by(subscription, FedTaskOptions(**rest), keep)
+    kind, rest = _with_class(rest, kind)
+    return _fed_by(subscription, FedTaskOptions(**rest), keep, kind)
 
 
 def _fed_by(
-    subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any]
+    subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any], kind: type[Task[..., Any]]
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     if options.serializer is not None and options.ignore_result:
         raise TaskDefinitionError(
@@ -415,7 +521,7 @@ def _fed_by(
         )
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        task = Task(function, options, subscription)
+        task = kind(function, options, subscription)
         if isinstance(subscription.source, ChangeSource):
             check_silent_name(task.name)
         return keep(task)  # type: ignore[no-any-return]

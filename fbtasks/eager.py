@@ -6,8 +6,8 @@ import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import clock
-from fbtasks.call import Call, Claim, Failed, Input, Retry, Stored, Succeeded
-from fbtasks.errors import TaskNotFound
+from fbtasks.call import Call, Claim, Failed, Input, Retry, Snoozed, Stored, Succeeded
+from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.notify.outcomes import Wait
 from fbtasks.plan import Follows, Link, Plan
 from fbtasks.result import AsyncResult
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 class EagerResult(AsyncResult[Any]):
     """The result of a call that has been run already. All that it answers it has in memory."""
 
-    def __init__(self, id: str, app: App, outcome: Stored) -> None:
+    def __init__(self, id: str, app: App, outcome: Stored | None, snoozed: float = 0.0) -> None:
+        """*snoozed*: for how many seconds the task would have waited now. Then it has no outcome."""
         super().__init__(id, app)
+        self._snoozed = snoozed
         self._outcome: Stored | None = outcome
 
     def revoke(self, *, terminate: bool = False) -> bool:  # noqa: ARG002  # it has ended
@@ -38,11 +40,15 @@ class EagerResult(AsyncResult[Any]):
         known, self._outcome = self._outcome is not None, None
         return known
 
-    def get(self, timeout: float | None = None) -> Any:  # noqa: ARG002  # nothing is waited for
+    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:  # noqa: ARG002  # nothing is waited for
         """The result, or the exception, as from a worker."""
+        if self._snoozed:
+            raise ResultTimeout(
+                f"task {self.id} asked to be run again in {self._snoozed:g} seconds, and eager mode does not wait."
+            )
         if self._outcome is None:
             raise TaskNotFound(f"the outcome of task {self.id!r} was forgotten.")
-        return self._value(self._outcome)
+        return self._value(self._outcome) if propagate else self._value_or_error(self._outcome)
 
     async def aget(self, timeout: float | None = None) -> Any:
         """The same."""
@@ -55,6 +61,9 @@ class EagerResult(AsyncResult[Any]):
 
     def _stored(self) -> Stored | None:
         return self._outcome
+
+    def _progress(self) -> None:
+        return None
 
     def _state(self) -> tuple[State, int] | None:
         return None if self._outcome is None else (self._outcome.state, self._outcome.try_count)
@@ -72,13 +81,17 @@ def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerRe
             max_tries=call.max_tries, start=10 * clock.to_ms(clock.utcnow()), content_type=call.content_type,
             payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
-        finished, failure, *_ = runner.run(claim)
+        finished, failure, _, _, retried = runner.run(claim)
+        if retried is not None:
+            runner.call_retry_hooks(retried)
         if failure is not None:
             runner.call_failure_hooks(failure)
         tries += 1
         match finished.outcome:
             case Retry():
                 continue
+            case Snoozed(delay):
+                return EagerResult(task_id, app, None, delay)
             case Succeeded(content_type, result):
                 stored = Stored(state=State.SUCCEEDED, try_count=tries, content_type=content_type or None,
                                 result=result or None)  # fmt: skip
@@ -145,8 +158,7 @@ class _EagerPlan:
         self._note(node, result, cause)
 
     def _note(self, node: int, result: EagerResult, cause: Input | None = None) -> None:
-        stored = result._stored()
-        assert stored is not None
+        stored = result._stored() or Stored(state=State.CANCELLED, try_count=0, error_msg="it was snoozed")
         made = Input(
             0,
             stored.state,

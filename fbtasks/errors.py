@@ -141,6 +141,10 @@ class TimeLimitExceeded(FBTasksError):
     """The task ran for longer than its time_limit and was stopped."""
 
 
+class HeartbeatTimeout(TimeLimitExceeded):
+    """The task did not say for its heartbeat_timeout that it is at work, and was stopped."""
+
+
 class EnqueueUncertain(DatabaseUnavailable):
     """The connection was lost while the call was committed, and whether it was enqueued cannot be told.
 

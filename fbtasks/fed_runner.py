@@ -163,7 +163,7 @@ class FedRunner(Runner):
         is_called, failed = self._begin(calls, number, step, part)
         if not is_called:
             return failed
-        with running(part.request):
+        with running(part.request, self._reports, part.claim.id):
             try:
                 with self._interrupts.window(part.claim.id):
                     self._begin_step(part, begun)
@@ -179,7 +179,7 @@ class FedRunner(Runner):
         is_called, failed = self._begin(calls, number, step, part)
         if not is_called:
             return failed
-        with running(part.request):
+        with running(part.request, self._reports, part.claim.id):
             try:
                 value = await self._interrupts.watched(part.claim.id, self._step(part, begun))
             except BaseException as error:  # noqa: BLE001

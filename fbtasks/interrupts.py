@@ -7,6 +7,7 @@ it is CPython's ``PyThreadState_SetAsyncExc``, which takes effect when the threa
 from __future__ import annotations
 
 import ctypes
+import math
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -15,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fbtasks import clock
-from fbtasks.errors import SoftTimeLimitExceeded, TimeLimitExceeded
+from fbtasks.errors import HeartbeatTimeout, SoftTimeLimitExceeded, TimeLimitExceeded
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SOFT: Final = "soft"
 STOP: Final = "stop"
+_SHORTEST: Final = 0.001
+"""Seconds of the shortest alarm: one of none would be no alarm."""
 
 
 class TaskStopped(BaseException):
@@ -210,8 +213,10 @@ class AlarmInterrupts(Interrupts):
     """
 
     def __init__(self) -> None:
-        self.limits: tuple[float | None, float | None] = (None, None)
-        """Soft and hard limit, in seconds, of the task that runs next."""
+        self.limits: tuple[float | None, float | None, float | None] = (None, None, None)
+        """Soft and hard limit of the task that runs next, and for how long it may be silent, in seconds."""
+        self.beaten = 0.0
+        """When it said last that it is at work, on the monotonic clock."""
         self._inside = self._halted = False
 
     def heed_halt(self) -> None:
@@ -238,23 +243,36 @@ class AlarmInterrupts(Interrupts):
 
     @contextmanager
     def _alarm(self) -> Iterator[None]:
-        soft, hard = self.limits
-        first = min((limit for limit in (soft, hard) if limit is not None), default=None)
-        if first is None or threading.current_thread() is not threading.main_thread():
+        soft, hard, quiet = self.limits
+        if (soft is hard is quiet is None) or threading.current_thread() is not threading.main_thread():
             yield
             return
+        begun = self.beaten = clock.monotonic()
+
+        def arm() -> None:
+            moments = [begun + limit for limit in (soft, hard) if limit is not None]
+            if quiet is not None:
+                moments.append(self.beaten + quiet)
+            left = min(moments, default=math.inf) - clock.monotonic()
+            if left < math.inf:
+                signal.setitimer(signal.ITIMER_REAL, max(left, _SHORTEST))
 
         def ring(_number: int, _frame: FrameType | None) -> None:
             nonlocal soft
-            if soft is not None and soft == first and (hard is None or soft < hard):
-                if hard is not None:
-                    signal.setitimer(signal.ITIMER_REAL, hard - soft)
+            now = clock.monotonic()
+            if hard is not None and now >= begun + hard:
+                raise TimeLimitExceeded
+            if quiet is not None and now >= self.beaten + quiet:
+                raise HeartbeatTimeout
+            is_late = soft is not None and now >= begun + soft
+            if is_late:
                 soft = None
+            arm()
+            if is_late:
                 raise SoftTimeLimitExceeded
-            raise TimeLimitExceeded
 
         before = signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, first)
+        arm()
         try:
             yield
         finally:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 from fbtasks import checks, times, windows
 from fbtasks import limits as limiting
@@ -55,6 +55,20 @@ def _exception(what: str, value: object) -> BaseException:
     return value
 
 
+_OWN: Final = ("PENDING", "RETRY", "SUCCESS", "FAILURE", "REVOKED")
+
+
+def progress_word(what: str, value: object) -> str:
+    """How a task calls the state that it is in while it runs. Raises :class:`ConfigurationError` for what cannot be."""
+    if not isinstance(value, str) or not 0 < len(value) <= 50 or not value.isprintable():
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 50 printable characters.")
+    if value in _OWN:
+        raise ConfigurationError(
+            f"{what} {value!r} is said of a task that does not run: return, or raise an error, and it has that state."
+        )
+    return value
+
+
 IDLE: Final = -9999
 """The lowest priority: tasks of it are claimed when nothing else is ready in the queues of a worker."""
 _limit = optional(partial(checks.seconds, zero=False))
@@ -74,6 +88,7 @@ class TaskOptions(RetryPolicy):
     serializer: Annotated[str | None, optional(checks.text)] = None
     soft_time_limit: Annotated[float | None, _limit] = None
     time_limit: Annotated[float | None, _limit] = None
+    heartbeat_timeout: Annotated[float | None, _limit] = None
     run_between: Annotated[tuple[str, str] | None, optional(windows.hours)] = None
     days: Annotated[str | None, optional(windows.day_names)] = None
     tz: Annotated[str | None, optional(windows.zone)] = None
@@ -85,6 +100,8 @@ class TaskOptions(RetryPolicy):
     unique: Annotated[Given[bool | Unique | None, Unique | None], optional(limiting.unique)] = given(None)
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
+    on_retry: Annotated[Hook | None, checks.hook] = None
+    base: type[Any] | None = None
 
     def __post_init__(self) -> None:
         RetryPolicy.__post_init__(self)

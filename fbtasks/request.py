@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fbtasks.errors import FBTasksError
+from fbtasks.reports import SILENT, Reports
 
 Hook = Callable[["Request", Any], None]
 """Called with the request and the result (``on_success``) or the exception (``on_failure``)."""
@@ -55,18 +56,52 @@ class RetryRequested(FBTasksError):
         self.max_retries = max_retries
 
 
-_current: ContextVar[Request | None] = ContextVar("fbtasks_request", default=None)
+class SnoozeRequested(FBTasksError):
+    """The task asked to be run again later. Let it pass: it is how ``self.snooze()`` leaves the function."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"snooze requested: {seconds:g} s")
+        self.seconds = seconds
+
+
+class Current(NamedTuple):
+    """What runs in a context."""
+
+    request: Request | None
+    reports: Reports
+    """Who takes what it says of itself."""
+    number: int
+    """What they call it."""
+
+
+_NONE: Final = Current(None, SILENT, 0)
+_current: ContextVar[Current] = ContextVar("fbtasks_request", default=_NONE)
 
 
 def current_request() -> Request | None:
     """The request of the task that runs in this context, or None outside of one."""
+    return _current.get().request
+
+
+def current() -> Current:
+    """What runs in this context."""
     return _current.get()
 
 
 @contextmanager
-def running(request: Request) -> Iterator[None]:
-    """Makes *request* the current one for the block."""
-    token = _current.set(request)
+def running(request: Request, reports: Reports = SILENT, number: int = 0) -> Iterator[None]:
+    """Makes *request* the current one for the block; *reports* take what it says, as of the run *number*."""
+    token = _current.set(Current(request, reports, number))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def replacing(request: Request) -> Iterator[None]:
+    """Has what runs see *request* for the block."""
+    token = _current.set(_current.get()._replace(request=request))
     try:
         yield
     finally:

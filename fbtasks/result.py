@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from fbtasks import clock
 from fbtasks.call import Call, Enqueued, Failed, Stored
@@ -24,7 +24,7 @@ from fbtasks.notify.results import event_of
 from fbtasks.remote_error import rebuild_exception
 from fbtasks.serialize import Payload
 from fbtasks.states import State, celery_name
-from fbtasks.store import flows, results, tasks
+from fbtasks.store import flows, progress, results, tasks
 
 if TYPE_CHECKING:
     from fbtasks.config import Settings
@@ -109,7 +109,10 @@ class AsyncResult(Generic[R]):
     def status(self) -> str:
         """The state, as Celery names it."""
         found = self._state()
-        return "PENDING" if found is None else celery_name(*found)
+        if found is None:
+            return "PENDING"
+        said = self._progress() if found[0] is State.RUNNING else None
+        return celery_name(*found) if said is None else said[0]
 
     state = status
 
@@ -130,6 +133,20 @@ class AsyncResult(Generic[R]):
         """The remote traceback of a failed task."""
         stored = self._stored()
         return None if stored is None else stored.traceback
+
+    @property
+    def result(self) -> Any:
+        """What the task has come to: its result, or the exception that :meth:`get` would raise.
+
+        While it runs, what it has said last by ``self.update_state``; else None. Nothing is waited for.
+        """
+        stored = self._stored()
+        if stored is not None:
+            return self._value_or_error(stored)
+        said = self._progress()
+        return None if said is None else self.app.serializer.load_meta(said[1])
+
+    info = result
 
     def revoke(self, *, terminate: bool = False) -> bool:
         """Cancels the task if it waits. False when it has ended or is not known.
@@ -155,8 +172,16 @@ class AsyncResult(Generic[R]):
             number = self._find(session)
             return number is not None and session.run(lambda t: tasks.dismiss(t, number))
 
-    def get(self, timeout: float | None = None) -> R:
+    @overload
+    def get(self, timeout: float | None = None, propagate: Literal[True] = True) -> R: ...
+    @overload
+    def get(self, timeout: float | None = None, *, propagate: bool) -> R | BaseException: ...
+    @overload
+    def get(self, timeout: float | None, propagate: bool) -> R | BaseException: ...
+    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
         """The task's result, waited for up to *timeout* seconds (None: as long as it lives).
+
+        With *propagate* false, the exception of a task that has failed or was cancelled is returned, and not raised.
 
         Raises the task's own exception where its type can be rebuilt in this process, else
         :class:`TaskFailure`, with the remote traceback in its notes; :class:`TaskRevoked` when it was
@@ -176,7 +201,7 @@ class AsyncResult(Generic[R]):
                 if waiter.closed:
                     raise closed(self.id)
                 pause = min(pause * SLOWER, POLL_LAST)
-        return self._end(wait)
+        return self._end(wait, propagate=propagate)
 
     async def aget(self, timeout: float | None = None) -> R:
         """The same for coroutines: the event loop goes on meanwhile, and the wait may be cancelled.
@@ -188,7 +213,7 @@ class AsyncResult(Generic[R]):
         self._note(wait)
         if not wait.over:
             raise self._too_late(wait, timeout)
-        return self._end(wait)
+        return cast(R, self._end(wait))
 
     def __await__(self) -> Generator[Any, None, R]:
         """The result, as :meth:`aget` returns it."""
@@ -215,13 +240,15 @@ class AsyncResult(Generic[R]):
             return copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
         return ResultTimeout(f"task {self.id} has not ended after {timeout:g} seconds; it goes on.")
 
-    def _end(self, wait: Wait) -> R:
+    def _end(self, wait: Wait, *, propagate: bool = True) -> Any:
         if wait.unknown:
             raise TaskNotFound(
                 f"the database knows no task {self.id!r}: it was never committed, was pruned, or succeeded "
                 "with ignore_result."
             )
-        return cast(R, None) if wait.stored is None else self._value(wait.stored)
+        if wait.stored is None:
+            return None
+        return self._value(wait.stored) if propagate else self._value_or_error(wait.stored)
 
     def _find(self, session: Session) -> int | None:
         if self._number is None:
@@ -241,14 +268,27 @@ class AsyncResult(Generic[R]):
 
         return self.app.database.use(read)
 
+    def _progress(self) -> tuple[str, bytes] | None:
+        return self._read(progress.of_task)
+
+    def _value_or_error(self, stored: Stored) -> R | BaseException:
+        """The result, or the exception that the task has ended with."""
+        if stored.state is State.SUCCEEDED:
+            return self._value(stored)
+        return self._error(stored)
+
     def _value(self, stored: Stored) -> R:
-        if stored.state is State.CANCELLED:
-            raise TaskRevoked(f"task {self.id} did not run to its end: {stored.error_msg or 'cancelled'}.")
-        if stored.state is State.FAILED:
-            failed = Failed(stored.error_type or "", stored.error_msg or "", stored.traceback or "", stored.result)
-            raise rebuild_exception(failed)
+        if stored.state is not State.SUCCEEDED:
+            raise self._error(stored)
         payload = Payload(stored.content_type or "application/json", stored.result or b"null")
         return cast(R, self.app.serializer.load_result(payload, number=self._number or 0))
+
+    def _error(self, stored: Stored) -> BaseException:
+        """The exception of a task that has not succeeded."""
+        if stored.state is State.CANCELLED:
+            return TaskRevoked(f"task {self.id} did not run to its end: {stored.error_msg or 'cancelled'}.")
+        failed = Failed(stored.error_type or "", stored.error_msg or "", stored.traceback or "", stored.result)
+        return rebuild_exception(failed)
 
 
 class GroupResult:

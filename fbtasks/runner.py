@@ -12,13 +12,15 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Succeeded, rest_of
+from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Snoozed, Succeeded, rest_of
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.inputs import given_by
 from fbtasks.interrupts import Interrupts, TaskStopped
+from fbtasks.middleware import run_through
 from fbtasks.remote_error import describe_exception, rebuild_exception
-from fbtasks.request import Hook, Request, RetryRequested, running
+from fbtasks.reports import SILENT, Reports
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
 from fbtasks.runs import arguments
 from fbtasks.serialize import Payload
 
@@ -45,6 +47,8 @@ class RunResult(NamedTuple):
     """What the task's function raised."""
     done: int = 0
     """Of a run of changes that ends before its last one: how many calls of it have succeeded."""
+    retried: Failure | None = None
+    """What the on_retry hooks are to be told, when the task is tried again and there are any."""
 
 
 class Prepared(NamedTuple):
@@ -56,8 +60,26 @@ class Prepared(NamedTuple):
     started: float
 
     def call(self) -> Any:
-        """Calls the task's function; that of a coroutine function returns the coroutine."""
-        return self.task(*self.request.args, **self.request.kwargs)
+        """Calls the task's function, inside of the app's middleware; of a coroutine function returns the coroutine."""
+        arounds = self.task.app.middlewares.run
+        if arounds:
+            is_async = self.task.is_async
+            return run_through(arounds, self.request, self._call_async if is_async else self._call, is_async=is_async)
+        return self._begin(self.request)
+
+    def _begin(self, request: Request) -> Any:
+        task = self.task
+        if task.hooks.before is not None:
+            task.hooks.before(request)
+        return task(*request.args, **request.kwargs)
+
+    def _call(self, request: Request) -> Any:
+        with replacing(request):
+            return self._begin(request)
+
+    async def _call_async(self, request: Request) -> Any:
+        with replacing(request):
+            return await self._begin(request)
 
     def ended(self, outcome: Outcome, failure: Failure | None = None) -> RunResult:
         """The result of a run that ends now."""
@@ -67,14 +89,15 @@ class Prepared(NamedTuple):
 def failure_hooks(app: App, name: str) -> list[Hook]:
     """The on_failure hooks of the task of that name, where the app has it, and of the app, in this order."""
     task = app.tasks.get(name)
-    hooks = (None if task is None else task.options.on_failure, app.on_failure)
-    return [hook for hook in hooks if hook is not None]
+    own = () if task is None else task.hooks.failure
+    return [*own, *(() if app.on_failure is None else (app.on_failure,))]
 
 
 class Runner:
     """Runs tasks of one app and decides what becomes of them. It does not speak to the database.
 
-    The caller has the on_failure hooks called, by :meth:`call_failure_hooks`, when the failure is recorded.
+    The caller has the on_failure hooks called, by :meth:`call_failure_hooks`, when the failure is recorded, and those
+    of on_retry, by :meth:`call_retry_hooks`, when it is sure that the task is tried again.
     """
 
     def __init__(
@@ -84,8 +107,11 @@ class Runner:
         interrupts: Interrupts | None = None,
         *,
         eager: bool = False,
+        reports: Reports = SILENT,
     ) -> None:
+        """*reports*: who takes what tasks say of themselves, by the numbers of their claims."""
         self.app = app
+        self._reports = reports
         self._eager = eager
         self._pid = os.getpid()
         self._interrupts = interrupts or Interrupts()
@@ -96,7 +122,7 @@ class Runner:
         prepared = self._prepare(claim, connection, clock.monotonic())
         if isinstance(prepared, RunResult):
             return prepared
-        with running(prepared.request):
+        with running(prepared.request, self._reports, claim.id):
             try:
                 with self._interrupts.window(claim.id):
                     value = self._here(prepared.call)
@@ -118,7 +144,7 @@ class Runner:
         prepared = self._prepare(claim, None, clock.monotonic())
         if isinstance(prepared, RunResult):
             return prepared
-        with running(prepared.request):
+        with running(prepared.request, self._reports, claim.id):
             try:
                 value = await self._interrupts.watched(claim.id, self._awaited(prepared.call()))
             except BaseException as error:  # noqa: BLE001
@@ -181,7 +207,7 @@ class Runner:
             except BaseException as error:  # noqa: BLE001  # the result's own code, which may exit
                 return self._fail(prepared, error, outside=True)
             outcome = Succeeded(payload.content_type, payload.data)
-        for hook in (task.options.on_success, self.app.on_success):
+        for hook in (*task.hooks.success, self.app.on_success):
             if hook is not None:
                 try:
                     self._here(hook, prepared.request, value)
@@ -205,6 +231,8 @@ class Runner:
         claim, policy = prepared.claim, prepared.task.policy
         if isinstance(error, TaskStopped):
             return prepared.ended(Cancelled("stopped"))  # the worker that stopped it records why
+        if isinstance(error, SnoozeRequested):
+            return prepared.ended(Snoozed(error.seconds))
         if isinstance(error, RetryRequested):
             cause = error.exc or error
             if cause.__traceback__ is None:  # given to retry() without having been raised
@@ -223,7 +251,7 @@ class Runner:
             if wanted is None:
                 return self._fail(prepared, error)
             delay = wanted
-        return prepared.ended(_retry(prepared, delay, cause))
+        return self._retry(prepared, delay, cause)
 
     def refused(self, claim: Claim, error: FBTasksError, elapsed: float = 0.0) -> RunResult:
         """The result of a task whose transaction the database refused: as if it had raised *error*."""
@@ -237,7 +265,17 @@ class Runner:
             return prepared
         policy = prepared.task.policy
         delay = policy.after_conflict(error, claim.try_count + 1, claim.max_tries, self._rng)
-        return self._fail(prepared, error) if delay is None else prepared.ended(_retry(prepared, delay, error))
+        return self._fail(prepared, error) if delay is None else self._retry(prepared, delay, error)
+
+    def _retry(self, prepared: Prepared, delay: float, error: BaseException) -> RunResult:
+        """The result of a task that is to be tried again."""
+        failed = describe_exception(error)
+        request = prepared.request
+        logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
+        result = prepared.ended(Retry(delay, f"{failed.error_type}: {failed.message}", failed.error_type))
+        if prepared.task.hooks.retry or self.app.on_retry is not None:
+            result = result._replace(retried=Failure(replace(request, connection=None), error))
+        return result
 
     def _fail(self, prepared: Prepared, error: BaseException, *, outside: bool = False) -> RunResult:
         """The result of a task that has failed for good.
@@ -316,9 +354,15 @@ class Runner:
                 except BaseException:
                     logger.exception("The on_failure hook of %s raised; the outcome stands.", failure.request.task)
 
-
-def _retry(prepared: Prepared, delay: float, error: BaseException) -> Retry:
-    failed = describe_exception(error)
-    task = prepared.request
-    logger.debug("Task %s (%s) is to be tried again after:\n%s", task.id, task.task, failed.traceback)
-    return Retry(delay, f"{failed.error_type}: {failed.message}", failed.error_type)
+    def call_retry_hooks(self, retried: Failure) -> None:
+        """Calls the on_retry hooks. What they raise is logged."""
+        request = retried.request
+        task = self.app.tasks.get(request.task)
+        with running(request):
+            for hook in (*(() if task is None else task.hooks.retry), self.app.on_retry):
+                if hook is None:
+                    continue
+                try:
+                    self._here(hook, request, retried.error)
+                except BaseException:
+                    logger.exception("The on_retry hook of %s raised; the task is tried again.", request.task)

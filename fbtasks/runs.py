@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from fbtasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Outcome, Released, Rest, Retry
+from fbtasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Outcome, Released, Rest, Retry, Snoozed
 from fbtasks.changes import Change
 from fbtasks.coalescing import join, key_of
 from fbtasks.errors import CaptureError, SerializationError
@@ -120,7 +120,7 @@ class Run:
         match outcome:
             case Released() | Advanced():
                 return Advanced(rest)
-            case Retry() | Cancelled() | Crashed():
+            case Retry() | Snoozed() | Cancelled() | Crashed():
                 return replace(outcome, rest=rest)
         return outcome
 

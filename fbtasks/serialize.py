@@ -46,6 +46,8 @@ from fbtasks.showing import brief, name_of, sendable, show_value
 JSON_TYPE: Final = "application/json"
 PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"
 MAX_DEPTH: Final = 200
+META: Final = 8_000
+"""Bytes of JSON that a task may say of its progress."""
 """Levels of lists and dicts that a JSON payload may have: far from the recursion limit of any reader."""
 
 _HARMLESS_WHEN_EMPTY: Final = (list, dict, type(None))
@@ -131,6 +133,23 @@ class Serializer:
         if len(text) > self._limit:
             raise PayloadTooLarge(_too_large(f"{what}: data", len(text), self._limit))
         return text.decode()
+
+    def dump_meta(self, meta: Any, *, task: str) -> bytes:
+        """What *task* says of its progress, as JSON. Raises what :meth:`dump_event` raises."""
+        from fbtasks import formats
+
+        what = f"the progress of {task!r}"
+        check_json(meta, what, "meta")
+        data = formats.dump_json(meta)
+        if len(data) > META:
+            raise PayloadTooLarge(_too_large(f"{what}: meta", len(data), META))
+        return data
+
+    def load_meta(self, data: bytes) -> Any:
+        """What :meth:`dump_meta` was given."""
+        from fbtasks import formats
+
+        return formats.load_json(data)
 
     def dump_result(self, value: Any, *, task: str, number: int, serializer: str | None = None) -> Payload:
         """The result of the call *number* of *task*. Raises what :meth:`dump_call` raises."""

@@ -28,6 +28,7 @@ from fbtasks.call import (
     PutBefore,
     Released,
     Retry,
+    Snoozed,
     Stale,
     Succeeded,
     When,
@@ -185,6 +186,8 @@ def _pack_finished(item: Finished) -> bytes:
             kind = b"C"
         case Crashed(message, charged, limit):
             kind, delay = b"X" if charged else b"Y", limit / 1000  # its field of whole numbers holds the limit
+        case Snoozed(delay):
+            kind = b"Z"
         case Postponed(delay):
             kind = b"W"
         case PutBefore(gates):

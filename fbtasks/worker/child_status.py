@@ -22,7 +22,9 @@ from fbtasks.worker.wire import memory_file
 
 _NUMBER: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _NUMBER.size}
-_ENTRY: Final = struct.Struct("<qdq")
+_ENTRY: Final = struct.Struct("<qdqd")
+"""The number of the run, since when, in which of its calls, and when it said last that it is at work."""
+_BEAT: Final = _ENTRY.size - 8
 _WORKER_AT: Final = 2 * _NUMBER.size
 _MOMENT: Final = struct.Struct("<d")
 _STALLED_AT: Final = _WORKER_AT + _NUMBER.size
@@ -54,7 +56,7 @@ class ChildStatus:
 
     def end(self, slot: int) -> None:
         """Notes that nothing runs at *slot*."""
-        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, 0, 0.0, 0)
+        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, 0, 0.0, 0, 0.0)
 
     def begin_step(self, slot: int, step: int) -> None:
         """Notes that the call number *step* begins now, of a task that is a run of several calls."""
@@ -68,11 +70,21 @@ class ChildStatus:
 
     def running(self) -> dict[int, float]:
         """What runs, and since when on the monotonic clock, which all processes of a machine share."""
-        return {task: since for task, since, _ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task}
+        return {task: since for task, since, *_ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task}
 
     def step_of(self, task: int) -> int:
         """Which of its calls *task* is in; 0 when it does not run, or is not one of several."""
-        return next((step for each, _, step in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0)
+        return next((step for each, _, step, _ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0)
+
+    def beat(self, task: int) -> None:
+        """Notes that *task* is at work, wherever it runs here."""
+        for at in range(_FIRST, self._size, _ENTRY.size):
+            if _NUMBER.unpack_from(self._memory, at)[0] == task:
+                _MOMENT.pack_into(self._memory, at + _BEAT, clock.monotonic())
+
+    def beaten(self, task: int) -> float:
+        """When *task* said last that it is at work; 0.0: it has not, or does not run."""
+        return next((beat for each, *_, beat in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0.0)
 
     @property
     def worker_id(self) -> int:

@@ -148,6 +148,7 @@ class Consumer:
             self._intake.claim_parked(session)
             self._poll(session)
             self._upkeep.do(session, self.membership.worker_id)
+        self._outcomes.recorder.record_notes(session)
         self._call_hooks(session)
         self._hand_out.unknown.say()
         self._hand_out.collect()
@@ -262,7 +263,8 @@ class Consumer:
             if self.draining.begun or not self._hand_out.gathering:
                 return [0.0]
             until.append(min(outcomes.gathered_at, clock.monotonic() + GATHER / 8))
-        until += [self.membership.next_beat, self._hand_out.unknown.next_line, outcomes.again_at]
+        until += [self.membership.next_beat, self._hand_out.unknown.next_line]
+        until += [outcomes.again_at, outcomes.recorder.notes.due]
         if not self.draining.begun:
             if executor.prepared():
                 return [0.0]

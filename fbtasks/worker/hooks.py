@@ -75,7 +75,7 @@ class FailureHooks:
     @property
     def _has_any(self) -> bool:
         """Whether there are hooks."""
-        return bool(self._app.on_failure or any(task.options.on_failure for task in self._app.tasks.values()))
+        return bool(self._app.on_failure or any(task.hooks.failure for task in self._app.tasks.values()))
 
     def _failed_with(self, session: Session, task: int) -> list[int]:
         """Asks what has failed because a task did, in a workflow."""

@@ -8,12 +8,11 @@ from typing import Final
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Outcome, Retry
 from fbtasks.definition import Task
-from fbtasks.errors import SerializationError, TimeLimitExceeded
+from fbtasks.errors import HeartbeatTimeout, SerializationError, TimeLimitExceeded
 from fbtasks.runs import Run, members
 
 HOOKS: Final = 60.0
 """Seconds that the on_failure hooks of a task may take together."""
-_ERROR_TYPE = f"{TimeLimitExceeded.__module__}.{TimeLimitExceeded.__qualname__}"
 
 
 class Limits:
@@ -23,10 +22,13 @@ class Limits:
         self._app = app
         self._rng = random.Random()  # noqa: S311  # jitter, not a secret
 
-    def of(self, claim: Claim) -> tuple[float | None, float | None]:
-        """Soft and hard limit of the claim's task, in seconds."""
+    def of(self, claim: Claim) -> tuple[float | None, float | None, float | None]:
+        """Soft and hard limit of the claim's task, and for how long it may be silent, in seconds."""
         task = self._task(claim)
-        return (None, None) if task is None else (task.options.soft_time_limit, task.options.time_limit)
+        if task is None:
+            return None, None, None
+        options = task.options
+        return options.soft_time_limit, options.time_limit, options.heartbeat_timeout
 
     def is_transactional(self, claim: Claim) -> bool:
         """Whether the claim's task may have a transaction open."""
@@ -43,14 +45,25 @@ class Limits:
 
         *step*: in which of its calls it was stopped.
         """
+        task = self._task(claim)
+        limit = 0.0 if task is None else task.options.time_limit or 0.0
+        return self._ended(claim, step, TimeLimitExceeded(f"it was stopped at its time_limit of {limit:g} s"))
+
+    def silent(self, claim: Claim, step: int = 0) -> Outcome:
+        """The same of a task that was stopped since it has not said for too long that it is at work."""
+        task = self._task(claim)
+        limit = 0.0 if task is None else task.options.heartbeat_timeout or 0.0
+        said = f"it was stopped, since it had not called self.heartbeat() for its heartbeat_timeout of {limit:g} s"
+        return self._ended(claim, step, HeartbeatTimeout(said))
+
+    def _ended(self, claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
         task, run = self._task(claim), self._run(claim)
         tries = claim.try_count if run is None or self.is_transactional(claim) else run.tries(step)
-        limit = 0.0 if task is None else task.options.time_limit or 0.0
-        error = TimeLimitExceeded(f"it was stopped at its time_limit of {limit:g} s")
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
         delay = None if task is None else task.policy.decide(error, tries + 1, claim.max_tries, self._rng)
         if delay is None:
-            return Failed(_ERROR_TYPE, str(error))
-        return Retry(delay, f"{_ERROR_TYPE}: {error}", _ERROR_TYPE)
+            return Failed(kind, str(error))
+        return Retry(delay, f"{kind}: {error}", kind)
 
     def with_rest(self, claim: Claim, outcome: Outcome, step: int) -> Outcome:
         """Returns the *outcome* of a task that was ended in its call number *step*, with what goes on."""

@@ -21,6 +21,7 @@ from fbtasks.call import (
     Postponed,
     Released,
     Retry,
+    Snoozed,
     Stale,
     Succeeded,
     is_last_crash,
@@ -66,6 +67,7 @@ class Tally(Counter[type]):
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
     _SELDOM: Final = {
         Advanced: "continued",
+        Snoozed: "snoozed",
         Cancelled: "cancelled",
         Crashed: "crashed",
         Postponed: "put off",

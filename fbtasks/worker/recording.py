@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from fbtasks import clock
 from fbtasks.call import Finished, Stale
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.store import tasks
+from fbtasks.store import progress, tasks
+from fbtasks.worker.progress import ProgressNotes
 
 T = TypeVar("T")
 ATTEMPTS: Final = 8
@@ -21,12 +23,16 @@ class Recorder:
     def __init__(self, turn: HostLock, stat_slot: int = 0) -> None:
         """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row."""
         self._turn = turn
+        self.notes = ProgressNotes()
+        """What running tasks say, which is written with outcomes."""
         self._stat_slot = stat_slot
 
     def record(self, session: Session, worker_id: int, items: Sequence[Finished], attempts: int) -> list[Stale]:
         """Records *items* in a transaction. Returns those whose claim was stale."""
         with self._turn.held():
-            return session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
+            stale = session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
+        self.notes.written()
+        return stale
 
     def exchange(
         self, session: Session, worker_id: int, items: Sequence[Finished], claim: Callable[[Transaction], T]
@@ -35,9 +41,11 @@ class Recorder:
         if not items:
             return [], self.claim(session, claim)
         with self._turn.held():
-            return session.run(
+            found = session.run(
                 lambda t: (self._finish(t, worker_id, items), claim(t)), point="exchange finish", attempts=ATTEMPTS
             )
+        self.notes.written()
+        return found
 
     def claim(self, session: Session, claim: Callable[[Transaction], T]) -> T:
         """Claims alone. Returns what *claim* returned."""
@@ -53,7 +61,18 @@ class Recorder:
         return None
 
     def _finish(self, transaction: Transaction, worker_id: int, items: Sequence[Finished]) -> list[Stale]:
-        return tasks.finish(transaction, worker_id, self._stat_slot, items)
+        stale = tasks.finish(transaction, worker_id, self._stat_slot, items)
+        if self.notes:
+            progress.put(transaction, self.notes.items())
+        return stale
+
+    def record_notes(self, session: Session) -> None:
+        """Writes what running tasks have said, when no outcomes came to be written with it."""
+        if self.notes.due is None or clock.monotonic() < self.notes.due:
+            return
+        with self._turn.held():
+            session.run(lambda t: progress.put(t, self.notes.items()), point="progress")
+        self.notes.written()
 
     def close(self) -> None:
         """Returns the host's lock."""

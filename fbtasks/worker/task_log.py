@@ -16,6 +16,7 @@ from fbtasks.call import (
     Postponed,
     Released,
     Retry,
+    Snoozed,
     Succeeded,
     crashes,
     is_last_crash,
@@ -63,6 +64,8 @@ def log_outcome(finished: Finished) -> None:
             _say(logging.ERROR, claim, "failed in %.3f s: %s: %s", elapsed, error_type, one_line(message), trace=trace)
         case Retry(delay, message):
             _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, one_line(message))
+        case Snoozed(delay):
+            _say(logging.INFO, claim, "is run again in %.1f s, as it asked.", delay)
         case Cancelled(message):
             _say(logging.INFO, claim, "was cancelled: %s", message)
         case Crashed(message, charged, limit) as crashed:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Released, Retry, Stale, Succeeded
+from fbtasks.call import Cancelled, Claim, Finished, Released, Retry, Snoozed, Stale, Succeeded
 from fbtasks.errors import (
     CommitUncertain,
     ConflictError,
@@ -122,7 +122,7 @@ class TransactionalRunner:
 
     def _run_in(self, transaction: TaskTransaction, claim: Claim, session: Session, calls: Calls) -> RunResult:
         result = self._call(transaction, claim, session.connection, calls)
-        (_, outcome, elapsed, _), _, raised, done = result
+        (_, outcome, elapsed, _), _, raised, done, _ = result
         if session.connection.is_closed():
             self._disconnect()
             if isinstance(outcome, Succeeded):
@@ -132,7 +132,7 @@ class TransactionalRunner:
                 )
             return result
         misuse = transaction.misuse()
-        if misuse is not None and isinstance(outcome, Succeeded | Retry):
+        if misuse is not None and isinstance(outcome, Succeeded | Retry | Snoozed):
             result = self._runner.refused(claim, misuse, elapsed)
         if transaction.ended:
             logger.error(

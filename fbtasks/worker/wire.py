@@ -60,7 +60,15 @@ class Ready(NamedTuple):
     """Whether that may be over in a moment."""
 
 
-Message = Ended | Ready
+class Reported(NamedTuple):
+    """What a task that runs says of its progress."""
+
+    task: int
+    word: str
+    meta: bytes
+
+
+Message = Ended | Ready | Reported
 
 
 def memory_file(name: str) -> int:

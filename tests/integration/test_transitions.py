@@ -10,7 +10,7 @@ from support.rules import TRANSITIONS
 from support.sql import NOW, execute, rows
 
 from fbtasks import FBTasks, group
-from fbtasks.call import Cancelled, Failed, Finished, Released
+from fbtasks.call import Cancelled, Failed, Finished, Released, Succeeded
 from fbtasks.states import State
 from fbtasks.store import tasks
 from fbtasks.testing import drain
@@ -87,6 +87,17 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
         for name, limits in (("step", None), ("gated", {"gate": None}))
     )
     (ok.s() | group(step.s(), step.s().set(countdown=99), gated.s(), gated.s())).delay()
+    drain(app)
+    (ok.s() | step.s() | step.s()).delay()
+    with app.database.session() as session:  # what follows is claimed in the transaction in which a step ends
+        first = session.run(lambda t: tasks.claim(t, 99, "default", 1))
+
+        def exchange(transaction):
+            tasks.finish(transaction, 99, 0, [Finished(first[0], Succeeded("application/json", b"1"))])
+            return tasks.claim(transaction, 99, "default", 1)
+
+        claims = session.run(exchange)
+        session.run(lambda t: tasks.finish(t, 99, 0, [Finished(claims[0], Succeeded(keep=False))]))
     ended = (group(bad.s(), ok.s()) | step.s() | step.s()).delay()
     drain(app)
     assert (ended.status, ended.parent.status) == ("REVOKED", "FAILURE")

@@ -213,7 +213,11 @@ OPTIONS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
     ({"default_retry_delay": 1e300}, ConfigurationError, "default_retry_delay 1e+300 must be a number of seconds from"),
     ({"on_success": 5}, ConfigurationError, "on_success 5 must be a function of the request and the result or "),
     ({"on_failure": "f"}, ConfigurationError, "on_failure 'f' must be a function of the request and the result or "),
-    ({"retrys": 3}, TaskDefinitionError, "unknown task option 'retrys'. Known options: autoretry_for, bind, "),
+    (
+        {"retrys": 3},
+        TaskDefinitionError,
+        "unknown task option 'retrys'. Did you mean 'on_retry'? Known options: autoretry_for, base, ",
+    ),
     ({"max_retry": 3}, TaskDefinitionError, "unknown task option 'max_retry'. Did you mean 'max_retries'"),
 ]
 

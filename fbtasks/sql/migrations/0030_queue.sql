@@ -1054,7 +1054,7 @@ BEGIN
         IF (ANY_REQUEST = 1) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_TAKE_CANCEL_V1(ID) RETURNING_VALUES REQUESTED;
-            IF (REQUESTED = 1 AND KIND IN ('R', 'L', 'P', 'A', 'W', 'G', 'X', 'Y')) THEN
+            IF (REQUESTED = 1 AND KIND IN ('R', 'L', 'P', 'A', 'W', 'Z', 'G', 'X', 'Y')) THEN
             BEGIN
                 -- It ends here; but what was given back, parked or lost with its process has ended no try.
                 TRIES = IIF(KIND = 'R', 1, 0);
@@ -1109,12 +1109,12 @@ BEGIN
                 EXECUTE PROCEDURE QUEUE_WAIT_AGAIN_V1(ID);
             POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
-        ELSE IF (KIND = 'W') THEN
+        ELSE IF (KIND IN ('W', 'Z')) THEN
         BEGIN
-            -- It was claimed outside its task's window, and has not begun.
+            -- W: it was claimed outside its task's window, and has not begun. Z: it asked to be run again later.
             RELEASED = RELEASED + 1;
             UPDATE QUEUE_TASK T SET STATE = 1, START_TIME = DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC), WORKER_ID = NULL,
-                CLAIM_ID = NULL, STARTED = 0 WHERE T.ID = :ID;
+                CLAIM_ID = NULL, STARTED = 0, SUSPECT = IIF(:KIND = 'Z', 0, SUSPECT) WHERE T.ID = :ID;
             IF (BIN_AND(TRAITS, 2048) > 0) THEN
                 EXECUTE PROCEDURE QUEUE_WAIT_AGAIN_V1(ID);
             POST_EVENT 'fbtasks:queue:' || QUEUE;

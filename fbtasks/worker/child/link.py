@@ -7,18 +7,19 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from fbtasks.call import Succeeded
 from fbtasks.interrupts import TaskStopped
+from fbtasks.reports import Reports
 from fbtasks.runner import RunResult
 from fbtasks.worker.child.lifeline import identities, leave
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.wire import WORD_SIZE, Ended, Message, pack_message, unpack_word
+from fbtasks.worker.wire import WORD_SIZE, Ended, Message, Reported, pack_message, unpack_word
 
 _LOOK: Final = 1.0
-"""Seconds between looks whether the way to the worker is still there."""
+"""Seconds between looks whether the way to the worker is still there; and between messages of one task's progress."""
 _FULL: Final = 3
 """Looks in a row without memory before that is believed to last."""
 _SPARE: Final = 1 << 20
@@ -44,6 +45,37 @@ def _is_memory_used_up() -> bool:
     return False
 
 
+class ChildReports(Reports):
+    """Has the worker know what tasks say of themselves.
+
+    What a task says may be interrupted at any moment. So its thread only leaves it here, and another one sends it.
+    """
+
+    def __init__(self, status: ChildStatus) -> None:
+        self._status = status
+        self._progress: dict[int, Reported] = {}
+
+    def beat(self, number: int) -> None:
+        """Notes it in the memory that both share."""
+        self._status.beat(number)
+
+    def progress(self, number: int, state: str, meta: bytes) -> None:
+        """Keeps the last until it is sent."""
+        self._progress[number] = Reported(number, state, meta)
+
+    def take(self) -> list[Reported]:
+        """What was said since the last call."""
+        taken = []
+        while self._progress:
+            with suppress(KeyError):  # the run has just ended
+                taken.append(self._progress.popitem()[1])
+        return taken
+
+    def end(self, number: int) -> None:
+        """The run has ended: what it said is of no use any more."""
+        self._progress.pop(number, None)
+
+
 class Link:
     """The three ways that lead to the worker."""
 
@@ -53,6 +85,7 @@ class Link:
         self.pipe = socket.socket(fileno=pipe)
         self.tasks = socket.socket(fileno=tasks)
         self.status = ChildStatus(slots, status)
+        self.reports = ChildReports(self.status)
         self.slots = slots
         self._lock = threading.Lock()
         self._numbers = pipe, tasks
@@ -74,6 +107,9 @@ class Link:
         while True:
             time.sleep(_LOOK)
             self.check()
+            with suppress(BrokenPipeError, ConnectionResetError):  # the worker has gone
+                for said in self.reports.take():
+                    self.say(said)
             full = full + 1 if _is_memory_used_up() else 0
             if full >= _FULL:
                 leave("its memory is used up.")
@@ -92,6 +128,7 @@ class Link:
     def end(self, slot: int, result: RunResult) -> None:
         """Says what became of a task. With hooks to be called this slot waits to hear whether they are."""
         (claim, outcome, elapsed, recorded), failure, *_ = result
+        self.reports.end(claim.id)
         self.say(Ended(claim.id, outcome, elapsed, recorded, None if failure is None else slot))
         if failure is None:
             self.status.end(slot)

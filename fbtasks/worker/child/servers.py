@@ -44,7 +44,7 @@ class Server:
     interrupts: Interrupts
 
     def __init__(self, app: FBTasks, link: Link, number: int) -> None:
-        self._runner = FedRunner(app, interrupts=self.interrupts)
+        self._runner = FedRunner(app, interrupts=self.interrupts, reports=link.reports)
         self._link = link
         self._local = threading.local()
         self._counters = count(number * 10_000)
@@ -70,9 +70,16 @@ class Server:
             self.call_hooks(slot, number, self._runner.failure_of(claim, failed))
             return
         result = self.run(slot, claim)
+        if result.retried is not None:
+            self.tell_retried(result.retried)
         self._link.end(slot, result)
         if result.failure is not None:
             self.follow(slot, result.failure)
+
+    def tell_retried(self, retried: Failure) -> None:
+        """Calls the on_retry hooks of a task that is tried again, before the worker hears of that."""
+        with suppress(TaskStopped):  # its time is over, as the worker knows
+            self._runner.call_retry_hooks(retried)
 
     def follow(self, slot: int, failure: Failure) -> None:
         """Waits until the outcome of a failed task is recorded, and calls its hooks, if the worker says so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fbtasks.call import Claim, Failed, Finished, Outcome
+from fbtasks.call import Claim, Failed, Finished, Outcome, Progress
 from fbtasks.firebird.identity import Mark
 
 
@@ -47,6 +47,10 @@ class Executor(Protocol):
 
     def take_back(self) -> list[Claim]:
         """Claims that were submitted, have not begun, and are better given to others."""
+        return []
+
+    def take_progress(self) -> list[Progress]:
+        """What tasks have said of their progress since the last call."""
         return []
 
     def take_all_back(self) -> list[Claim]:

@@ -11,9 +11,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks.call import Advanced, Cancelled, Failed, Outcome, Parked, Released, Rest, Retry, Succeeded, rest_of
+from fbtasks.call import (
+    Advanced,
+    Cancelled,
+    Failed,
+    Outcome,
+    Parked,
+    Released,
+    Rest,
+    Retry,
+    Snoozed,
+    Succeeded,
+    rest_of,
+)
 from fbtasks.showing import shorten, show
-from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, memory_file, receive_task
+from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, Reported, memory_file, receive_task
 
 _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18
@@ -88,6 +100,8 @@ def _is_sound(said: object) -> bool:
             and (outcome is _DONE or (_is_outcome(outcome) and _is_rest(rest_of(outcome))))
             and (slot is None or type(slot) is int)
         )
+    if type(said) is Reported:
+        return type(said.task) is int and type(said.word) is str and type(said.meta) is bytes
     return type(said) is Ready and type(said.why_not) is str and type(said.for_now) is bool
 
 
@@ -99,6 +113,8 @@ def _is_outcome(outcome: Outcome) -> bool:
         case Failed(str(), str(), str(), args):
             return isinstance(args, bytes | None)
         case Retry(float() | int() as delay, str(), str()):
+            return math.isfinite(delay)
+        case Snoozed(float() | int() as delay):
             return math.isfinite(delay)
     return False
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Released
+from fbtasks.call import Claim, Crashed, Failed, Finished, Outcome, Progress, Released
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.executors.base import Executor
@@ -24,7 +24,7 @@ from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.executors.starting import Starter
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.options import ChildOptions
-from fbtasks.worker.wire import Ended
+from fbtasks.worker.wire import Ended, Reported
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0
@@ -73,6 +73,7 @@ class ChildExecutor(Executor):
         """Children beside these: of one suspect each, and those that are to end when what runs in them has ended."""
         self._ended: list[Finished] = []
         self._returned: list[Claim] = []
+        self._progress: list[Progress] = []
         self._returned_hooks: list[tuple[Claim, Failed]] = []
         self._numbers = count(-1, -1)
         """For runs of hooks."""
@@ -219,6 +220,11 @@ class ChildExecutor(Executor):
             self._submit_at = clock.monotonic() + _PAUSE
             return False
 
+    def take_progress(self) -> list[Progress]:
+        """What tasks have said of their progress since the last call."""
+        taken, self._progress = self._progress, []
+        return taken
+
     def take_back(self) -> list[Claim]:
         """Claims that were submitted and have not begun, and are better given to others."""
         returned, self._returned = self._returned, []
@@ -360,9 +366,16 @@ class ChildExecutor(Executor):
         ended, dead = child.read()
         if child.ready and not was_ready:
             self._starter.ready()
+        while child.reported:
+            self._note(child, child.reported.pop(0))
         for each in ended:
             self._take(child, each)
         return dead
+
+    def _note(self, child: Child, said: Reported) -> None:
+        run = child.running.get(said.task)
+        if run is not None and run.failed is None and run.outcome is None:
+            self._progress.append(Progress(run.claim.id, run.claim.claim_id, said.word, said.meta))
 
     def _still_runs(self, child: Child, run: Run) -> bool:
         """Whether the child has not said by now that it has ended."""
@@ -497,6 +510,8 @@ class ChildExecutor(Executor):
 
     def _enforce_on(self, child: Child, run: Run, now: float) -> None:
         if run.outcome is None:  # its time runs from now on when it has not begun; the status may be of an earlier run
+            if run.quiet is not None:
+                run.beaten = max(run.beaten, child.status.beaten(run.number))
             run.begin(max(run.since, child.status.running().get(run.number, now)))
         if now < run.due or not self._still_runs(child, run):
             return
@@ -504,6 +519,9 @@ class ChildExecutor(Executor):
             self._lose_patience(child, run)
         elif run.hard is not None and now >= run.since + run.hard:
             self._stop_late(child, run)
+        elif now >= run.silent_at:
+            logger.error("%s is stopped: it has not said for %g s that it is at work.", run, run.quiet)
+            self._stop(child, run, self._limits.silent(run.claim, child.status.step_of(run.number)))
         else:
             self._tell_late(child, run, now)
 

@@ -18,7 +18,7 @@ from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
 from fbtasks.worker.processes import Process, leave_descriptors, starting
 from fbtasks.worker.task_log import label
-from fbtasks.worker.wire import HOOK, Assignment, Ended, pack_word
+from fbtasks.worker.wire import HOOK, Assignment, Ended, Reported, pack_word
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
@@ -35,6 +35,8 @@ class Run:
     since: float
     soft: float | None = None
     hard: float | None = None
+    quiet: float | None = None
+    """For how long it may not say that it is at work."""
     due: float = math.inf
     """When a limit of it is over at the earliest; or patience, with one that was told to stop."""
     outcome: Outcome | None = None
@@ -46,13 +48,15 @@ class Run:
     slot: int | None = None
     """Of hooks: where the child waits to be told to call them; None: it does not, or was told."""
 
+    beaten: float = 0.0
+    """When it said last that it is at work, as far as is known."""
     soft_limit: float | None = None
     """The soft limit, of which *soft* is what is still to be told."""
 
     def __post_init__(self) -> None:
         self.number = self.number or self.claim.id
         self.soft_limit = self.soft
-        if self.soft is not None or self.hard is not None:
+        if self.soft is not None or self.hard is not None or self.quiet is not None:
             self.begin(self.since)
 
     def __str__(self) -> str:
@@ -68,6 +72,13 @@ class Run:
             self.soft = self.soft_limit
         self.since = since
         self.due = since + min((limit for limit in (self.soft, self.hard) if limit is not None), default=math.inf)
+        if self.quiet is not None:
+            self.due = min(self.due, self.silent_at)
+
+    @property
+    def silent_at(self) -> float:
+        """When it has been silent for too long, unless it says something before."""
+        return math.inf if self.quiet is None else max(self.since, self.beaten) + self.quiet
 
     @property
     def elapsed(self) -> float:
@@ -121,6 +132,8 @@ class Child:
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
         self._hearing = Hearing(self._socket, longest)
+        self.reported: list[Reported] = []
+        """What its tasks have said of their progress, until it is taken out of here."""
         self.unsent = b""
         """What the child has no room for, since it does not read: it may hold its interpreter."""
 
@@ -178,11 +191,13 @@ class Child:
         for message in messages:
             if isinstance(message, Ended):
                 ended.append(message)
+            elif isinstance(message, Reported):
+                self.reported.append(message)
             elif self.ready:
                 self.fault = self.fault or "it said again whether it is ready"
             else:
                 self.ready, self.message, self.for_now = not message.why_not, *message
-        if messages:
+        if ended:
             self.stuck = False
         return ended, dead or bool(self.fault)
 

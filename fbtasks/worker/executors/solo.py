@@ -7,24 +7,37 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Succeeded, rest_of
 from fbtasks.fed_runner import FedRunner
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import AlarmInterrupts, TaskStopped
+from fbtasks.reports import Reports
 from fbtasks.runner import Failure, RunResult
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.transactional import TransactionalRunner
 
 
+class _Beats(Reports):
+    """Has the alarm know that a task is at work. Its progress is dropped: the worker is busy with the task."""
+
+    def __init__(self, alarm: AlarmInterrupts) -> None:
+        self._alarm = alarm
+
+    def beat(self, number: int) -> None:  # noqa: ARG002  # there is one at a time
+        """The task is at work."""
+        self._alarm.beaten = clock.monotonic()
+
+
 class SoloExecutor(Executor):
-    """Runs each claim inside ``submit``. Both time limits are exceptions inside the task, in the main thread only."""
+    """Runs each claim inside ``submit``. All time limits are exceptions inside the task, in the main thread only."""
 
     def __init__(self, app: FBTasks) -> None:
         self._alarm = AlarmInterrupts()
         self._limits = Limits(app)
-        self._runner = FedRunner(app, interrupts=self._alarm)
+        self._runner = FedRunner(app, interrupts=self._alarm, reports=_Beats(self._alarm))
         self._worker_id = 0
         self._transactional = TransactionalRunner(self._runner, lambda: self._worker_id, 1)
         self._done: list[Finished] = []
@@ -86,7 +99,9 @@ class SoloExecutor(Executor):
     def _run(self, claim: Claim) -> None:
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
-        finished, failure, *_ = self._run_by_kind(claim)
+        finished, failure, _, _, retried = self._run_by_kind(claim)
+        if retried is not None:
+            self._runner.call_retry_hooks(retried)
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
             finished, failure = _given_back(finished), None  # whatever it made of being stopped
@@ -118,7 +133,7 @@ class SoloExecutor(Executor):
     def _call(self, failure: Failure) -> None:
         if self._halted:
             return
-        self._alarm.limits = (None, HOOKS)
+        self._alarm.limits = (None, HOOKS, None)
         with suppress(TaskStopped):  # the worker is to end at once
             self._runner.call_failure_hooks(failure)
 

@@ -1,0 +1,73 @@
+"""Which modules hold the free-standing tasks of an app: those that it includes, and those found in packages."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from fbtasks import checks
+from fbtasks.errors import ConfigurationError
+from fbtasks.modules import import_named
+
+Packages = Iterable[str] | Callable[[], Iterable[str]]
+
+
+class _Search(NamedTuple):
+    packages: Packages
+    related_name: str | None
+
+
+class Discovery:
+    """The modules of one app."""
+
+    def __init__(self, app: str, include: tuple[str, ...]) -> None:
+        self._app = app
+        self._include = include
+        self._searches: list[_Search] = []
+
+    def search(self, packages: Packages | None, related_name: str | None) -> None:
+        """Has the module *related_name* of each of *packages* be one of them, or with None the packages themselves.
+
+        A function is called when the modules are imported. Raises :class:`ConfigurationError` for anything else.
+        """
+        if packages is None:
+            raise ConfigurationError(
+                "autodiscover_tasks() is to be told where to look: autodiscover_tasks(['shop', 'mail']), or with "
+                "Django autodiscover_tasks(lambda: settings.INSTALLED_APPS)."
+            )
+        if not callable(packages):
+            packages = checks.names("packages", packages, "names of packages")
+        if related_name is not None:
+            checks.text("related_name", related_name)
+        self._searches.append(_Search(packages, related_name))
+
+    def load(self) -> None:
+        """Imports all modules. Raises :class:`ConfigurationError` for one that cannot be imported."""
+        for module in self._include:
+            import_named(module, f"include of the app {self._app!r}")
+        where = f"autodiscover_tasks of the app {self._app!r}"
+        for package, related_name in self._packages():
+            import_named(package, where)
+            if related_name is None:
+                continue
+            module = f"{package}.{related_name}"
+            if importlib.util.find_spec(module) is not None:  # one package more without tasks
+                import_named(module, where)
+
+    def takes(self, module: str) -> bool:
+        """Whether the free-standing tasks of *module* are the app's."""
+        return any(_is_in(module, each) for each in self._include) or any(
+            _is_in(module, package if related_name is None else f"{package}.{related_name}")
+            for package, related_name in self._packages()
+        )
+
+    def _packages(self) -> Iterable[tuple[str, str | None]]:
+        for packages, related_name in self._searches:
+            found = packages() if callable(packages) else packages
+            for package in checks.names("packages", found, "names of packages"):
+                yield package, related_name
+
+
+def _is_in(module: str, home: str) -> bool:
+    return module == home or module.startswith(f"{home}.")

@@ -1,0 +1,265 @@
+"""Middleware: what an app puts around the enqueueing of its calls, and around the runs of its tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeVar
+
+from fbtasks import checks
+from fbtasks.call import Call
+from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
+from fbtasks.request import Request
+from fbtasks.result import AsyncResult
+
+M = TypeVar("M")
+_ENQUEUE: Final = "around_enqueue"
+_RUN: Final = "around_run"
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingCall:
+    """A call on its way into the queue, as ``around_enqueue`` is given it."""
+
+    task: str
+    """The task's name. It cannot be changed."""
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    """The options that this call was given, as those of ``apply_async``; not those of its task."""
+
+    def replace(self, *, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None,
+                **options: Any) -> OutgoingCall:  # fmt: skip
+        """The call with other arguments, or with further *options* of ``apply_async``."""
+        return OutgoingCall(
+            self.task,
+            self.args if args is None else args,
+            self.kwargs if kwargs is None else kwargs,
+            {**self.options, **options},
+        )
+
+
+class _Around(NamedTuple):
+    """A method of a middleware."""
+
+    owner: str
+    """The name of its class."""
+    function: Callable[[Any, Any], Any]
+    is_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Middlewares:
+    """The middleware of one app, the outermost first."""
+
+    enqueue: tuple[_Around, ...] = ()
+    run: tuple[_Around, ...] = ()
+
+    def with_inside(self, given: Any) -> Middlewares:
+        """The same and *given*, a class, of which one object is made, or an object: inside of those that are there.
+
+        Raises :class:`ConfigurationError` for what is no middleware.
+        """
+        middleware = _made(given) if isinstance(given, type) else given
+        owner = type(middleware).__name__
+        _check_names(middleware, owner)
+        enqueue, run = (_method(middleware, owner, name) for name in (_ENQUEUE, _RUN))
+        if enqueue is not None and enqueue.is_async:
+            raise ConfigurationError(
+                f"{_ENQUEUE} of {owner} is a coroutine function, and delay() waits for none: make it a plain one."
+            )
+        return Middlewares(
+            self.enqueue if enqueue is None else (*self.enqueue, enqueue), self.run if run is None else (*self.run, run)
+        )
+
+    def check_task(self, name: str, *, is_async: bool) -> None:
+        """Raises :class:`TaskDefinitionError` for a task that a middleware cannot be put around."""
+        plain = next((around.owner for around in self.run if not around.is_async), None)
+        if is_async and plain is not None:
+            raise TaskDefinitionError(
+                f"{name!r} is a coroutine function, and {_RUN} of the middleware {plain} is a plain one, which would "
+                f"end before the task has run. Make it `async def {_RUN}` with `await next(request)`: that serves "
+                "plain functions as well."
+            )
+
+
+def _made(kind: type[Any]) -> Any:
+    try:
+        inspect.signature(kind).bind()
+    except TypeError as error:
+        raise ConfigurationError(
+            f"the middleware {kind.__name__} cannot be made without arguments ({error}): give the app an object, "
+            f"app.middleware({kind.__name__}(...))."
+        ) from None
+    except ValueError:  # it does not tell its parameters
+        pass
+    return kind()
+
+
+def _check_names(middleware: Any, owner: str) -> None:
+    names = [name for name in dir(middleware) if name.startswith("around")]
+    for name in names:
+        if name not in (_ENQUEUE, _RUN):
+            close = checks.did_you_mean(name, (_ENQUEUE, _RUN))
+            raise ConfigurationError(f"the middleware {owner} has {name}, which is called by nothing.{close}")
+    if not names:
+        raise ConfigurationError(
+            f"{owner} is no middleware: it has neither {_ENQUEUE}(call, next) nor {_RUN}(request, next)."
+        )
+
+
+def _method(middleware: Any, owner: str, name: str) -> _Around | None:
+    function = getattr(middleware, name, None)
+    if function is None:
+        return None
+    try:
+        inspect.signature(function).bind(None, None)
+    except (TypeError, ValueError) as error:
+        first = "call" if name == _ENQUEUE else "request"
+        raise ConfigurationError(f"{name} of {owner} is to be called as {name}({first}, next): {error}.") from None
+    return _Around(owner, function, inspect.iscoroutinefunction(function))
+
+
+# Around the enqueueing
+
+
+class _NotYet(AsyncResult[Any]):
+    """The result of a call that is written together with others, when the last of them has passed the middleware."""
+
+    def __init__(self) -> None:
+        return
+
+    def __repr__(self) -> str:
+        return "<AsyncResult not enqueued yet>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{name!r} is not known yet: the calls of delay_many() are enqueued together, when all have passed the "
+            "middleware.",
+            name=name,
+            obj=self,
+        )
+
+
+def enqueue_through(
+    arounds: Sequence[_Around],
+    calls: Iterable[OutgoingCall],
+    make: Callable[[OutgoingCall], Call],
+    write: Callable[[list[Call]], list[AsyncResult[Any]]],
+) -> list[AsyncResult[Any]]:
+    """Has each of *calls* pass *arounds*; those that do are made records by *make* and written together by *write*.
+
+    Returns a result for each: what its middleware has returned.
+    """
+    made: list[Call] = []
+    places: list[_NotYet] = []
+
+    def note(call: OutgoingCall) -> AsyncResult[Any]:
+        made.append(make(call))
+        places.append(_NotYet())
+        return places[-1]
+
+    def at_once(call: OutgoingCall) -> AsyncResult[Any]:
+        return write([make(call)])[0]
+
+    calls = list(calls)
+    results = [_pass(arounds, 0, call, at_once if len(calls) == 1 else note) for call in calls]
+    if made:
+        written = dict(zip(map(id, places), write(made), strict=True))
+        results = [written.get(id(result), result) for result in results]
+    return results
+
+
+def _pass(
+    arounds: Sequence[_Around], at: int, call: OutgoingCall, last: Callable[[OutgoingCall], AsyncResult[Any]]
+) -> AsyncResult[Any]:
+    if at == len(arounds):
+        return last(call)
+    owner, function, _ = arounds[at]
+
+    def go_on(changed: OutgoingCall) -> AsyncResult[Any]:
+        if not isinstance(changed, OutgoingCall) or changed.task != call.task:
+            raise EnqueueError(
+                f"{_ENQUEUE} of the middleware {owner} gave next() {checks.shown(changed)}: give it the call, or "
+                "call.replace(...), which is one of the same task."
+            )
+        return _pass(arounds, at + 1, changed, last)
+
+    result = function(call, go_on)
+    if not isinstance(result, AsyncResult):
+        raise EnqueueError(
+            f"{_ENQUEUE} of the middleware {owner} returned {checks.shown(result)} for a call of {call.task!r}: "
+            "`return next(call)`. To stop a call, raise an error, or return another result."
+        )
+    return result
+
+
+# Around the run
+
+
+def run_through(
+    arounds: Sequence[_Around], request: Request, function: Callable[[Request], Any], *, is_async: bool
+) -> Any:
+    """What the outermost of *arounds* returns; the innermost goes around *function*.
+
+    *is_async*: that is a coroutine function; then what is returned is a coroutine.
+    """
+    return _run_async(arounds, 0, request, function) if is_async else _run(arounds, 0, request, function)
+
+
+def _run(arounds: Sequence[_Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
+    if at == len(arounds):
+        return function(request)
+    around = arounds[at]
+
+    def go_on(changed: Request) -> Any:
+        return _run(arounds, at + 1, _checked(around, request, changed), function)
+
+    if not around.is_async:
+        return around.function(request, go_on)
+
+    async def go_on_async(changed: Request) -> Any:
+        return go_on(changed)
+
+    return _driven(around, around.function(request, go_on_async), request)
+
+
+async def _run_async(arounds: Sequence[_Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
+    if at == len(arounds):
+        return await function(request)
+    around = arounds[at]
+
+    async def go_on(changed: Request) -> Any:
+        return await _run_async(arounds, at + 1, _checked(around, request, changed), function)
+
+    return await around.function(request, go_on)
+
+
+def _driven(around: _Around, coroutine: Coroutine[Any, Any, Any], request: Request) -> Any:
+    """What *coroutine* returns, which goes around a plain function and so has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise TaskDefinitionError(
+        f"{_RUN} of the middleware {around.owner} waits for something else than next(request), and {request.task!r} is "
+        "a plain function, around which there is no event loop."
+    )
+
+
+def _checked(around: _Around, request: Request, changed: Request) -> Request:
+    """What the middleware gave ``next``. Raises :class:`TaskDefinitionError` unless it is the request, or nearly so."""
+    if changed is request:
+        return request
+    if not isinstance(changed, Request):
+        raise TaskDefinitionError(
+            f"{_RUN} of the middleware {around.owner} gave next() {checks.shown(changed)}, and not the request."
+        )
+    if replace(changed, args=request.args, kwargs=request.kwargs) != request:
+        raise TaskDefinitionError(
+            f"{_RUN} of the middleware {around.owner} gave next() another request: of it args and kwargs alone can be "
+            "changed, dataclasses.replace(request, args=...)."
+        )
+    return changed

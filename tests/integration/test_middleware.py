@@ -1,0 +1,318 @@
+"""Middleware: around the enqueueing of calls and the runs of tasks, in every way in which both happen."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.children import child_executor
+from support.feeding import subscribe
+from support.recorded import capture, inserts
+from support.sql import execute, one
+
+from fbtasks import ConfigurationError, EnqueueError, FBTasks, TaskDefinitionError, TaskFailure, current_request
+from fbtasks.call import Claim, Succeeded
+from fbtasks.testing import drain, eager
+
+
+class Noting:
+    """Notes what passes it, in a list that all of them share."""
+
+    def __init__(self, name, heard):
+        self.name, self.heard = name, heard
+
+    def around_enqueue(self, call, next):
+        self.heard.append(f"{self.name} sends {call.task}{call.args}")
+        return next(call)
+
+    async def around_run(self, request, next):
+        self.heard.append(f"{self.name} begins")
+        try:
+            return await next(request)
+        finally:
+            self.heard.append(f"{self.name} ends")
+
+
+def noted(app, *names):
+    heard = []
+    for name in names:
+        app.middleware(Noting(name, heard))
+    return heard
+
+
+def test_the_first_is_the_outermost(app):
+    heard = noted(app, "outer", "inner")
+    double = app.task(name="double")(lambda n: heard.append(f"run {n}") or 2 * n)
+    result = double.delay(4)
+    assert heard == ["outer sends double(4,)", "inner sends double(4,)"]
+    heard.clear()
+    drain(app)
+    assert heard == ["outer begins", "inner begins", "run 4", "inner ends", "outer ends"]
+    assert result.get(timeout=5) == 8
+    heard.clear()
+    assert double(3) == 6  # a plain call is not the queue's
+    assert heard == ["run 3"]
+
+
+def test_what_can_be_changed(app):
+    @app.middleware
+    class Changing:
+        def around_enqueue(self, call, next):
+            assert call.options == ({"priority": 3} if call.task == "mine" else {})
+            return next(call.replace(kwargs={**call.kwargs, "trace": "t1"}, queue="other", countdown=None))
+
+        def around_run(self, request, next):
+            changed = replace(request, kwargs={**request.kwargs, "trace": request.kwargs["trace"] + "!"})
+            return [next(changed), request.queue]
+
+    @app.task(name="mine")
+    def mine(number, trace):
+        assert current_request().kwargs == {"trace": trace}
+        return [number, trace]
+
+    by_task, by_name = mine.apply_async((1,), priority=3), app.send_task("unknown", (1,))
+    found = execute(app, "SELECT NAME, QUEUE, PRIORITY_RANK FROM QUEUE_TASK ORDER BY ID")
+    assert found == [("mine", "other", -3), ("unknown", "other", 0)]
+    drain(app, ["other"])
+    assert by_task.get(timeout=5) == [[1, "t1!"], "other"]
+    assert by_name.status == "PENDING"
+
+
+def test_calls_of_delay_many_pass_one_by_one_and_are_written_together(app):
+    earlier = app.task(name="other")(lambda: 0).delay()
+
+    class Stopping:
+        def around_enqueue(self, call, next):
+            if call.args == (2,):
+                return earlier
+            result = next(call)
+            with pytest.raises(AttributeError, match="'id' is not known yet"):
+                _ = result.id
+            assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1
+            return result
+
+    app.middleware(Stopping)
+    heard = noted(app, "n")
+    double = app.task(name="double")(lambda n: 2 * n)
+    results = double.delay_many([(1,), (2,), (3,)])
+    assert heard == ["n sends double(1,)", "n sends double(3,)"]
+    assert results[1] is earlier
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 3
+    drain(app)
+    assert [results[0].get(timeout=5), results[2].get(timeout=5)] == [2, 6]
+    assert double.delay_many([]) == []
+
+
+def test_a_call_that_is_stopped_is_not_enqueued(app):
+    @app.middleware
+    class Guard:
+        def around_enqueue(self, call, next):
+            if call.args[0] < 0:
+                raise ValueError("below zero")
+            return next(call) if call.args[0] else None
+
+        def around_run(self, request, next):
+            if request.args == (7,):
+                return "not run"
+            if request.args == (8,):
+                raise LookupError("not now")
+            return next(request)
+
+    ran = []
+    task = app.task(name="t", max_retries=1, autoretry_for=(LookupError,), default_retry_delay=0)(ran.append)
+    with pytest.raises(ValueError, match="below zero"):
+        task.delay(-1)
+    with pytest.raises(EnqueueError, match="around_enqueue of the middleware Guard returned None for a call of 't'"):
+        task.delay(0)
+    with pytest.raises(ValueError, match="below zero"):
+        task.delay_many([(1,), (-1,)])
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+    stopped, failing, plain = task.delay(7), task.delay(8), task.delay(9)
+    drain(app)
+    assert stopped.get(timeout=5) == "not run"
+    assert ran == [9]
+    assert plain.successful()
+    with pytest.raises(LookupError):  # as if the task had raised it
+        failing.get(timeout=5)
+    assert "in around_run" in failing.traceback
+    assert one(app, "SELECT TRY_COUNT FROM QUEUE_HISTORY WHERE ID = ?", int(failing.id)) == 2
+
+
+def test_in_the_transaction_of_a_connection_and_in_a_transactional_task(app):
+    execute(app, "CREATE TABLE NOTE (ID INTEGER)")
+    heard = noted(app, "m")
+
+    @app.task(name="effect", transactional=True, bind=True)
+    def effect(self, number):
+        self.connection.execute_immediate(f"INSERT INTO NOTE VALUES ({number})")
+
+    with app.connect() as connection:
+        effect.using(connection).delay(1)
+        connection.rollback()
+        effect.using(connection).delay(2)
+        connection.commit()
+    drain(app)
+    assert one(app, "SELECT SUM(ID) FROM NOTE") == 2
+    assert heard == ["m sends effect(1,)", "m sends effect(2,)", "m begins", "m ends"]
+
+
+def test_a_task_that_a_source_feeds(app):
+    heard = noted(app, "m")
+    app.on_change("T", insert=True, name="fed", batch=None)(lambda change: heard.append(change.new["N"]))
+    subscribe(app, "fed", id=1)
+    capture(app, inserts(2))
+    drain(app)
+    assert heard == ["m begins", 0, "m ends", "m begins", 1, "m ends"]
+
+
+def test_eager_calls(tmp_path):
+    app = FBTasks("eager", f"firebird://{tmp_path}/none.fdb")
+    heard = noted(app, "m")
+    double = app.task(name="double")(lambda n: 2 * n)
+
+    @app.task(name="slow")
+    async def slow(n):
+        await asyncio.sleep(0)
+        return n
+
+    with eager(app):
+        assert double.delay(1).get() == 2
+        assert [result.get() for result in double.delay_many([(1,), (2,)])] == [2, 4]
+        assert slow.delay(5).get() == 5
+    assert heard.count("m begins") == heard.count("m ends") == 4
+    app.close()
+
+
+def test_the_example_of_the_page(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "middleware.md").read_text()
+    names = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    with eager(names["app"]):
+        assert names["report"].delay("monday").get() == "monday for ACME"
+    assert capsys.readouterr().out.startswith("report took 0.0")
+
+
+SOURCE = """
+    import asyncio, contextvars
+    bound = contextvars.ContextVar("bound", default=None)
+
+    @app.middleware
+    class Binding:
+        async def around_run(self, request, next):
+            token = bound.set(request.id)
+            try:
+                return ["around", await next(request)]
+            finally:
+                bound.reset(token)
+
+    @app.task
+    def plain(): return bound.get() == current_request().id
+
+    @app.task
+    async def coroutine():
+        await asyncio.sleep(0.01)
+        return bound.get() == current_request().id
+"""
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+def test_in_child_processes(pool, project, monkeypatch, wait_for):
+    with child_executor(project, monkeypatch, SOURCE, pool, places=2) as executor:
+        wait_for(lambda: executor.collect() or executor.free() >= 2)
+        payload = json.dumps([[], {}]).encode()
+        for number, name in enumerate(("proj.plain", "proj.coroutine"), 1):
+            claim = Claim(number, 99, name, "q", content_type="application/json", payload=payload)
+            assert executor.submit([claim]) == []
+        ended = []
+        wait_for(lambda: ended.extend(executor.collect()) or len(ended) == 2)
+    assert [(type(each.outcome), each.outcome.result) for each in ended] == [(Succeeded, b'["around",true]')] * 2
+
+
+class NoneOfBoth:
+    pass
+
+
+class Misspelt:
+    def around_enque(self, call, next):
+        return next(call)
+
+
+class TooFew:
+    def around_run(self, request):
+        return None
+
+
+class Needs:
+    def __init__(self, limit):
+        self.limit = limit
+
+    def around_run(self, request, next):
+        return next(request)
+
+
+class Waits:
+    async def around_enqueue(self, call, next):
+        return next(call)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (NoneOfBoth, "NoneOfBoth is no middleware: it has neither around_enqueue"),
+        (Misspelt, "has around_enque, which is called by nothing. Did you mean 'around_enqueue'"),
+        (TooFew, r"around_run of TooFew is to be called as around_run\(request, next\): too many positional"),
+        (Needs, r"Needs cannot be made without arguments .*app.middleware\(Needs\(...\)\)"),
+        (Waits, "around_enqueue of Waits is a coroutine function"),
+    ],
+)
+def test_what_is_no_middleware(app, kind, message):
+    with pytest.raises(ConfigurationError, match=message):
+        app.middleware(kind)
+    assert app.middlewares.enqueue == app.middlewares.run == ()
+    assert app.middleware(needs := Needs(3)) is needs
+
+
+def test_a_plain_one_does_not_go_around_a_coroutine_function(app):
+    async def coroutine():
+        pass
+
+    task = app.task(name="coroutine")(coroutine)
+    with pytest.raises(TaskDefinitionError, match="'coroutine' is a coroutine function, and around_run of the middlew"):
+        app.middleware(Needs(1))
+    assert app.middlewares.run == ()
+    app._tasks.clear()
+    app.middleware(Needs(1))
+    with pytest.raises(TaskDefinitionError, match="Make it `async def around_run`"):
+        app.register(task)
+
+
+def test_what_is_given_to_next(app):
+    @app.middleware
+    class Wrong:
+        def around_enqueue(self, call, next):
+            return next(call.args if call.args == ("args",) else call)
+
+        async def around_run(self, request, next):
+            match request.args[0]:
+                case "none":
+                    return await next(None)
+                case "queue":
+                    return await next(replace(request, queue="x"))
+                case "wait":
+                    await asyncio.sleep(0)
+            return await next(request)
+
+    task = app.task(name="t")(lambda what: what)
+    with pytest.raises(EnqueueError, match=r"Wrong gave next\(\) \('args',\): give it the call"):
+        task.delay("args")
+    results = [task.delay(what) for what in ("none", "queue", "wait", "good")]
+    drain(app)
+    for result, message in zip(
+        results,
+        ("gave next.. None, and not the request", "args and kwargs alone", "waits for something else"),
+        strict=False,
+    ):
+        with pytest.raises((TaskDefinitionError, TaskFailure), match=message):
+            result.get(timeout=5)
+    assert results[-1].get(timeout=5) == "good"

@@ -1,0 +1,198 @@
+"""update_state and result.info: how far a task has come that runs, through its worker."""
+
+import time
+from contextlib import closing
+
+import pytest
+from support.children import child_executor
+from support.sql import one, rows
+
+from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
+from fbtasks.call import Claim, Finished, Progress, Retry, Succeeded
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.store import progress, tasks
+from fbtasks.testing import drain, eager
+from fbtasks.worker.progress import ProgressNotes
+from fbtasks.worker.recording import Recorder
+
+SOURCE = """
+    import asyncio, time
+    from pathlib import Path
+
+    @app.task(bind=True)
+    def plain(self):
+        for number in range(100_000):
+            self.update_state({"done": number})
+        self.update_state(state="LAST", meta={"done": [1.5, "ä"]}, task_id=self.request.id)
+        while not Path("go").exists():
+            time.sleep(0.02)
+        return "end"
+
+    @app.task(bind=True)
+    async def coroutine(self):
+        self.update_state(meta=7)
+        while not Path("go").exists():
+            await asyncio.sleep(0.02)
+"""
+LAST = b'{"done":[1.5,"\\u00e4"]}'
+
+
+@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wait_for):
+    with child_executor(project, monkeypatch, SOURCE, pool, places=2) as executor:
+        wait_for(lambda: executor.collect() or executor.free() >= 2)
+        begun = time.monotonic()
+        for number, name in enumerate(("plain", "coroutine"), 1):
+            claim = Claim(number, 99, f"proj.{name}", "q", content_type="application/json", payload=b"[[],{}]")
+            assert executor.submit([claim]) == []
+        said = []
+
+        def both():
+            assert executor.collect() == []
+            said.extend(executor.take_progress())
+            return {Progress(1, 99, "LAST", LAST), Progress(2, 99, "PROGRESS", b"7")} <= set(said)
+
+        wait_for(both)
+        assert len(said) <= 2 * (time.monotonic() - begun + 1)
+        (project.folder / "go").touch()
+        ended = []
+        wait_for(lambda: ended.extend(executor.collect()) or len(ended) == 2)
+        assert all(isinstance(each.outcome, Succeeded) for each in ended)
+        assert executor.take_progress() == []
+
+
+@pytest.mark.acceptance
+def test_info_while_it_runs_and_afterwards(project, wait_for):
+    with project.producer(SOURCE) as app:
+        project.worker("-c", "1")
+        result = app.send_task("proj.plain")
+        assert result.info is None
+        wait_for(lambda: result.info == {"done": [1.5, "ä"]})
+        assert (result.result, result.state, result.status, result.ready()) == (result.info, "LAST", "LAST", False)
+        (project.folder / "go").touch()
+        assert result.get(timeout=30) == "end"
+        assert (result.info, result.result, result.state) == ("end", "end", "SUCCESS")
+        with app.database.session() as session:
+            assert session.run(progress.prune) == 1
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_PROGRESS") == 0
+
+
+@pytest.fixture
+def claim(app):
+    app.task(name="t")(lambda: None).delay()
+    with app.database.session() as session:
+        (claim,) = session.run(lambda t: tasks.claim(t, 1, "default", 1))
+        yield session, claim
+
+
+def test_it_belongs_to_one_claim(app, claim):
+    session, claim = claim
+    result = app.AsyncResult(claim.id)
+    for claim_id, meta in ((claim.claim_id, b"1"), (claim.claim_id + 1, b"2"), (claim.claim_id, b'{"a":3}')):
+        session.run(lambda t: progress.put(t, [Progress(claim.id, claim_id, "AT", meta)]))  # noqa: B023
+    assert (result.info, result.state) == ({"a": 3}, "AT")
+    assert session.run(progress.prune) == 0
+    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Retry(0, "again"))]))
+    assert (result.info, result.state) == (None, "RETRY")
+    assert session.run(progress.prune) == 1
+
+
+def test_it_is_written_with_outcomes_or_soon(app, claim):
+    session, claim = claim
+    recorder = Recorder(HostLock(app.settings.url))
+    other = app.send_task("t")
+    (ended,) = session.run(lambda t: tasks.claim(t, 1, "default", 1))
+    with closing(recorder):
+        notes = recorder.notes
+        assert not notes
+        notes.add([Progress(claim.id, claim.claim_id, "A", b"1"), Progress(claim.id, claim.claim_id, "B", b"2")])
+        recorder.record_notes(session)  # it waits for outcomes
+        assert notes.due > time.monotonic()
+        assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == []
+        recorder.record(session, 1, [Finished(ended, Succeeded("application/json", b"5"))], 1)
+        assert other.get(timeout=5) == 5
+        assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("B",)]
+        assert not notes
+        assert notes.due is None
+        notes.add([Progress(claim.id, claim.claim_id, "C", b"3")])
+        notes.due = time.monotonic()
+        recorder.record_notes(session)
+        assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("C",)]
+        assert not notes
+
+
+def test_notes_of_many_tasks():
+    notes = ProgressNotes()
+    notes.add([])
+    assert notes.due is None
+    notes.add([Progress(2, 1, "a", b""), Progress(1, 1, "b", b"")])
+    assert [each.id for each in notes.items()] == [1, 2]
+
+
+def test_info_of_what_did_not_succeed(app):
+    bad = app.task(name="bad", max_retries=0)(lambda: {}["missing"]).delay()
+    gone = app.task(name="gone")(lambda: None).delay()
+    assert gone.revoke()
+    assert bad.info is None
+    drain(app)
+    for found in (bad.info, bad.result, bad.get(timeout=5, propagate=False)):
+        assert isinstance(found, KeyError)
+        assert found.args == ("missing",)
+    assert isinstance(gone.get(propagate=False, timeout=5), TaskRevoked)
+    assert isinstance(gone.result, TaskRevoked)
+    with pytest.raises(KeyError):
+        bad.get(5, True)
+
+
+def test_where_there_is_no_worker(tmp_path):
+    app = FBTasks("eager", f"firebird://{tmp_path}/none.fdb")
+
+    @app.task(name="says", bind=True)
+    def says(self, fail=False):
+        self.update_state({"half": True})
+        if fail:
+            raise KeyError
+        return "done"
+
+    assert says() == "done"
+    with eager(app):
+        assert says.delay().info == "done"
+        failed = says.delay(fail=True)
+        assert isinstance(failed.result, KeyError)
+        assert isinstance(failed.get(propagate=False), KeyError)
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"meta": object()}, SerializationError, "the progress of 't': meta"),
+        ({"meta": "x" * 8001}, PayloadTooLarge, "meta"),
+        ({"state": "SUCCESS"}, ConfigurationError, "state 'SUCCESS' is said of a task that does not run"),
+        ({"state": ""}, ConfigurationError, "1 to 50 printable"),
+        ({"task_id": "17"}, ConfigurationError, "task_id '17' is not the task that runs here"),
+    ],
+)
+def test_what_cannot_be_said(app, given, error, message):
+    task = app.task(name="t", bind=True)(lambda self: self.update_state(**given))
+    with pytest.raises(error, match=message):
+        task()
+
+
+def test_a_row_that_another_transaction_holds_hinders_no_outcome(app, claim):
+    session, claim = claim
+    session.run(lambda t: progress.put(t, [Progress(claim.id, claim.claim_id, "A", b"1")]))
+    recorder = Recorder(HostLock(app.settings.url))
+    with closing(recorder), app.connect() as connection:
+        connection.execute_immediate("UPDATE QUEUE_PROGRESS SET WORD = 'X'")
+        recorder.notes.add([Progress(claim.id, claim.claim_id, "B", b"2")])
+        recorder.notes.due = time.monotonic()
+        recorder.record_notes(session)
+        assert not recorder.notes
+        other = app.send_task("t")
+        (ended,) = session.run(lambda t: tasks.claim(t, 1, "default", 1))
+        recorder.notes.add([Progress(claim.id, claim.claim_id, "C", b"3")])
+        assert recorder.record(session, 1, [Finished(ended, Succeeded("application/json", b"5"))], 1) == []
+        assert other.get(timeout=5) == 5
+        connection.rollback()
+    assert rows(app, "SELECT WORD FROM QUEUE_PROGRESS") == [("A",)]
