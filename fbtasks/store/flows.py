@@ -43,12 +43,12 @@ def enqueue(transaction: Transaction, plan: Plan, limits: Mapping[str, Limit]) -
     *limits* are those whose gates its steps have to pass. Raises :class:`EnqueueError` when a step's ``task_id`` is
     taken, and what :func:`fbtasks.store.tasks.enqueue` raises.
     """
-    first, number = transaction.rows("step_ids", len(plan))[0]
+    first, number, now = transaction.rows("step_ids", len(plan))[0]
     for group in codec.chunks(_nodes(plan, first)):
         transaction.execute("put_nodes", b"".join(group))
     with tasks.ids_may_be_taken():
         for group in codec.chunks(_steps(plan, first, limits)):
-            transaction.execute("enqueue_steps", b"".join(group))
+            transaction.execute("enqueue_steps", b"".join(group), now)
     for node, call in plan.steps.items():
         if len(call.payload) > codec.INLINE:
             transaction.execute("put_payload", first + node, call.payload)

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from support.programs import command_line
-from support.sql import execute, one, rows
+from support.sql import execute, one, rows, table_reads
 
 from fbtasks import (
     AsyncResult,
@@ -637,3 +637,19 @@ def test_hooks_are_called_for_what_fails_with_a_member(app, steps):
     (group(inner, steps.add.s(2)) | steps.total.s() | steps.add.s(1)).delay()
     drain(app)
     assert sorted(failed) == [("boom", "ValueError"), ("text", "ChordError"), ("total", "ChordError")]
+
+
+def test_a_large_group_runs_in_its_order_beside_an_old_transaction(app, steps):
+    """What an old transaction keeps of members that have ended is not read again for each that ends."""
+    (group(steps.add.s(i) for i in range(1_000)) | steps.total.s()).delay()
+    reads = []
+    with app.connect() as old, sessions(app, 1) as (session,):
+        old.cursor().execute("SELECT COUNT(*) FROM QUEUE_NODE").fetchall()
+        ids = []
+        while claims := claim(session, 200):
+            before = table_reads(session, "QUEUE_NODE")[1]
+            session.run(lambda t, claims=claims: finish(t, claims))
+            reads.append(table_reads(session, "QUEUE_NODE")[1] - before)
+            ids += [each.id for each in claims]
+    assert ids == sorted(ids)
+    assert max(reads[:-2]) <= 2 * 200 + 10

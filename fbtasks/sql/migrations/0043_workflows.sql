@@ -450,14 +450,15 @@ BEGIN
     END
 END^
 
--- Takes numbers for the nodes of a workflow: the first of them, and the number of the transaction.
+-- Takes numbers for the nodes of a workflow: the first of them, the number of the transaction, and the time at which all are enqueued.
 CREATE OR ALTER PROCEDURE QUEUE_STEP_IDS_V1 (NUMBERS INTEGER)
-RETURNS (FIRST_ID BIGINT, TRANSACTION_ID BIGINT)
+RETURNS (FIRST_ID BIGINT, TRANSACTION_ID BIGINT, NOW_UTC TIMESTAMP)
 SQL SECURITY DEFINER
 AS
 BEGIN
     FIRST_ID = GEN_ID(QUEUE_TASK_SEQ, :NUMBERS) - NUMBERS + 1;
     TRANSACTION_ID = CURRENT_TRANSACTION;
+    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     SUSPEND;
 END^
 
@@ -514,13 +515,13 @@ BEGIN
     END
 END^
 
--- Enqueues the steps of a workflow: the last ones first, so that what follows a step is there when it ends. A record is a header of
+-- Enqueues the steps of a workflow: the last ones first, so that what follows a step is there when it ends; with one time, so that they run in the
+-- order of their numbers. A record is a header of
 -- fixed widths, and then as for QUEUE_ENQUEUE_PACKED_V1.
-CREATE OR ALTER PROCEDURE QUEUE_ENQUEUE_STEPS_V1 (STEPS VARCHAR(32765) CHARACTER SET OCTETS)
+CREATE OR ALTER PROCEDURE QUEUE_ENQUEUE_STEPS_V1 (STEPS VARCHAR(32765) CHARACTER SET OCTETS, NOW_UTC TIMESTAMP)
 SQL SECURITY DEFINER
 AS
     DECLARE AT_BYTE INTEGER = 1;
-    DECLARE NOW_UTC TIMESTAMP;
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE MAX_TRIES INTEGER;
@@ -549,7 +550,6 @@ AS
     DECLARE LEN_GATES INTEGER;
     DECLARE GATES VARCHAR(320) CHARACTER SET ASCII;
 BEGIN
-    NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     WHILE (AT_BYTE <= OCTET_LENGTH(STEPS)) DO
     BEGIN
         ID = CAST(SUBSTRING(STEPS FROM AT_BYTE FOR 19) AS BIGINT);
