@@ -91,8 +91,7 @@ class Cron:
     def after(self, tick: datetime) -> datetime | None:
         """The first tick after the moment *tick*, in UTC."""
         text = fields(self.text)
-        minute, hour, *_ = text.split()
-        if minute.startswith("*") or hour.startswith("*"):
+        if any(field.startswith("*") for field in text.split()[:2]):
             return _first_reading(text, _zone(self.tz), tick.astimezone(UTC).replace(microsecond=0) + _SECOND)
         return _once(text, _zone(self.tz), tick)
 

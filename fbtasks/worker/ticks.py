@@ -115,8 +115,8 @@ class Ticks:
             return HELD_LAST
         if failed:
             logger.error(
-                "The schedule %s stands still, since its task could not be enqueued: %s When that is put right, run: "
-                "fbtasks schedules resume %s", schedule.name, error, schedule.name,
+                "The schedule %s stands still: %s. When that is put right, run: fbtasks schedules resume %s",
+                schedule.name, error.rstrip("."), schedule.name,
             )  # fmt: skip
         return math.inf if failed else 0.0
 

@@ -96,6 +96,10 @@ def test_granting_twice_is_granting_once(app):
     assert ("QUEUE_HISTORY", "S") in operator - worker
     assert ("QUEUE_RETRY_V1", "X") in operator - worker
     assert ("QUEUE_REGISTER_V1", "X") in worker - operator
+    assert {("QUEUE_TICK_V1", "X"), ("QUEUE_PUT_SCHEDULE_V1", "X")} <= worker - operator
+    assert {(f"QUEUE_{act}_SCHEDULE_V1", "X") for act in ("HOLD", "SET", "RUN", "REMOVE")} <= operator - worker
+    assert ("QUEUE_SCHEDULE", "S") in worker & operator
+    assert not [name for name, _ in producer if "SCHEDULE" in name or "TICK" in name]
     assert {letter for _, letter in producer | worker | operator} == {"X", "S"}
     assert not {base(name) for name, letter in producer | worker | operator if letter == "X"} & INNER
 
