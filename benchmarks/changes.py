@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from benchmarks import processes
 from benchmarks.apps.changes_app import NOTE, NOTES
@@ -36,8 +35,9 @@ _STOP: Final = 30.0
 _SHOWN: Final = 500
 """Characters of what a process said that are shown when it has failed."""
 _LEFT: Final = """
-    SELECT (SELECT COUNT(*) FROM QUEUE_TASK) + (SELECT COUNT(*) FROM QUEUE_CHANGE C
-        JOIN QUEUE_SUBSCRIPTION S ON S.ID = C.SUBSCRIPTION_ID WHERE S.NAME = ?) FROM RDB$DATABASE
+    SELECT CASE WHEN EXISTS (SELECT 1 FROM QUEUE_TASK) THEN 1
+        WHEN EXISTS (SELECT 1 FROM QUEUE_CHANGE C JOIN QUEUE_SUBSCRIPTION S ON S.ID = C.SUBSCRIPTION_ID
+            WHERE S.NAME = ?) THEN 1 ELSE 0 END FROM RDB$DATABASE
     """
 
 
@@ -104,11 +104,14 @@ class OnChange:
             _prepare(url, environment)
             with held():
                 connection = stack.enter_context(closing(connect(url)))
+                left = stack.enter_context(closing(_Left(connection, self.task)))
             command = (
                 sys.executable, "-m", "fbtasks", "worker", "-A", _MODULE, "-Q", self.task, "-c", str(self.children)
             )  # fmt: skip
             fleet = [
-                stack.enter_context(_Worker((*command, "-n", str(number)), environment, folder / f"log{number}"))
+                stack.enter_context(
+                    closing(_Worker((*command, "-n", str(number)), environment, folder / f"log{number}"))
+                )
                 for number in range(self.workers)
             ]
             for worker in fleet:
@@ -120,17 +123,40 @@ class OnChange:
             wait_for(
                 lambda: all(worker.running() for worker in fleet)
                 and _noted(folder) >= changes
-                and not self._left(connection),
+                and not left.any(),
                 "all changes are handled", pause=0.002,
             )  # fmt: skip
-            return written, time.monotonic() - begun
+            return written, left.seen_at - begun
 
-    def _left(self, connection: Any) -> int:
-        """The changes and tasks that are not finished."""
-        with held(), closing(connection.cursor()) as cursor:
-            (left,) = cursor.execute(_LEFT, (self.task,)).fetchone()
-            connection.rollback()
-        return int(left)
+
+class _Left:
+    """Looks whether changes or tasks are left, and is in the way of the worker as little as it can.
+
+    The statement is prepared before the clock starts, and reads no further than to the first that is left.
+    """
+
+    def __init__(self, connection: Any, task: str) -> None:
+        self._connection = connection
+        self._task = task
+        self._cursor = connection.cursor()
+        self._statement = self._cursor.prepare(_LEFT)
+        self.seen_at = 0.0
+        """The monotonic time of the snapshot that was looked at last."""
+
+    def any(self) -> bool:
+        """Returns whether there are any."""
+        with held():
+            self._connection.begin()
+            self.seen_at = time.monotonic()
+            (left,) = self._cursor.execute(self._statement, (self._task,)).fetchone()
+            self._connection.rollback()
+        return bool(left)
+
+    def close(self) -> None:
+        """Frees the statement."""
+        with held():
+            self._statement.free()
+            self._cursor.close()
 
 
 def _prepare(url: str, environment: dict[str, str]) -> None:
@@ -144,7 +170,7 @@ def _prepare(url: str, environment: dict[str, str]) -> None:
 
 
 class _Worker:
-    """A worker's process, stopped with the block."""
+    """A worker's process, until it is closed."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str], log: Path) -> None:
         self._log = log
@@ -154,12 +180,8 @@ class _Worker:
                 preexec_fn=processes.die_with_parent(signal.SIGTERM),
             )  # fmt: skip
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Has it end, and kills it when it does not."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP)

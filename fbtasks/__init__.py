@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from fbtasks.events import Event
+    from fbtasks.limits import Ordered, Unique, debounce
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
@@ -64,6 +65,7 @@ __all__ = [
     "FBTasksError",
     "ForeignDatabaseError",
     "ForkError",
+    "Ordered",
     "PayloadTooLarge",
     "PoolTimeout",
     "QueueFull",
@@ -82,10 +84,12 @@ __all__ = [
     "TaskNotFound",
     "TaskRevoked",
     "TimeLimitExceeded",
+    "Unique",
     "UnknownQueueError",
     "UnknownTaskError",
     "WorkerLost",
     "current_request",
+    "debounce",
     "task",
 ]
 
@@ -98,6 +102,7 @@ _HOMES = {
     "definition": ("Task", "task"),
     "rows": ("Row",),
     "request": ("Request", "current_request"),
+    "limits": ("Ordered", "Unique", "debounce"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.config import Settings
-from fbtasks.declare import refuse_unknown, shows, takes
+from fbtasks.declare import refuse_unknown, shows, takes, typed
 from fbtasks.definition import (
     Task,
     decorator,
@@ -26,19 +26,20 @@ from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskE
 from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
-from fbtasks.limits import Gates, LimitDefinition, LimitOptions, define_limit, limit_name
+from fbtasks.gates import Gates
+from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.modules import import_named
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
 from fbtasks.periodic import adding, make_schedule
 from fbtasks.periodic import decorator as periodic_decorator
-from fbtasks.queues import QueueDefinition, QueueOptions, define_queue
+from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
 from fbtasks.schedules import Periodic, Schedule, ScheduleOptions
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
-from fbtasks.sources import ChangeSource
+from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
 from fbtasks.store.database import Database
 from fbtasks.subscriptions import EventSource
 
@@ -155,7 +156,7 @@ class FBTasks:
         self.load()
         return self._schedules
 
-    @shows(QueueOptions)
+    @typed(QueueArguments)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
         """Says how much a queue may hold, and when its tasks may run: ``app.queue("imports", max_length=1000)``.
 
@@ -165,7 +166,8 @@ class FBTasks:
         """
         checks.queue_name("name", name)
         self.enqueuer.check_queue(name)
-        refuse_unknown(QueueOptions, options, unknown("option of a queue", "APP_OPTIONS", QueueOptions))
+        refuse = unknown("option of a queue", "APP_OPTIONS", QueueOptions, kind=ConfigurationError)
+        refuse_unknown(QueueOptions, options, refuse)
         definition = define_queue(name, QueueOptions(**options), self.settings.zone_name)
         if self.queues.setdefault(name, definition) != definition:
             raise ConfigurationError(f"the queue {name!r} is defined twice in the app {self.name!r}: keep one of them.")
@@ -175,9 +177,9 @@ class FBTasks:
     def limit(self, name: str, **options: Any) -> LimitDefinition:
         """Says how many tasks run at once, or how often they begin: ``app.limit("sms", rate="10/s")``.
 
-        Tasks name their limits: ``@app.task(limits={"sms": None})`` counts all calls together, ``{"sms": "customer"}`` those
-        of each value of an argument. Raises :class:`ConfigurationError` for options that cannot be, and for a limit
-        that is defined twice.
+        Tasks name their limits: ``@app.task(limits={"sms": None})`` counts all calls together, ``{"sms": "customer"}``
+        those of each value of an argument. Raises :class:`ConfigurationError` for options that cannot be, and for a
+        limit that is defined twice.
         """
         limit_name("name", name)
         refuse_unknown(LimitOptions, options, unknown("option of a limit", "APP_OPTIONS", LimitOptions))
@@ -237,14 +239,14 @@ class FBTasks:
         return task
 
     def _check_limits(self, name: str, gates: Gates) -> None:
-        if gates.own is not None:
-            self._define_limit(gates.own)
+        for own in gates.own:
+            self._define_limit(own)
         unknown_limits = [limit for limit in gates.names if limit not in self.limits]
         if unknown_limits:
             close = checks.did_you_mean(unknown_limits[0], self.limits)
             raise TaskDefinitionError(
-                f"the task {name!r} names the limit {unknown_limits[0]!r}, which the app {self.name!r} does not define.{close} "
-                f"Before the task, call app.limit({unknown_limits[0]!r}, at_once=...) or (..., rate=...)."
+                f"the task {name!r} names the limit {unknown_limits[0]!r}, which the app {self.name!r} does not "
+                f"define.{close} Call app.limit({unknown_limits[0]!r}, at_once=...) or (..., rate=...) before the task."
             )
         rates = [limit for limit in gates.names if self.limits[limit].period is not None]
         if len(rates) > 1:
@@ -346,14 +348,19 @@ class FBTasks:
         For bulk loads, and for changes that a task makes itself. It holds until the transaction ends, and adds to what
         was silenced before. A name may be that of another app's task. Tasks that are defined with ``always=True`` are
         called all the same. Raises :class:`EnqueueError` for what is no connection to the app's database, and
-        :class:`ConfigurationError` for names that have no room, and for the name of a function whose task's name has
-        its module before it.
+        :class:`ConfigurationError` for names that have no room, for what is not one name, such as ``"a,b"`` or
+        ``"*"``, and for the name of a function whose task's name has its module before it.
         """
         for name in names:
+            if not may_be_silent(task_name("name", name)):
+                raise ConfigurationError(
+                    f"{checks.shown(name)} is not the name of one task: {SILENT_RULE} Give each name by itself, or "
+                    "none to silence all."
+                )
             meant = [known for known in self.tasks if known.endswith(f".{name}")]
             if meant and name not in self.tasks:
                 raise ConfigurationError(f"no task is named {checks.shown(name)}. Did you mean {meant[0]!r}?")
-        self.enqueuer.silence(connection, [task_name("name", name) for name in names])
+        self.enqueuer.silence(connection, names)
 
     def queues_served(self) -> list[str]:
         """The queues of a worker that was not told any: the default one and those that tasks name."""

@@ -195,6 +195,17 @@ def rest_of(outcome: Outcome) -> Rest | None:
     return outcome.rest if isinstance(outcome, Failed | Retry | Advanced | Cancelled | Crashed) else None
 
 
+def crashes(claim: Claim, outcome: Crashed) -> int:
+    """Returns how many crashes are counted with this one: of the task, or of the change that a run goes on with."""
+    before = claim.crash_count if outcome.rest is None or outcome.rest.tries is None else 0
+    return before + outcome.charged
+
+
+def is_last_crash(claim: Claim, outcome: Crashed) -> bool:
+    """Returns whether the database fails the task by this crash."""
+    return outcome.charged and crashes(claim, outcome) >= outcome.limit
+
+
 class Finished(NamedTuple):
     """An outcome with the claim it belongs to and the time it took, in seconds."""
 

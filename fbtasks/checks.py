@@ -36,6 +36,19 @@ def flag(what: str, value: object) -> bool:
     return value
 
 
+def one_of(words: Mapping[str | None, str]) -> Check:
+    """A check for one of *words*, which are shown with their meanings."""
+    shows = [f"{word if word is None else repr(word)} ({meaning})" for word, meaning in words.items()]
+    wanted = f"{', '.join(shows[:-1])} or {shows[-1]}"
+
+    def check(what: str, value: object) -> object:
+        if not (value is None or isinstance(value, str)) or value not in words:
+            raise ConfigurationError(f"{what} {shown(value)} must be {wanted}.")
+        return value
+
+    return check
+
+
 def number(what: str, value: object, least: int, most: int, unit: str = "") -> int:
     """A whole number from *least* to *most*."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache, update_wrapper
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from fbtasks.checks import Check
 from fbtasks.errors import FBTasksError
@@ -19,6 +19,7 @@ A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G", contravariant=True)
 K = TypeVar("K", covariant=True)
+T = TypeVar("T", covariant=True)
 V = TypeVar("V")
 O = ParamSpec("O")  # noqa: E741  # options
 Refuse = Callable[[Iterable[str]], FBTasksError]
@@ -97,6 +98,21 @@ def chosen(declared: Any, options: Mapping[str, Any], refuse: Refuse) -> dict[st
             check = known[name].check
             found[name] = value if check is None else check(name, value)
     return found
+
+
+class Method(Protocol[O, T]):
+    """A method that takes a name, or what else comes first, and options."""
+
+    def __call__(self, *args: O.args, **options: O.kwargs) -> T:
+        """Calls it."""
+
+    def __get__(self, owner: Any, kind: Any = None, /) -> "Method[O, T]":
+        """The same as a method of *owner*."""
+
+
+def typed(declared: Callable[O, Any]) -> Callable[[Callable[..., T]], Method[O, T]]:
+    """Has a method of ``**options`` show those that are *declared*, to people and to type checkers."""
+    return shows(declared)
 
 
 def shows(*declared: Any) -> Callable[[F], F]:

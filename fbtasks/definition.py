@@ -15,7 +15,7 @@ from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
-from fbtasks.limits import Gates
+from fbtasks.gates import Gates
 from fbtasks.options import (
     CallOptions,
     RetryOptions,
@@ -119,8 +119,8 @@ class Task(TaskCalls[P, R]):
         """What feeds it; None: it is called by name alone."""
         first = (self,) if options.bind else ()
         self.gates = (
-            Gates(self.name, function, first, options.limits, options.ordered)
-            if options.limits is not None or options.ordered is not None
+            Gates(self.name, function, first, options.limits, options.ordered, options.unique)
+            if options.limits is not None or options.ordered is not None or options.unique is not None
             else None
         )
         """The limits of its calls."""
@@ -357,6 +357,12 @@ def define_polling(
 def _fed_by(
     subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any]
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    if options.serializer is not None and options.ignore_result:
+        raise TaskDefinitionError(
+            f"serializer={options.serializer!r} has no effect: what comes from a source is JSON, and results are not "
+            "kept. Leave it out, or give ignore_result=False as well."
+        )
+
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         task = Task(function, options, subscription)
         if isinstance(subscription.source, ChangeSource):

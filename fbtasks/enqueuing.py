@@ -13,9 +13,9 @@ from fbtasks.declare import chosen
 from fbtasks.errors import EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
-from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
 from fbtasks.known_limits import KnownLimits
 from fbtasks.limits import LimitDefinition
+from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
 from fbtasks.serialize import Serializer

@@ -69,7 +69,7 @@ class Definition:
     @property
     def quiet_ms(self) -> int:
         """The column QUIET_MS."""
-        return _milliseconds(self.delivery.quiet or 0.0)
+        return 0 if self.delivery.quiet is None else max(1, _milliseconds(self.delivery.quiet))
 
     @property
     def fills(self) -> bool:

@@ -57,8 +57,8 @@ class KnownLimits:
             assert found is not None
         elif found[1] != definition.hash:
             logger.warning(
-                "The database has another definition of the limit %s than this program, and goes by that until a worker "
-                "with this program's starts, or 'fbtasks migrate -A' brings it in.",
+                "The database has another definition of the limit %s than this program, and goes by that until a "
+                "worker with this program's starts, or 'fbtasks migrate -A' brings it in.",
                 name,
             )
         return found[0]

@@ -1,42 +1,36 @@
 """Limits on tasks: how many run at once, how often they begin, in which order; for all calls, or for each key."""
 
-from __future__ import annotations
-
 import hashlib
-import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
-from fbtasks import checks
-from fbtasks.call import Gate
+from fbtasks import checks, clock
 from fbtasks.checks import optional
 from fbtasks.declare import check_fields
-from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
+from fbtasks.errors import ConfigurationError
 
 Key = str | tuple[str, ...] | Callable[..., Any] | None
 """What a limit is counted by: the names of arguments, a function of them, or nothing."""
 LARGEST: Final = 1_000_000
 ORDERED: Final = "ordered:"
-"""What the name of the limit of an ordered task begins with."""
+UNIQUE: Final = "unique:"
+"""What the names of the limits of ordered and of unique tasks begin with."""
 _UNITS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE: Final = re.compile(r"([0-9]{1,7})\s*/\s*(?:([0-9]{1,5})\s*)?(s|m|h|d)")
 _BURST: Final = 20_000
 """Microseconds whose tokens may be used at once, where nothing else is said."""
-_PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
 def limit_name(what: str, value: object) -> str:
     """The name of a limit: 1 to 100 printable characters."""
     if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable() or value != value.strip():
         raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 100 printable characters.")
-    if value.startswith(ORDERED):
-        raise ConfigurationError(
-            f"{what} {checks.shown(value)} begins with {ORDERED!r}, as the limits of ordered tasks do."
-        )
+    if value.startswith((ORDERED, UNIQUE)):
+        raise ConfigurationError(f"{what} {checks.shown(value)} must not begin with {ORDERED!r} or {UNIQUE!r}.")
     return value
 
 
@@ -44,7 +38,7 @@ def _rate(what: str, value: object) -> str:
     found = _RATE.fullmatch(value) if isinstance(value, str) else None
     if found is None or not int(found[1]) or found[2] == "0":
         raise ConfigurationError(
-            f"{what} {checks.shown(value)} must say how many may begin in which time: '10/s', '100/m', '5/h', or '3/10s'."
+            f"{what} {checks.shown(value)} must say how many may begin in which time: '10/s', '100/m' or '3/10s'."
         )
     if _period(found) < 1:
         raise ConfigurationError(f"{what} {checks.shown(value)} is more than a million a second, which is no limit.")
@@ -85,6 +79,16 @@ class LimitDefinition(NamedTuple):
     burst: int | None = None
     in_order: bool = False
     stops: bool = False
+    until: str | None = None
+    """Of unique tasks: whether calls are merged into one that has not begun ("start") or not ended ("end")."""
+    replaces: bool = False
+    """Whether the newest one is kept."""
+    quiet_ms: int = 0
+    """How long it then waits for a newer one."""
+    most_ms: int = 0
+    """How long the first one waits at most."""
+    lasts_ms: int = 0
+    """How long after one was let in others are merged into it."""
 
     @property
     def text(self) -> str:
@@ -165,95 +169,83 @@ def ordered(what: str, value: object) -> Ordered:
     return Ordered(_key(what, value))
 
 
-class Gates:
-    """The limits of one task, and which gate a call of it has to pass for each."""
-
-    def __init__(
-        self,
-        task: str,
-        function: Callable[..., Any],
-        first: tuple[Any, ...],
-        limits: Mapping[str, Key] | None,
-        order: Ordered | None,
-    ) -> None:
-        """*first*: the arguments that *function* gets before those of a call.
-
-        Raises :class:`TaskDefinitionError` for an argument that the function does not have.
-        """
-        self._task = task
-        self._first = first
-        self._keys = [(name, key, False) for name, key in (limits or {}).items()]
-        self.own: LimitDefinition | None = None
-        """The limit of its order."""
-        if order is not None:
-            keeps = order.during_retry == "wait"
-            self.own = LimitDefinition(f"{ORDERED}{task}", 1, in_order=True, stops=order.stop_on_failure)
-            self._keys.insert(0, (self.own.name, order.by, keeps))
-        try:
-            self._signature = inspect.signature(function)
-        except ValueError as error:
-            raise TaskDefinitionError(
-                f"the task {task!r} has limits, and its function does not tell its parameters."
-            ) from error
-        self.names = tuple(name for name, _, _ in self._keys)
-        for name, key, _ in self._keys:
-            self._check(name, key)
-
-    def _check(self, limit: str, key: Key) -> None:
-        if not isinstance(key, tuple):
-            return
-        parameters = [*self._signature.parameters.values()][len(self._first) :]
-        known = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-        for name in key:
-            if name not in known:
-                raise TaskDefinitionError(
-                    f"the limit {limit!r} of the task {self._task!r} goes by the argument {name!r}, which its function "
-                    f"does not have.{checks.did_you_mean(name, known)}"
-                )
-
-    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Gate, ...]:
-        """The gates of a call. Raises :class:`EnqueueError` when its key cannot be told."""
-        given: Mapping[str, Any] | None = None
-        found = []
-        for limit, key, keeps in self._keys:
-            if key is None:
-                found.append(Gate(limit, 0, keeps))
-                continue
-            if callable(key):
-                value = self._call(limit, key, args, kwargs)
-            else:
-                given = self._bind(args, kwargs) if given is None else given
-                value = tuple(given[name] for name in key)
-            found.append(Gate(limit, lane_of(limit, value), keeps))
-        return tuple(found)
-
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        bound = self._signature.bind(*self._first, *args, **kwargs)
-        bound.apply_defaults()
-        return bound.arguments
-
-    def _call(self, limit: str, key: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        try:
-            return key(*args, **kwargs)
-        except Exception as error:
-            raise EnqueueError(
-                f"the key of the limit {limit!r} of the task {self._task!r} raised {type(error).__name__}: {error}. "
-                "Nothing was enqueued."
-            ) from error
-
-
-def lane_of(limit: str, value: object) -> int:
-    """The number of the gate of *value*. Raises :class:`EnqueueError` for what is no key."""
-    values: Iterable[Any] = value if isinstance(value, tuple | list) else (value,)
-    texts = [_text(limit, each) for each in values]
-    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") >> 1 or 1
-
-
-def _text(limit: str, value: object) -> str:
-    text = str(value)
-    if not isinstance(value, _PLAIN) and text.startswith("<"):
-        raise EnqueueError(
-            f"the key of the limit {limit!r} is {checks.shown(value)}: a key is text, a number, a date or a tuple of them."
+def _until(what: str, value: object) -> str:
+    if value not in ("start", "end"):
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must be 'start' (calls are merged into one that has not begun) or 'end' "
+            "(into one that has not ended)."
         )
-    return text
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class debounce:  # noqa: N801  # reads as a call: conflict=debounce(10)
+    """The newest call is kept, and waits until there has been none for *wait* seconds; the first at most *max_wait*."""
+
+    wait: Annotated[float, partial(checks.seconds, zero=False)]
+    max_wait: Annotated[float | None, optional(partial(checks.seconds, zero=False))] = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.max_wait is not None and self.max_wait < self.wait:
+            raise ConfigurationError(f"max_wait {self.max_wait!r} must be at least wait, {self.wait!r}.")
+
+
+def _conflict(what: str, value: object) -> str | debounce:
+    if isinstance(value, debounce):
+        return value
+    if value not in ("keep", "replace", "raise"):
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must be 'keep' (the first call runs), 'replace' (the newest does), 'raise' "
+            "(the second one is refused) or debounce(SECONDS)."
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """Calls with one key are merged while one of them waits: ``@app.task(unique=Unique(by="order"))``."""
+
+    by: Annotated[Key, _key] = None
+    """The names of arguments, or a function of them; None: all arguments."""
+    until: Annotated[str, _until] = "start"
+    period: Annotated[float | None, optional(partial(checks.seconds, zero=False))] = None
+    """Seconds after one was let in for which others are merged into it."""
+    conflict: Annotated[str | debounce, _conflict] = "keep"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.until == "end" and self.conflict not in ("keep", "raise"):
+            raise ConfigurationError(
+                f"conflict={checks.shown(self.conflict)} replaces a call that waits, and until='end' merges into one "
+                "that runs: leave out one."
+            )
+
+
+def unique(what: str, value: object) -> Unique | None:
+    """What makes a task unique; True: its arguments, False: nothing."""
+    if isinstance(value, Unique):
+        return value
+    if isinstance(value, bool):
+        return Unique() if value else None
+    raise ConfigurationError(f"{what} {checks.shown(value)} must be True, False or Unique(by=...).")
+
+
+def order_limit(task: str, options: Ordered) -> LimitDefinition:
+    """The limit of an ordered task."""
+    return LimitDefinition(f"{ORDERED}{task}", 1, in_order=True, stops=options.stop_on_failure)
+
+
+def unique_limit(task: str, options: Unique) -> LimitDefinition:
+    """The limit of a unique task."""
+    conflict = options.conflict
+    waits = conflict if isinstance(conflict, debounce) else None
+    quiet = 0 if waits is None else round(waits.wait * 1000)
+    return LimitDefinition(
+        f"{UNIQUE}{task}",
+        until=options.until,
+        replaces=waits is not None or conflict == "replace",
+        quiet_ms=quiet,
+        most_ms=quiet if waits is None else round((waits.max_wait or clock.LONGEST.total_seconds()) * 1000),
+        lasts_ms=round((options.period or 0) * 1000),
+    )

@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Final, TypedDict
 
-from fbtasks import checks, limits as limiting, times, windows
+from fbtasks import checks, times, windows
+from fbtasks import limits as limiting
 from fbtasks.call import MOST_TRIES
 from fbtasks.checks import optional
 from fbtasks.declare import Given, Refuse, given, options_of
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
-from fbtasks.limits import Ordered
+from fbtasks.limits import Ordered, Unique
 from fbtasks.request import Hook
 from fbtasks.retry import RetryPolicy
 
@@ -81,6 +82,7 @@ class TaskOptions(RetryPolicy):
         Given[Mapping[str, limiting.Key] | str | None, Mapping[str, limiting.Key] | None], optional(limiting.limit_keys)
     ] = given(None)
     ordered: Annotated[Given[limiting.Key | bool | Ordered, Ordered | None], optional(limiting.ordered)] = given(None)
+    unique: Annotated[Given[bool | Unique | None, Unique | None], optional(limiting.unique)] = given(None)
     on_success: Annotated[Hook | None, checks.hook] = None
     on_failure: Annotated[Hook | None, checks.hook] = None
 

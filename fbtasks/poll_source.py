@@ -103,7 +103,14 @@ class PollSource:
         if self.statuses:
             name, value = next(iter(self.statuses.items()))
             raise self._refusal(f"{name}={value!r} is a value of a status column. Name it: status='STATUS'")
-        if self.error is not None and self.sequence is not None and not self.delete:
+        if self.sequence is None or self.delete:
+            return
+        if self.order_by:
+            raise self._refusal(
+                f"order_by={self.order_by!r} has no effect: the rows of a sequence without a status are taken by their "
+                "numbers. Leave it out"
+            )
+        if self.error is not None:
             raise self._refusal(
                 f"error={self.error!r} cannot be written: of a sequence without a status nothing is kept by which a "
                 "row is found again. Give key= instead of sequence=, or a status, or leave error= out"

@@ -13,19 +13,17 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.windows import Window, check_window_options, window_of
 
 WhenFull = Literal["wait", "reject", "drop_oldest", "drop_newest"]
-_WHEN_FULL: Final = ("wait", "reject", "drop_oldest", "drop_newest")
+_when_full: Final = checks.one_of(
+    {
+        "wait": "the call waits",
+        "reject": "it raises QueueFull",
+        "drop_oldest": "the task that is ready for longest is cancelled",
+        "drop_newest": "the new one is cancelled",
+    }
+)
 WAIT_FOR: Final = 30.0
 """Seconds for which a call waits that is not told for how long."""
 LONGEST: Final = 1_000_000
-
-
-def _when_full(what: str, value: object) -> object:
-    if value not in _WHEN_FULL:
-        raise ConfigurationError(
-            f"{what} {checks.shown(value)} must be 'wait' (the call waits), 'reject' (it raises QueueFull), "
-            "'drop_oldest' (the task that is ready for longest is cancelled) or 'drop_newest' (the new one is)."
-        )
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +47,13 @@ class QueueOptions:
             raise ConfigurationError("when_full= and wait_for= are of a queue with a limit: give max_length= as well.")
         if self.wait_for is not None and self.when_full != "wait":
             raise ConfigurationError(f"wait_for= is of when_full='wait', and not of {self.when_full!r}.")
+
+
+@dataclass(frozen=True)
+class QueueArguments(QueueOptions):
+    """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
+
+    name: Annotated[str, checks.queue_name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ def brief(error: BaseException) -> str:
     return shorten(show(error), 300, CUT).rstrip(".")
 
 
+def sentence(text: str) -> str:
+    """*text* with a full stop, unless it ends as a sentence does."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def show_value(value: object) -> str:
     """A short representation of *value*, whatever its class does when asked for it."""
     try:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fbtasks import checks, declare
 from fbtasks.checks import optional
@@ -12,11 +12,19 @@ from fbtasks.errors import ConfigurationError, TaskDefinitionError
 
 Order = Literal["key", "total"]
 Names = str | Iterable[str]
-_ORDERS: Final = ("key", "total", None)
+order_check: Final = checks.one_of(
+    {"key": "the changes of one key in their order", "total": "all in one order", None: "at once, in any order"}
+)
+"""In which order what comes from a source is handled."""
 _CHARSET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_$]*")
 _EXAMPLE: Final = "column names"
 SILENT_BYTES: Final = 255
 """How long a value of a transaction can be, in UTF-8: the names of all tasks that are silenced in it."""
+
+
+SILENT_RULE: Final = (
+    "where transactions are silenced, a comma parts names, '*' stands for all, and spaces around a name do not count."
+)
 
 
 def check_silent_name(name: str) -> None:
@@ -27,6 +35,16 @@ def check_silent_name(name: str) -> None:
             f"the task name {checks.shown(name)} takes {size} bytes in UTF-8, and a task of on_change has room for "
             f"{SILENT_BYTES}: transactions that are silenced note it. Give a shorter name=."
         )
+    if not may_be_silent(name):
+        raise TaskDefinitionError(
+            f"the task name {checks.shown(name)} cannot be that of a task of on_change: {SILENT_RULE} Give another "
+            "name=."
+        )
+
+
+def may_be_silent(name: str) -> bool:
+    """Whether a transaction can be silenced for one task of that name."""
+    return "," not in name and name != "*" and name == name.strip()
 
 
 def column_names(what: str, value: object) -> tuple[str, ...]:
@@ -49,16 +67,6 @@ def _update(what: str, value: object) -> bool | tuple[str, ...]:
     if value is None or isinstance(value, int | float):
         raise ConfigurationError(f"{what} {checks.shown(value)} must be True, False or a list of {_EXAMPLE}.")
     return some_columns(what, value)
-
-
-def order_check(what: str, value: object) -> Any:
-    """In which order what comes from a source is handled."""
-    if value not in _ORDERS:
-        raise ConfigurationError(
-            f"{what} {checks.shown(value)} must be 'key' (the changes of one key in their order), 'total' (all in one "
-            "order) or None (at once, in any order)."
-        )
-    return value
 
 
 def condition(what: str, value: object) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fbtasks import changes, checks, declare, events, rows
@@ -17,6 +18,7 @@ RUN: Final = 250
 """The most changes that one task is given when they are handled one by one."""
 MOST: Final = 10_000
 """The most changes that one batch may have."""
+_above_zero: Final = partial(checks.seconds, zero=False)
 _EVENT: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,63}")
 
 
@@ -56,9 +58,9 @@ class Delivery:
     """The function is given a list of up to so many; None: it is called for each."""
     after: Annotated[float, checks.seconds] = 0.0
     """Seconds from the first one until the task begins."""
-    quiet: Annotated[float | None, optional(checks.seconds)] = None
+    quiet: Annotated[float | None, optional(_above_zero)] = None
     """Seconds without another one under the key until the task begins; needs *at_most*."""
-    at_most: Annotated[float | None, optional(checks.seconds)] = None
+    at_most: Annotated[float | None, optional(_above_zero)] = None
     """Seconds from the first one after which it begins in spite of *quiet*."""
     stop_on_failure: Annotated[bool, checks.flag] = False
     """Whether what follows under the key waits until a failed one is retried or discarded."""
@@ -72,6 +74,15 @@ class Delivery:
             )
         if self.quiet is not None and self.after:
             raise TaskDefinitionError("give either after= or quiet= with at_most=, not both.")
+        if self.quiet is not None and self.at_most is not None and self.quiet >= self.at_most:
+            raise TaskDefinitionError(
+                f"quiet={self.quiet!r} has no effect: the task begins after at_most={self.at_most!r} seconds at the "
+                f"latest. Give a longer at_most=, or after={self.at_most!r} alone."
+            )
+        if self.coalesce and self.batch == 1:
+            raise TaskDefinitionError(
+                "coalesce= joins those of one task, and batch=1 gives it one. Give a larger batch=, or leave one out."
+            )
 
 
 Source = ChangeSource | EventSource | PollSource

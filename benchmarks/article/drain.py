@@ -9,8 +9,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from benchmarks import processes
 from benchmarks.article import tables
@@ -86,7 +85,7 @@ def _drain(url: str, name: str, number: int, events: int) -> Drained:
             tables.create(connection)
             written = tables.insert(connection, events)
         with ExitStack() as stack:
-            workers = [stack.enter_context(_Process(own, name)) for _ in range(number)]
+            workers = [stack.enter_context(closing(_Process(own, name))) for _ in range(number)]
             for worker in workers:
                 worker.wait_ready()
             for worker in workers:
@@ -97,7 +96,7 @@ def _drain(url: str, name: str, number: int, events: int) -> Drained:
 
 
 class _Process:
-    """One worker's process, ended with the block."""
+    """One worker's process, until it is closed."""
 
     def __init__(self, url: str, name: str) -> None:
         self._process = subprocess.Popen(
@@ -106,12 +105,8 @@ class _Process:
             preexec_fn=processes.die_with_parent(),
         )  # fmt: skip
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Ends it, whatever it is at."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()

@@ -16,7 +16,10 @@ COMMANDS: Final = {
     "call": ("calls", "Enqueue a task by its name and print its id."),
     "result": ("calls", "Print the result of a task as JSON."),
     "sql": ("sql", "Run SQL statements, at a prompt or from a pipe; read-only unless --write."),
-    "subscriptions": ("main", "Deploy and operate what feeds tasks from the database: changes of tables, and events."),
+    "subscriptions": (
+        "main",
+        "Deploy and operate what feeds tasks from the database: changes and rows of tables, and events.",
+    ),
     "schedules": ("main", "Operate periodic tasks: list, pause, resume, change and run them."),
     "migrate": (
         "database",
@@ -45,9 +48,9 @@ INSPECT: Final = {
 """The commands of ``fbtasks inspect``."""
 
 SUBSCRIPTIONS: Final = {
-    "apply": ("subscriptions", "Bring triggers and handlers in line with the code of an app."),
+    "apply": ("subscriptions", "Bring triggers, handlers of events and polls in line with the code of an app."),
     "diff": ("subscriptions", "Show what apply would do."),
-    "list": ("subscriptions", "All subscriptions, and what is wrong with their triggers."),
+    "list": ("subscriptions", "All subscriptions, and what is wrong with them."),
     "pause": ("subscriptions", "Keep what comes, and give out nothing."),
     "resume": ("subscriptions", "Go on after a pause."),
     "backfill": ("subscriptions", "Note the rows that a table has already, as if they were inserted now."),

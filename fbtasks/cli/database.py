@@ -34,7 +34,7 @@ def migrate(database: DatabaseArgs, as_json: bool) -> None:
     record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version, "queues": queues}
     record["schedules"] = ticking
     answer({**record, "subscriptions": applied.changes}, text, as_json=as_json)
-    render.raise_problems(applied.problems)
+    render.raise_problems(applied.problems, as_json=as_json)
 
 
 @click.command()

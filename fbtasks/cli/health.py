@@ -8,6 +8,7 @@ import click
 
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
 from fbtasks.cli.output import answer, count, span
+from fbtasks.services.subscriptions import SourceProblem
 from fbtasks.services.workers import Health, get_health
 
 
@@ -31,7 +32,11 @@ def _problems(found: Health) -> list[str]:
         *(f"queue {queue}: no worker serves it" for queue in found.unserved),
         *(f"queue {queue}: a task has waited for {span(seconds)}" for queue, seconds in found.overdue.items()),
         *(f"polling {each.table} for {each.task} fails: {each.error}" for each in found.failing),
-        *(f"subscription {each.name}: {each.problem}" for each in found.sources),
+        *(f"subscription {_named(each)}: {each.problem}" for each in found.sources),
         *(f"schedule {each.name}: {each.problem}" for each in found.schedules),
         *([] if found.workers else ["no worker is alive"]),
     ]
+
+
+def _named(problem: SourceProblem) -> str:
+    return problem.name if problem.app is None else f"{problem.name} (app {problem.app})"

@@ -131,4 +131,5 @@ def sources(database: DatabaseArgs, as_json: bool) -> None:
     """What feeds tasks from the database, and what waits, runs and stands still."""
     with database.opened() as app:
         rows = source_service.inspect_sources(app.database)
-    show_records(rows, render.loaded_sources, as_json=as_json)
+        queues = {} if as_json else {row.queue: row for row in queue_service.list_queues(app.database)}
+    show_records(rows, lambda found: render.loaded_sources(found, queues), as_json=as_json)

@@ -61,7 +61,7 @@ def inspect() -> None:
 
 @click.group(cls=CommandGroup, table=SUBSCRIPTIONS)
 def subscriptions() -> None:
-    """Deploy and operate what feeds tasks from the database: changes of tables, and events."""
+    """Deploy and operate what feeds tasks from the database: changes and rows of tables, and events."""
 
 
 @click.group(cls=CommandGroup, table=SCHEDULES)

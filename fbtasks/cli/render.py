@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
 from fbtasks.call import TaskRow, WorkerRow
-from fbtasks.cli.output import ago, count, failure, say, since, span
-from fbtasks.cli.tables import table
+from fbtasks.cli.output import ago, count, failure, say, since, span, visible
+from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
 from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.subscriptions import Connection, LoadedSource, SourceRow, Step
+from fbtasks.showing import sentence
 from fbtasks.states import State
 
+_NARROWEST: Final = 40
+"""The fewest columns of the screen that sentences are wrapped to."""
 Column = tuple[str, str, Callable[[Any], object]]
 """The title of a column, its kind (see :func:`table`), and its value for a record."""
 
@@ -109,7 +113,7 @@ def _stamp(moment: datetime | None) -> str | None:
 
 _QUEUE: Final[list[Column]] = [
     _column("QUEUE", "text"),
-    *(_column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED")),
+    *(_column(title, "number") for title in ("READY", "SCHEDULED", "RUNNING", "PARKED", "HELD")),
     ("WAITING", "word", lambda r: since(r.waiting_since)),
     ("WORKERS", "word", lambda r: r.workers or "none"),
 ]
@@ -171,7 +175,7 @@ def stats(found: Statistics) -> None:
     """Prints the statistics, with the names that queue tables have for them."""
     rows, live = found.counters, found.queues
     active = sum(r.running for r in live)
-    waiting = sum(r.ready + r.scheduled + r.parked for r in live)
+    waiting = sum(r.waiting for r in live)
     success, error = sum(r.succeeded for r in rows), sum(r.failed for r in rows)
     elapsed = sum(r.elapsed_ms for r in rows) / 1000
     finished = success + error + sum(r.cancelled for r in rows)
@@ -195,10 +199,13 @@ def _state(row: SourceRow) -> str:
     return f"{row.state} (ends)" if row.ends else row.state
 
 
-def _trigger(row: SourceRow) -> str:
-    if row.problems:
-        return "; ".join(row.problems)
-    return f"since {ago(row.active_since)}" if row.kind == "change" else "none needed"
+def _deployed(row: SourceRow) -> str:
+    """Returns since when a trigger is as it is; events and polls need none."""
+    return "" if row.active_since is None else ago(row.active_since)
+
+
+def _numbered(row: SourceRow) -> str:
+    return row.name if row.id is None else f"{row.name} ({row.id})"
 
 
 _SOURCE: Final[list[Column]] = [
@@ -213,11 +220,12 @@ _NO_SOURCE: Final = "No task is fed by the database. Define one with @app.on_cha
 
 def sources(rows: list[SourceRow]) -> None:
     """Prints subscriptions, one line for each."""
-    if rows:
-        more: list[Column] = [_column("APP", "name"), _column("QUEUE", "name"), ("TRIGGER", "line", _trigger)]
-        _records([_column("ID", "number"), *_SOURCE, *more], rows)
-    else:
+    if not rows:
         say(_NO_SOURCE)
+        return
+    more: list[Column] = [_column("APP", "name"), _column("QUEUE", "name"), ("DEPLOYED", "word", _deployed)]
+    _records([_column("ID", "number"), _column("KIND", "word"), *_SOURCE, *more], rows)
+    _say_problems((_numbered(row), row.problems) for row in rows)
 
 
 _LOADED: Final[list[Column]] = [
@@ -227,16 +235,48 @@ _LOADED: Final[list[Column]] = [
 ]
 
 
-def loaded_sources(rows: list[LoadedSource]) -> None:
-    """Prints subscriptions with what they have."""
+def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> None:
+    """Prints subscriptions with what they have; and of *queues*, by their names, why they keep something waiting."""
     if not rows:
         say(_NO_SOURCE)
         return
     _records([*_SOURCE, *_LOADED], rows)
     for row in rows:
-        halted = [f"{count(row.halted, 'lane')} halted since a task failed"] if row.halted else []
-        for said in (*row.problems, *halted):
-            say(f"{row.name}: {said}.")
+        kept = _kept(row, queues.get(row.queue, QueueRow(queue=row.queue)))
+        _say_problems([(row.name, [*row.problems, *_halted(row), *kept])])
+
+
+def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
+    """Returns why the queue of a subscription that is active keeps waiting what it has."""
+    if row.state != "active" or row.waiting == row.behind:
+        return []
+    said = []
+    if not queue.workers:
+        said.append(f"no worker serves its queue {queue.queue}")
+    if queue.max_length is not None and queue.length >= queue.max_length:
+        said.append(f"its queue {queue.queue} is full ({queue.length} of {queue.max_length} tasks)")
+    if not queue.is_open:
+        said.append(
+            f"its queue {queue.queue} is closed" + ("" if queue.opens is None else f", opens {ago(queue.opens)}")
+        )
+    return said
+
+
+def _halted(row: LoadedSource) -> list[str]:
+    """Returns what is to be said of lanes that stand still, and of tasks that wait for others."""
+    said = []
+    if row.halted:
+        behind = f", and {row.behind} of WAITING behind {'it' if row.halted == 1 else 'them'}" if row.behind else ""
+        said.append(
+            f"{count(row.halted, 'lane')} halted since a task failed{behind} "
+            f"(fbtasks inspect failed --name {row.name}, then retry or discard)"
+        )
+    if row.held:
+        what = "1 task is held until another one of its lane has" if row.held == 1 else (
+            f"{row.held} tasks are held until others of their lanes have"
+        )  # fmt: skip
+        said.append(f"{what} ended (fbtasks inspect held)")
+    return said
 
 
 _SIZES: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -282,6 +322,16 @@ def schedules(rows: list[ScheduleRow]) -> None:
 _DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}
 
 
+def _say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
+    """Prints each problem in lines of the terminal's width, behind the name of what has it."""
+    width = max(_NARROWEST, console().width)
+    for name, problems in found:
+        for problem in problems:
+            text = f"{name}: {sentence(' '.join(problem.split()))}"
+            lines = textwrap.wrap(visible(text), width, subsequent_indent="  ", break_on_hyphens=False)
+            say("\n".join(lines), err=err)
+
+
 def steps(found: Iterable[Step]) -> list[str]:
     """Returns a line for each step of a deployment."""
     return [
@@ -300,7 +350,11 @@ def connections(found: Iterable[Connection]) -> list[str]:
     ]
 
 
-def raise_problems(problems: Mapping[str, str]) -> None:
-    """Raises an error for definitions that could not be deployed."""
-    if problems:
+def raise_problems(problems: Mapping[str, str], *, as_json: bool) -> None:
+    """Raises an error for definitions that could not be deployed; for people the problems are told before, wrapped."""
+    if not problems:
+        return
+    if as_json:
         raise FBTasksError("left as it was: " + "; ".join(f"{name}: {said}" for name, said in problems.items()))
+    _say_problems(((name, [said]) for name, said in problems.items()), err=True)
+    raise FBTasksError(f"{count(len(problems), 'definition')} cannot be deployed, as said above.")

@@ -28,19 +28,19 @@ _MAY_NOT_NOTE = (
 @_disconnect
 @click.option("--existing", is_flag=True, help="Note the rows that the tables of new subscriptions have already.")
 def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, existing: bool) -> None:
-    """Bring triggers and handlers in line with the code of an app."""
+    """Bring triggers, handlers of events and polls in line with the code of an app."""
     _need_app(database, "apply")
     with database.opened() as app:
         done = service.apply(
             app.database, app.name, app.feeds(), wait=wait, disconnect=disconnect, with_existing=existing
         )
-    lines = render.steps(done.changes) or ["Nothing to do: the database has what the code says."]
+    lines = render.steps(done.changes) or [_nothing_to_do(done)]
     lines += [f"{count(number, 'row')} of {name} noted." for name, number in done.existing.items()]
     answer(done, "\n".join(lines), as_json=as_json)
     if not as_json and done.unsettled:
         say("\n".join([f"{count(len(done.unsettled), 'connection')} {_MAY_NOT_NOTE}."]), err=True)
         say("\n".join(render.connections(done.unsettled)), err=True)
-    render.raise_problems(done.problems)
+    render.raise_problems(done.problems, as_json=as_json)
     sys.exit(1 if done.unsettled and (wait or disconnect) else 0)
 
 
@@ -53,9 +53,13 @@ def diff(database: DatabaseArgs, as_json: bool, check: bool) -> None:
     _need_app(database, "diff")
     with database.opened() as app:
         found = service.diff(app.database, app.name, app.feeds())
-    answer(found, "\n".join(render.steps(found.changes)) or "The database has what the code says.", as_json=as_json)
-    render.raise_problems(found.problems)
+    answer(found, "\n".join(render.steps(found.changes)) or _nothing_to_do(found), as_json=as_json)
+    render.raise_problems(found.problems, as_json=as_json)
     sys.exit(1 if check and found.changes else 0)
+
+
+def _nothing_to_do(found: service.Applied) -> str:
+    return "Nothing else to do." if found.problems else "Nothing to do: the database has what the code says."
 
 
 def _need_app(database: DatabaseArgs, what: str) -> None:
@@ -67,7 +71,7 @@ def _need_app(database: DatabaseArgs, what: str) -> None:
 @with_database
 @json_option
 def list(database: DatabaseArgs, as_json: bool) -> None:
-    """All subscriptions, and what is wrong with their triggers."""
+    """All subscriptions, and what is wrong with them."""
     with database.opened() as app:
         rows = service.list_sources(app.database)
     show_records(rows, render.sources, as_json=as_json)
@@ -123,6 +127,7 @@ def backfill(database: DatabaseArgs, names: tuple[str, ...], as_json: bool, wait
 def drop(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete subscriptions with what they have noted."""
     with database.opened() as app:
+        service.check_names(app.database, names)
         if not yes:
             click.confirm(f"Delete {', '.join(names)}, with all that waits?", abort=True, err=as_json)
         dropped = service.drop(app.database, names)

@@ -7,7 +7,7 @@ that is to go is made inactive, keeps its rights, and is dropped when no connect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -69,7 +69,8 @@ def _resolve(session: Session, definition: Definition) -> Wanted:
     if isinstance(source, EventSource):
         return Wanted(definition, source.event)
     if isinstance(source, PollSource):
-        return Wanted(definition, polling.describe(session, source).table.name)
+        poll = polling.describe(session, source)
+        return Wanted(definition, poll.table.name, poll=poll)
     capture = resolve(source, tables.describe(session, source.table))
     return Wanted(definition, capture.table.name, capture)
 
@@ -98,17 +99,16 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
     rows, triggers = subscriptions.read(session), ddl.found(session)
     plan, problems = planned(session, app, definitions, rows, triggers)
     done = steps(plan)
-    _put_events(session, plan.create.values(), subscriptions.subscribe)
-    others = [each for each in plan.create.values() if not _is_event(each)]
-    for want, found in [(each, None) for each in others] + list(plan.change.values()):
+    for want, found in [(each, None) for each in plan.create.values()] + list(plan.change.values()):
         name = want.definition.name
         ending = [row for row in rows if row.name == name and row.ends and _fires(triggers.get(row.id))]
         try:
-            _put(session, want, found, ending)
+            _put(session, want, _placement(want, found, ending))
         except (AuthenticationError, ConflictError):
             raise
-        except (TaskDefinitionError, StatementRefused) as error:
+        except StatementRefused as error:
             problems[name] = str(error)
+    _hand_on_events(session, plan)
     for has in plan.orphans.values():
         if has.row.state != "orphaned":
             session.run(lambda t, row=has.row: subscriptions.orphan(t, row))  # type: ignore[misc]
@@ -121,66 +121,110 @@ def planned(
     """Returns what is to be done for *app*, and what is wrong with definitions, by the names of tasks."""
     wanted, problems = resolved(session, definitions)
     plan = compare(app, wanted, rows, triggers, text_hashes(wanted, rows))
-    for name in problems:  # what the code has is no orphan
-        plan.orphans.pop(name, None)
+    for each in [*plan.create.values(), *(each for each, _ in plan.change.values())]:
+        if (problem := _condition_problem(session, each)) is not None:
+            problems[each.definition.name] = problem
+    for name in problems:
+        plan.create.pop(name, None)
+        plan.change.pop(name, None)
+        plan.orphans.pop(name, None)  # what the code has is no orphan
     return plan, problems
+
+
+def refusals(session: Session, definitions: Iterable[Definition]) -> dict[str, str]:
+    """Returns what is wrong with those *definitions* that the database cannot have, by the names of tasks."""
+    wanted, problems = resolved(session, definitions)
+    for each in wanted:
+        if (problem := _condition_problem(session, each)) is not None:
+            problems[each.definition.name] = problem
+    return problems
+
+
+def _condition_problem(session: Session, wanted: Wanted) -> str | None:
+    """Returns why the condition of a definition does not compile. Nothing of the attempt is left."""
+    try:
+        if wanted.capture is not None:
+            condition.check_condition(session, wanted.capture)
+        if wanted.poll is not None:
+            condition.check_poll(session, wanted.poll)
+    except AuthenticationError:  # of a user who may look and not apply, which then says so
+        return None
+    except (TaskDefinitionError, StatementRefused) as error:
+        return str(error)
+    return None
 
 
 def _fires(trigger: Trigger | None) -> bool:
     return trigger is not None and trigger.active
 
 
-def _put(session: Session, wanted: Wanted, found: Found | None, ending: list[Row]) -> None:
-    """Makes a subscription, or brings it in line with its definition. Those *ending* still have an active trigger."""
-    former, held, is_active = None, None, False
-    succeeds = None
-    if found is not None:
-        row, held = found.row, found.row.held
-        if replaces(wanted, row):
-            succeeds = row.id
-            ending = [*ending, *([row] if _fires(found.trigger) else [])]
-        else:
-            former = row.id
-            # One that is active stays so, also where an earlier apply ended before it had noted since when.
-            is_active = found.trigger is not None and (found.trigger.active or row.active_time is not None)
-    wakes = held != "silent"
+class _Placement(NamedTuple):
+    """Where a definition goes: to a new subscription, into one that is there, or into the place of one that ends."""
+
+    changes: int | None = None
+    """The subscription that has it from now on; None: a new one."""
+    succeeds: int | None = None
+    """The one that the new one takes the place of."""
+    silent: bool = False
+    """Whether an operator wants its trigger inactive."""
+    has_trigger: bool = False
+    """Whether its trigger is finished, and is changed while statements may fire it."""
+    ending: tuple[Row, ...] = ()
+    """Those that end and whose trigger still fires: until that of this one does."""
+
+
+def _placement(wanted: Wanted, found: Found | None, ending: Iterable[Row]) -> _Placement:
+    if found is None:
+        return _Placement(ending=tuple(ending))
+    row, trigger = found
+    silent = row.held == "silent"
+    if replaces(wanted, row):
+        former = (row,) if _fires(trigger) else ()
+        return _Placement(succeeds=row.id, silent=silent, ending=(*ending, *former))
+    # One that is active stays so, also where an earlier apply ended before it had noted since when.
+    finished = trigger is not None and (trigger.active or row.active_time is not None)
+    return _Placement(changes=row.id, silent=silent, has_trigger=finished, ending=tuple(ending))
+
+
+def _put(session: Session, wanted: Wanted, place: _Placement) -> None:
+    """Makes a subscription, or brings it in line with its definition."""
     if wanted.capture is None:
-        session.run(lambda t: _put_row(t, wanted, former, succeeds, ending))
+        session.run(lambda t: _put_row(t, wanted, place))
     else:
-        condition.check_condition(session, wanted.capture)
-        # One that is active has its new rights before its new text.
-        rights = _rights_for(session, former, wanted.capture) if is_active and former is not None else []
-        number = session.run(lambda t: _put_change(t, wanted, former, succeeds, rights, active=is_active and wakes))
-        if not is_active:
-            rights = condition.rights_of_condition(session, number)
-            session.run(lambda t: _activate(t, number if wakes else None, ending, rights))
+        number = (_change_trigger if place.has_trigger else _make_trigger)(session, wanted, wanted.capture, place)
         session.run(lambda t: subscriptions.note_active(t, number, _text_hash(number, wanted)))
-    for each in ending:
+    for each in place.ending:
         _note(session, each)
 
 
-def _is_event(wanted: Wanted) -> bool:
-    return wanted.definition.kind == "event"
+def _subscribe(transaction: Transaction, wanted: Wanted, place: _Placement) -> int:
+    return subscriptions.subscribe(transaction, wanted.definition, wanted.source, place.changes, place.succeeds)
 
 
-def _put_events(session: Session, new: Iterable[Wanted], put: Callable[[Transaction, Definition, str], object]) -> None:
-    """Registers the new handlers of events, all at once: each is given what was raised while there was none."""
-    events = [each for each in new if _is_event(each)]
-
-    def work(transaction: Transaction) -> None:
-        for each in events:
-            put(transaction, each.definition, each.source)
-        subscriptions.hand_on_events(transaction)
-
-    if events:
-        session.run(work)
+def _put_row(transaction: Transaction, wanted: Wanted, place: _Placement) -> None:
+    _subscribe(transaction, wanted, place)
+    _activate(transaction, None, place.ending)
 
 
-def _put_row(
-    transaction: Transaction, wanted: Wanted, former: int | None, succeeds: int | None, ending: Iterable[Row]
-) -> None:
-    subscriptions.subscribe(transaction, wanted.definition, wanted.source, former, succeeds)
-    _activate(transaction, None, ending)
+def _make_trigger(session: Session, wanted: Wanted, capture: Capture, place: _Placement) -> int:
+    """First inactive, then with its rights, and then active. Returns the number of its subscription."""
+    number = session.run(lambda t: _put_trigger(t, wanted, capture, place, active=False))
+    rights = condition.rights_of_condition(session, number)
+    session.run(lambda t: _activate(t, None if place.silent else number, place.ending, rights))
+    return number
+
+
+def _change_trigger(session: Session, wanted: Wanted, capture: Capture, place: _Placement) -> int:
+    """First its new rights, then its new text: statements go on firing it. Returns the number of its subscription."""
+    assert place.changes is not None
+    rights = _rights_for(session, place.changes, capture)
+    return session.run(lambda t: _put_trigger(t, wanted, capture, place, rights, active=not place.silent))
+
+
+def _hand_on_events(session: Session, plan: Comparison) -> None:
+    """Gives the events that are kept since they had no handler to the new ones, when all of them are registered."""
+    if any(each.definition.kind == "event" for each in plan.create.values()):
+        session.run(subscriptions.hand_on_events)
 
 
 def _rights_for(session: Session, subscription: int, capture: Capture) -> list[str]:
@@ -197,21 +241,20 @@ def _rights_for(session: Session, subscription: int, capture: Capture) -> list[s
     return [f"{each.removesuffix(trial)}{own}" for each in found]
 
 
-def _put_change(
+def _put_trigger(
     transaction: Transaction,
     wanted: Wanted,
-    former: int | None,
-    succeeds: int | None,
-    rights: Iterable[str],
+    capture: Capture,
+    place: _Placement,
+    rights: Iterable[str] = (),
     *,
     active: bool,
 ) -> int:
-    assert wanted.capture is not None
     definition = wanted.definition
-    number = subscriptions.subscribe(transaction, definition, wanted.source, former, succeeds)
+    number = _subscribe(transaction, wanted, place)
     for statement in rights:
         transaction.script(statement)
-    ddl.put(transaction, number, definition.name, definition.feed.queue, wanted.capture, active=active)
+    ddl.put(transaction, number, definition.name, definition.feed.queue, capture, active=active)
     return number
 
 
@@ -324,14 +367,13 @@ def register(session: Session, app: str, definitions: Iterable[Definition]) -> d
     Returns what is wrong with those that were left as they are, by the names of tasks.
     """
     plan, problems = compare_registered(session, app, definitions)
-    _put_events(session, plan.create.values(), subscriptions.handle)
     for want in plan.create.values():
-        if not _is_event(want):
-            session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
+        session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
     for want, found in plan.change.values():
         replaced = replaces(want, found.row)
         former, succeeds = (None, found.row.id) if replaced else (found.row.id, None)
         session.run(lambda t, w=want, f=former, s=succeeds: subscriptions.handle(t, w.definition, w.source, f, s))  # type: ignore[misc]
+    _hand_on_events(session, plan)
     for found in plan.orphans.values():
         if found.row.state != "orphaned":
             session.run(lambda t, row=found.row: subscriptions.unhandle(t, row))  # type: ignore[misc]

@@ -12,6 +12,7 @@ from fbtasks.feeds import Definition, poll_source
 from fbtasks.poll_source import PollSource
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.ddl import Trigger
+from fbtasks.store.sources.polls import Poll
 from fbtasks.store.sources.subscriptions import Row
 
 Action = Literal["create", "alter", "replace", "repair", "orphan", "none"]
@@ -25,6 +26,8 @@ class Wanted(NamedTuple):
     """The real name of the table, or the event."""
     capture: Capture | None = None
     """None for an event and for a polled table, which have no trigger."""
+    poll: Poll | None = None
+    """How a polled table is polled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,14 @@ class Transaction:
         except Exception as error:
             raise translate(error, self._url) from error
 
+    def compile(self, sql: str) -> None:
+        """Has the engine compile *sql*, which is not run. Raises :class:`StatementRefused` when that fails."""
+        try:
+            with closing(self.driver.cursor()) as cursor:
+                cursor.prepare(sql).free()
+        except Exception as error:
+            raise translate(error, self._url) from error
+
     def packed(self, name: str, data: bytes) -> bytes:
         """What a procedure of one string that returns one returns for *data*."""
         try:

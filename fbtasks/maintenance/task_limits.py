@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fbtasks.errors import DuplicateKey
-from fbtasks.firebird.session import INSERT, Session
+from fbtasks.firebird.session import INSERT, Session, Transaction
 from fbtasks.limits import LimitDefinition
 from fbtasks.store import admission
 
@@ -14,19 +14,19 @@ _FIRSTS: Final = 5
 
 
 def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinition]) -> list[str]:
-    """Brings into the database what *app* says of limits: the last one stands. Returns the names of those that changed."""
+    """Brings into the database what *app* says of limits: the last one stands. Returns the names that changed."""
     return [each.name for each in definitions if bring_in(session, app, each)]
 
 
 def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False) -> bool:
     """The same for one limit. Whether it changed; with *only_new* a definition that is there stays."""
-    row = admission.Definition(
-        definition.name, app, definition.at_once, definition.period, definition.burst, definition.in_order,
-        definition.stops, definition.text, definition.hash,
-    )  # fmt: skip
+
+    def write(transaction: Transaction) -> bool:
+        return admission.set_limit(transaction, app, definition, only_new=only_new)
+
     for _ in range(_FIRSTS):
         try:
-            return session.run(lambda t: admission.set_limit(t, row, only_new=only_new), INSERT)
+            return session.run(write, INSERT)
         except DuplicateKey:  # two are the first: the second finds it there the next time
             continue
-    return session.run(lambda t: admission.set_limit(t, row, only_new=only_new), INSERT)
+    return session.run(write, INSERT)

@@ -82,11 +82,11 @@ def get_statistics(database: Database, window: timedelta, queue: str | None = No
 def count_waiting(database: Database, queue: str) -> int:
     """Returns how many tasks of *queue* :func:`purge` would delete. Raises :class:`ConfigurationError` as it does."""
     (row,) = list_queues(database, queue)
-    return row.ready + row.scheduled + row.parked
+    return row.waiting
 
 
 def purge(database: Database, queue: str) -> int:
-    """Deletes all waiting tasks of *queue*: ready, scheduled and parked ones. Returns how many.
+    """Deletes all waiting tasks of *queue*: ready, scheduled, parked and held ones. Returns how many.
 
     Raises :class:`ConfigurationError` when no task and no worker has *queue*.
     """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
@@ -19,9 +20,10 @@ from fbtasks.feeds import Definition, change_source, digest
 from fbtasks.feeds import Feed as Feed
 from fbtasks.firebird.session import Session
 from fbtasks.store.database import Database
-from fbtasks.store.sources import ddl, existing, polling, subscriptions, tables
+from fbtasks.store.sources import ddl, existing, polling, subscriptions, tables, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.subscriptions import Held, Load, Row, deploying
+from fbtasks.store.sources.undeployed import Undeployed
 
 T = TypeVar("T")
 _LOOK: Final = 0.2
@@ -50,21 +52,23 @@ class Applied:
 class SourceRow:
     """A subscription as the database has it."""
 
-    id: int
+    id: int | None
+    """None: it is a definition of a worker that is alive, and the database does not have it."""
     name: str
     app: str
     kind: str
     source: str
     queue: str
-    priority: int
-    order: str
+    priority: int | None
+    order: str | None
     state: str
+    """That of its row, or "undeployed"."""
     ends: bool
     """Whether another one has taken its place: it goes when what it has is done."""
-    version: int
+    version: int | None
     active_since: datetime | None
     problems: list[str]
-    """What is wrong with its trigger, or why its table cannot be polled."""
+    """What is wrong with its trigger, why its table cannot be polled, and why it is not as workers have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,9 @@ class LoadedSource(SourceRow):
     held: int
     failed: int
     halted: int
+    """Lanes that stand still since a task failed."""
+    behind: int
+    """How many of those that wait do so behind these lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,17 @@ class SourceProblem:
 
     name: str
     problem: str
+    app: str | None = None
+    """The app whose code has it otherwise than the database; None: something else is wrong."""
+
+
+class Compared(NamedTuple):
+    """How the database does not have what feeds tasks of an app as its code has it."""
+
+    undeployed: dict[str, str]
+    """What was not deployed, by the names of tasks: the database has it in another way, or not at all."""
+    spoiled: list[SourceProblem]
+    """What has become of triggers that were."""
 
 
 # Deploying
@@ -134,6 +152,7 @@ def apply(
             with deploying(session), _owners(session, "make triggers"):
                 found = Applied(*applying.apply(session, app, definitions.list))
                 applying.finish(session)
+        undeployed.forget(session, app, [each for each in definitions.list if each.name not in found.problems])
         moments = [row.active_time for row in _live(session) if row.app == app and row.active_time is not None]
         unsettled = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
         noted = {}
@@ -159,23 +178,37 @@ def register(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str
     return problems
 
 
-def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> list[SourceProblem]:
+def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
     """Returns how the triggers of *app* are not as its code says, as far as two statements tell."""
     rows = {row.name: row for row in _live(session) if row.app == app}
     triggers = ddl.found(session)
-    found = []
+    found = Compared({}, [])
     for feed in feeds:
         if feed.subscription.kind != "change":
             continue
-        row, definition = rows.get(feed.name), Definition(app, feed)
+        row = rows.get(feed.name)
         if row is None:
-            found.append(SourceProblem(feed.name, "it has no trigger yet"))
+            found.undeployed[feed.name] = "it has no trigger yet"
             continue
-        said = trigger_problems(Found(row, triggers.get(row.id)))
-        if row.hash != definition.hash:
-            said.append("the definition has changed")
-        found += [SourceProblem(feed.name, each) for each in said]
+        if row.hash != Definition(app, feed).hash:
+            found.undeployed[feed.name] = "the definition has changed"
+        found.spoiled.extend(
+            SourceProblem(feed.name, each) for each in trigger_problems(Found(row, triggers.get(row.id)))
+        )
     return found
+
+
+def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
+    """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
+    return applying.refusals(session, _definitions(app, feeds).list)
+
+
+def note_undeployed(
+    session: Session, worker_id: int, app: str, feeds: Iterable[Feed], problems: Mapping[str, str]
+) -> None:
+    """Notes for a worker why *feeds* are not deployed as its code has them, for those who look after it."""
+    found = [(Definition(app, feed), problems[feed.name]) for feed in feeds if feed.name in problems]
+    session.run(lambda t: undeployed.note(t, worker_id, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +300,10 @@ def list_sources(database: Database) -> list[SourceRow]:
     """Returns all subscriptions, and what is wrong with their triggers or tables."""
 
     def read(session: Session) -> list[SourceRow]:
-        triggers, failures = ddl.found(session), _failures(session)
-        return [SourceRow(**_facts(session, row, triggers, failures)) for row in subscriptions.read(session)]
+        known = _Known.read(session)
+        rows = subscriptions.read(session)
+        found = [SourceRow(**_facts(session, row, known)) for row in rows]
+        return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
 
     return database.use(read)
 
@@ -279,20 +314,34 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
 
 
 def _loaded(session: Session) -> list[LoadedSource]:
-    triggers, failures, loads = ddl.found(session), _failures(session), subscriptions.loads(session)
-    nothing = Load(0, 0, None, 0, 0, 0, 0, 0)
-    return [
-        LoadedSource(**_facts(session, row, triggers, failures), **loads.get(row.id, nothing)._asdict())
-        for row in subscriptions.read(session)
-    ]
+    known, loads = _Known.read(session), subscriptions.loads(session)
+    nothing = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
+    rows = subscriptions.read(session)
+    found = [LoadedSource(**_facts(session, row, known), **loads.get(row.id, nothing)._asdict()) for row in rows]
+    return found + [LoadedSource(**each, **nothing._asdict()) for each in _missing(rows, known.undeployed)]
 
 
-def _failures(session: Session) -> dict[int, str]:
+class _Known(NamedTuple):
+    """What is known of all subscriptions beside their rows."""
+
+    triggers: dict[int, ddl.Trigger]
+    failures: dict[int, str]
     """Why polls fail, by the numbers of their subscriptions."""
-    return {each.id: each.error for each in polling.failing(session)}
+    undeployed: list[Undeployed]
+
+    @classmethod
+    def read(cls, session: Session) -> _Known:
+        failures = {each.id: each.error for each in polling.failing(session)}
+        return cls(ddl.found(session), failures, undeployed.read(session))
 
 
-def _facts(session: Session, row: Row, triggers: dict[int, ddl.Trigger], failures: dict[int, str]) -> dict[str, Any]:
+def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
+    if row.id in known.failures:
+        problems = [known.failures[row.id]]
+    else:
+        problems = _problems(session, Found(row, known.triggers.get(row.id)))
+    if row.is_live:
+        problems += [each.problem for each in known.undeployed if (each.app, each.name) == (row.app, row.name)]
     return {
         "id": row.id,
         "name": row.name,
@@ -306,8 +355,22 @@ def _facts(session: Session, row: Row, triggers: dict[int, ddl.Trigger], failure
         "ends": row.ends,
         "version": row.version,
         "active_since": row.active_time,
-        "problems": [failures[row.id]] if row.id in failures else _problems(session, Found(row, triggers.get(row.id))),
+        "problems": problems,
     }
+
+
+def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str, Any]]:
+    """Definitions of workers of which the database has nothing."""
+    live = {(row.app, row.name) for row in rows if row.is_live}
+    missing: dict[tuple[str, str], dict[str, Any]] = {}
+    for each in found:
+        if (each.app, each.name) in live:
+            continue
+        facts = dict.fromkeys(field.name for field in fields(SourceRow))
+        facts |= {"name": each.name, "app": each.app, "kind": each.kind, "source": each.source, "queue": each.queue}
+        facts |= {"state": "undeployed", "ends": False, "problems": []}
+        missing.setdefault((each.app, each.name), facts)["problems"].append(each.problem)
+    return list(missing.values())
 
 
 def _problems(session: Session, found: Found) -> list[str]:
@@ -325,20 +388,33 @@ def _problems(session: Session, found: Found) -> list[str]:
     return said
 
 
-def find_problems(session: Session, max_lag: float) -> list[SourceProblem]:
-    """Returns what is wrong with subscriptions: of one that is active, changes may wait for *max_lag* seconds."""
-    if not subscriptions.read(session):
-        return []
-    found = []
+def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> list[SourceProblem]:
+    """Returns what is wrong with subscriptions.
+
+    Of one that is active, changes may wait for *max_lag* seconds, and before that for as long as the definition has
+    them wait. *open_for* says for how many seconds queues with a window have been open: the time before does not count.
+    """
+    found = [SourceProblem(each.name, each.problem, each.app) for each in undeployed.read(session)]
+    delays = {row.id: row.after_ms / 1000 for row in subscriptions.read(session)}
+    if not delays:
+        return found
+    told = {(each.app, each.name, each.problem) for each in found}
     for source in _loaded(session):
         # Polls that fail have a place of their own in what `health` says.
-        said = [f"{each} (fbtasks subscriptions apply)" for each in source.problems if source.kind != "poll"]
+        said = [
+            f"{each} (fbtasks subscriptions apply)"
+            for each in source.problems
+            if source.kind != "poll" and (source.app, source.name, each) not in told
+        ]
         if source.halted:
-            lanes = "1 lane is" if source.halted == 1 else f"{source.halted} lanes are"
-            said.append(f"{lanes} halted since a task failed (fbtasks retry or discard)")
+            lanes, them = ("1 lane is", "it") if source.halted == 1 else (f"{source.halted} lanes are", "them")
+            behind = f", and {source.behind} wait behind {them}" if source.behind else ""
+            said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
-        if source.state == "active" and source.lag is not None and source.lag > max_lag:
+        delay = 0.0 if source.id is None else delays.get(source.id, 0.0)
+        due_for = min((source.lag or 0.0) - delay, open_for.get(source.queue, math.inf))
+        if source.state == "active" and source.lag is not None and due_for > max_lag:
             said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
         found += [SourceProblem(source.name, each) for each in said]
     return found
@@ -377,6 +453,11 @@ def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[s
         return list(dict.fromkeys(row.name for row in rows))
 
     return _with_session(database, work)
+
+
+def check_names(database: Database, names: Iterable[str]) -> None:
+    """Raises :class:`ConfigurationError` for names of subscriptions that are not known."""
+    database.use(lambda session: _chosen(session, names))
 
 
 def drop(database: Database, names: Iterable[str]) -> list[Dropped]:

@@ -62,12 +62,17 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
             for row in rows
             if row.waiting_since is not None and row.is_open
         }
+        open_for = {
+            row.queue: (now - row.opens).total_seconds() if row.is_open and row.opens else 0.0
+            for row in rows
+            if row.window is not None
+        }
         return Health(
             workers=len(alive),
             unserved=[row.queue for row in rows if row.ready and not row.workers],
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
-            sources=find_problems(session, max_lag),
+            sources=find_problems(session, max_lag, open_for),
             schedules=schedules.find_problems(session),
         )
 

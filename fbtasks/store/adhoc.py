@@ -182,14 +182,19 @@ def _rows(cursor: Any, limit: int | None, *, to_end: bool) -> Answer:
 
 
 def _changed(statement: Any) -> int | None:
-    """Returns how many rows *statement* has changed, as the engine counts; None where it does not count."""
+    """Returns how many rows *statement* has changed, as the engine counts; None where it does not count.
+
+    It does not count what a procedure changes that the statement calls.
+    """
+    from firebird.driver import StatementType
     from firebird.driver.types import ReqInfoCode, StmtInfoCode
 
     counts = statement.info.get_info(StmtInfoCode.RECORDS)
     if not counts:
         return None
     kinds = (ReqInfoCode.INSERT_COUNT, ReqInfoCode.UPDATE_COUNT, ReqInfoCode.DELETE_COUNT)
-    return sum(int(counts.get(kind, 0)) for kind in kinds)
+    total = sum(int(counts.get(kind, 0)) for kind in kinds)
+    return None if total == 0 and statement.type == StatementType.EXEC_PROCEDURE else total
 
 
 def _error_of(error: Exception, url: DatabaseURL) -> FBTasksError:

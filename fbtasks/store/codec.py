@@ -62,17 +62,13 @@ class Limit(NamedTuple):
     """A limit as the database knows it."""
 
     id: int
-    is_rate: bool
+    stage: int
 
 
 def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit]) -> bytes:
-    """The gates of a task for QUEUE_PUT_BEFORE_GATES_V1, in the order in which all tasks pass them.
-
-    First those that are kept while a task waits for another try: else two tasks could wait for each other. Rates come
-    last, since nothing is given back there.
-    """
-    found = sorted((not gate.keeps, limits[gate.limit].is_rate, limits[gate.limit].id, gate.lane) for gate in gates)
-    return b"".join(b"%b%011d%020d" % (b"-" if passes else b"K", number, lane) for passes, _, number, lane in found)
+    """The gates of a task for QUEUE_PUT_BEFORE_GATES_V1, in the order in which all tasks pass them."""
+    found = sorted((limits[gate.limit].stage, limits[gate.limit].id, gate.lane, gate.keeps) for gate in gates)
+    return b"".join(b"%b%011d%020d" % (b"K" if keeps else b"-", number, lane) for _, number, lane, keeps in found)
 
 
 def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS) -> bytes:

@@ -60,9 +60,14 @@ class QueueRow:
     """Of a queue with a window: since when it is open, or when it opens next."""
 
     @property
+    def waiting(self) -> int:
+        """How many of its tasks have not begun, or are to be tried again."""
+        return self.ready + self.scheduled + self.parked + self.held
+
+    @property
     def length(self) -> int:
         """How many of its tasks have not ended."""
-        return self.ready + self.scheduled + self.running + self.parked + self.held
+        return self.waiting + self.running
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from fbtasks.app import FBTasks
+from fbtasks.store.migrate import check_identity
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
@@ -25,7 +26,8 @@ def eager(app: FBTasks) -> Iterator[None]:
 def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
     """Runs all that is due in *queues* (default: the app's), in this process and thread, and records it.
 
-    What is scheduled for later stays. Outcomes are found as after any worker, with ``AsyncResult``.
+    What is scheduled for later stays; what another transaction has locked is waited for. Outcomes are found as after
+    any worker, with ``AsyncResult``. Raises :class:`ForeignDatabaseError` for a restored or moved copy of a database.
     """
     options = WorkerOptions(
         name=f"drain-{os.getpid()}",
@@ -37,6 +39,8 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
     consumer = Consumer(app, SoloExecutor(app), options)
     try:
         consumer.start()
+        with app.database.session() as session:
+            check_identity(session)
         consumer.open()
         consumer.run(listen=False)
     finally:

@@ -20,7 +20,7 @@ from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
-from fbtasks.worker.draining import Draining
+from fbtasks.worker.draining import Burst, Draining
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.gating import Gating
 from fbtasks.worker.handing_out import HandOut
@@ -46,6 +46,7 @@ class Consumer:
         self._options = options
         self.membership = Membership(options, app.tasks, app.settings.crash_limit)
         self.draining = Draining(options.grace, self.membership.beat_soon)
+        self._burst = Burst()
         self.connection = Connection(app.database, self.membership)
         self._waker = Waker()
         self._listener = WatchedListener(app.database, self._events, self.wake)
@@ -58,7 +59,7 @@ class Consumer:
         self._intake = Intake(
             options.queues, self.membership, self._outcomes, self._hand_out, self._ticks, self._events_arrive
         )
-        self.sources = Sources(app)
+        self.sources = Sources(app, options.queues)
         self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
         self._polling = Polling(app, options.queues, self._turn)
         self._outcomes.watched = self._polling.names
@@ -220,11 +221,20 @@ class Consumer:
                 return True
             lost = self.draining.replaced is not None and self.connection.session is None  # nothing can be recorded
             return not executor.busy() and (lost or not self._holds_some()) and not executor.hooks()
-        if not self._options.burst or self._intake.looks_again or self._holds_some():
+        return self._options.burst and self._burst_is_over()
+
+    def _burst_is_over(self) -> bool:
+        """Whether a burst has left nothing that is due."""
+        if self._holds_some() or self._executor.busy() or self._executor.hooks() or not self._polling.is_empty:
+            self._burst.works()
             return False
-        if not self._polling.is_empty:
+        if self._intake.looks_again:
             return False
-        return not executor.busy() and not executor.hooks() and not self._anything_due()
+        if self._anything_due():
+            if self.connection.session is not None and self._hand_out.wanted():  # else its children only begin
+                self._burst.waits()
+            return False
+        return True
 
     def _holds_some(self) -> bool:
         return bool(self._hand_out or self._outcomes or self._outcomes.blocked or self._hooks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim
@@ -11,6 +12,33 @@ from fbtasks.errors import DatabaseReplaced
 from fbtasks.store.migrate import latest_version
 
 logger = logging.getLogger("fbtasks.worker")
+BURST_SAYS: Final = 2.0
+"""Seconds for which a burst waits for other transactions before it says so."""
+
+
+class Burst:
+    """What a worker says that is to leave when nothing is due, while it cannot have what is due."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        """Since when, on the monotonic clock; None: it works."""
+        self._said = False
+
+    def works(self) -> None:
+        """Takes note that something runs or is to be recorded."""
+        self._since = None
+        self._said = False
+
+    def waits(self) -> None:
+        """Takes note that something is due and nothing runs. Says so, once, when it stays like that."""
+        now = clock.monotonic()
+        self._since = now if self._since is None else self._since
+        if not self._said and now - self._since >= BURST_SAYS:
+            self._said = True
+            logger.warning(
+                "What is left in the queues cannot be claimed while other transactions have it locked. "
+                "The worker ends when they have ended and it is done."
+            )
 
 
 class Draining:

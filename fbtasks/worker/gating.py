@@ -5,7 +5,7 @@ from __future__ import annotations
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.errors import FBTasksError
-from fbtasks.limits import Gates
+from fbtasks.gates import Gates
 from fbtasks.serialize import Payload
 from fbtasks.store.codec import pack_gates
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Crashed, Failed, Finished
+from fbtasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
@@ -42,7 +42,7 @@ class FailureHooks:
                 continue
             if failed is not None:
                 self._calls.append((claim, failed))
-            elif isinstance(outcome, Crashed) and outcome.charged and claim.crash_count + 1 >= outcome.limit:
+            elif isinstance(outcome, Crashed) and is_last_crash(claim, outcome):
                 self._failed.append(claim.id)
 
     def look_up(self, failed: Iterable[int]) -> None:

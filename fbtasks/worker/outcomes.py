@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -17,16 +17,20 @@ from fbtasks.call import (
     Failed,
     Finished,
     Outcome,
+    Parked,
+    Postponed,
     Released,
     Retry,
     Stale,
     Succeeded,
+    is_last_crash,
 )
 from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.worker.hindrances import Hindrance
+from fbtasks.worker.logs import together
 from fbtasks.worker.recording import ATTEMPTS, Recorder
 from fbtasks.worker.task_log import label, log_outcome, log_stale, one_line
 
@@ -57,10 +61,26 @@ LONG: Final = 65_535
 
 
 class Tally(Counter[type]):
-    """How many tasks ended in which way, in a worker's life."""
+    """How many claims ended in which way, in a worker's life. Each is counted once: a last crash as a failure."""
 
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
-    _SELDOM: Final = {Advanced: "continued", Cancelled: "cancelled", Crashed: "crashed"}
+    _SELDOM: Final = {
+        Advanced: "continued",
+        Cancelled: "cancelled",
+        Crashed: "crashed",
+        Postponed: "put off",
+        Parked: "parked",
+    }
+
+    def take(self, ended: Iterable[Finished]) -> None:
+        """Counts what has ended."""
+        ended = list(ended)
+        kinds = Counter[type](type(item.outcome) for item in ended)
+        if Crashed in kinds:
+            last = sum(isinstance(o, Crashed) and is_last_crash(claim, o) for claim, o, *_ in ended)
+            kinds[Crashed] -= last
+            kinds[Failed] += last
+        self.update(kinds)
 
     def __str__(self) -> str:
         seldom = {kind: word for kind, word in self._SELDOM.items() if self[kind]}
@@ -124,7 +144,7 @@ class Outcomes:
                 self.gathered_at = clock.monotonic() + GATHER
             self._waiting.append(finished)
         elif not isinstance(finished.outcome, Released):  # its claim was stale, which was logged where it ran
-            self.tally[type(finished.outcome)] += 1
+            self.tally.take([finished])
             log_outcome(finished)
             self._settle(finished, recorded=True)
             self._watch([finished])
@@ -189,15 +209,16 @@ class Outcomes:
         def late(item: Finished) -> bool:
             return standing.get(item.claim.id, item.claim.claim_id) != item.claim.claim_id
 
-        self.tally.update(type(item.outcome) for item in batch if not late(item))
+        self.tally.take(item for item in batch if not late(item))
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
-        for finished in batch:
-            self._settle(finished, recorded=not late(finished))
-            if late(finished):
-                log_stale(finished.claim, standing[finished.claim.id])
-            else:
-                log_outcome(finished)
+        with together():
+            for finished in batch:
+                self._settle(finished, recorded=not late(finished))
+                if late(finished):
+                    log_stale(finished.claim, standing[finished.claim.id])
+                else:
+                    log_outcome(finished)
 
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):

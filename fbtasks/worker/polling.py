@@ -307,7 +307,7 @@ class Polling:
     def _explained(self, error: FBTasksError) -> str:
         denied = _DENIED.search(str(error)) if isinstance(error, AuthenticationError) else None
         if denied is None:
-            return reason(str(error))
+            return reason(str(error).removeprefix(f"{self._app.settings.url}: "))
         user = self._app.settings.url.user
         name = denied[2].strip('".')
         return (

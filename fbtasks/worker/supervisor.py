@@ -43,7 +43,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
         consumer.start()
         with app.database.session() as session:
             check_identity(session)
-        consumer.sources.deploy()
+        consumer.sources.deploy(app_path)
         consumer.open()
         if solo is not None:
             # User code in this very process may hold it up for as long as it likes; another one says that it lives.

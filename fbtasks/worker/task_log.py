@@ -17,6 +17,8 @@ from fbtasks.call import (
     Released,
     Retry,
     Succeeded,
+    crashes,
+    is_last_crash,
 )
 from fbtasks.showing import shorten
 from fbtasks.worker.logs import visible
@@ -63,9 +65,10 @@ def log_outcome(finished: Finished) -> None:
             _say(logging.WARNING, claim, "is tried again in %.1f s after: %s", delay, one_line(message))
         case Cancelled(message):
             _say(logging.INFO, claim, "was cancelled: %s", message)
-        case Crashed(message, charged, limit):
-            times = f"crash {claim.crash_count + 1} of {limit}" if charged else "not charged"
-            _say(logging.ERROR, claim, "crashed (%s): %s", times, message)
+        case Crashed(message, charged, limit) as crashed:
+            times = f"crash {crashes(claim, crashed)} of {limit}" if charged else "not charged"
+            word = "failed: it crashed" if is_last_crash(claim, crashed) else "crashed"
+            _say(logging.ERROR, claim, f"{word} (%s): %s", times, message)
         case Advanced():
             _say(
                 logging.INFO, claim, "has done some of its changes in %.3f s; the others follow in their turn.", elapsed

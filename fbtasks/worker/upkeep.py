@@ -28,5 +28,5 @@ class Upkeep:
             release_orphans(session, worker_id)
             # Else the hooks of parked tasks that are failed could take longer than they need to come.
             self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)
-            self._sources.look(session)
+            self._sources.look(session, worker_id)
             self._hooks.look_up(self._housekeeping.take_given_up())

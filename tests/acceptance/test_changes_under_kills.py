@@ -251,7 +251,7 @@ def variant(count, keys, *handlers, slow=True):
 
 @pytest.mark.parametrize(
     ("count", "keys", "handlers"),
-    [variant(1000, 40, "key", "effect", slow=False), *(variant(20_000, 200, handler) for handler in HANDLERS)],
+    [variant(600, 30, "key", "effect", slow=False), *(variant(20_000, 200, handler) for handler in HANDLERS)],
 )
 def test_order_and_what_runs_again(project, wait_for, count, keys, handlers):
     source = "".join(f"\n    {HANDLERS[each]}" for each in handlers)

@@ -1,6 +1,7 @@
 """on_failure hooks are called once for every task that fails, wherever that is decided, and can do no harm."""
 
 import json
+import re
 import signal
 
 import pytest
@@ -168,9 +169,13 @@ def test_the_hooks_of_a_failed_task_are_called_once_when_it_is_recorded(project,
 
 def test_the_hooks_of_a_task_that_kills_its_process_or_its_worker(project, producer, ledger, wait_for):
     died = producer.send_task("proj.die", ("process",))
-    project.run("worker", "-A", "proj", "-c", "1", "--burst")
+    log = project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
     with pytest.raises(WorkerLost):
         died.get(timeout=5)
+    assert re.findall(r"\) (\S.*?): its process", log) == [
+        "crashed (crash 1 of 3)", "crashed (crash 2 of 3)", "failed: it crashed (crash 3 of 3)"
+    ]  # fmt: skip
+    assert log.rstrip().endswith("Tasks: 0 succeeded, 1 failed, 0 retried, 0 given back, 2 crashed.")
     line = told(ledger("die"))
     assert (line["error"], line["args"], line["status"]) == ("WorkerLost", ["process"], "FAILURE")
 

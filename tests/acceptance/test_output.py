@@ -347,10 +347,10 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
         "queue": "mail", "workers": 2, "is_open": True,
     }  # fmt: skip
     shown = fb("inspect", "queues").out
-    assert re.search(r"^mail +0 +0 +0 +0 +2$", shown, re.MULTILINE)
+    assert re.search(r"^mail +0 +0 +0 +0 +0 +2$", shown, re.MULTILINE)
     shop.send_task("shop.say", (1,), queue="forgotten")
     shown = fb("inspect", "queues").out
-    assert re.search(r"^forgotten +1 +0 +0 +0 +\d+ m?s +none$", shown, re.MULTILINE)
+    assert re.search(r"^forgotten +1 +0 +0 +0 +0 +\d+ m?s +none$", shown, re.MULTILINE)
     assert fb("health", code=1).out == "queue forgotten: no worker serves it\n"
 
 

@@ -41,8 +41,10 @@ def restored(url):
         server.wait()
     with suppress(OSError):  # where the server is on this machine
         os.unlink(f"{url.database}.fbk")
-    yield copy.reveal()
-    connections.connect(copy).drop_database()
+    try:
+        yield copy.reveal()
+    finally:
+        connections.connect(copy).drop_database()
 
 
 TABLES = (
@@ -129,7 +131,9 @@ def test_a_restored_backup_goes_on_once_it_is_adopted(project):
     shop.app.close()
 
     with restored(DatabaseURL.parse(project.url)) as url:
-        check_copy(project, Shop(url))
+        copy = Shop(url)
+        with closing(copy.app):
+            check_copy(project, copy)
 
 
 def check_copy(project, copy):
@@ -156,4 +160,3 @@ def check_copy(project, copy):
         session.run(lambda t: tasks.retry(t, one(copy.app, "SELECT ID FROM QUEUE_HISTORY")))
     assert copy.run() == {"key": [(1, 0), (1, 1)]}
     assert waiting(copy.app)[:3] == (0, 0, 0)
-    copy.app.close()

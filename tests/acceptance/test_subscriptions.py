@@ -132,12 +132,12 @@ def test_two_apps_on_one_table_and_two_with_one_task_name(project, shop):
     _, (code, said) = deployed(project, "apply", app="other", check=False)
     assert code == 2
     assert "the task 'paid' of the app 'other', and already one of 'proj'" in said
-    worker = project.run("worker", "-A", "other", "--burst", check=False)
+    worker = project.run("worker", "-A", "other", "--burst", "-P", "solo", check=False)
     assert worker.returncode == 2
     assert "already one of 'proj'" in worker.stderr
 
 
-@pytest.mark.parametrize("count", [6, slow(20)])
+@pytest.mark.parametrize("count", [4, slow(20)])
 def test_workers_that_start_at_once_deploy_once(project, shop, count):
     """More of them only wait longer for one another."""
     project.write(PAID)
@@ -148,7 +148,12 @@ def test_workers_that_start_at_once_deploy_once(project, shop, count):
         subprocess.Popen(command, cwd=project.folder, env=project.env, stdout=pipe, stderr=pipe, text=True)
         for _ in range(count)
     ]
-    done = [process.communicate(timeout=120) for process in processes]
+    try:
+        done = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()  # one that has ended is left alone
+            process.communicate()
     assert [process.returncode for process in processes] == [0] * count, done
     did = [actions(json.loads(out))["paid"] for out, _ in done]
     assert sorted(did) == ["create"] + ["none"] * (count - 1)
@@ -159,7 +164,7 @@ def test_a_worker_deploys_at_its_start_where_it_migrates(project, shop, wait_for
     project.write(PAID)
     shop.close()
     embedded = shop.settings.migrates
-    project.run("worker", "-A", "proj", "--burst", "-c", "1")
+    project.run("worker", "-A", "proj", "--burst", "-P", "solo")
     assert (trigger(shop) == ("ORDERS", 0)) == embedded
 
 
@@ -175,19 +180,19 @@ def test_a_worker_that_does_not_migrate_says_what_is_missing_and_registers_event
     project.write(source)
     text = (project.folder / "proj.py").read_text().replace("FBTasks('proj')", "FBTasks('proj', auto_migrate=False)")
     (project.folder / "proj.py").write_text(text)
-    done = project.run("worker", "-A", "proj", "--burst", "-c", "1")
-    assert "Subscription paid: it has no trigger yet. Run: fbtasks subscriptions apply -A APP" in done.stderr
+    done = project.run("worker", "-A", "proj", "--burst", "-P", "solo")
+    assert "Subscription paid: it has no trigger yet. Run: fbtasks subscriptions apply -A proj" in done.stderr
     assert trigger(shop) is None
     assert rows(shop, "SELECT EVENT, DIRECT, NAME FROM QUEUE_HANDLER") == [("order.paid", 2, "mail")]
     deployed(project, "apply")
     execute(shop, "ALTER TRIGGER QUEUE_ON_2 INACTIVE")
-    done = project.run("worker", "-A", "proj", "--burst", "-c", "1")
+    done = project.run("worker", "-A", "proj", "--burst", "-P", "solo")
     assert "Subscription paid: its trigger is inactive" in done.stderr
     (project.folder / "proj.py").write_text(text.replace('"order.paid"', '"order.sent"'))
-    project.run("worker", "-A", "proj", "--burst", "-c", "1")
+    project.run("worker", "-A", "proj", "--burst", "-P", "solo")
     assert rows(shop, "SELECT EVENT, NAME FROM QUEUE_HANDLER") == [("order.sent", "mail")]
     (project.folder / "proj.py").write_text(text.replace("@app.on_event", "#"))
-    project.run("worker", "-A", "proj", "--burst", "-c", "1")
+    project.run("worker", "-A", "proj", "--burst", "-P", "solo")
     assert rows(shop, "SELECT EVENT, DIRECT FROM QUEUE_HANDLER") == [("order.sent", 0)]  # kept in the log
 
 
@@ -239,7 +244,7 @@ def test_a_dropped_table_and_one_that_is_made_anew(project, shop):
     assert "paid: the database has no table 'orders'" in said
     assert listed(project)[1]["state"] == "active"  # what it has is given out
     assert changes(shop) == 1
-    worker = project.run("worker", "-A", "proj", "--burst", "-c", "1")
+    worker = project.run("worker", "-A", "proj", "--burst", "-P", "solo")
     assert worker.returncode == 0
     execute(shop, TABLE)
     answer, _ = deployed(project, "apply")
@@ -260,6 +265,62 @@ def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
     assert (code, actions(answer)) == (1, {"paid": "create"})
     assert "typo: on_change('ORDERS'): when=\"new.STATSU = 'x'\" does not compile" in said
     assert list(listed(project)) == [1]
+
+
+def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
+    project.write(
+        PAID
+        + """
+    @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
+    def typo(change):
+        pass
+
+    @app.poll_table("ORDERS", key="ID", columns=("NOTE",), name="poll")
+    def poll(row):
+        pass
+    """
+    )
+    for command in ("diff", "apply", "migrate", "apply"):
+        group = () if command == "migrate" else ("subscriptions",)
+        done = project.run(*group, command, "-A", "proj", check=False)
+        *lines, last = done.stderr.splitlines()
+        assert done.returncode == 1
+        assert last == "Error: 2 definitions cannot be deployed, as said above."
+        assert max(map(len, lines)) <= 80
+        assert lines[0] == "poll: the table 'ORDERS' has no column 'NOTE'."
+        assert lines[1].startswith("typo: on_change('ORDERS'): when=\"new.STATSU = 'x'\" does not compile")
+        assert all(line.startswith("  ") for line in lines[2:])
+        assert " ".join(map(str.strip, lines[1:])).endswith(
+            "-Column unknown -NEW.STATSU). Give a condition in SQL that names columns of 'ORDERS' as new.COLUMN."
+        )
+    assert done.stdout == "Nothing else to do.\n"
+
+
+def test_the_list_tells_what_is_wrong_below_it(project, shop):
+    project.write(
+        PAID
+        + """
+    @app.poll_table("ORDERS", key="ID", when="10 / ID > 1", name="poll")
+    def poll(row):
+        pass
+    """
+    )
+    execute(shop, "INSERT INTO ORDERS (ID) VALUES (0)")
+    shop.close()
+    deployed(project, "apply")
+    execute(shop, "ALTER TRIGGER QUEUE_ON_1 INACTIVE")
+    app = "FBTasks('proj', auto_migrate=False)"
+    text = (project.folder / "proj.py").read_text().replace("FBTasks('proj')", app)
+    (project.folder / "proj.py").write_text(text)
+    shop.close()
+    assert "Integer divide by zero" in project.run("worker", "-A", "proj", "--burst", "-c", "1").stderr
+    head, paid, poll, *below = project.run("subscriptions", "list").stdout.splitlines()
+    assert head.split() == ["ID", "KIND", "TASK", "SOURCE", "STATE", "APP", "QUEUE", "DEPLOYED"]
+    assert paid.split()[:7] == ["1", "change", "paid", "ORDERS", "active", "proj", "default"]
+    assert poll.split() == ["2", "poll", "poll", "ORDERS", "active", "proj", "default"]
+    assert below[0] == "paid (1): its trigger is inactive."
+    assert below[1].startswith("poll (2): arithmetic exception, numeric overflow")
+    assert "Integer divide by zero" in " ".join(map(str.strip, below))
 
 
 def test_a_pause_keeps_and_survives_apply(project, shop):
@@ -324,4 +385,8 @@ def test_unknown_names_are_refused(project, shop):
         done = project.run("subscriptions", *command, "payd", check=False)
         assert done.returncode == 2
         assert "unknown subscription 'payd'. Did you mean 'paid'?" in done.stderr
+    done = project.run("subscriptions", "drop", "paid", "payd", check=False, input="n\n")
+    assert (done.returncode, done.stdout) == (2, "")  # it has not asked
+    assert project.run("subscriptions", "drop", "paid", check=False, input="n\n").returncode == 1
+    assert list(listed(project)) == [1]
     assert "give -A MODULE" in project.run("subscriptions", "apply", check=False).stderr

@@ -37,7 +37,7 @@ def changes(shop):
     return one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE")
 
 
-def test_older_connections_are_told_of_waited_for_and_ended(project, shop):
+def test_older_connections_are_told_of_waited_for_and_ended(project, shop, wait_for):
     project.write(PAID)
     with writing(project, 1) as old:
         answer, (code, _) = deployed(project, "apply", "--wait", "0.5", check=False)
@@ -50,6 +50,7 @@ def test_older_connections_are_told_of_waited_for_and_ended(project, shop):
     answer, (code, _) = deployed(project, "apply", "--wait", "30")
     assert (answer["unsettled"], code) == ([], 0)
     with writing(project, 1, first=2) as new:
+        wait_for(lambda: changes(shop) > 0)
         written = new.stop()[0]
     assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE LANE >= 2000000") == written
     assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE LANE < 2000000") == 0  # a statement without the trigger

@@ -14,7 +14,8 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
 from fbtasks.store import processes, tasks
-from fbtasks.worker import outcomes
+from fbtasks.testing import drain
+from fbtasks.worker import draining, outcomes
 from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.outcomes import Outcomes
 
@@ -234,3 +235,22 @@ def test_what_is_hindered_is_left_alone_for_a_while_that_grows(monkeypatch, capl
         now[0] += 0.1
     assert [round(after - before, 1) for before, after in pairwise(calls)] == [0.2, 0.4, 0.8, 0.1]
     assert caplog.text.count("in the way of this: held") == 1
+
+
+def test_a_burst_waits_for_what_another_transaction_holds_and_says_so(app, wait_for, monkeypatch, caplog):
+    monkeypatch.setattr(draining, "BURST_SAYS", 0.1)
+    add = app.task(name="add")(lambda a, b: a + b)
+    free, locked = add.delay(1, 2), add.delay(3, 4)
+    with held(app, "QUEUE_TASK", locked.id) as release:
+        burst = threading.Thread(target=drain, args=(app,))
+        burst.start()
+        try:
+            wait_for(lambda: "What is left in the queues cannot be claimed while other transactions" in caplog.text)
+            assert burst.is_alive()
+            assert free.get(timeout=0) == 3
+        finally:
+            release()
+            burst.join(30)
+    assert not burst.is_alive()
+    assert locked.get(timeout=0) == 7
+    assert caplog.text.count("What is left in the queues") == 1

@@ -59,6 +59,24 @@ def test_an_expression_that_fails_is_a_failed_task_and_nothing_else(app, heard, 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("order", ["key", "total"])
+def test_a_trigger_that_changes_its_row_once_more_is_noted_before_its_own_statement(app, heard, order):
+    """The engine calls the triggers of the inner statement first, at whichever position ours is."""
+    script(app, ORDERS)
+    for when, number in (("BEFORE", 0), ("AFTER", 32766)):
+        change = "NEW.TOTAL = 7;" if when == "BEFORE" else "UPDATE ORDERS SET NOTE = 'seen' WHERE ID = NEW.ID;"
+        script(app, f"CREATE TRIGGER {when}_INSERT FOR ORDERS {when} INSERT POSITION {number} AS BEGIN {change} END")
+    app.on_change("ORDERS", insert=True, update=True, columns=("TOTAL", "NOTE"), order=order, name="paid")(
+        lambda change: heard.append((change.op, change.new["TOTAL"], change.new["NOTE"]))
+    )
+    deploy(app)
+    app.close()
+    execute(app, "INSERT INTO ORDERS (ID, TOTAL) VALUES (1, 5)")
+    drain(app)
+    assert heard == [("update", 7, "seen"), ("insert", 7, None)]
+    assert rows(app, "SELECT TOTAL, NOTE FROM ORDERS") == [(7, "seen")]
+
+
 NUMBERS = (
     "EXECUTE BLOCK AS DECLARE N INTEGER = 0; "
     "BEGIN WHILE (N < {count}) DO BEGIN N = N + 1; INSERT INTO NUMBERS VALUES (:N); END END"
@@ -109,7 +127,7 @@ def told(app, caplog):
     """What a worker says once a minute."""
     caplog.clear()
     with app.database.session() as session:
-        Sources(app).look(session)
+        Sources(app).look(session, 0)
     app.close()
     return [message.partition(". Run:")[0] for message in caplog.messages]
 

@@ -132,6 +132,20 @@ def test_ready_tasks_that_other_transactions_hold_take_no_room(app, session, mos
     assert [each.name for each in claim(session)] == ["locked"] * 2
 
 
+def test_that_a_lane_may_be_ending_unseen_is_told_though_others_hold_ready_tasks(app, session):
+    """What the first dispatch of a claim has told is not lost when there is a second."""
+    subscribe(app, NAME)
+    for lane in (1, 5):  # after the last the lanes have their turns from the first one
+        change(app, lane)
+        claim(session)
+    locked = app.send_task("locked").id
+    change(app, 1)
+    other = change(app, 2)
+    with held(app, "QUEUE_TASK", locked):
+        found = claim(session, 2)
+    assert (taken(session, found), found.missed) == ([[other]], True)
+
+
 def test_no_more_idle_work_is_made_than_there_is_room_for(app, session):
     subscribe(app, NAME, ordering="none", most=1, rank=9999)
     for _ in range(5):
@@ -405,28 +419,40 @@ def wakes(app):
         events.close()
 
 
-def test_an_end_wakes_workers_only_when_something_waits_behind_it(app, session, wakes):
-    subscribe(app, NAME)
-    change(app, 1)
+@pytest.mark.parametrize(("ordering", "lane"), [("key", 1), ("key", 0), ("total", 0)])
+def test_an_end_wakes_workers_only_when_something_waits_behind_it(app, session, wakes, ordering, lane):
+    subscribe(app, NAME, ordering=ordering)
+    change(app, lane)
     (first,) = claim(session)
     assert not wakes(finish, session, first)
-    change(app, 1)
+    change(app, lane)
     (second,) = claim(session)
-    change(app, 1)
+    change(app, lane)
     assert not claim(session)
     assert wakes(finish, session, second)
     (third,) = claim(session)
     assert wakes(finish, session, third, outcome=Failed("E", "m", ""))
 
 
-def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, session):
-    subscribe(app, NAME)
-    change(app, 1)
+def test_in_total_order_the_end_of_a_full_run_wakes_workers(app, session, wakes):
+    subscribe(app, NAME, ordering="total", most=2)
+    for _ in range(3):
+        change(app)
+    (first,) = claim(session)
+    assert wakes(finish, session, first)
+    (second,) = claim(session)
+    assert not wakes(finish, session, second)
+
+
+@pytest.mark.parametrize(("ordering", "lane"), [("key", 1), ("total", 0)])
+def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, session, ordering, lane):
+    subscribe(app, NAME, ordering=ordering)
+    change(app, lane)
     (first,) = claim(session)
     with app.database.session() as other:
         with other.transaction(UPDATE) as t:
             assert tasks.finish(t, 1, 0, [Finished(first, Succeeded(keep=False), 0.0)]) == []
-            later = change(app, 1)
+            later = change(app, lane)
             found = claim(session)
             assert (list(found), found.missed) == ([], True)
             found = claim(session)  # it waits there already
@@ -573,6 +599,29 @@ def test_subscriptions_of_one_queue_share_the_room(app, session):
     assert seen == {NAME, "tests.other"}
 
 
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_queue_in_which_tasks_are_always_ready_asks_its_sources_too(app, session, most):
+    subscribe(app, NAME)
+    app.task(name="plain")(lambda: None).delay_many([()] * 50)
+    for lane in range(20):
+        change(app, lane)
+    looks = 30
+    for _ in range(looks):
+        finish(session, *claim(session, most))
+    made = 20 - one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE")
+    assert made > 3 if most == 1 else made == 20
+    # They have their turn when they have come: behind those that were ready before.
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'plain'") == max(0, 50 - most * looks)
+
+
+def test_more_urgent_tasks_take_the_whole_room(app, session):
+    subscribe(app, NAME)
+    app.task(name="plain", priority=1)(lambda: None).delay_many([()] * 50)
+    change(app, 1)
+    assert {each.name for _ in range(5) for each in claim(session, 4)} == {"plain"}
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == 1
+
+
 def test_a_higher_priority_is_made_tasks_of_though_others_wait(app, session):
     subscribe(app, NAME, ordering="none", most=1)
     subscribe(app, "tests.urgent", id=2, ordering="none", most=1, rank=-5)
@@ -590,8 +639,8 @@ def test_the_log_is_read_in_the_order_of_its_index(app, session):
         change(app, lane, age_ms=1000)
         change(app, id=2, age_ms=1000)
     claim(session)
-    for procedure in ("QUEUE_DISPATCH_ONE_V1", "QUEUE_OPEN_GATE_V1", "QUEUE_FIRST_DUE_V1"):
-        found = [plan for plan in plans(session, procedure) if 'Table "QUEUE_CHANGE"' in plan]
+    for procedure in ("DISPATCH_ONE", "MAKE_TASK", "OPEN_GATE", "PUT_BEHIND", "FIRST_DUE"):
+        found = [plan for plan in plans(session, f"QUEUE_{procedure}_V1") if 'Table "QUEUE_CHANGE"' in plan]
         assert found
         for plan in found:
             assert re.search(r'Index "QUEUE_CHANGE_LANE" Range Scan \((lower|partial|full)[^)]*[34]/4', plan), plan

@@ -19,6 +19,7 @@ from fbtasks.firebird import connections
 from fbtasks.firebird.identity import FileIdentity, file_of
 from fbtasks.store.database import Database
 from fbtasks.store.migrate import adopt
+from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
@@ -196,6 +197,23 @@ def test_a_consumer_of_messages_refuses_a_copy_that_was_not_adopted(app):
             assert connection.SimpleQueue("q").get(timeout=5).payload == "published"
     finally:
         fbtasks.kombu.close_all()
+
+
+def test_drain_refuses_a_copy_that_was_not_adopted(app):
+    """Its tasks may be those of the database that was copied."""
+    app.task(name="told")(lambda: "here")
+    app.send_task("told")
+    app.close()
+    path = app.settings.url.database
+    shutil.copy(path, f"{path}.moved")
+    with closing(FBTasks("b", f"firebird://{path}.moved")) as other:
+        other.task(name="told")(lambda: "there")
+        with pytest.raises(ForeignDatabaseError, match=r"restored or moved .* fbtasks adopt"):
+            drain(other)
+        with other.database.session() as session:
+            adopt(session)
+        drain(other)
+        assert other.AsyncResult(1).get(timeout=0) == "there"
 
 
 def test_a_file_with_two_names_is_refused_under_both(app):

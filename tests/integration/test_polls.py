@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
-from firebird.driver import TPB, Isolation, TableAccessMode, TableShareMode
+from firebird.driver import TPB, DatabaseError, Isolation, TableAccessMode, TableShareMode
 from support.polls import Poller, fill
 from support.programs import command_line
 from support.sql import NOW, execute, one, rows
@@ -38,6 +38,7 @@ SHAPES = {
     "sequence and status": (BARE, {"sequence": "ID", **STATUS, "error": "ERR"}),
     "sequence, no status": (BARE, {"sequence": "ID"}),
     "ids, hard delete": (INBOX, {"delete": True, "error": "ERR"}),
+    "sequence, hard delete": (BARE, {"sequence": "ID", "delete": True, "error": "ERR"}),
     "no ids, hard delete": (BARE, {"delete": True}),
     "no ids, wide status": (BARE, {**NAMED, "error": "ERR"}),
 }
@@ -80,6 +81,18 @@ def live(app):
     return sorted(number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK"))
 
 
+def revoked(app, handler, then):
+    """The task of the one row has been cancelled, and *then* this was done with it. Returns the poller."""
+    fill(app, INBOX, *insert(1))
+    poller = Poller(app, polls(app, handler, **STATUS))
+    poller.look()
+    (number,) = live(app)
+    with app.database.session() as session:
+        session.run(lambda t: tasks.revoke(t, number))
+        session.run(lambda t: then(t, number))
+    return poller
+
+
 @contextmanager
 def transaction(app, *statements):
     """A transaction of another connection, which is open in the block; the block gets the connection."""
@@ -115,7 +128,7 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
     assert [each.taken for each in subscriptions.inspect_sources(app.database)] == [COUNT + 1]
     everything = [f"d{n}" for n in (*range(COUNT), 100)]
     if "hard delete" in shape:
-        assert list(statuses(app)) == (["d3"] if shape.startswith("ids") else [])
+        assert list(statuses(app)) == ([] if shape.startswith("no ids") else ["d3"])
     elif "no status" in shape:
         assert statuses(app) == dict.fromkeys(everything, "R")
     else:
@@ -124,6 +137,19 @@ def test_each_row_becomes_one_task_and_shows_what_became_of_it(app, handler, sha
         assert rows(app, "SELECT DATA, ERR FROM INBOX WHERE ERR IS NOT NULL") == [("d3", "ValueError: d3 is ba")]
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+@pytest.mark.parametrize("shape", ["ids and status", "sequence and status", "no ids, wide status"])
+def test_what_has_a_status_may_be_deleted_when_it_is_done(app, handler, shape):
+    ddl, options = SHAPES[shape]
+    fill(app, ddl, *insert(1, 2, 3))
+    handler.bad = {"d2"}
+    polls(app, handler, **{name: value for name, value in options.items() if name != "done"}, delete=True)
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d2", "d3"]
+    assert rows(app, "SELECT DATA, S, ERR FROM INBOX") == [("d2", "E", "ValueError: d2 is ba")]
+    assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
 
 
 def test_a_failed_one_is_run_again_on_request(app, handler, shape):
@@ -140,19 +166,13 @@ def test_a_failed_one_is_run_again_on_request(app, handler, shape):
     if options.get("taken"):
         assert statuses(app) == {"d1": "D", "d2": "D"}
         assert rows(app, "SELECT ERR FROM INBOX") == [(None,), (None,)]
-    if shape == "ids, hard delete":
+    if "hard delete" in shape:
         assert statuses(app) == {}
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
 
 
 def test_a_failed_one_that_is_retried_before_its_end_was_written(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
-    poller.look()
-    (number,) = live(app)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: tasks.retry(t, number))
+    revoked(app, handler, tasks.retry)
     assert statuses(app) == {"d1": "T"}
     drain(app)
     assert (handler.seen, statuses(app)) == (["d1"], {"d1": "D"})
@@ -232,13 +252,7 @@ def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
 
 
 def test_a_failure_that_is_discarded_at_once_is_none_the_less_one(app, handler):
-    fill(app, INBOX, *insert(1))
-    poller = Poller(app, polls(app, handler, **STATUS))
-    poller.look()
-    (number,) = live(app)
-    with app.database.session() as session:
-        session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: tasks.dismiss(t, number))
+    poller = revoked(app, handler, tasks.dismiss)
     poller.look()
     assert statuses(app) == {"d1": "E"}
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == []
@@ -604,7 +618,7 @@ def test_a_row_that_cannot_be_read_fails_alone(app, handler, shape):
     assert '"A":{"__type__":"base64","__value__":"Yf8i"}' in payload  # also of a row that is deleted nothing is lost
     if "and status" in shape or "wide status" in shape:
         assert rows(app, "SELECT TRIM(S), ERR FROM INBOX WHERE ID = 2") == [("E", "fbtasks.errors.Seria")]
-    elif shape == "ids, hard delete":
+    elif shape in ("ids, hard delete", "sequence, hard delete"):
         assert rows(app, "SELECT DATA, ERR FROM INBOX") == [("d2", "fbtasks.errors.Seria")]
     assert poller.look() == polling.Looked(room=100)
     assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
@@ -630,6 +644,41 @@ def test_a_computed_value_that_fails_fails_its_row_alone(app, handler):
     ((said,),) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(300)) FROM QUEUE_HISTORY")
     assert said.startswith("a row of 'INBOX' cannot be read (key: ID=0): arithmetic exception")
     assert "divide by zero" in said
+
+
+def test_a_date_beyond_the_calendar_fails_its_row_alone(app, handler):
+    """The engine stores none, but may compute one: years go from 1 to 9999 there as they do in Python."""
+    late = "T TIMESTAMP WITH TIME ZONE, DUE COMPUTED BY (DATEADD(ID YEAR TO DATE '9000-01-01'))"
+    fill(app, INBOX.replace("DATA VARCHAR(20)", f"DATA VARCHAR(20), {late}"), *insert(-8999, -9000, 999, 1000))
+    fill(app, "UPDATE INBOX SET T = TIMESTAMP '0001-01-01 00:00:00 -14:00'")
+    for beyond in ("'9999-12-31 23:59:59 -14:00'", "'0001-01-01 00:00:00 +14:00'"):
+        with pytest.raises(DatabaseError, match="exceeds the range"):
+            fill(app, f"UPDATE INBOX SET T = TIMESTAMP {beyond}")
+    seen = []
+    options = {**STATUS, "columns": ("DATA", "DUE", "T"), "error": "ERR", "max_retries": 0, "name": "handle"}
+    app.poll_table("INBOX", **options)(lambda row: seen.append((row.values["DUE"], row.values["T"].year)))
+    drain(app)
+    drain(app)
+    assert sorted(seen) == [(date(1, 1, 1), 1), (date(9999, 1, 1), 1)]
+    assert statuses(app) == {"d-8999": "D", "d999": "D", "d-9000": "E", "d1000": "E"}
+    said = sorted(each for (each,) in rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(300)) FROM QUEUE_HISTORY"))
+    assert said == [
+        f"a row of 'INBOX' cannot be read (key: ID={number}): value exceeds the range for valid dates"
+        for number in (-9000, 1000)
+    ]
+    assert rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
+
+
+def test_a_text_in_another_character_set_than_is_said_fails_its_row_alone(app, handler):
+    """Bytes that the named character set does not have, beside those that it has."""
+    fill(app, INBOX.replace("DATA VARCHAR(20)", "DATA VARCHAR(20), A VARCHAR(10) CHARACTER SET NONE"), *insert(1, 2, 3))
+    fill(app, "UPDATE INBOX SET A = IIF(ID = 2, _OCTETS x'61FF', _OCTETS x'61')")
+    polls(app, handler, **STATUS, columns=("DATA", "A"), charset="ASCII")
+    drain(app)
+    drain(app)
+    assert (sorted(handler.seen), statuses(app)) == (["d1", "d3"], {"d1": "D", "d2": "E", "d3": "D"})
+    ((said,),) = rows(app, "SELECT CAST(ERROR_MSG AS VARCHAR(300)) FROM QUEUE_HISTORY")
+    assert said.startswith("a row of 'INBOX' cannot be read (key: ID=2): ")
 
 
 def test_the_widest_values_arrive(app, handler):
@@ -684,7 +733,7 @@ def test_a_status_column_that_becomes_too_narrow_is_said_by_name(url, app, handl
     said = "the status column 'S' of 'INBOX' has 3 characters: taken='TAKEN' is too long for it."
     assert said in caplog.text
     assert command_line("inspect", "sources", "--url", url) == 0
-    assert said in capsys.readouterr().out
+    assert said in " ".join(capsys.readouterr().out.split())
     assert statuses(app) == {"d1": "R"}
 
 
@@ -918,6 +967,27 @@ def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
     assert states(app) == []
 
 
+BAD_CONDITIONS = {"DATUM = 'x'": "Column unknown -DATUM", "ID >": "Token unknown", "ID > ?": "undefined parameter"}
+
+
+@pytest.mark.parametrize("when", BAD_CONDITIONS)
+def test_a_condition_that_does_not_compile_is_said_when_it_is_deployed(app, handler, when):
+    fill(app, INBOX)
+    polls(app, handler, when=when)
+    app.poll_table("INBOX", key="ID", when="ID > 5 -- or so", name="other")(id)
+    said = subscriptions.diff(app.database, app.name, app.feeds()).problems
+    assert list(said) == ["handle"]
+    assert said["handle"].startswith(f"poll_table('INBOX'): when={when!r} does not compile (")
+    assert said["handle"].endswith("). Give a condition in SQL that names columns of 'INBOX'.")
+    assert BAD_CONDITIONS[when] in said["handle"]
+    assert " line " not in said["handle"]  # of a statement that its author does not know
+    assert states(app) == []
+    assert subscriptions.apply(app.database, app.name, app.feeds()).problems == said
+    with app.database.session() as session:
+        assert subscriptions.register(session, app.name, app.feeds()) == said
+    assert [name for name, *_ in states(app)] == ["other"]
+
+
 def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_end(app, handler, again):
     fill(app, INBOX, *insert(1, 2))
     former = Poller(app, polls(app, handler, **STATUS))
@@ -1065,6 +1135,34 @@ def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handle
         assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.1)  # quick again
 
 
+def test_a_row_whose_task_is_retried_is_taken_with_the_next_look(app, handler, monkeypatch):
+    fill(app, INBOX, *insert(1))
+    handler.bad = {"d1"}
+    poller = Poller(app, polls(app, handler, **STATUS, error="ERR", every=(0.1, 5)))
+    drain(app)
+    handler.bad = set()
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    monkeypatch.setattr(looking, "WHOLE", 1e6)  # by the look that reads alone, as most are
+    polled = Polling(app, ("default",), _Turn())
+    states = "SELECT (SELECT LIST(STATE) FROM QUEUE_TASK), TRIM(S), ERR IS NULL FROM INBOX"
+    with app.database.session() as session:
+        while (pause := polled.deadline(1) - clock.now) < 4.9:
+            clock.now = max(clock.now, polled.deadline(1))
+            polled.look(session, 1)
+        assert poller.retry(one(app, "SELECT ID FROM QUEUE_HISTORY"))
+        clock.now += pause - 0.01
+        assert polled.look(session, 1) == 0
+        assert rows(app, states) == [("4", "E", False)]
+        assert polled.deadline(1) == pytest.approx(clock.now + 0.01)
+        clock.now += 0.01
+        polled.look(session, 1)
+        assert rows(app, states) == [("0", "T", True)]
+    monkeypatch.undo()
+    drain(app)
+    assert (handler.seen, statuses(app)) == (["d1", "d1"], {"d1": "D"})
+
+
 def test_an_idle_look_is_one_transaction_that_writes_nothing(app, handler, shape, monkeypatch):
     ddl, options = SHAPES[shape]
     fill(app, ddl, *insert(1))
@@ -1127,6 +1225,70 @@ def test_rooms_are_shared_by_tables(app, handler):
         assert polled.look(session, 7) == 7
     found = rows(app, "SELECT NAME, COUNT(*) FROM QUEUE_TASK GROUP BY NAME ORDER BY COUNT(*)")
     assert [count for _, count in found] == [3, 4]
+
+
+PLACES = 4
+"""How many tasks one worker runs at once."""
+LASTS = 0.05
+"""Seconds that each of them takes."""
+
+
+class Puller:
+    """A worker as far as rows are concerned: it looks when its time has come, and claims what its look has made.
+
+    It hears of no task that another one has made, as where events do not arrive.
+    """
+
+    def __init__(self, app, number):
+        self.app = app
+        self.number = number
+        self.polling = Polling(app, ("default",), _Turn())
+        self.session = app.database.open()
+        self.running = []
+        """When each of its tasks ends."""
+        self.taken = 0
+
+    def turn(self, now):
+        """One turn of its loop. Returns when the next one is due."""
+        self.running = [end for end in self.running if end > now]
+        room = PLACES - len(self.running)
+        if room and self.polling.deadline(room) <= now and self.polling.look(self.session, room):
+            claimed = self.session.run(lambda t: list(tasks.claim(t, self.number, "default", room, None)))
+            self.taken += len(claimed)
+            self.running += [now + LASTS] * len(claimed)
+        room = PLACES - len(self.running)
+        return min([*self.running, *([max(now, self.polling.deadline(room))] if room else ())])
+
+
+@pytest.mark.parametrize("way", ["ids and status", "ids, no status", "no ids, hard delete"])
+def test_rows_that_come_at_once_are_shared_by_workers(app, handler, monkeypatch, way):
+    """Also where one finds them first, and the others have come to look seldom since there were none."""
+    ddl, options = SHAPES[way]
+    fill(app, ddl)
+    polls(app, handler, **options, every=(0.1, 1))
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    pullers = [Puller(app, number) for number in (1, 2, 3)]
+    due = {puller: clock.now + 0.3 * nth for nth, puller in enumerate(pullers)}
+    count = 300
+
+    def run(until):
+        while (now := min(due.values())) < until and sum(each.taken for each in pullers) < count:
+            puller = min(due, key=due.get)
+            clock.now = max(clock.now, now)
+            due[puller] = puller.turn(clock.now)
+
+    with ExitStack() as stack:
+        for puller in pullers:
+            stack.callback(puller.session.close)
+        run(clock.now + 10)
+        for number in range(1, count + 1, 100):
+            many = "; ".join(insert(*range(number, number + 100)))
+            fill(app, f"EXECUTE BLOCK AS BEGIN {many}; END")
+        run(clock.now + 60)
+    taken = [each.taken for each in pullers]
+    assert sum(taken) == count == one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 2")
+    assert min(taken) > count / 6, taken
 
 
 @pytest.mark.embedded  # where a user needs no password; the rights are those of a server

@@ -7,7 +7,9 @@ import pytest
 from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
-from fbtasks.call import Finished, Released
+from fbtasks.call import Failed, Finished, Released, Stale
+from fbtasks.errors import ConflictError
+from fbtasks.firebird.session import UPDATE
 from fbtasks.kombu.process import process_for
 from fbtasks.store import processes, tasks
 from fbtasks.url import DatabaseURL
@@ -75,6 +77,61 @@ def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_l
     assert rescue() == (1, "its process is gone", None)
     assert rows(app, "SELECT CRASH_COUNT, SUSPECT FROM QUEUE_TASK ORDER BY ID") == [(0, 2), (0, 1)]
     assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
+
+
+@pytest.fixture
+def last_crash(app):
+    """A task that its worker, which is thought dead, has begun: one more crash fails it. Its claim, and the rescue."""
+    number = a_worker(app)
+    app.send_task("t")
+    (claim,) = run(app, lambda t: tasks.claim(t, number, "default", 1))
+    execute(app, "UPDATE QUEUE_TASK SET STARTED = 1, CRASH_COUNT = 2")
+    return claim, lambda t: processes.rescue(t, number, gone=True, awake=LONG, crash_limit=3)
+
+
+def fails(claim):
+    return lambda t: tasks.finish(t, 1, 0, [Finished(claim, Failed("E", "m"), 0.0)])
+
+
+def errors(app):
+    return [error for (error,) in rows(app, "SELECT ERROR_TYPE FROM QUEUE_HISTORY")]
+
+
+def test_a_failure_after_a_rescue_has_failed_its_task_finds_it_gone(app, last_crash):
+    claim, rescue = last_crash
+    with app.database.session() as session, app.database.session() as rescuer:
+        with rescuer.transaction(UPDATE) as transaction:
+            assert rescue(transaction) == (1, "its process is gone", claim.id)
+            with pytest.raises(ConflictError):  # the worker tries again
+                session.run(fails(claim), attempts=1)
+        assert session.run(fails(claim)) == [Stale(claim.id, 0)]
+    assert errors(app) == ["fbtasks.errors.WorkerLost"]
+
+
+def test_a_rescue_leaves_a_task_whose_failure_is_being_recorded(app, last_crash):
+    claim, rescue = last_crash
+    with app.database.session() as session:
+        with session.transaction(UPDATE) as transaction:
+            assert fails(claim)(transaction) == []
+            assert run(app, rescue) == (0, "its process is gone", None)
+        assert run(app, rescue) == (0, "its process is gone", None)
+    assert errors(app) == ["E"]
+    assert rows(app, "SELECT ID FROM QUEUE_PROCESS") == []
+
+
+def test_of_two_that_fail_a_task_the_one_that_does_not_see_the_other_yet_finds_it_gone(app):
+    """The other one commits while the statement runs that records the outcomes of two tasks."""
+    first, second = app.send_task("t"), app.send_task("t")
+    claims = run(app, lambda t: tasks.claim(t, 1, "default", 2))
+    execute(
+        app,
+        f"CREATE TRIGGER MEANWHILE FOR QUEUE_HISTORY BEFORE INSERT AS BEGIN IF (NEW.ID = {first.id}) THEN "
+        f"IN AUTONOMOUS TRANSACTION DO IF (EXISTS(SELECT 1 FROM QUEUE_TASK WHERE ID = {second.id})) THEN "
+        f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({second.id}, 11, NULL, 0, 'other', 'm', NULL, NULL, NULL); END",
+    )
+    items = [Finished(claim, Failed("E", "m"), 0.0) for claim in claims]
+    assert run(app, lambda t: tasks.finish(t, 1, 0, items)) == [Stale(int(second.id), 0)]
+    assert sorted(errors(app)) == ["E", "other"]
 
 
 def test_any_of_several_queues(app):

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 from firebird.driver import Isolation, tpb
 from support.programs import command_line
-from support.sql import execute, one, rows
+from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks, changes
 from fbtasks.deploy import applying
-from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError
+from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.firebird import connections
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
-from fbtasks.store import grants
+from fbtasks.store import grants, processes
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.hooks import FailureHooks
@@ -206,6 +206,19 @@ def test_a_function_is_not_silenced_by_a_part_of_its_tasks_name(app):
         app.silence(connection, "shop.recount", "another_apps_task")
 
 
+@pytest.mark.parametrize("name", ["a,b", "a, b", "*", " a", "a "])
+def test_a_comma_parts_names_that_are_silenced_and_no_task_has_one(app, name):
+    with pytest.raises(TaskDefinitionError, match="a comma parts names, '\\*' stands for all"):
+        app.on_change("ORDERS", insert=True, name=name)(id)
+    app.on_event("order.paid", name=name)(id)  # is not silenced
+    with app.connect() as connection:
+        with pytest.raises(
+            ConfigurationError, match=r"is not the name of one task: .* Give each name by itself, or none"
+        ):
+            app.silence(connection, "shop.paid", name)
+        app.silence(connection, "a", "b")
+
+
 def test_silence_ends_with_its_transaction(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
@@ -240,6 +253,19 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     assert problems(app) == ["1 lane is halted since a task failed (fbtasks retry or discard)"]
 
 
+def test_health_leaves_out_for_how_long_changes_are_meant_to_wait(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.queue("nightly", days="mon-sun", tz="UTC")
+    subscribe(app, after=600, queue="nightly")
+    app.connect().close()  # brings in what the app says of the queue
+    execute(app, "INSERT INTO T VALUES (1)")
+    execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1000 SECOND TO RAISE_TIME)")
+    for opened, max_lag, wrong in ((-5000, 350, 1), (-5000, 450, 0), (-200, 350, 0), (-370, 350, 1), (200, 350, 0)):
+        shift = f"OPEN_TIME = DATEADD({opened} SECOND TO {NOW}), CLOSE_TIME = DATEADD(9000 SECOND TO {NOW})"
+        execute(app, f"UPDATE QUEUE_SHIFT SET {shift}")
+        assert len(problems(app, max_lag)) == wrong
+
+
 def test_what_a_source_has_is_counted(app):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app, order=None)
@@ -255,6 +281,31 @@ def test_what_a_source_has_is_counted(app):
     assert (changed.taken, changed.waiting, changed.ready, changed.running) == (4, 1, 1, 3)
     assert 0 <= changed.lag < 60
     assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
+
+
+BAD_CONDITIONS = {"new.STATSU = 'x'": "STATSU", "new.ID >": "Token unknown", "EXISTS(SELECT 1 FROM NIX)": "NIX"}
+
+
+@pytest.mark.parametrize("when", BAD_CONDITIONS)
+def test_diff_says_of_a_condition_what_apply_says_and_leaves_no_trace(app, when):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    app.on_change("T", name="changed", insert=True, when=when)(id)
+    app.on_change("T", name="other", insert=True, when="new.ID > 5")(id)
+    objects = (
+        "SELECT 'trigger', RDB$TRIGGER_NAME FROM RDB$TRIGGERS "
+        "UNION ALL SELECT 'right', RDB$USER FROM RDB$USER_PRIVILEGES "
+        "UNION ALL SELECT 'dependency', RDB$DEPENDENT_NAME FROM RDB$DEPENDENCIES "
+        "UNION ALL SELECT 'subscription', NAME FROM QUEUE_SUBSCRIPTION"
+    )
+    before = sorted(rows(app, objects))
+    found = service.diff(app.database, app.name, app.feeds())
+    app.close()
+    assert sorted(rows(app, objects)) == before
+    assert ([step.name for step in found.changes], list(found.problems)) == (["other"], ["changed"])
+    assert f"when={when!r} does not compile" in found.problems["changed"]
+    assert BAD_CONDITIONS[when] in found.problems["changed"]
+    applied = service.apply(app.database, app.name, app.feeds())
+    assert ([step.name for step in applied.changes], applied.problems) == (["other"], found.problems)
 
 
 class Broken(Exception):
@@ -318,6 +369,77 @@ def test_events_that_found_no_handler_are_given_to_all_that_are_registered_at_on
     app.on_event("order.paid", name="late")(id)
     service.apply(app.database, app.name, app.feeds())
     assert rows(app, counts) == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("way", ["apply", "register"])
+def test_maintenance_between_two_registrations_leaves_kept_events_to_all_of_them(app, url, monkeypatch, way):
+    app.raise_event("order.paid", {"id": 1})
+    for name in ("mail", "book"):
+        app.on_event("order.paid", name=name)(id)
+    app.close()
+    before = []
+
+    with closing(FBTasks("keeper", url)) as other, other.database.session() as keeper:
+
+        def between(*given):
+            found = write(*given)
+            before.append(one(app, "SELECT COUNT(*) FROM QUEUE_HANDLER"))
+            Housekeeping(other.settings).turn(keeper)
+            return found
+
+        write = applying.subscriptions._write
+        monkeypatch.setattr(applying.subscriptions, "_write", between)
+        if way == "apply":
+            service.apply(app.database, app.name, app.feeds())
+        else:
+            with app.database.session() as session:
+                service.register(session, app.name, app.feeds())
+    assert before == [0, 1]
+    counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
+    assert rows(app, counts) == [(1, 1), (2, 1)]
+
+
+def test_an_event_in_the_place_of_changes_has_a_trigger_that_still_fires_inactive(app, url, monkeypatch):
+    """A replacement was broken off, and what was half made of it dropped."""
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    subscribe(app)
+
+    def broken(*args):
+        raise Broken
+
+    with closing(FBTasks("test", url)) as other, monkeypatch.context() as patch, suppress(Broken):
+        patch.setattr(applying, "_activate", broken)
+        subscribe(other, order="total")
+    service.drop(app.database, ["2"])
+    app.close()
+    named = "RDB$TRIGGER_NAME STARTING WITH 'QUEUE_ON_' AND RDB$TRIGGER_INACTIVE = 0"
+    active = f"SELECT RDB$TRIGGER_NAME FROM RDB$TRIGGERS WHERE {named}"
+    assert len(rows(app, active)) == 1
+    app.raise_event("order.paid", {"id": 1})
+    with closing(FBTasks("test", url)) as newest:
+        newest.on_event("order.paid", name="changed")(id)
+        applied = service.apply(newest.database, "test", newest.feeds())
+        assert [(step.action, step.kind) for step in applied.changes] == [("create", "event")]
+        assert rows(app, active) == []
+        execute(app, "INSERT INTO T VALUES (1)")
+        assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE") == [(3,)]
+
+
+def test_an_event_that_cannot_be_registered_holds_up_no_other(app, monkeypatch):
+    for name in ("mail", "book"):
+        app.on_event("order.paid", name=name)(id)
+    write = applying.subscriptions.subscribe
+
+    def refused(transaction, definition, *given):
+        if definition.name == "mail":
+            raise StatementRefused("refused")
+        return write(transaction, definition, *given)
+
+    monkeypatch.setattr(applying.subscriptions, "subscribe", refused)
+    app.raise_event("order.paid", {"id": 1})
+    applied = service.apply(app.database, app.name, app.feeds())
+    assert (applied.problems, [step.name for step in applied.changes]) == ({"mail": "refused"}, ["book"])
+    assert rows(app, "SELECT SUBSCRIPTION_ID FROM QUEUE_CHANGE") == [(1,)]
 
 
 def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(app):
@@ -461,6 +583,26 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
     assert (row.state, row.version, row.problems) == ("active", 1, [])
 
 
+def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app, as_role):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    worker = as_role("worker")
+    worker.on_change("T", name="changed", insert=True, when="new.ID > 0")(id)
+    found = service.diff(
+        as_role("operator").database, "test", worker.feeds()
+    )  # it may look, and not compile conditions
+    assert ([step.name for step in found.changes], found.problems) == (["changed"], {})
+    sources = Sources(worker)
+    sources.deploy("shop")
+    with worker.database.session() as session:
+        given = {"host": "here", "pid": 1, "pid_start": 1, "lease": 30.0}
+        number = session.run(lambda t: processes.register(t, "worker", name="w", **given))
+        sources.look(session, number)
+        (told,) = get_health(as_role("operator").database, 300).sources
+        assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
+        session.run(lambda t: processes.unregister(t, number))
+    assert get_health(app.database, 300).sources == []
+
+
 def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
@@ -482,7 +624,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
             with pytest.raises(AuthenticationError):
                 session.run(lambda t, s=statement: t.script(s))
     with worker.database.session() as session:
-        assert service.find_stale(session, "test", app.feeds()) == []
+        assert service.find_stale(session, "test", app.feeds()) == ({}, [])
 
 
 def test_a_producer_reads_no_subscriptions(app, as_role):
@@ -502,7 +644,9 @@ def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app,
         assert caplog.messages == []
         upkeep.next_turn = 0.0
         upkeep.do(session, 0)
-    assert caplog.messages == ["Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A APP"]
+    assert caplog.messages == [
+        "Subscription changed: its trigger is inactive. Run: fbtasks subscriptions apply -A MODULE"
+    ]
 
 
 def test_an_apply_that_was_broken_off_is_gone_on_with_while_the_trigger_stays_active(app, monkeypatch):

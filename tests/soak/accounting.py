@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -18,7 +18,11 @@ from support.rules import Rows as AnyRows
 
 from fbtasks.states import State
 from soak.ledger import Record
+from soak.sources import HANDLERS, SourceRows
 
+RETRIED = frozenset({"retrying", "by_key", "effect"})
+"""Kinds that are tried again when they raise."""
+TRANSACTIONAL = frozenset({"transactional", "effect"})
 TRIES = {"failing": 1}
 """Most tries of a kind, where they are not the default's."""
 MOST_TRIES = 4
@@ -29,6 +33,8 @@ SLACK = 0.3
 """Seconds by which a signal may take effect later than it was recorded."""
 WINDOW = 2.0
 """Seconds that the end of a function may lie before the commit of its outcome, while nothing is held up."""
+TURN = 1.5
+"""Seconds that the same run may go on with other calls, where a source feeds the task."""
 
 
 _FAILED = re.compile(r" ERROR Task \d+ \(.*\) failed in ")
@@ -49,7 +55,10 @@ class Row(AnyRow):
     task_id: str | None = None
     ref: str = ""
     kind: str = "quick"
+    queue: str = "default"
     error: str | None = None
+    refs: Sequence[str] = ()
+    """What its changes, its event or its row belong to, where a source feeds the task."""
 
     @property
     def key(self) -> str:
@@ -69,6 +78,14 @@ class Rows(AnyRows):
     history: Sequence[Row] = ()
     effects: Sequence[tuple[str, str]] = ()
     """(ref, run) of each row that a transactional task inserted."""
+    sources: SourceRows = field(default_factory=SourceRows)
+
+    def of_sources(self, *, wanted: bool) -> Rows:
+        """The same with only the tasks that a source feeds, or without them."""
+        live, history = (
+            [row for row in found if (row.kind in HANDLERS) is wanted] for found in (self.live, self.history)
+        )
+        return replace(self, live=live, history=history)
 
 
 @dataclass(slots=True)
@@ -92,6 +109,11 @@ class TaskRun:
         """The processes whose death ends it."""
         return frozenset({self.pid, self.worker})
 
+    @property
+    def window(self) -> float:
+        """Seconds from its end to the commit of its outcome, while nothing is held up."""
+        return WINDOW + (TURN if self.kind in HANDLERS else 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -114,6 +136,8 @@ class Ledgers:
     refused: dict[str, Record] = field(default_factory=dict)
     uncertain: dict[str, Record] = field(default_factory=dict)
     runs: dict[str, list[TaskRun]] = field(default_factory=lambda: defaultdict(list))
+    calls: dict[str, list[TaskRun]] = field(default_factory=lambda: defaultdict(list))
+    """The calls for what sources have, by handler and ref."""
     faults: list[Fault] = field(default_factory=list)
     actions: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     """What operators did to an id; ``until`` and ``answer`` come from the answer."""
@@ -135,6 +159,11 @@ def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     return found
 
 
+def call_of(handler: str, ref: str) -> str:
+    """What the runs of *handler* for *ref* are found by."""
+    return f"{handler}/{ref}"
+
+
 def sort_out(records: Iterable[Record]) -> Ledgers:
     """The records by subject."""
     books = Ledgers(sorted(records, key=lambda r: r["t"]))
@@ -149,11 +178,13 @@ def sort_out(records: Iterable[Record]) -> Ledgers:
         if event in by_ref:
             by_ref[event][record["ref"]] = record
         elif event == "start":
+            handler = record["kind"] if record["kind"] in HANDLERS else None
+            ref = call_of(handler, record["ref"]) if handler else record["ref"]
             run = TaskRun(
-                record["ref"], record["run"], record["kind"], record["pid"], record["worker"], record.get("id"),
+                ref, record["run"], record["kind"], record["pid"], record["worker"], record.get("id"),
                 record.get("tries") or 0, record["t"], records=[record],
             )  # fmt: skip
-            books.runs[run.ref].append(run)
+            (books.calls if handler else books.runs)[run.ref].append(run)
             open_runs[run.name] = run
         elif event == "end":
             run = open_runs.pop(record["run"])
@@ -205,7 +236,7 @@ def hit(run: TaskRun, fault: Fault, stalls: Sequence[tuple[float, float]]) -> bo
     """Whether *run* was under way when *fault* came, or its outcome may not have been recorded yet."""
     if run.start > fault.until + SLACK:
         return False
-    return run.end is None or run.end >= fault.start or waited(run.end, fault.start, stalls) <= WINDOW
+    return run.end is None or run.end >= fault.start or waited(run.end, fault.start, stalls) <= run.window
 
 
 def explains(run: TaskRun, fault: Fault, rules: Rules) -> str | None:
@@ -226,13 +257,13 @@ def reason_of(
     run: TaskRun, later: TaskRun, books: Ledgers, rules: Rules, stalls: Sequence[tuple[float, float]]
 ) -> Reason | None:
     """Why the claim that *run* belongs to may have been followed by another. One claim has one successor."""
-    if run.outcome == "raised" and run.kind == "retrying" and run.tries + 1 < TRIES.get(run.kind, MOST_TRIES):
+    if run.outcome == "raised" and run.kind in RETRIED and run.tries + 1 < TRIES.get(run.kind, MOST_TRIES):
         assert run.end is not None
         return Reason("retry", run.end)
     for fault in books.faults:
         if hit(run, fault, stalls) and (why := explains(run, fault, rules)):
             return Reason(why, fault.start)
-    if run.kind == "transactional" and run.outcome == "returned" and later.tries > run.tries and run.end is not None:
+    if run.kind in TRANSACTIONAL and run.outcome == "returned" and later.tries > run.tries and run.end is not None:
         return Reason("conflict", run.end)
     return None
 
@@ -248,16 +279,19 @@ def began_while_stopped(run: TaskRun, books: Ledgers, rules: Rules) -> bool:
     )
 
 
-def second_runs(books: Ledgers, rules: Rules) -> tuple[Counter[str], list[Violation]]:
+def second_runs(
+    all_runs: Mapping[str, list[TaskRun]], books: Ledgers, rules: Rules
+) -> tuple[Counter[str], list[Violation]]:
     """Takes for each second run a reason of an earlier run, or an operator's retry. Returns how often which."""
     found: Counter[str] = Counter()
     violations = []
     stalls = books.stalls
-    for ref, runs in books.runs.items():
+    for ref, runs in all_runs.items():
         taken: set[int] = set()
         retries = [
             Reason("operator", action["t"])
-            for action in books.actions.get(key_of(ref, books) or "", ())
+            for key in keys_of(ref, books)
+            for action in books.actions.get(key, ())
             if action["what"] == "retry" and action["answer"] != "refused"
         ]
         for place, later in enumerate(runs[1:], 1):
@@ -286,26 +320,37 @@ def second_runs(books: Ledgers, rules: Rules) -> tuple[Counter[str], list[Violat
     return found, violations
 
 
-def key_of(ref: str, books: Ledgers) -> str | None:
-    """The id of the task of *ref*, where it is known."""
+def keys_of(ref: str, books: Ledgers) -> frozenset[str]:
+    """The ids of the tasks of *ref*, where they are known."""
+    known = {run.id for run in runs_of(ref, books) if run.id is not None}
     if ref in books.acks:
-        return str(books.acks[ref]["id"])
-    return next((run.id for run in books.runs.get(ref, ()) if run.id is not None), None)
+        known.add(str(books.acks[ref]["id"]))
+    return frozenset(known)
+
+
+def runs_of(ref: str, books: Ledgers) -> Sequence[TaskRun]:
+    """The runs of a task, or the calls of a handler for what a source has."""
+    return books.runs.get(ref) or books.calls.get(ref) or ()
 
 
 def story(books: Ledgers, ref: str) -> tuple[object, ...]:
-    """All that the ledger has about one task, and the faults of the processes that ran it."""
-    key = key_of(ref, books)
-    places = frozenset(chain.from_iterable(run.place for run in books.runs.get(ref, ())))
-    first = min((run.start for run in books.runs.get(ref, ())), default=0.0) - 1.0
-    last = max((run.end or run.start for run in books.runs.get(ref, ())), default=0.0) + 5.0
+    """All that the ledger has about one task or call, and the faults of the processes that ran it."""
+    keys = keys_of(ref, books)
+    runs = runs_of(ref, books)
+    own = {id(record) for run in runs for record in run.records}
+    said = ref.rpartition("/")[2]
+    places = frozenset(chain.from_iterable(run.place for run in runs))
+    first = min((run.start for run in runs), default=0.0) - 1.0
+    last = max((run.end or run.start for run in runs), default=0.0) + 5.0
 
     def about(record: Record) -> bool:
         if record["event"] in ("operator", "answer"):
-            return record.get("id") == key
+            return record.get("id") in keys
         if record["event"] in ("fault", "worker"):
             return record.get("target") in (*places, None) and first <= record["t"] <= last
-        return record.get("ref") == ref
+        if record["event"] in ("start", "end"):
+            return id(record) in own
+        return record.get("ref") == said or said in record.get("refs", ())
 
     return tuple(record for record in books.records if about(record))
 
@@ -322,14 +367,15 @@ def with_story(violation: Violation, books: Ledgers) -> Violation:
 def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[Violation], Counter[str]]:
     """All violations, and how many second runs were explained by what."""
     books = sort_out(records)
-    rows = with_refs(rows, books)
-    explained, violations = second_runs(books, rules)
+    whole = with_refs(rows, books)
+    rows = whole.of_sources(wanted=False)
+    explained, violations = second_runs(books.runs, books, rules)
     checks: tuple[Callable[[Ledgers, Rows], Iterator[Violation]], ...] = (
         unfinished, unattempted, undone, outcomes, effects, crashes, cancelled_runs,
     )  # fmt: skip
     for check in checks:
         violations.extend(check(books, rows))
-    violations.extend(with_story(violation, books) for violation in broken(rows))
+    violations.extend(with_story(violation, books) for violation in broken(whole))
     violations.extend(processes(books))
     return violations, explained
 
@@ -340,7 +386,7 @@ def with_refs(rows: Rows, books: Ledgers) -> Rows:
     refs.update({str(ack["id"]): ref for ref, ack in books.acks.items()})
 
     def named(row: Row) -> Row:
-        return row if row.ref else replace(row, ref=refs.get(row.key, ""))
+        return row if row.ref or row.kind in HANDLERS else replace(row, ref=refs.get(row.key, ""))
 
     return replace(rows, live=[named(row) for row in rows.live], history=[named(row) for row in rows.history])
 
@@ -470,7 +516,7 @@ def crashes(books: Ledgers, rows: Rows) -> Iterator[Violation]:
 def _interrupts_a_run(fault: Fault, books: Ledgers) -> bool:
     return any(
         fault.target in run.place and run.start <= fault.start and (run.end is None or run.end >= fault.start)
-        for runs in books.runs.values()
+        for runs in chain(books.runs.values(), books.calls.values())
         for run in runs
     )
 
@@ -482,7 +528,7 @@ def _deadly(run: TaskRun, fault: Fault) -> bool:
 def cancelled_runs(books: Ledgers, rows: Rows) -> Iterator[Violation]:
     """Runs that began after their task had been cancelled while it waited."""
     for ref, runs in books.runs.items():
-        actions = books.actions.get(key_of(ref, books) or "", [])
+        actions = [action for key in keys_of(ref, books) for action in books.actions.get(key, ())]
         for action in actions:
             if action["what"] != "cancel" or action["answer"] != "cancelled":
                 continue

@@ -18,13 +18,18 @@ from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.url import DatabaseURL
+from soak import sources
 from soak.accounting import Row, Rows
 
 NAME = "(SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = T.ID)"
 ERROR = "CAST(ERROR_MSG AS VARCHAR(1000))"
-LIVE = f"SELECT ID, {NAME}, NAME, STATE, WORKER_ID, TRY_COUNT, CRASH_COUNT, NULL, {ERROR}, PAYLOAD FROM QUEUE_TASK T"
+LIVE = (
+    f"SELECT ID, {NAME}, NAME, STATE, WORKER_ID, TRY_COUNT, CRASH_COUNT, NULL, {ERROR}, PAYLOAD, QUEUE "
+    "FROM QUEUE_TASK T"
+)
 HISTORY = (
-    f"SELECT ID, {NAME}, NAME, STATE, NULL, TRY_COUNT, CRASH_COUNT, ERROR_TYPE, {ERROR}, PAYLOAD FROM QUEUE_HISTORY T"
+    f"SELECT ID, {NAME}, NAME, STATE, NULL, TRY_COUNT, CRASH_COUNT, ERROR_TYPE, {ERROR}, PAYLOAD, QUEUE "
+    "FROM QUEUE_HISTORY T"
 )
 
 
@@ -42,6 +47,8 @@ class Database:
         self._app = FBTasks("soak", self.url)
         self._app.migrate()
         execute(self._app, "CREATE TABLE SOAK_EFFECT (TASK VARCHAR(63) NOT NULL, RUN VARCHAR(63) NOT NULL)")
+        for statement in sources.TABLES:
+            execute(self._app, statement)
         self._connection: Any = None
 
     def through(self, port: int) -> str:
@@ -60,7 +67,12 @@ class Database:
         connection.begin(tpb(Isolation.SNAPSHOT))
         try:
             with connection.cursor() as cursor:
-                found_ids = ids(lambda sql: cursor.execute(sql).fetchall())
+
+                def query(sql: str) -> Any:
+                    return cursor.execute(sql).fetchall()
+
+                found_ids = ids(query)
+                of_sources = sources.read(query, whole=effects)
                 large = dict(cursor.execute("SELECT ID, DATA FROM QUEUE_PAYLOAD").fetchall())
                 live = [_row(r, large) for r in cursor.execute(LIVE).fetchall()]
                 history = [_row(r, large) for r in cursor.execute(HISTORY).fetchall()] if effects else []
@@ -70,7 +82,7 @@ class Database:
                 found = cursor.execute("SELECT TASK, RUN FROM SOAK_EFFECT").fetchall() if effects else []
         finally:
             connection.rollback()
-        return Rows(live=live, history=history, effects=[(a, b) for a, b in found], **found_ids)
+        return Rows(live=live, history=history, effects=[(a, b) for a, b in found], sources=of_sources, **found_ids)
 
     def locking_connection(self) -> Any:
         """A connection of its own, in a transaction that does not wait for others."""
@@ -149,11 +161,16 @@ class Database:
 
 
 def _row(values: tuple[Any, ...], large: dict[int, Any]) -> Row:
-    id, task_id, name, state, worker_id, tries, crashes, error_type, error, payload = values
-    ref = ""
+    id, task_id, name, state, worker_id, tries, crashes, error_type, error, payload, queue = values
+    kind = name.rpartition(".")[2]
+    ref, refs = "", ()
     with suppress(Exception):  # what cannot be read was not enqueued by us, and the account says so
-        ref = json.loads(bytes(payload if payload is not None else large[id]))[0][0]
+        arguments = json.loads(bytes(payload if payload is not None else large[id]), strict=False)[0]
+        if kind in sources.HANDLERS:
+            refs = sources.refs(kind, arguments)
+        else:
+            ref = arguments[0]
     return Row(
-        id=id, task_id=task_id, ref=ref, kind=name.rpartition(".")[2], state=state, worker_id=worker_id, tries=tries,
-        crashes=crashes, error_type=error_type, error=error,
+        id=id, task_id=task_id, ref=ref, refs=refs, kind=kind, queue=queue, state=state, worker_id=worker_id,
+        tries=tries, crashes=crashes, error_type=error_type, error=error,
     )  # fmt: skip

@@ -12,6 +12,8 @@ rolledback ref: the transaction of the attempt was rolled back
 refused    ref, error: the enqueue raised, and the error says that nothing was written
 uncertain  ref, error: the enqueue raised, and the task may be there or not
 start, end ref, run, worker: the task's function began, returned or raised (outcome)
+said       refs: what a transaction has written into the tables of sources
+committed  refs: that transaction was committed; undone: it was not, or a part of it was not
 fault      what, target, until: SIGKILL, SIGSTOP, SIGTERM, self, descriptors, cut, freeze, refuse, throttle, row lock,
            host lock; ``until`` is its end
 worker     name, target, what: a worker was started, or ended (code, asked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from itertools import chain
 
 from support.rules import Violation, broken
 
@@ -15,9 +16,10 @@ from soak.accounting import Rows
 from soak.database import Database
 from soak.ledger import Ledger, Record
 from soak.settings import Run
+from soak.source_accounting import too_long
 
 LONG_QUEUE = 300
-"""Live tasks at which producers wait."""
+"""Live tasks, changes in the log and polled rows at which producers wait."""
 PATIENCE = 30.0
 """Seconds that the database may take to answer, once no fault is on."""
 
@@ -57,15 +59,15 @@ class Monitor(threading.Thread):
     def _look(self) -> None:
         began = time.monotonic()
         rows = self._database.snapshot(effects=False)
-        self._live, self._seen = len(rows.live), began
-        violations = [str(v) for v in broken(rows, at_rest=False, orphans=self._locks)]
+        self._live, self._seen = len(rows.live) + rows.sources.waiting, began
+        violations = [str(v) for v in chain(broken(rows, at_rest=False, orphans=self._locks), too_long(rows))]
         self._ledger.write(
             "sample", live=len(rows.live), violations=violations, took=round(time.monotonic() - began, 3)
         )
-        self.deepest = max(self.deepest, len(rows.live))
-        if len(rows.live) > LONG_QUEUE:
+        self.deepest = max(self.deepest, self._live)
+        if self._live > LONG_QUEUE:
             self._run.pause.touch()
-        elif len(rows.live) < LONG_QUEUE / 2:
+        elif self._live < LONG_QUEUE / 2:
             self._run.pause.unlink(missing_ok=True)
 
     def empty_since(self, moment: float) -> bool:

@@ -27,7 +27,7 @@ from soak.settings import Run
 
 WEIGHTS = {
     "quick": 30, "ignored": 12, "sleeping": 15, "coroutine": 12, "failing": 6, "retrying": 9, "transactional": 15,
-    "suicidal": 0.25, "closing": 1.0,
+    "rejected": 6, "awaited": 6, "suicidal": 0.25, "closing": 1.0,
 }  # fmt: skip
 HARMFUL = {"suicidal": "suicide", "closing": "descriptors"}
 """Tasks that do harm, and of which kind."""
@@ -124,7 +124,7 @@ class Producer:
         self.rest(0.04)
 
     def bulk(self) -> None:
-        kind = self.rng.choice(["quick", "ignored", "sleeping", "coroutine", "transactional"])
+        kind = self.rng.choice(["quick", "ignored", "sleeping", "coroutine", "transactional", "rejected", "awaited"])
         refs = [self.attempt(kind) for _ in range(self.rng.randint(2, 30))]
         try:
             results = getattr(tasks, kind).delay_many([self.arguments(kind, ref) for ref in refs])

@@ -11,6 +11,7 @@ from support.rules import Violation
 
 from soak.accounting import Rows, sort_out
 from soak.ledger import Record
+from soak.sources import HANDLERS
 
 STATES = {10: "succeeded", 11: "failed", 12: "cancelled"}
 SHOWN = 5
@@ -46,9 +47,10 @@ def summary(
         runs = books.runs.get(ref, ())
         counts[kind]["runs"] += len(runs)
         counts[kind]["ran again"] += len(runs) > 1
-    for row in rows.history:
+    plain = rows.of_sources(wanted=False)
+    for row in plain.history:
         counts[row.kind][STATES.get(row.state, str(row.state))] += 1
-    for row in rows.live:
+    for row in plain.live:
         counts[row.kind]["live"] += 1
     columns = [
         "attempted",
@@ -77,6 +79,22 @@ def summary(
         f"throughput    {total['runs'] / max(seconds, 0.1):.1f} runs a second over {seconds:.0f} s",
     ]
     return "\n\n".join(parts)
+
+
+def of_handlers(records: Sequence[Record], rows: Rows) -> str:
+    """The table of what sources feed: what was committed, and the calls for it."""
+    books = sort_out(records)
+    said = Counter(each.what for each in rows.sources.said)
+    undone = sum(len(record["refs"]) for record in books.records if record["event"] == "undone")
+    columns = ["committed", "called", "calls", "raised", "failed", "cancelled"]
+    body = []
+    for handler, what in HANDLERS.items():
+        calls = [runs for call, runs in books.calls.items() if call.startswith(f"{handler}/")]
+        states = Counter(row.state for row in rows.history if row.kind == handler for _ in row.refs)
+        raised = sum(run.outcome == "raised" for runs in calls for run in runs)
+        counts = (said[what], len(calls), sum(map(len, calls)), raised, states[11], states[12])
+        body.append([f"{handler} ({what})", *counts])
+    return table(["handler", *columns], body) + f"\n\nundone        {undone} changes, events and rows"
 
 
 def counted(counter: Counter[str]) -> str:

@@ -30,12 +30,14 @@ from soak.ledger import Ledger, read_ledger
 from soak.locks import Locks
 from soak.monitor import Monitor
 from soak.processes import POOLS, Fleet, adopt_orphans
-from soak.report import complaints, summary, verdict
+from soak.report import complaints, counted, of_handlers, summary, verdict
 from soak.settings import Run
+from soak.source_accounting import account_sources
 
 DEFAULT_LEASE = 30.0
 SHORT_LEASE = 3.0
 PRODUCERS = ("single", "bulk", "transaction")
+SOURCE_PRODUCERS = ("sources-1", "sources-2")
 
 
 def options() -> argparse.Namespace:
@@ -113,6 +115,8 @@ class Soak:
             self.fleet.start(pool)
         for how in PRODUCERS:
             self.fleet.other(f"producer-{how}", "soak.producers", how, str(self.seed))
+        for name in SOURCE_PRODUCERS:
+            self.fleet.other(name, "soak.source_producers", name, str(self.seed))
         self.fleet.other("operator", "soak.operators", str(self.seed))
 
     def disturb(self) -> None:
@@ -146,6 +150,8 @@ class Soak:
             return hung
         rules = Rules(lease=self.lease, embedded=self.proxy is None)
         violations, explained = account(records, rows, rules)
+        of_sources, explained_calls = account_sources(records, rows, rules)
+        violations.extend(of_sources)
         for log in sorted((self.folder / "logs").glob("*.log")):
             text = log.read_text(errors="replace")
             violations.extend(chain(tracebacks(log.stem, text), mistaken_outages(log.stem, text)))
@@ -159,6 +165,7 @@ class Soak:
             faults["connections cut"] = self.proxy.cuts
         print()
         print(summary(records, rows, faults, explained, self.seconds + took))
+        print(f"\n{of_handlers(records, rows)}\n\nsecond calls  {counted(explained_calls)}")
         print(f"\nworkers       {self.fleet.restarts} started again")
         print(f"\nqueue         up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
         print(f"\nwarnings in the logs\n{complaints(self.folder / 'logs') or '  none'}")

@@ -15,8 +15,11 @@ from pathlib import Path
 from fbtasks import FBTasks, current_request
 from soak.ledger import Ledger
 from soak.settings import Run
+from soak.sources import BOUNDED, MAX_LENGTH
 
-app = FBTasks("soak")
+app = FBTasks("soak", include=("soak.handlers",), auto_migrate=True)
+for _queue, _when_full in BOUNDED.items():
+    app.queue(_queue, max_length=MAX_LENGTH, **_when_full)
 
 _run = Run.here()
 _ledger = Ledger(_run.ledger, "task")
@@ -55,6 +58,18 @@ def recorded(ref: str, kind: str) -> Iterator[str]:
 def quick(ref, padding=""):
     with recorded(ref, "quick"):
         return ref + padding
+
+
+@app.task(queue="rejecting")
+def rejected(ref):
+    with recorded(ref, "rejected"):
+        time.sleep(0.05)
+
+
+@app.task(queue="waiting")
+def awaited(ref):
+    with recorded(ref, "awaited"):
+        time.sleep(0.05)
 
 
 @app.task(ignore_result=True)

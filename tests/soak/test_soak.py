@@ -1,11 +1,14 @@
 """A short soak: a few seconds of faults, and the account of every task."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from soak.sources import HANDLERS
 
 pytestmark = [pytest.mark.soak, pytest.mark.acceptance]
 
@@ -23,3 +26,5 @@ def test_six_seconds_of_faults_leave_every_task_accounted_for(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every task is accounted for." in done.stdout
+    for handler in HANDLERS:
+        assert re.search(rf"^{handler} \(\w+\) +[1-9]", done.stdout, re.MULTILINE), done.stdout

@@ -18,6 +18,7 @@ from fbtasks import (
     TaskDefinitionError,
     task,
 )
+from fbtasks.queues import QueueDefinition
 from fbtasks.url import DatabaseURL
 
 app = FBTasks("a", url="firebird:///nosuch/queue.fdb", queues=["default", "mail"], always_eager=True)
@@ -110,6 +111,20 @@ def test_a_task_keeps_the_types_of_its_function() -> None:
     assert_type(double.apply_async((1,), countdown=5).get(), int)
     assert_type(halve.delay_many([(1,)], expires=timedelta(1)), list[AsyncResult[float]])
     assert_type(name(1), str)
+
+
+def test_the_options_of_a_queue_are_known() -> None:
+    definition = app.queue("mail", max_length=10, when_full="drop_oldest", run_between=("22:00", "06:00"), tz="UTC")
+    assert_type(definition, QueueDefinition)
+    assert definition is not app.queue(name="default")
+    with pytest.raises(ConfigurationError):
+        app.queue("mail", max_length="10")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        app.queue("mail", max_length=10, when_full="drop")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        app.queue("mail", max_lenght=10)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        app.queue(max_length=10)  # type: ignore[call-arg]
 
 
 def test_what_is_kept_has_another_type_than_what_is_given() -> None:

@@ -80,6 +80,14 @@ CREATE TABLE QUEUE_TASK_ID (
 )^
 CREATE INDEX QUEUE_TASK_ID_ID ON QUEUE_TASK_ID (ID)^
 
+-- Tasks that were merged into others: who asks for ID is answered for TO_ID.
+CREATE TABLE QUEUE_REDIRECT (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    TO_ID BIGINT NOT NULL,
+    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8
+)^
+CREATE INDEX QUEUE_REDIRECT_TO ON QUEUE_REDIRECT (TO_ID)^
+
 -- Cancellation requests for running tasks: beside the row, which belongs to its finisher.
 CREATE TABLE QUEUE_CANCEL (
     ID BIGINT NOT NULL PRIMARY KEY,
@@ -88,19 +96,21 @@ CREATE TABLE QUEUE_CANCEL (
     TERMINATE QUEUE_FLAG
 )^
 
--- Gates: of each lane of a subscription one task is let in at a time. A gate that is free and for which nothing waits has no row.
--- Rows are written by one transaction at a time for each owner: that which has locked its row of QUEUE_DISPATCH. All others leave
--- a note (QUEUE_NOTE). So no unique key is met by two at once, and nobody waits.
+-- Gates: of each lane of a subscription one task is let in at a time. A gate is
+--   free      no row: no task is in, and nothing waits
+--   shut      HOLDER_ID is the task that is in; a note of its end opens the gate
+--   halted    shut, and HALTED: that task has failed; a note of its retry or its discard opens the gate
+--   waiting   no HOLDER_ID, WAITS: it is opened at WAKE_TIME
+--   kept      no HOLDER_ID, nothing WAITS: the row of a polled table was handled, or has failed, and is not taken again
+-- What waits behind a gate (WAITS) are changes, or tasks with a ticket. Rows are written by one transaction at a time for each
+-- owner: the one that has locked its row of QUEUE_DISPATCH. All others leave a note (QUEUE_NOTE). So no unique key is met by two
+-- at once, and no transaction waits.
 CREATE TABLE QUEUE_GATE (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
-    -- The task that is in; NULL: none is.
     HOLDER_ID BIGINT,
-    -- 1 when it stays shut after its task has failed, until that is retried or discarded.
     HALTED QUEUE_FLAG,
-    -- 1 when changes or tickets wait behind it.
     WAITS QUEUE_FLAG,
-    -- When it is to be opened for what waits; NULL: when it is free.
     WAKE_TIME TIMESTAMP,
     -- Of a limit: how many are in, microseconds since 1970 of the next token, and the ticket behind which the next one is.
     USED INTEGER DEFAULT 0 NOT NULL,
@@ -111,7 +121,7 @@ CREATE TABLE QUEUE_GATE (
 )^
 CREATE INDEX QUEUE_GATE_WAKE ON QUEUE_GATE (OWNER_ID, WAKE_TIME)^
 
--- Tasks in state 4, which wait to be let in.
+-- Tasks in state 4, which wait behind a gate to be let in.
 CREATE TABLE QUEUE_TICKET (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
@@ -134,9 +144,8 @@ CREATE TABLE QUEUE_PATH (
 )^
 
 -- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'S' it has
--- failed, after which the gate may stay shut; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
--- 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on;
--- 'C' the limit was changed.
+-- failed, which may halt the gate; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
+-- 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on; 'C' the limit was changed.
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
     ID BIGINT NOT NULL,
@@ -277,12 +286,11 @@ CREATE OR ALTER PROCEDURE QUEUE_LEAVE_GATES_V1 (
     TASK_ID BIGINT, TRAITS SMALLINT, OWNER_ID INTEGER, LANE BIGINT, KIND CHAR(1) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
-    DECLARE BECAME SMALLINT = 0;
+    DECLARE FAILED SMALLINT;
     DECLARE IS_IN SMALLINT;
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
 BEGIN
-    IF (KIND = 'F') THEN
-        SELECT H.STATE FROM QUEUE_HISTORY H WHERE H.ID = :TASK_ID INTO :BECAME;
+    FAILED = IIF(KIND = 'F' AND RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_FAILED') = TASK_ID, 1, 0);
     FOR SELECT :OWNER_ID, :LANE, SIGN(BIN_AND(:TRAITS, 512)) FROM RDB$DATABASE WHERE BIN_AND(:TRAITS, 2) = 0
         UNION ALL
         SELECT P.OWNER_ID, P.LANE, P.IS_IN FROM QUEUE_PATH P
@@ -291,15 +299,13 @@ BEGIN
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
             VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ,
-                CASE WHEN :KIND = 'B' THEN 'B' WHEN :IS_IN = 0 THEN 'G' WHEN :BECAME = 11 THEN 'S' ELSE 'F' END, :LANE, :TASK_ID);
+                CASE WHEN :KIND = 'B' THEN 'B' WHEN :IS_IN = 0 THEN 'G' WHEN :FAILED = 1 THEN 'S' ELSE 'F' END, :LANE, :TASK_ID);
         -- Who waits there from now on, which is not seen here, is found by the one that puts it behind the gate.
         IF (IS_IN = 1 AND EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 1)) THEN
             FOR SELECT DISTINCT U.QUEUE FROM QUEUE_LIMIT_USE U WHERE U.LIMIT_ID = :OWNER_ID INTO :QUEUE DO
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
     END
-    IF (BIN_AND(TRAITS, 2) > 0 AND KIND = 'F' AND BECAME NOT IN (11, 12)) THEN
-        DELETE FROM QUEUE_PATH P WHERE P.TASK_ID = :TASK_ID;
-    ELSE IF (BIN_AND(TRAITS, 2) > 0) THEN
+    IF (BIN_AND(TRAITS, 2) > 0) THEN
         UPDATE QUEUE_PATH P SET IS_IN = 0 WHERE P.TASK_ID = :TASK_ID AND P.IS_IN = 1 AND (:KIND = 'F' OR P.KEEPS = 0);
 END^
 
@@ -317,7 +323,7 @@ BEGIN
     IF (OLD.LANE IS NOT NULL AND BIN_AND(OLD.TRAITS, 2050) <> 2048) THEN
     BEGIN
         KIND = CASE
-            WHEN EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = OLD.ID AND H.STATE = 11) THEN 'S'
+            WHEN RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_FAILED') = OLD.ID THEN 'S'
             WHEN OLD.STATE = 2 THEN 'F' ELSE 'G' END;
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, :KIND, OLD.LANE, OLD.ID);
@@ -357,7 +363,9 @@ BEGIN
 END^
 
 -- Moves a live task to the history, where it replaces what is left of an earlier run if an operator put a finished task
--- back by hand. The caller has checked its claim.
+-- back by hand. The caller has checked its claim. The task is deleted before its row of the history is written: of two
+-- transactions that end it at once one is in conflict there, and tries again; at the key of the history that would be an error.
+-- So the trigger QUEUE_TASK_ENDED, which runs before that row is there, is told of a failure.
 CREATE OR ALTER PROCEDURE QUEUE_ARCHIVE_V1 (
     ID BIGINT, STATE SMALLINT, ELAPSED_MS BIGINT, TRIES INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8,
     ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8, TRACEBACK VARCHAR(32000) CHARACTER SET OCTETS,
@@ -365,18 +373,44 @@ CREATE OR ALTER PROCEDURE QUEUE_ARCHIVE_V1 (
 SQL SECURITY DEFINER
 AS
     DECLARE TRACE BLOB SUB_TYPE BINARY;
+    DECLARE TRAITS SMALLINT;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8;
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE RAISE_TIME TIMESTAMP;
+    DECLARE START_TIME TIMESTAMP;
+    DECLARE CLAIM_TIME TIMESTAMP;
+    DECLARE TRY_COUNT INTEGER;
+    DECLARE MAX_TRIES INTEGER;
+    DECLARE CRASH_COUNT INTEGER;
+    DECLARE WORKER_ID BIGINT;
+    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8;
+    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE WAS_SET INTEGER;
 BEGIN
     TRACE = TRACEBACK;
     DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
+    IF (STATE = 11) THEN
+        WAS_SET = RDB$SET_CONTEXT('USER_TRANSACTION', 'FBTASKS_FAILED', ID);
+    DELETE FROM QUEUE_TASK T WHERE T.ID = :ID
+        RETURNING T.TRAITS, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME, T.CLAIM_TIME,
+            T.TRY_COUNT, T.MAX_TRIES, T.CRASH_COUNT, T.WORKER_ID, T.ENQUEUED_BY, T.CONTENT_TYPE, T.PAYLOAD
+        INTO :TRAITS, :OWNER_ID, :LANE, :NAME, :QUEUE, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME,
+            :TRY_COUNT, :MAX_TRIES, :CRASH_COUNT, :WORKER_ID, :ENQUEUED_BY, :CONTENT_TYPE, :PAYLOAD;
+    IF (STATE = 11) THEN
+        WAS_SET = RDB$SET_CONTEXT('USER_TRANSACTION', 'FBTASKS_FAILED', NULL);
+    IF (QUEUE IS NULL) THEN
+        EXIT;  -- there is no such task
     INSERT INTO QUEUE_HISTORY (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
         CLAIM_TIME, FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY,
         ERROR_TYPE, ERROR_MSG, TRACEBACK, CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
-    SELECT T.ID, T.TRAITS, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, :STATE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME,
-        T.CLAIM_TIME, CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP), :ELAPSED_MS, T.TRY_COUNT + :TRIES, T.MAX_TRIES,
-        T.CRASH_COUNT, (SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = T.WORKER_ID), T.ENQUEUED_BY,
-        :ERROR_TYPE, :ERROR_MSG, :TRACE, T.CONTENT_TYPE, T.PAYLOAD, :RESULT_TYPE, :RESULT
-    FROM QUEUE_TASK T WHERE T.ID = :ID;
-    DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
+    VALUES (:ID, :TRAITS, :OWNER_ID, :LANE, :NAME, :QUEUE, :STATE, :PRIORITY_RANK, :RAISE_TIME, :START_TIME,
+        :CLAIM_TIME, CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP), :ELAPSED_MS, :TRY_COUNT + :TRIES, :MAX_TRIES,
+        :CRASH_COUNT, (SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID), :ENQUEUED_BY,
+        :ERROR_TYPE, :ERROR_MSG, :TRACE, :CONTENT_TYPE, :PAYLOAD, :RESULT_TYPE, :RESULT);
     POST_EVENT 'fbtasks:result:' || MOD(ID, 15);
 END^
 
@@ -974,7 +1008,7 @@ BEGIN
                 DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
             IF (KIND = 'S') THEN
             BEGIN
-                -- As QUEUE_ARCHIVE_V1, which reads the row three times: that would cost half as much again.
+                -- As QUEUE_ARCHIVE_V1 does it; this way it costs no call for each task.
                 IF (WORKER IS NULL) THEN
                     SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID INTO :WORKER;
                 INSERT INTO QUEUE_HISTORY (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
@@ -986,6 +1020,8 @@ BEGIN
             END
             ELSE IF (BIN_AND(TRAITS, 1) = 1) THEN
                 DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
+            IF (BIN_AND(TRAITS, 2) > 0) THEN
+                DELETE FROM QUEUE_PATH P WHERE P.TASK_ID = :ID;
             POSTS = BIN_OR(POSTS, BIN_SHL(1, MOD(ID, 15)));
         END
         ELSE IF (KIND IN ('F', 'C')) THEN
@@ -1097,14 +1133,17 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_TAKE_PLACE_V1(QUEUE, MAX_LENGTH, 'reject') RETURNING_VALUES PLACED;
     INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES,
         ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-    SELECT H.ID, BIN_AND(H.TRAITS, -577) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
+    SELECT H.ID, BIN_AND(H.TRAITS, -577) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL AND BIN_AND(H.TRAITS, 2048) = 0, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
         :NOW_UTC, H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
     FROM QUEUE_HISTORY H WHERE H.ID = :ID AND H.STATE IN (11, 12);
     DONE = ROW_COUNT;
     IF (DONE = 1) THEN
     BEGIN
         SELECT H.QUEUE, H.TRAITS, H.OWNER_ID, H.LANE FROM QUEUE_HISTORY H WHERE H.ID = :ID INTO :QUEUE, :TRAITS, :OWNER_ID, :LANE;
-        IF (LANE IS NOT NULL) THEN
+        IF (LANE IS NOT NULL AND BIN_AND(TRAITS, 2050) <> 2048) THEN
+            INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :ID);
+        ELSE IF (BIN_AND(TRAITS, 2048) > 0) THEN
             EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(ID, TRAITS, OWNER_ID, LANE);
         DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
         DELETE FROM QUEUE_RESULT R WHERE R.ID = :ID;
@@ -1133,6 +1172,7 @@ BEGIN
         DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
         DELETE FROM QUEUE_RESULT R WHERE R.ID = :ID;
         DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
+        DELETE FROM QUEUE_PATH P WHERE P.TASK_ID = :ID;
         PRUNED = PRUNED + 1;
         IF (PRUNED >= MOST) THEN
             LEAVE;
@@ -1154,6 +1194,7 @@ BEGIN
         DELETE FROM QUEUE_TASK WHERE CURRENT OF C;
         DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
         DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
+        DELETE FROM QUEUE_PATH P WHERE P.TASK_ID = :ID;
         PURGED = PURGED + 1;
         IF (PURGED >= MOST) THEN
             LEAVE;

@@ -45,7 +45,7 @@ BEGIN
         COMMA = POSITION(',', QUEUES, AT_BYTE);
         QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
         AT_BYTE = COMMA + 1;
-        FED = 0; GATED = 0; WINDOWED = 0; IS_OPEN = 1;
+        FED = 0; GATED = 0; WINDOWED = 0; BOUNDED = 0; IS_OPEN = 1;
         SELECT P.FED, P.GATED, P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1) FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
             INTO :FED, :GATED, :WINDOWED, :BOUNDED;
         IF (WINDOWED = 1) THEN
@@ -121,17 +121,20 @@ BEGIN
     SUSPEND;
 END^
 
--- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. One row for each 30,000
--- bytes: records packed as store/codec.py reads them, with payloads of up to that size; a longer one is read later. What expired
--- is cancelled on the way, and what was inserted by hand with an ID that no worker can handle is failed, but no more than 200
--- tasks in one claim: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. A suspect comes
--- alone in its claim, and a repeated one (SUSPECT 2) only with 1 in FLAGS. LOW_RANK, LOW_TIME (in tenths of a millisecond) and
--- LOW_ID are the low-water mark: where in the queue the caller's last claim ended. What was claimed before it may still be there,
--- as versions that an old transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not
--- enough. Two cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time. What the
--- sources of the queue have becomes tasks first, with 2 in FLAGS also what was committed late, and again when other transactions
--- hold what was ready; MISSED is 1 when another transaction was at that. Nothing is claimed from a queue outside its window. Tasks
--- of the lowest priority are idle work: without 4 in FLAGS they are left, and IDLES is 1 when nothing else is left.
+-- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is claimed from a
+-- queue outside its window. What the sources of the queue have becomes tasks first, and once more when other transactions hold what
+-- was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py reads them, with payloads of up to that size;
+-- a longer one is read later. The last row also tells
+--   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted by hand with
+--           an ID that no worker can handle is failed, but no more than 200 tasks in one claim
+--   MISSED  1: another transaction was at a source, or may be ending what something waits for
+--   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority
+-- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was committed late;
+-- 4 idle work may be claimed. A suspect comes alone in its claim.
+-- LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim
+-- ended. What was claimed before it may still be there, as versions that an old transaction keeps; so that rank is read from the
+-- mark on, and from its beginning only when that is not enough. Two cursors, since tasks of the mark's own moment are found by
+-- their ids, and later ones by their time.
 CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8,
     FLAGS SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
@@ -172,6 +175,7 @@ AS
     DECLARE IS_OPEN SMALLINT;
     DECLARE OPENS_MS BIGINT;
     DECLARE LAST_RANK SMALLINT;
+    DECLARE MISSED_AGAIN SMALLINT;
     DECLARE AT_MOMENT CURSOR FOR (
         SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
             T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
@@ -254,12 +258,15 @@ BEGIN
             BEGIN
                 IF (IDS = '') THEN
                     LEAVE;
+                ID = NULL;
                 SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
                         T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
                     FROM QUEUE_TASK T WHERE T.ID = CAST(SUBSTRING(:IDS FROM 1 FOR 19) AS BIGINT)
                     INTO :ID, :TRAITS, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
                         :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
                 IDS = SUBSTRING(IDS FROM 20);
+                IF (ID IS NULL) THEN  -- it was merged into another one
+                    CONTINUE;
             END
             ELSE
             BEGIN
@@ -350,7 +357,8 @@ BEGIN
         BEGIN
             -- Other transactions hold what was ready and is left: it is no reason to leave what the sources have.
             EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST - FOUND, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), LAST_RANK)
-                RETURNING_VALUES MISSED, CROWDED;
+                RETURNING_VALUES MISSED_AGAIN, CROWDED;
+            MISSED = MAXVALUE(MISSED, MISSED_AGAIN);
             LOW_RANK = NULL;
             SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
                 WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :LAST_RANK

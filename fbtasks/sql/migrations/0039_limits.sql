@@ -2,7 +2,7 @@
 -- `fbtasks migrate -A`, and for a queue of which nothing is known yet by the first call into it.
 SET TERM ^ ;
 
--- Notes what an app says of a queue. DONE is 0 when that is known already, 2 when it is not taken over: with ONLY_NEW another
+-- Writes what an app says of a queue. DONE is 0 when that is known already, 2 when it is not taken over: with ONLY_NEW another
 -- definition stays. The row is locked from here on; its places and shifts are to be set in the same transaction.
 CREATE OR ALTER PROCEDURE QUEUE_SET_POLICY_V1 (
     QUEUE VARCHAR(63) CHARACTER SET ASCII, APP VARCHAR(255) CHARACTER SET UTF8, MAX_LENGTH INTEGER,
@@ -49,7 +49,7 @@ END^
 
 -- Makes as many places as the limit of a queue has room for beside the tasks that have not ended, whether they have one or are from
 -- before the limit. In any snapshot of the database, free places, less those that are owed, and these tasks add up to the
--- limit: whoever takes a place adds a task, and the other way round. CHANGED is by how many they did not.
+-- limit: a transaction that takes a place adds a task, and one that ends a task gives a place back. CHANGED is by how many they did not.
 CREATE OR ALTER PROCEDURE QUEUE_SET_PLACES_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (CHANGED INTEGER)
 SQL SECURITY DEFINER
@@ -102,7 +102,7 @@ BEGIN
     SUSPEND;
 END^
 
--- Says anew when a queue is open: SHIFTS has two times for each, in milliseconds since 1970, of 15 digits.
+-- Writes when a queue is open, in place of what was written before: SHIFTS has two times for each, in milliseconds since 1970, of 15 digits.
 CREATE OR ALTER PROCEDURE QUEUE_SET_SHIFTS_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, SHIFTS VARCHAR(32765) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS

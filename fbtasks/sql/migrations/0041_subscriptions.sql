@@ -1,6 +1,62 @@
 -- How subscriptions come to be, are held, and go. One process at a time changes them: that which has QUEUE_DEPLOY_LOCK_V1.
 SET TERM ^ ;
 
+-- Definitions in the code of workers that the database does not have as that says, and why: written by each worker for itself. They
+-- go with their worker, and where the definition is deployed.
+CREATE TABLE QUEUE_UNDEPLOYED (
+    WORKER_ID BIGINT NOT NULL,
+    APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
+    -- The task.
+    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
+    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL,
+    -- The table as the definition has it, or the event.
+    SOURCE VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    -- That of the definition, as in QUEUE_SUBSCRIPTION.
+    HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
+    PROBLEM VARCHAR(2000) CHARACTER SET UTF8 NOT NULL
+)^
+CREATE INDEX QUEUE_UNDEPLOYED_WORKER ON QUEUE_UNDEPLOYED (WORKER_ID)^
+
+COMMIT^
+
+CREATE OR ALTER TRIGGER QUEUE_WORKER_GONE FOR QUEUE_PROCESS ACTIVE AFTER DELETE POSITION 0
+SQL SECURITY DEFINER
+AS
+BEGIN
+    DELETE FROM QUEUE_UNDEPLOYED U WHERE U.WORKER_ID = OLD.ID;
+END^
+
+-- Forgets what a worker has noted, which then notes what is so now.
+CREATE OR ALTER PROCEDURE QUEUE_CLEAR_UNDEPLOYED_V1 (WORKER_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    DELETE FROM QUEUE_UNDEPLOYED U WHERE U.WORKER_ID = :WORKER_ID;
+END^
+
+-- Notes a definition that the database does not have as the code of a worker says.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_UNDEPLOYED_V1 (
+    WORKER_ID BIGINT, APP VARCHAR(255) CHARACTER SET UTF8, NAME VARCHAR(255) CHARACTER SET UTF8, KIND VARCHAR(8) CHARACTER SET ASCII,
+    SOURCE VARCHAR(255) CHARACTER SET UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII, HASH CHAR(64) CHARACTER SET ASCII,
+    PROBLEM VARCHAR(2000) CHARACTER SET UTF8)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    IF (EXISTS(SELECT 1 FROM QUEUE_PROCESS P WHERE P.ID = :WORKER_ID)) THEN
+        INSERT INTO QUEUE_UNDEPLOYED (WORKER_ID, APP, NAME, KIND, SOURCE, QUEUE, HASH, PROBLEM)
+            VALUES (:WORKER_ID, :APP, :NAME, :KIND, :SOURCE, :QUEUE, :HASH, :PROBLEM);
+END^
+
+-- Forgets what all workers have noted of a definition, which was deployed. What has another one in its code goes on telling it.
+CREATE OR ALTER PROCEDURE QUEUE_FORGET_UNDEPLOYED_V1 (
+    APP VARCHAR(255) CHARACTER SET UTF8, NAME VARCHAR(255) CHARACTER SET UTF8, HASH CHAR(64) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    DELETE FROM QUEUE_UNDEPLOYED U WHERE U.APP = :APP AND U.NAME = :NAME AND U.HASH = :HASH;
+END^
+
 -- Lets one transaction at a time deploy definitions, until it ends. The lock is that of the migrations.
 CREATE OR ALTER PROCEDURE QUEUE_DEPLOY_LOCK_V1
 SQL SECURITY DEFINER
@@ -222,6 +278,7 @@ END^
 
 -- Gives the events that are kept since they had no handler to all that have been registered by now: by the one that has registered
 -- them, and by maintenance, since who raised them may not have seen the handler yet, or may have committed when it was there already.
+-- Called under the lock: between two registrations of one deployment the first handler alone would get them.
 CREATE OR ALTER PROCEDURE QUEUE_HAND_ON_EVENTS_V1
 SQL SECURITY DEFINER
 AS
@@ -254,17 +311,25 @@ BEGIN
         END
 END^
 
--- Forgets up to MOST events that were raised more than AGE_MS ago, when they had no handler, and have had none since.
+-- Forgets up to MOST events that were raised more than AGE_MS ago, when they had no handler, and have had none since. Those that have
+-- one by now are given to it. Does nothing while definitions are being deployed: the deployment gives them to all that it registers.
 CREATE OR ALTER PROCEDURE QUEUE_PRUNE_EVENTS_V1 (AGE_MS BIGINT, MOST INTEGER)
 RETURNS (PRUNED INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE LIMIT_TIME TIMESTAMP;
+    DECLARE VERSION INTEGER;
 BEGIN
-    EXECUTE PROCEDURE QUEUE_HAND_ON_EVENTS_V1;
-    LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
-    DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.RAISE_TIME < :LIMIT_TIME ROWS :MOST;
-    PRUNED = ROW_COUNT;
+    PRUNED = 0;
+    IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0)) THEN
+        SELECT S.VERSION FROM QUEUE_SCHEMA S WHERE S.VERSION = 0 FOR UPDATE WITH LOCK SKIP LOCKED INTO :VERSION;
+    IF (VERSION IS NOT NULL) THEN
+    BEGIN
+        EXECUTE PROCEDURE QUEUE_HAND_ON_EVENTS_V1;
+        LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
+        DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.RAISE_TIME < :LIMIT_TIME ROWS :MOST;
+        PRUNED = ROW_COUNT;
+    END
     SUSPEND;
 END^
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from fbtasks.errors import StatementRefused
-from fbtasks.firebird.session import Session, Transaction
+from fbtasks.errors import AuthenticationError, StatementRefused, TaskDefinitionError
+from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.firebird.translate import is_wrong_text
+from fbtasks.showing import brief
 from fbtasks.store.sources.capture import Capture
+from fbtasks.store.sources.polls import Poll, Statements
 from fbtasks.store.sources.tables import quoted
-from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name
+from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name, without_place
 
 _RIGHTS: Final = {
     0: "SELECT ON TABLE",
@@ -45,6 +47,28 @@ def check_condition(session: Session, capture: Capture) -> None:
         if not is_wrong_text(error):
             raise
         raise does_not_compile(capture, error) from error
+
+
+def check_poll(session: Session, poll: Poll) -> None:
+    """Raises :class:`TaskDefinitionError`, with the engine's message, for a ``when`` that does not compile.
+
+    The statement that takes rows is compiled, and not run. Raises :class:`AuthenticationError` when the session's user
+    may not do to the table what that does.
+    """
+    source = poll.source
+    if source.when is None:
+        return
+    try:
+        with session.transaction(READ) as transaction:
+            transaction.compile(Statements(0, poll, 0).take)
+    except AuthenticationError:
+        raise
+    except StatementRefused as error:
+        reason = without_place(brief(error).removeprefix(f"{session.url}: "))
+        raise TaskDefinitionError(
+            f"poll_table({source.table!r}): when={source.when!r:.500} does not compile ({reason}). "
+            f"Give a condition in SQL that names columns of {poll.table.name!r}."
+        ) from error
 
 
 def rights_of_condition(session: Session, subscription: int) -> list[str]:

@@ -58,6 +58,8 @@ class Load(NamedTuple):
     """Seconds for which the oldest of these has waited."""
     halted: int
     """Lanes that stand still since a task failed."""
+    behind: int
+    """How many of those that wait do so behind these lanes."""
     ready: int
     running: int
     held: int

@@ -6,6 +6,7 @@ expression that fails at run time is caught, and a row with the error takes the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated, escaped, literal, record, value
 from fbtasks.store.sources.tables import BIGINT, Column, quoted
 
+_PLACE: Final = re.compile(r" -?(?:At|-) line \d+, column \d+")
 SILENT: Final = "FBTASKS_SILENT"
 """The variable of the transaction that silences it: ``*``, or the names of tasks with commas between them."""
 IN_ROW: Final = 2_000
@@ -100,11 +102,16 @@ def does_not_compile(capture: Capture, error: FBTasksError) -> TaskDefinitionErr
         if there
     ]
     columns = " and ".join(f"{name}.COLUMN" for name in known)
-    reason = brief(error).partition(" failed -")[2] or brief(error)  # what is before it names our trial
+    reason = without_place(brief(error).partition(" failed -")[2] or brief(error))  # what is before it names our trial
     return TaskDefinitionError(
         f"on_change({source.table!r}): when={source.when!r:.500} does not compile ({reason}). "
         f"Give a condition in SQL that names columns of {capture.table.name!r} as {columns}."
     )
+
+
+def without_place(message: str) -> str:
+    """Returns the engine's *message* without where in a generated statement it has found an error."""
+    return _PLACE.sub("", message)
 
 
 def lane(capture: Capture, row: str) -> str:
@@ -186,7 +193,6 @@ class _Body:
             "BEGIN",
             "  QUEUE_SILENT = TRIM(_OCTETS ' ' FROM QUEUE_SILENT);",
             "  IF (QUEUE_SILENT = '*'",
-            f"    OR POSITION({name} IN ',' || QUEUE_SILENT || ',') > 0",
             f"    OR POSITION({name} IN ',' || REPLACE(QUEUE_SILENT, ', ', ',') || ',') > 0) THEN EXIT;",
             "END",
         ]

@@ -1,0 +1,119 @@
+"""Which gates the calls of a task have to pass: the keys of its limits."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from fbtasks import checks
+from fbtasks.call import Gate
+from fbtasks.errors import EnqueueError, TaskDefinitionError
+from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, order_limit, unique_limit
+
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+
+
+class Gates:
+    """The limits of one task, and which gate a call of it has to pass for each."""
+
+    def __init__(
+        self,
+        task: str,
+        function: Callable[..., Any],
+        first: tuple[Any, ...],
+        limits: Mapping[str, Key] | None,
+        order: Ordered | None,
+        unique: Unique | None,
+    ) -> None:
+        """*first*: the arguments that *function* gets before those of a call.
+
+        Raises :class:`TaskDefinitionError` for an argument that the function does not have.
+        """
+        self._task = task
+        self._first = first
+        self._keys = [(name, key, False) for name, key in (limits or {}).items()]
+        self.own: list[LimitDefinition] = []
+        """The limits that are this task's alone."""
+        if unique is not None:
+            self._add(unique_limit(task, unique), unique.by or _all_arguments, unique.until == "end")
+        if order is not None:
+            self._add(order_limit(task, order), order.by, order.during_retry == "wait")
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError as error:
+            raise TaskDefinitionError(
+                f"the task {task!r} has limits, and its function does not tell its parameters."
+            ) from error
+        self.names = tuple(name for name, _, _ in self._keys)
+        for name, key, _ in self._keys:
+            self._check(name, key)
+
+    def _add(self, limit: LimitDefinition, key: Key, keeps: bool) -> None:
+        self.own.append(limit)
+        self._keys.append((limit.name, key, keeps))
+
+    def _check(self, limit: str, key: Key) -> None:
+        if not isinstance(key, tuple):
+            return
+        parameters = [*self._signature.parameters.values()][len(self._first) :]
+        known = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+        for name in key:
+            if name not in known:
+                raise TaskDefinitionError(
+                    f"the limit {limit!r} of the task {self._task!r} goes by the argument {name!r}, which its function "
+                    f"does not have.{checks.did_you_mean(name, known)}"
+                )
+
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Gate, ...]:
+        """The gates of a call. Raises :class:`EnqueueError` when its key cannot be told."""
+        given: Mapping[str, Any] | None = None
+        found = []
+        for limit, key, keeps in self._keys:
+            if key is None:
+                found.append(Gate(limit, 0, keeps))
+                continue
+            if callable(key):
+                value = self._call(limit, key, args, kwargs)
+            else:
+                given = self._bind(args, kwargs) if given is None else given
+                value = tuple(given[name] for name in key)
+            found.append(Gate(limit, lane_of(limit, value), keeps))
+        return tuple(found)
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        bound = self._signature.bind(*self._first, *args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def _call(self, limit: str, key: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            return key(*args, **kwargs)
+        except Exception as error:
+            raise EnqueueError(
+                f"the key of the limit {limit!r} of the task {self._task!r} raised {type(error).__name__}: {error}. "
+                "Nothing was enqueued."
+            ) from error
+
+
+def _all_arguments(*args: Any, **kwargs: Any) -> str:
+    return json.dumps([args, kwargs], sort_keys=True, default=str)
+
+
+def lane_of(limit: str, value: object) -> int:
+    """The number of the gate of *value*. Raises :class:`EnqueueError` for what is no key."""
+    values: Iterable[Any] = value if isinstance(value, tuple | list) else (value,)
+    texts = [_text(limit, each) for each in values]
+    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1 or 1
+
+
+def _text(limit: str, value: object) -> str:
+    text = str(value)
+    if not isinstance(value, _PLAIN) and text.startswith("<"):
+        raise EnqueueError(
+            f"the key of the limit {limit!r} is {checks.shown(value)}: a key is text, a number or a date, or several."
+        )
+    return text

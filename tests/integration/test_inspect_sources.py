@@ -1,0 +1,112 @@
+"""What an operator is shown of sources: lanes that stand still, what waits behind them, and why changes wait."""
+
+import pytest
+from support.programs import command_line
+from support.sql import execute
+
+from fbtasks.services import queues
+from fbtasks.services import subscriptions as service
+from fbtasks.services.workers import get_health
+from fbtasks.sql import queries
+from fbtasks.testing import drain
+
+
+@pytest.fixture
+def refused():
+    """Keys that the task fails for."""
+    return {1}
+
+
+@pytest.fixture
+def halted(app, refused):
+    """The lane of key 1 stands still since its first change failed; what came with it is held, more waits in the log.
+
+    Key 2 goes on.
+    """
+
+    @app.on_change("T", insert=True, key="KEY_", name="changed", stop_on_failure=True, max_retries=0)
+    def changed(change):
+        if change.key["KEY_"] in refused:
+            raise ValueError("refused")
+
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, KEY_ INTEGER NOT NULL)")
+    service.apply(app.database, app.name, app.feeds())
+    app.close()
+    insert(app, *((number, 1 + number % 2) for number in range(6)))
+    drain(app)
+    insert(app, (6, 1), (7, 2), (8, 1))
+    drain(app)
+    insert(app, (9, 1), (10, 2))  # which no worker has looked at
+    return app
+
+
+def insert(app, *found):
+    for row in found:
+        execute(app, "INSERT INTO T VALUES (?, ?)", *row)
+
+
+def shown(capsys, *arguments):
+    """The lines of a command, with those that go on with a former one behind it."""
+    capsys.readouterr()
+    command_line(*arguments)
+    return capsys.readouterr().out.replace("\n  ", " ").splitlines()
+
+
+def test_what_waits_behind_a_halted_lane_is_counted(halted, url, capsys):
+    (source,) = service.inspect_sources(halted.database)
+    assert (source.halted, source.behind, source.waiting, source.held, source.failed) == (1, 3, 4, 1, 1)
+    said = "1 lane is halted since a task failed, and 3 wait behind it (fbtasks retry or discard)"
+    assert [each.problem for each in get_health(halted.database, 300).sources] == [said]
+    assert shown(capsys, "inspect", "sources", "--url", url)[2:] == [
+        "changed: 1 lane halted since a task failed, and 3 of WAITING behind it "
+        "(fbtasks inspect failed --name changed, then retry or discard).",
+        "changed: 1 task is held until another one of its lane has ended (fbtasks inspect held).",
+        "changed: no worker serves its queue default.",
+    ]
+
+
+def test_held_tasks_are_counted_as_waiting(halted, url, capsys):
+    title, line = shown(capsys, "inspect", "queues", "--url", url)
+    assert title.split()[:6] == ["QUEUE", "READY", "SCHEDULED", "RUNNING", "PARKED", "HELD"]
+    assert line.split()[:6] == ["default", "0", "0", "0", "0", "1"]
+    counters = dict(line.split(maxsplit=1) for line in shown(capsys, "inspect", "stats", "--url", url))
+    assert (counters["WAITING_TASKS"], counters["TASKS"]) == ("1", "4")
+    assert queues.count_waiting(halted.database, "default") == queues.purge(halted.database, "default") == 1
+
+
+def test_those_behind_halted_lanes_are_found_by_an_index(halted):
+    """Else each halted lane would read the whole log."""
+    with halted.connect() as connection, connection.cursor() as cursor:
+        statement = cursor.prepare(queries()["subscription_loads"])
+        plan = statement.detailed_plan
+        statement.free()
+    assert plan.count('"QUEUE_CHANGE_LANE" Range Scan (partial match: 3/4)') == 2, plan
+
+
+def test_nothing_waits_behind_a_lane_that_goes_on(halted, refused, url):
+    refused.clear()
+    assert command_line("retry", "--all-failed", "--url", url) == 0
+    drain(halted)
+    (source,) = service.inspect_sources(halted.database)
+    assert (source.halted, source.behind, source.waiting, source.held, source.taken) == (0, 0, 0, 0, 11)
+
+
+def test_why_changes_wait_is_said(app, url, capsys):
+    app.queue("mail", max_length=1, run_between=("00:00", "24:00"), tz="UTC")
+    app.on_change("T", insert=True, queue="mail", name="changed")(len)
+    letter = app.task(name="letter", queue="mail")(len)
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    service.apply(app.database, app.name, app.feeds())
+    letter.delay([])
+    app.close()
+    assert len(shown(capsys, "inspect", "sources", "--url", url)) == 2  # nothing waits
+    execute(app, "INSERT INTO T VALUES (1)")
+    execute(app, "DELETE FROM QUEUE_SHIFT")
+    _, _, *said = shown(capsys, "inspect", "sources", "--url", url)
+    assert said == [
+        "changed: no worker serves its queue mail.",
+        "changed: its queue mail is full (1 of 1 tasks).",
+        "changed: its queue mail is closed.",
+    ]
+    service.pause(app.database, ["changed"])
+    assert len(shown(capsys, "inspect", "sources", "--url", url)) == 2  # as its state says
