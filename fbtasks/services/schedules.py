@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -165,7 +165,7 @@ def reset(database: Database, name: str) -> ScheduleRow:
     return _changing(database, name, work)
 
 
-def _changing(database: Database, name: str, work: Any) -> ScheduleRow:
+def _changing(database: Database, name: str, work: Callable[[Transaction], None]) -> ScheduleRow:
     def change(session: Session) -> ScheduleRow:
         session.run(work)
         (row,) = _chosen(session, [name])

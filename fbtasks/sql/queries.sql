@@ -535,7 +535,7 @@ SELECT ID, NAME, APP, TASK, CRON, EVERY_MS, TZ, MISSED, QUEUE, PRIORITY, EXPIRE_
     FROM QUEUE_SCHEDULE ORDER BY ID
 
 -- name: schedule_hashes
-SELECT NAME, HASH, ORPHANED FROM QUEUE_SCHEDULE WHERE APP = ?
+SELECT NAME, HASH FROM QUEUE_SCHEDULE WHERE APP = ? AND ORPHANED = 0
 
 -- name: ticks
 -- In one statement, whose clock is one. Active schedules alone: all others are few as well, and not read further.

@@ -80,9 +80,9 @@ def _row(row: Row) -> Row:
     )
 
 
-def hashes(session: Session, app: str) -> dict[str, str | None]:
-    """What tells the definitions of an app's schedules from others, by name; None: its code is gone."""
-    return {name: None if orphaned else digest for name, digest, orphaned in session.read("schedule_hashes", app)}
+def hashes(session: Session, app: str) -> dict[str, str]:
+    """What tells the definitions of an app's schedules from others, by name; without those whose code is gone."""
+    return dict(session.read("schedule_hashes", app))
 
 
 def put(transaction: Transaction, id: int | None, app: str, schedule: Schedule, next: datetime | None) -> None:

@@ -32,6 +32,8 @@ class Ticks:
     def __init__(self) -> None:
         self.next_look = math.inf
         """The monotonic time of the next tick that this worker knows of."""
+        self._looked = 0.0
+        """When schedules were read the last time, on the monotonic clock."""
         self._pause = HELD_FIRST
         self._left: dict[int, float] = {}
         """Until when schedules that are due are left to others, by their ids."""
@@ -44,18 +46,16 @@ class Ticks:
     def expect(self, seconds: float | None) -> None:
         """Notes what another look has told: the seconds until the next tick (None: nothing ticks)."""
         now = clock.monotonic()
-        if seconds is None:
-            self.next_look = math.inf
-        elif seconds > 0 or now >= min(
-            self._left.values(), default=0.0
-        ):  # else it is what this worker leaves to others
-            self.next_look = now + max(0.0, seconds)
+        leaves_it = seconds is not None and seconds <= 0 and now < min(self._left.values(), default=0.0)
+        if not leaves_it:
+            self.next_look = math.inf if seconds is None else now + max(0.0, seconds)
 
     def look(self, session: Session) -> bool:
         """Has those tick that are due, when it is time. Whether tasks were enqueued."""
         if not self.are_due:
             return False
         found, now = schedules.active(session)
+        self._looked = clock.monotonic()
         if now is None:
             self.next_look = math.inf
             return False
@@ -68,12 +68,12 @@ class Ticks:
             count, wait = self._tick(session, each, now)
             enqueued += count
             waits.append(wait)
-        self.next_look = clock.monotonic() + max(0.0, min(waits, default=math.inf))
+        self.next_look = self._looked + max(0.0, min(waits, default=math.inf))
         return enqueued > 0
 
     def _tick(self, session: Session, schedule: Active, now: datetime) -> tuple[int, float]:
         """Has one tick. Returns how many tasks were enqueued, and the seconds until it is due next."""
-        if (wait := self._left.pop(schedule.id, 0.0) - clock.monotonic()) > 0:
+        if (wait := self._left.pop(schedule.id, 0.0) - self._looked) > 0:
             return 0, self._leave(schedule, wait)
         try:
             found = turn(schedule.timing, schedule.missed, schedule.next, now)
@@ -81,6 +81,9 @@ class Ticks:
             return 0, self._cannot(schedule, error)
         except Exception as error:  # noqa: BLE001  # what was written into the table by hand may be no expression
             return 0, self._fail(session, schedule, f"its next tick cannot be told: {type(error).__name__}: {error}")
+        return self._do(session, schedule, found, now)
+
+    def _do(self, session: Session, schedule: Active, found: Turn, now: datetime) -> tuple[int, float]:
         try:
             done = session.run(lambda transaction: _enqueue(transaction, schedule, found), point="tick")
         except ConflictError:
@@ -88,6 +91,8 @@ class Ticks:
         except AuthenticationError as error:
             return 0, self._cannot(schedule, error)
         except (EnqueueError, StatementRefused) as error:
+            if len(found.ticks) > 1:  # a queue may have room for some of them
+                return self._do(session, schedule, Turn(found.ticks[:1], found.ticks[1], left_out=False), now)
             return 0, self._fail(session, schedule, str(error))
         return self._ticked(schedule, found, done, now)
 
@@ -125,7 +130,7 @@ class Ticks:
         return self._leave(schedule, CANNOT)
 
     def _leave(self, schedule: Active, seconds: float) -> float:
-        self._left[schedule.id] = clock.monotonic() + seconds
+        self._left[schedule.id] = self._looked + seconds
         return seconds
 
 

@@ -372,6 +372,26 @@ def test_a_task_that_cannot_be_enqueued_stops_its_schedule_and_no_other(app, ran
     assert get_health(app.database, 300).schedules == []
 
 
+def test_missed_ticks_fill_a_queue_and_the_rest_waits_for_room(app, ran):
+    app.queue("small", max_length=5, when_full="reject")
+    app.add_periodic("note", every=HOUR, queue="small", missed="all")
+    app.send_task("note", queue="small").revoke()
+    sync(app)
+    back(app, 8 * HOUR)
+    first = one(app, "SELECT NEXT_TIME FROM QUEUE_SCHEDULE")
+    found = Ticks()
+    with app.database.session() as session:
+        found.expect(0.0)
+        while found.are_due:
+            found.look(session)
+    assert [row[-1] for row in rows(app, TASKS)] == [first + number * HOUR for number in range(5)]
+    assert shown(app).state == "failed"
+    drain(app, ["small"])
+    service.resume(app.database, ["note"])
+    drain(app, ["small"])
+    assert [call[0].replace(tzinfo=None) for call in ran] == [first + number * HOUR for number in range(8)]
+
+
 def test_what_was_written_by_hand_and_is_no_expression(app):
     app.add_periodic("note", cron="@hourly")
     app.add_periodic("note", cron="@hourly", name="other")
