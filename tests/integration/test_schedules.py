@@ -7,17 +7,20 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import FBTasks, clock
-from fbtasks.errors import ConfigurationError
+from fbtasks.errors import AuthenticationError, ConfigurationError
+from fbtasks.firebird.session import Session
 from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.services import schedules as service
 from fbtasks.services.workers import get_health
+from fbtasks.sql import queries
+from fbtasks.store import grants, schedules, tasks
 from fbtasks.testing import drain
 from fbtasks.worker import ticks
 from fbtasks.worker.ticks import Ticks
@@ -227,7 +230,6 @@ def test_days_of_change_in_the_databases_time(app):
 
 def _run_as_of(app, row, schedule, end):
     """All ticks before *end*, as a worker has them done that comes then."""
-    from fbtasks.store import schedules
     from fbtasks.ticking import Cron, turn
 
     id, version = row
@@ -319,8 +321,6 @@ def test_a_worker_whose_clock_is_an_hour_off_changes_nothing(app, ran, monkeypat
 
 def test_the_databases_clock_decides(app):
     """Nothing ticks before its time, whatever a worker takes for the time."""
-    from fbtasks.store import schedules
-
     app.add_periodic("note", every=HOUR)
     sync(app)
     with app.database.session() as session:
@@ -516,8 +516,6 @@ def test_run_and_remove(app, ran):
 
 def test_a_worker_that_has_an_older_definition_does_not_tick_by_it(app):
     """What a tick goes by is what it was read with: a change in between is seen by it."""
-    from fbtasks.store import schedules
-
     app.add_periodic("note", every=HOUR)
     sync(app)
     back(app, HOUR)
@@ -527,3 +525,44 @@ def test_a_worker_that_has_an_older_definition_does_not_tick_by_it(app):
         done = session.run(lambda t: schedules.tick(t, active, active.next, active.next, active.next + HOUR))
     assert done is schedules.Done.CHANGED
     assert tick(app)
+
+
+# Roles
+
+
+@pytest.mark.embedded
+def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
+    """The engine compares rights for whoever a connection says it is of; here it asks for no password."""
+    app.add_periodic("note", every=HOUR, args=("x" * 3000,))
+    with app.database.session() as session:
+        for role in ("worker", "operator", "producer"):
+            grants.grant(session, role, role.upper())
+    with _as(app, "WORKER") as worker:
+        assert sync_schedules(worker, app.name, app.schedules) == ["new: note"]
+        back(app, HOUR)
+        found = Ticks()
+        found.expect(tasks.any_ready(worker, ["default"]).tick)
+        assert found.look(worker)
+        with pytest.raises(AuthenticationError):
+            worker.run(lambda t: schedules.run(t, 1))
+    with _as(app, "OPERATOR") as operator:
+        operator.run(lambda t: schedules.hold(t, 1, held=True))
+        operator.run(lambda t: schedules.override(t, 1, (None, 60_000, None, None), None))
+        assert operator.run(lambda t: schedules.run(t, 1)) > 0
+        (row,) = schedules.read(operator)
+        assert (row.state, row.when) == ("paused", (None, 60_000, None))
+        with pytest.raises(AuthenticationError):
+            operator.run(lambda t: schedules.orphan(t, 1))
+        operator.run(lambda t: schedules.remove(t, 1))
+    with _as(app, "PRODUCER") as producer, pytest.raises(AuthenticationError):
+        schedules.read(producer)
+    drain(app, ["default"])
+    assert [len(call[1][0]) for call in ran] == [3000, 3000]
+
+
+@contextmanager
+def _as(app, user):
+    from firebird.driver import connect
+
+    with closing(Session(connect(app.settings.url.database, user=user), app.settings.url, queries())) as session:
+        yield session
