@@ -37,9 +37,12 @@ from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.notify.outcomes import OutcomeReader
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.periodic import adding, make_schedule
+from fbtasks.periodic import decorator as periodic_decorator
 from fbtasks.plan import Plan
 from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
 from fbtasks.result import AsyncResult
+from fbtasks.schedules import Periodic, Schedule, ScheduleOptions
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
 from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
@@ -84,6 +87,7 @@ class FBTasks:
         """The class of its tasks, to derive others from."""
         self.middlewares = Middlewares()
         self._discovery = Discovery(settings.name, settings.include)
+        self._schedules: dict[str, Schedule] = {}
         self._included = False
         self._tasks: dict[str, Task[..., Any]] = {}
         self._listener = ResultListener(self.database)
@@ -127,6 +131,43 @@ class FBTasks:
         any number of apps, each with tries of its own. Raises what :meth:`on_change` raises.
         """
         return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register, self.Task)
+
+    @fed_decorator(Periodic)
+    def periodic(self, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Has workers call a task again and again: ``@app.periodic(cron="@daily")`` above ``@app.task``, or alone.
+
+        On a function alone it takes the options of a task as well. A task may have any number of them, each with a
+        ``name=`` of its own. Workers bring them into the database when they start, as does ``fbtasks migrate -A``.
+        Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for what cannot be.
+        """
+        return periodic_decorator(self, options)
+
+    @adding(ScheduleOptions)
+    def add_periodic(self, task: Task[..., Any] | str, /, **options: Any) -> Schedule:
+        """The same without a decorator: ``app.add_periodic(report, every=timedelta(hours=1), args=(7,))``.
+
+        *task* may be the name of another app's task. Raises what :meth:`periodic` raises.
+        """
+        refuse_unknown(ScheduleOptions, options, unknown("option of a schedule", "APP_OPTIONS", ScheduleOptions))
+        known = self._tasks.get(task) if isinstance(task, str) else self.register(task)
+        return self.schedule(task if known is None else known, ScheduleOptions(**options))
+
+    def schedule(self, task: Task[..., Any] | str, options: ScheduleOptions) -> Schedule:
+        """Makes a schedule of *task* one of the app's. Raises :class:`TaskDefinitionError` when its name is taken."""
+        schedule = make_schedule(task, options, self.enqueuer, self.settings.zone_name)
+        other = self._schedules.setdefault(schedule.name, schedule)
+        if other.hash != schedule.hash:
+            raise TaskDefinitionError(
+                f"two schedules are named {schedule.name!r}, one of {other.call.name!r} and one of "
+                f"{schedule.call.name!r}. Give one of them a name= of its own."
+            )
+        return schedule
+
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """The app's schedules by name, with those of the included modules."""
+        self.load()
+        return self._schedules
 
     @typed(QueueArguments)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
@@ -397,4 +438,5 @@ class FBTasks:
     def queues_served(self) -> list[str]:
         """The queues of a worker that was not told any: the default one and those that tasks name."""
         declared = {task.options.queue for task in self.tasks.values() if task.options.queue}
-        return sorted({self.settings.default_queue, *declared, *(self.settings.queues or ())})
+        scheduled = {each.call.queue for each in self.schedules.values()}
+        return sorted({self.settings.default_queue, *declared, *scheduled, *(self.settings.queues or ())})

@@ -24,7 +24,8 @@ _COMPRESSION: Final = "not there: payloads are stored as they are. Keep large da
 _OWN_ARGUMENT: Final = "not there: pass it to the task as an argument"
 _LIMITS: Final = "an option of the task: @app.task(time_limit=..., soft_time_limit=...)"
 _WORKER_LIMITS: Final = "an option of each task: @app.task(time_limit=..., soft_time_limit=...)"
-_PERIODIC: Final = "not there yet: have cron or a systemd timer run fbtasks call NAME"
+_PERIODIC: Final = "use app.add_periodic(task, cron='30 2 * * *'), or @app.periodic(every=60) above the task"
+_BEAT: Final = "there is no process for it: every worker has schedules tick, see fbtasks schedules list"
 _SIGNALS: Final = "there are no signals: use the hooks on_success, on_retry and on_failure, or @app.middleware"
 _RECONNECT: Final = "always so: workers connect again by themselves, with a pause that grows"
 _IN_URL: Final = "the url holds it: firebird://user:password@host:3050//path?charset=UTF8"
@@ -103,7 +104,7 @@ RETRY_OPTIONS: Final = {
 APP_OPTIONS: Final = {
     "backend": _ONE_URL,
     "beat_schedule": _PERIODIC,
-    "beat_scheduler": _PERIODIC,
+    "beat_scheduler": _BEAT,
     "broker": _ONE_URL + ": FBTasks(name, url)",
     "broker_connection_retry": _RECONNECT,
     "broker_connection_retry_on_startup": "a worker ends when it cannot reach the database at its start",
@@ -254,7 +255,7 @@ REQUEST_ATTRIBUTES: Final = {
 NAMES: Final = {
     "Celery": "use FBTasks, as in app = FBTasks('name', 'firebird:///path/queue.fdb')",
     "chunks": "use task.delay_many(calls), which enqueues many calls in one transaction",
-    "crontab": _PERIODIC,
+    "crontab": "use the text of it: @app.periodic(cron='30 2 * * mon-fri')",
     "current_app": "there is no current app: a task of @shared_task finds the app that includes its module",
     "current_task": "use fbtasks.current_request()",
     "signals": _SIGNALS,
@@ -267,7 +268,7 @@ NAMES: Final = {
 
 COMMANDS: Final = {
     "amqp": "there is no broker: use fbtasks inspect queues",
-    "beat": _PERIODIC,
+    "beat": _BEAT,
     "control": "use fbtasks cancel ID, fbtasks purge QUEUE; SIGTERM stops a worker",
     "events": "there are no events: use fbtasks inspect active, or fbtasks inspect stats",
     "flower": "use fbtasks inspect queues, workers, failed and stats",
@@ -338,16 +339,16 @@ COMMAND_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "purge": {"-Q": "give the queue alone: fbtasks purge QUEUE", "-f": "use -y", "--force": "use -y"},
     "result": {"--traceback": "use fbtasks inspect task ID"},
     "worker": {
-        "-B": _PERIODIC,
+        "-B": _BEAT,
         "-D": "have systemd or the like run the worker: docs/how-to/systemd.md",
         "-E": "not needed: what the worker does is in the database, see fbtasks inspect",
         "-I": "use FBTasks(include=[...])",
         "-O": "always so: workers take little ahead, and long tasks hold back no others",
         "-S": "not needed: cancellations are in the database",
         "-X": "use -Q NAMES, which lists the queues to serve",
-        "-s": _PERIODIC,
+        "-s": _BEAT,
         "--autoscale": "use -c N; idle processes cost little, and more workers can be started at any time",
-        "--beat": _PERIODIC,
+        "--beat": _BEAT,
         "--detach": "have systemd or the like run the worker: docs/how-to/systemd.md",
         "--discard": "use fbtasks purge QUEUE",
         "--events": "not needed: what the worker does is in the database, see fbtasks inspect",
@@ -361,8 +362,8 @@ COMMAND_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--pidfile": "not needed: the worker stays in the foreground, and fbtasks inspect workers shows its pid",
         "--prefetch-multiplier": "workers take little ahead by themselves, and long tasks hold back no others",
         "--purge": "use fbtasks purge QUEUE",
-        "--schedule": _PERIODIC,
-        "--scheduler": _PERIODIC,
+        "--schedule": _BEAT,
+        "--scheduler": _BEAT,
         "--soft-time-limit": _WORKER_LIMITS,
         "--statedb": "not needed: cancellations are in the database",
         "--task-events": "not needed: what the worker does is in the database, see fbtasks inspect",

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from fbtasks.app import FBTasks
-from fbtasks.cli.options import DatabaseArgs, Seconds, announce, json_option, with_database
+from fbtasks.cli.options import DatabaseArgs, Seconds, announce, json_argument, json_option, with_database
 from fbtasks.cli.output import answer, failure, print_json, say
 from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout, UnknownTaskError
 from fbtasks.options import task_name
 from fbtasks.services import tasks
 from fbtasks.services.tasks import TaskStatus
 from fbtasks.states import State
-
-
-def _json_argument(text: str, kind: type, what: str) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{what} {text!r} is not JSON: {error}.") from None
-    if not isinstance(value, kind):
-        raise ConfigurationError(f"{what} {text!r} must be a JSON {'list' if kind is list else 'object'}.")
-    return value
 
 
 @click.command()
@@ -43,8 +32,8 @@ def call(
     countdown: float | None, task_id: str | None, unknown: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Enqueue a task by its name and print its id."""
-    args = _json_argument(args_text, list, "--args")
-    kwargs = _json_argument(kwargs_text, dict, "--kwargs")
+    args: list[Any] = json_argument(args_text, [], "--args")
+    kwargs: dict[str, Any] = json_argument(kwargs_text, {}, "--kwargs")
     with database.opened() as app:
         announce(app)
         if database.app_path is not None and not unknown:

@@ -20,9 +20,10 @@ COMMANDS: Final = {
         "main",
         "Deploy and operate what feeds tasks from the database: changes and rows of tables, and events.",
     ),
+    "schedules": ("main", "Operate periodic tasks: list, pause, resume, change and run them."),
     "migrate": (
         "database",
-        "Create or update the tables of the queue; with -A, also what the app says of queues and subscriptions.",
+        "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
     ),
     "adopt": ("database", "Let workers run the tasks of a restored or moved database."),
     "grant": ("database", "Let users of a server enqueue, work or operate, and no more than that."),
@@ -58,3 +59,13 @@ SUBSCRIPTIONS: Final = {
     "drop": ("subscriptions", "Delete subscriptions with what they have noted."),
 }
 """The commands of ``fbtasks subscriptions``."""
+
+SCHEDULES: Final = {
+    "list": ("schedules", "All schedules: when they tick, and what keeps them from it."),
+    "pause": ("schedules", "Enqueue nothing until they are resumed."),
+    "resume": ("schedules", "Go on after a pause, or after a task could not be enqueued."),
+    "set": ("schedules", "Say when a task is called, or with what, instead of the code."),
+    "run": ("schedules", "Enqueue their tasks once, now, and print the ids."),
+    "remove": ("schedules", "Delete schedules; what they have enqueued stays."),
+}
+"""The commands of ``fbtasks schedules``."""

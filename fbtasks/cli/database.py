@@ -8,28 +8,31 @@ from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
 from fbtasks.cli.output import answer, say
 from fbtasks.services import database as service
-from fbtasks.services import subscriptions
+from fbtasks.services import schedules, subscriptions
 
 
 @click.command()
 @with_database
 @json_option
 def migrate(database: DatabaseArgs, as_json: bool) -> None:
-    """Create or update the tables of the queue; with -A, also what the app says of queues and subscriptions."""
+    """Create or update the tables of the queue; with -A, also what the app defines beside its tasks."""
     with database.opened() as app:
         done = service.migrate(announce(app).database)
         queues: list[str] = []
+        ticking: list[str] = []
         applied = subscriptions.Applied([], {})
         if database.app_path:
             app.load()
             queues = service.apply_queues(app.database, app.name, app.queues.values())
+            ticking = schedules.apply_schedules(app.database, app.name, app.schedules)
             applied = subscriptions.apply(app.database, app.name, app.feeds())
     versions = ", ".join(map(str, done.applied))
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
     if queues:
         text += f" The limits and windows of {', '.join(queues)} are those of the app."
-    text = "\n".join([text, *render.steps(applied.changes)])
+    text = "\n".join([text, *(f"Schedule {said}." for said in ticking), *render.steps(applied.changes)])
     record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version, "queues": queues}
+    record["schedules"] = ticking
     answer({**record, "subscriptions": applied.changes}, text, as_json=as_json)
     render.raise_problems(applied.problems, as_json=as_json)
 

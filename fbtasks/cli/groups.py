@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fbtasks.cli.commands import INSPECT, SUBSCRIPTIONS
+from fbtasks.cli.commands import INSPECT, SCHEDULES, SUBSCRIPTIONS
 
 
 class CommandGroup(click.Group):
@@ -57,7 +57,11 @@ class CommandGroup(click.Group):
         from fbtasks.celery_words import COMMANDS, INSPECT_COMMANDS, instead
 
         words = COMMANDS if ctx.parent is None else INSPECT_COMMANDS if self.table is INSPECT else {}
-        if self.table is not SUBSCRIPTIONS and name not in words and (name in INSPECT or name in INSPECT_COMMANDS):
+        if (
+            self.table not in (SUBSCRIPTIONS, SCHEDULES)
+            and name not in words
+            and (name in INSPECT or name in INSPECT_COMMANDS)
+        ):
             words = {name: INSPECT_COMMANDS.get(name, f"use fbtasks inspect {name}")}
         return f"No such command {name!r}{instead(name, words, self.list_commands(ctx))}"
 

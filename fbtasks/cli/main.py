@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fbtasks.cli.commands import COMMANDS, INSPECT, SUBSCRIPTIONS
+from fbtasks.cli.commands import COMMANDS, INSPECT, SCHEDULES, SUBSCRIPTIONS
 from fbtasks.cli.groups import CommandGroup
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
@@ -62,3 +62,8 @@ def inspect() -> None:
 @click.group(cls=CommandGroup, table=SUBSCRIPTIONS)
 def subscriptions() -> None:
     """Deploy and operate what feeds tasks from the database: changes and rows of tables, and events."""
+
+
+@click.group(cls=CommandGroup, table=SCHEDULES)
+def schedules() -> None:
+    """Operate periodic tasks: list, pause, resume, change and run them."""

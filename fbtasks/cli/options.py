@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -18,6 +19,7 @@ from fbtasks.clock import LONGEST
 from fbtasks.errors import ConfigurationError
 from fbtasks.importing import import_app
 
+T = TypeVar("T")
 _MOST: Final = LONGEST.total_seconds()
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
@@ -76,6 +78,17 @@ def announce(app: FBTasks, indent: str = "") -> FBTasks:
     """Has *app* say on the standard error what it creates. Returns it."""
     app.database.tell = lambda text: say(f"{indent}{text}", err=True)
     return app
+
+
+def json_argument(text: str, like: T, what: str) -> T:
+    """Returns the list or the object, as *like* is, that the JSON of an option has."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{what} {text!r} is not JSON: {error}.") from None
+    if not isinstance(value, type(like)):
+        raise ConfigurationError(f"{what} {text!r} must be a JSON {'list' if isinstance(like, list) else 'object'}.")
+    return value
 
 
 def since_time(text: str | None) -> datetime | None:

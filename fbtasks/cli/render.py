@@ -13,6 +13,7 @@ from fbtasks.cli.output import ago, count, failure, say, since, span, visible
 from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
 from fbtasks.services.queues import QueueRow, Statistics
+from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.subscriptions import Connection, LoadedSource, SourceRow, Step
 from fbtasks.services.workflows import ON_FAILURE, NodeRow, outline
 from fbtasks.showing import sentence
@@ -296,6 +297,46 @@ def _halted(row: LoadedSource) -> list[str]:
         )  # fmt: skip
         said.append(f"{what} ended (fbtasks inspect held)")
     return said
+
+
+_SIZES: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def when(row: ScheduleRow) -> str:
+    """Returns when a schedule ticks, in words."""
+    if row.every is None:
+        return f"{row.cron} {row.tz}"
+    size, unit = next((size, unit) for size, unit in _SIZES if row.every % size == 0 or unit == "s")
+    return f"every {row.every / size:g} {unit}"
+
+
+def arguments(row: ScheduleRow) -> str:
+    """Returns the call that a schedule makes."""
+    if row.args is None or row.kwargs is None:
+        return f"{row.task}(...)"
+    given = [f"{value!r}" for value in row.args] + [f"{name}={value!r}" for name, value in row.kwargs.items()]
+    return f"{row.task}({', '.join(given)})"
+
+
+_SCHEDULE: Final[list[Column]] = [
+    _column("NAME", "name"),
+    ("WHEN", "word", lambda r: when(r) + (" (set)" if r.set else "")),
+    _column("STATE", "word"),
+    ("NEXT", "word", lambda r: ago(r.next)),
+    ("LAST", "word", lambda r: ago(r.last)),
+    ("CALL", "line", arguments),
+]
+
+
+def schedules(rows: list[ScheduleRow]) -> None:
+    """Prints schedules, one line for each, and what is wrong with them."""
+    if not rows:
+        say("There are no schedules: no worker of an app with periodic tasks has started yet.")
+        return
+    _records(_SCHEDULE, rows)
+    for row in rows:
+        if row.error:
+            say(f"{row.name}: {row.error}")
 
 
 _DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}

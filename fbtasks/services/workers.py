@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from fbtasks.call import WorkerRow
 from fbtasks.firebird.session import Session
+from fbtasks.services import schedules
 from fbtasks.services.queues import with_policies
+from fbtasks.services.schedules import ScheduleProblem
 from fbtasks.services.subscriptions import SourceProblem, find_problems
 from fbtasks.store import processes, results
 from fbtasks.store.database import Database
@@ -28,11 +30,15 @@ class Health:
     """Polls of tables that fail, or fail for some rows."""
     sources: list[SourceProblem]
     """What is wrong with subscriptions."""
+    schedules: list[ScheduleProblem]
+    """What is wrong with schedules."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
-        return bool(self.workers) and not (self.unserved or self.overdue or self.sources or self.failing)
+        return bool(self.workers) and not (
+            self.unserved or self.overdue or self.sources or self.failing or self.schedules
+        )
 
 
 def list_workers(database: Database) -> list[WorkerRow]:
@@ -67,6 +73,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
             sources=find_problems(session, max_lag, open_for),
+            schedules=schedules.find_problems(session),
         )
 
     return database.use(read)

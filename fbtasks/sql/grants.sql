@@ -1,7 +1,7 @@
 -- What each role may do. A procedure is named without its version: the name stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
 -- called by another one alone (NAME_TASK, ARCHIVE, COUNT, TAKE_CANCEL, TAKE_BACK, RELEASE, VERDICT, those by which
--- sources are dispatched, those by which places are taken, and of messages ERASE, ROUTE, DEAD_LETTER, EXPIRE, PROMOTE,
+-- sources are dispatched, those by which places are taken, ENQUEUE_SCHEDULED, and of messages ERASE, ROUTE, DEAD_LETTER, EXPIRE, PROMOTE,
 -- RELEASE) is granted to no role: a caller could forge the enqueuer, or end
 -- a task without its claim.
 
@@ -42,6 +42,13 @@ GRANT EXECUTE ON PROCEDURE QUEUE_HOLD TO FBTASKS_OPERATOR;
 GRANT EXECUTE ON PROCEDURE QUEUE_DEPLOY_LOCK TO FBTASKS_WORKER, FBTASKS_OPERATOR;
 GRANT EXECUTE ON PROCEDURE QUEUE_PRUNE_EVENTS TO FBTASKS_WORKER, FBTASKS_OPERATOR;
 GRANT EXECUTE ON PROCEDURE QUEUE_HAND_ON_EVENTS TO FBTASKS_WORKER, FBTASKS_OPERATOR;
+
+-- Schedules: a worker writes what its code says of them, and ticks; an operator has them stand still and go on, and changes them.
+GRANT EXECUTE ON PROCEDURE QUEUE_TICK, QUEUE_FAIL_TICK, QUEUE_PUT_SCHEDULE, QUEUE_ORPHAN_SCHEDULE TO FBTASKS_WORKER;
+GRANT EXECUTE ON PROCEDURE
+    QUEUE_HOLD_SCHEDULE, QUEUE_SET_SCHEDULE, QUEUE_RUN_SCHEDULE, QUEUE_REMOVE_SCHEDULE
+    TO FBTASKS_OPERATOR;
+GRANT SELECT ON TABLE QUEUE_SCHEDULE TO FBTASKS_WORKER, FBTASKS_OPERATOR;
 
 -- Messages of kombu and results of Celery: a producer publishes, and asks for results by their ids; the rest, remote
 -- control included, needs the worker's role. What a producer declares and where it publishes is limited by QUEUE_MSG_RULES_V1.

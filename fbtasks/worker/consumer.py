@@ -16,7 +16,7 @@ from fbtasks.call import Advanced, Released
 from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import queue_limits, task_limits
+from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
@@ -31,6 +31,7 @@ from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
 from fbtasks.worker.polling import Polling
 from fbtasks.worker.sources import Sources
+from fbtasks.worker.ticks import Ticks
 from fbtasks.worker.upkeep import Upkeep
 
 logger = logging.getLogger("fbtasks.worker")
@@ -54,7 +55,10 @@ class Consumer:
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app))
-        self._intake = Intake(options.queues, self.membership, self._outcomes, self._hand_out, self._events_arrive)
+        self._ticks = Ticks()
+        self._intake = Intake(
+            options.queues, self.membership, self._outcomes, self._hand_out, self._ticks, self._events_arrive
+        )
         self.sources = Sources(app, options.queues)
         self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
         self._polling = Polling(app, options.queues, self._turn)
@@ -69,13 +73,15 @@ class Consumer:
         self._app.database.make_ready()
 
     def open(self) -> None:
-        """Connects, brings in what the app says of its queues, and registers the worker."""
+        """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker."""
         session = self.connection.open()
         queues = self._app.queues.values()
         for name in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
             logger.info("The limit %s is as the app %s says.", name, self._app.name)
         for queue in queue_limits.sync_queues(session, self._app.name, queues):
             logger.info("The limit and the window of the queue %s are those of this app now.", queue)
+        for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
+            logger.info("Schedule %s.", said)
         self._register(session)
 
     def _register(self, session: Session) -> None:
@@ -145,6 +151,8 @@ class Consumer:
             self._hand_out.submit(session)
             self._hand_out.begin_suspects(session)
             self._intake.promote(session)
+            if self._ticks.look(session):
+                self._intake.look()
             self._intake.claim_parked(session)
             self._poll(session)
             self._upkeep.do(session, self.membership.worker_id)
@@ -236,7 +244,7 @@ class Consumer:
         if self.connection.session is None:
             return True
         try:
-            return self._intake.any_due(self.connection.session)
+            return self._intake.any_due(self.connection.session) or self._ticks.are_due
         except DatabaseError as error:
             self._note_lost(error)
             return True
@@ -268,7 +276,7 @@ class Consumer:
         if not self.draining.begun:
             if executor.prepared():
                 return [0.0]
-            until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.next_turn]
+            until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.next_turn, self._ticks.next_look]
             if self._polling:
                 self._polling.ended(self._outcomes.watched_ended)
                 until.append(self._polling.deadline(self._hand_out.wanted()))

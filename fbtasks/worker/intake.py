@@ -17,6 +17,7 @@ from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.parked import ParkedNames
+from fbtasks.worker.ticks import Ticks
 
 POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0
@@ -43,12 +44,14 @@ class Intake:
         membership: Membership,
         outcomes: Outcomes,
         hand_out: HandOut,
+        ticks: Ticks,
         events_arrive: Callable[[], bool],
     ) -> None:
         self._queues = queues
         self._membership = membership
         self._outcomes = outcomes
         self._hand_out = hand_out
+        self._ticks = ticks
         self._events_arrive = events_arrive
         self._claiming = Claiming(queues)
         self._hindrances = Hindrances()
@@ -96,9 +99,10 @@ class Intake:
         return self._hand_out.wanted()
 
     def _any_ready(self, session: Session) -> bool:
-        """Whether there is something to claim; looks as well when the next scheduled task or source is due."""
+        """Whether there is something to claim; looks as well when the next task, source or schedule is due."""
         look = tasks.any_ready(session, self._queues)
         self._due_in(look.due)
+        self._ticks.expect(look.tick)
         self._look_at = math.inf if look.again is None else clock.monotonic() + look.again
         return look.ready
 
@@ -157,10 +161,11 @@ class Intake:
     def _promote(self, session: Session) -> None:
         self._next_due = clock.monotonic() + DUE_LAST  # an event that comes while this looks has it look again
         try:
-            promoted, due = session.run(tasks.promote, point="promote")
+            promoted, due, tick = session.run(tasks.promote, point="promote")
         except ConflictError:
             self._next_due = 0.0
             raise
+        self._ticks.expect(tick)
         self._due_in(due if due is None or promoted else max(due, POLL_FIRST))  # another worker may hold what is due
         if promoted:
             self._maybe_ready = True

@@ -18,6 +18,7 @@ from support.sql import NOW, execute, one
 
 from fbtasks.cli import main
 from fbtasks.cli.output import visible, visible_json
+from fbtasks.services.schedules import apply_schedules
 from fbtasks.sql import queries
 from fbtasks.testing import drain
 
@@ -231,6 +232,9 @@ app.on_change("T", insert=True, name="two")(lambda change: None)
 def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     """One value on the standard output; an error is a line on the other one."""
     execute(shop, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    for name in ("hourly", "gone"):
+        shop.add_periodic("shop.say", every=3600, args=(1,), name=name)
+    apply_schedules(shop.database, shop.name, shop.schedules)
     shop.close()  # no connection is older than the triggers
     (tmp_path / "fed_shop.py").write_text(FED)
     monkeypatch.syspath_prepend(tmp_path)
@@ -248,6 +252,11 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("purge",): (["default", "--yes"], {"queue": "default", "count": 4}),
         ("result",): (["none"], {"state": "succeeded", "result": None, "error_type": None}),
         ("retry",): (["order-1", "gone"], {"count": 2}),
+        ("schedules", "pause"): (["hourly"], {"changed": ["hourly"]}),
+        ("schedules", "remove"): (["gone", "--yes"], {"removed": ["gone"]}),
+        ("schedules", "resume"): (["hourly"], {"changed": ["hourly"]}),
+        ("schedules", "run"): (["hourly"], {}),
+        ("schedules", "set"): (["hourly", "--args", "[2]"], {"args": [2], "every": 3600.0, "set": ["args"]}),
         ("subscriptions", "apply"): (["-A", "fed_shop"], {"problems": {}, "unsettled": []}),
         ("subscriptions", "backfill"): (["one"], {"noted": {"one": 0}}),
         ("subscriptions", "diff"): (["-A", "fed_shop"], {"problems": {}}),

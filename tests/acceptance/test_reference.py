@@ -18,6 +18,7 @@ from fbtasks.declare import options_of
 from fbtasks.fed_options import FedTaskOptions, OnChange, OnEvent, PollTable
 from fbtasks.options import CallOptions, TaskOptions
 from fbtasks.queues import QueueOptions
+from fbtasks.schedules import ScheduleOptions
 from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,7 @@ def test_every_public_name_has_its_section():
 def test_public_members_are_described(kind):
     text = sections("api.md")[kind.__name__]
     internal = {
-        "FBTasks": {"run_eagerly", "run_plan_eagerly", "waiting", "load", "queues_served", "feeds"},
+        "FBTasks": {"run_eagerly", "run_plan_eagerly", "waiting", "load", "queues_served", "feeds", "schedule"},
         "Task": {"call", "enqueue", "send", "step", "bound_to", "is_async", "in_order"},
     }.get(kind.__name__, set())
     members = {name for each in kind.__mro__[:-1] for name in vars(each) if not name.startswith("_")} - internal
@@ -90,6 +91,7 @@ def as_said(default):
         (TaskOptions, "@app.task"),
         (CallOptions, "apply_async"),
         (QueueOptions, "app.queue"),
+        (ScheduleOptions, "app.add_periodic"),
         (OnChange, "@app.on_change"),
         (OnEvent, "@app.on_event"),
         (PollTable, "@app.poll_table"),
@@ -104,7 +106,7 @@ def test_every_option_is_described_with_its_default(declared, heading):
         del options["name"], options["url"]  # in the heading
     elif issubclass(declared, FedTaskOptions):  # those of @app.task have their own table
         options = {name: options[name] for name in options.keys() - options_of(FedTaskOptions) - {"table", "event"}}
-    assert table.keys() - {"args", "kwargs"} == options.keys()
+    assert table.keys() - ({"args", "kwargs"} - options.keys()) == options.keys()
     for name, option in options.items():
         said = table[name]
         assert said == as_said(option.default) or (option.default is None and said in SAID_OTHERWISE), name
@@ -197,7 +199,7 @@ def test_examples_are_valid(page):
         for line in block.splitlines():
             words = line.split("#")[0].split()
             if words[:1] == ["fbtasks"]:
-                names = [words[1]] + ([words[2]] if words[1] in ("inspect", "subscriptions") else [])
+                names = [words[1]] + ([words[2]] if words[1] in ("inspect", "schedules", "subscriptions") else [])
                 command = dict(commands(main))[" ".join(names)]
                 known = {opt for p in command.params for opt in p.opts}
                 given = {

@@ -1,19 +1,23 @@
-"""What sources cost a worker that has nothing to do: its loop runs for minutes of a clock that moves on by itself."""
+"""What sources and schedules cost an idle worker: its loop runs for minutes of a clock that moves on by itself."""
 
 from collections import Counter
 
 import pytest
 from support.capture import script
+from support.sql import execute
 
 from fbtasks import clock
 from fbtasks.firebird.session import Transaction
+from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.services import subscriptions
 from fbtasks.store import tasks
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.ticks import Ticks
 
 SUBSCRIPTIONS = 20
+SCHEDULES = 20
 MINUTES = 4
 
 
@@ -107,3 +111,39 @@ def test_idle_sources_cost_an_idle_worker_next_to_nothing(app, idle):
     app.poll_table("INBOX", status="S", ready="R", taken="T", done="D", failed="E", every=(0.1, 5))(print)
     polled = idle.run()
     assert sum(more(polled, subscribed).values()) <= 13 * MINUTES
+
+
+def test_schedules_cost_an_idle_worker_nothing_between_their_ticks(app, idle):
+    before = idle.run()
+    for number in range(SCHEDULES):
+        app.add_periodic("nothing", every=86_400, name=f"daily {number}")
+    with app.database.session() as session:
+        sync_schedules(session, app.name, app.schedules)
+    scheduled = idle.run()
+    assert more(scheduled, before) == {}
+    assert scheduled.total() <= before.total() + 1
+
+
+def test_a_tick_is_two_statements(app, idle):
+    app.add_periodic("nothing", every=3600)
+    with app.database.session() as session:
+        sync_schedules(session, app.name, app.schedules)
+        execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 HOUR TO NEXT_TIME)")
+        ticks = Ticks()
+        ticks.expect(0.0)
+        idle.statements.clear()
+        assert ticks.look(session)
+        assert idle.statements == {"ticks": 1, "tick": 1}
+        assert not ticks.look(session)
+        assert idle.statements.total() == 2
+
+
+def test_a_look_reads_each_schedule_once(app):
+    for number in range(SCHEDULES):
+        app.add_periodic("nothing", every=86_400, name=f"daily {number}")
+    with app.database.session() as session:
+        sync_schedules(session, app.name, app.schedules)
+        tasks.any_ready(session, ("default",))
+        so_far = reads(session)
+        assert tasks.any_ready(session, ("default",)).tick > 80_000
+        assert reads(session) - so_far <= SCHEDULES + 5

@@ -264,7 +264,7 @@ class Store(RuleBasedStateMachine):
 
     @rule()
     def promote(self):
-        promoted, _ = self.run(tasks.promote)
+        promoted, *_ = self.run(tasks.promote)
         due = [r for r in self.model.live.values() if r.state is State.SCHEDULED and r.start <= self.model.now]
         assert promoted == len(due)
         for row in due:

@@ -34,7 +34,7 @@ INNER = {
     "QUEUE_DISPATCH", "QUEUE_DISPATCH_ONE", "QUEUE_SOURCE_READY", "QUEUE_FIRST_DUE", "QUEUE_READ_NOTES",
     "QUEUE_OPEN_GATE", "QUEUE_LET_IN", "QUEUE_MAKE_TASK", "QUEUE_PUT_BEHIND", "QUEUE_DISPATCH_EACH", "QUEUE_LOG_EVENT",
     "QUEUE_SUBSCRIBE", "QUEUE_ORPHAN", "QUEUE_UNSUBSCRIBE", "QUEUE_ERASE_SUBSCRIPTION", "QUEUE_FORGET_SUBSCRIPTION",
-    "QUEUE_PUT_HANDLER", "QUEUE_FEED_QUEUE",
+    "QUEUE_PUT_HANDLER", "QUEUE_FEED_QUEUE", "QUEUE_ENQUEUE_SCHEDULED",
     "QUEUE_ADMIT", "QUEUE_ADMIT_ONE", "QUEUE_FOLD_NOTES", "QUEUE_FOLD_UNIQUE", "QUEUE_PASS_GATE", "QUEUE_MERGE",
     "QUEUE_LIMIT_READY", "QUEUE_LIMIT_CHANGED", "QUEUE_LEAVE_GATES", "QUEUE_WAIT_AT_GATE", "QUEUE_WAIT_AGAIN",
     "QUEUE_PUT_BEFORE_GATES", "QUEUE_ANSWERING",
@@ -102,6 +102,10 @@ def test_granting_twice_is_granting_once(app):
     assert ("QUEUE_HISTORY", "S") in operator - worker
     assert ("QUEUE_RETRY_V1", "X") in operator - worker
     assert ("QUEUE_REGISTER_V1", "X") in worker - operator
+    assert {("QUEUE_TICK_V1", "X"), ("QUEUE_PUT_SCHEDULE_V1", "X")} <= worker - operator
+    assert {(f"QUEUE_{act}_SCHEDULE_V1", "X") for act in ("HOLD", "SET", "RUN", "REMOVE")} <= operator - worker
+    assert ("QUEUE_SCHEDULE", "S") in worker & operator
+    assert not [name for name, _ in producer if "SCHEDULE" in name or "TICK" in name]
     assert {letter for _, letter in producer | worker | operator} == {"X", "S"}
     assert not {base(name) for name, letter in producer | worker | operator if letter == "X"} & INNER
 

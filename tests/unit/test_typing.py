@@ -53,6 +53,36 @@ def mail(event: Event) -> str:
 def row(row: Row) -> None: ...
 
 
+@app.periodic(every=timedelta(hours=1), args=(7,), name="hourly-7")
+@app.periodic(cron="@daily", kwargs={"number": 7}, tz="UTC", missed="skip", paused=True)
+@app.task(queue="mail")
+def report(number: int) -> float:
+    return number / 2
+
+
+@app.periodic(cron="30 2 * * *", queue="mail", max_retries=None, autoretry_for=[OSError])
+def clean() -> int:
+    return 1
+
+
+def test_a_periodic_task_keeps_the_types_of_its_function() -> None:
+    assert_type(report(1), float)
+    assert_type(clean.delay(), AsyncResult[int])
+    assert_type(app.add_periodic(clean, every=60.5, name="often").name, str)
+    assert_type(app.add_periodic("other", cron="@hourly", args=[1], priority=5).paused, bool)
+
+
+def test_what_is_refused_of_a_schedule_is_known_before() -> None:
+    with pytest.raises(ConfigurationError):
+        app.periodic(every="1h")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        app.periodic(every=60, missed="some")  # type: ignore[arg-type]
+    with pytest.raises(TaskDefinitionError):
+        app.periodic(every=60, quue="mail")  # type: ignore[call-arg]
+    with pytest.raises(TaskDefinitionError):
+        app.add_periodic(clean, every=60, max_retries=3)  # type: ignore[call-arg]
+
+
 def test_a_fed_task_keeps_the_types_of_its_function() -> None:
     assert_type(ship([]), int)
     assert_type(row.name, str)

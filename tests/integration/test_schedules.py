@@ -1,0 +1,568 @@
+"""Schedules: brought in from the code, ticked by whichever worker comes, once each; paused and changed by operators."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.sql import NOW, execute, held, one, rows
+
+from fbtasks import FBTasks, clock
+from fbtasks.errors import AuthenticationError, ConfigurationError
+from fbtasks.firebird.session import Session
+from fbtasks.maintenance.schedules import sync_schedules
+from fbtasks.services import schedules as service
+from fbtasks.services.workers import get_health
+from fbtasks.sql import queries
+from fbtasks.store import grants, schedules, tasks
+from fbtasks.testing import drain
+from fbtasks.worker import ticks
+from fbtasks.worker.ticks import Ticks
+
+HOUR = timedelta(hours=1)
+TASKS = "SELECT NAME, QUEUE, PRIORITY, START_TIME FROM QUEUE_TASK ORDER BY START_TIME, ID"
+
+
+@pytest.fixture
+def ran(app):
+    """What the task *note* was called with, and for which tick."""
+    calls = []
+
+    @app.task(name="note", bind=True)
+    def note(self, *args, **kwargs):
+        calls.append((self.request.eta, args, kwargs))
+
+    return calls
+
+
+def sync(app):
+    with app.database.session() as session:
+        return sync_schedules(session, app.name, app.schedules)
+
+
+def tick(app):
+    """One look of a worker at the schedules that are due; whether tasks were enqueued."""
+    found = Ticks()
+    found.expect(0.0)
+    with app.database.session() as session:
+        return found.look(session)
+
+
+def back(app, span, name="note"):
+    """Has a schedule be to tick so much earlier."""
+    execute(app, f"UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-{int(span.total_seconds())} SECOND TO NEXT_TIME) "
+            "WHERE NAME = ?", name)  # fmt: skip
+
+
+def shown(app, name="note"):
+    (found,) = [row for row in service.list_schedules(app.database) if row.name == name]
+    return found
+
+
+def now(app):
+    return one(app, f"SELECT {NOW} FROM RDB$DATABASE").replace(tzinfo=UTC)
+
+
+def restarted(app):
+    """The app as its next worker knows it: without schedules so far."""
+    return FBTasks(app.name, str(app.settings.url))
+
+
+# From the code
+
+
+def test_it_ticks_for_the_first_time_after_its_span(app, ran):
+    app.add_periodic("note", every=HOUR, args=(7,), kwargs={"a": "ä"}, priority=5)
+    before = now(app)
+    assert sync(app) == ["new: note"]
+    assert sync(app) == []
+    first = shown(app).next
+    assert before + HOUR - timedelta(milliseconds=1) <= first <= now(app) + HOUR
+    assert not tick(app)
+    back(app, HOUR)
+    assert tick(app)
+    assert not tick(app)
+    assert rows(app, TASKS) == [("note", "default", 5, (first - HOUR).replace(tzinfo=None))]
+    assert (shown(app).last, shown(app).next) == (first - HOUR, first)
+    drain(app)
+    assert ran == [(first - HOUR, (7,), {"a": "ä"})]
+
+
+def test_a_long_payload_and_an_expiry(app):
+    @app.periodic(every=HOUR, args=("x" * 5000,))
+    @app.task(name="note", expires=60)
+    def note(text):
+        return len(text)
+
+    sync(app)
+    back(app, 30 * HOUR)
+    assert tick(app)
+    (number, expires, long) = rows(
+        app, f"SELECT ID, DATEDIFF(SECOND FROM {NOW} TO EXPIRE_TIME), IIF(PAYLOAD IS NULL, 1, 0) FROM QUEUE_TASK"
+    )[0]
+    assert (50 <= expires <= 60, long) == (True, 1)  # from now on, and not from the tick, which is long ago
+    drain(app)
+    assert app.AsyncResult(number).get(5) == 5000
+
+
+def test_every_counts_on_over_restarts_and_changes_of_the_arguments(app, ran):
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    first = shown(app).next
+    with closing(restarted(app)) as later:
+        later.add_periodic("note", every=HOUR, args=(1,), missed="all")
+        assert sync(later) == ["changed: note"]
+        assert shown(later).next == first
+        assert shown(later).args == [1]
+
+
+def test_a_changed_time_counts_from_the_last_tick(app):
+    app.add_periodic("note", every=24 * HOUR)
+    sync(app)
+    back(app, 24 * HOUR + 10 * HOUR)
+    tick(app)
+    last = shown(app).last
+    with closing(restarted(app)) as later:
+        later.add_periodic("note", every=3 * HOUR)
+        sync(later)
+        assert shown(later).next == last + 12 * HOUR
+    with closing(restarted(app)) as later:
+        later.add_periodic("note", cron="0 0 1 1 *", tz="Asia/Tokyo")
+        sync(later)
+        assert (shown(later).next + 9 * HOUR).strftime("%d.%m. %H:%M") == "01.01. 00:00"
+
+
+def test_what_vanished_from_the_code_is_kept_and_ticks_no_more(app, ran):
+    app.add_periodic("note", every=HOUR)
+    app.add_periodic("note", every=HOUR, name="other")
+    sync(app)
+    with closing(restarted(app)) as later:
+        later.add_periodic("note", every=HOUR, name="other")
+        assert sync(later) == ["orphaned: note"]
+        assert sync(later) == []
+    back(app, 5 * HOUR)
+    assert not tick(app)
+    assert (shown(app).state, shown(app).next, shown(app, "other").state) == ("orphaned", None, "active")
+    assert sync(app) == ["changed: note"]
+    assert shown(app).state == "active"
+    assert shown(app).next > now(app)  # what lay between is not made up for
+
+
+def test_another_apps_schedule_is_refused_until_it_is_orphaned(app, url):
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    with closing(FBTasks("second", url)) as second:
+        second.add_periodic("note", every=HOUR)
+        with pytest.raises(ConfigurationError, match="the schedule 'note' is of the app 'test', and the app 'second'"):
+            sync(second)
+        with closing(restarted(app)) as later:
+            sync(later)
+        assert sync(second) == ["changed: note"]
+        assert sync(second) == []
+        assert shown(second).app == "second"
+
+
+def test_workers_bring_them_in_and_a_burst_ticks_what_is_due(app, ran):
+    app.add_periodic("note", every=HOUR)
+    drain(app)
+    assert ran == []
+    back(app, HOUR)
+    drain(app)
+    assert len(ran) == 1
+
+
+# What was missed
+
+
+@pytest.mark.parametrize(("missed", "expected"), [("one", [4]), ("skip", []), ("all", [0, 1, 2, 3, 4])])
+def test_missed_ticks(app, missed, expected):
+    app.add_periodic("note", every=HOUR, missed=missed)
+    sync(app)
+    back(app, 5 * HOUR + timedelta(minutes=10))
+    first = one(app, "SELECT NEXT_TIME FROM QUEUE_SCHEDULE")
+    assert tick(app) == bool(expected)
+    assert [row[-1] for row in rows(app, TASKS)] == [first + number * HOUR for number in expected]
+    assert shown(app).next == (first + 5 * HOUR).replace(tzinfo=UTC)
+    assert not tick(app)
+
+
+def test_of_many_missed_ticks_each_is_made_up_for_and_of_more_one(app, monkeypatch):
+    monkeypatch.setattr(ticks, "BATCH", 400)
+    app.add_periodic("note", every=HOUR, missed="all")
+    sync(app)
+    back(app, 1000 * HOUR)
+    found = Ticks()
+    with app.database.session() as session:
+        found.expect(0.0)
+        while found.are_due:
+            assert found.look(session)
+    assert one(app, "SELECT COUNT(DISTINCT START_TIME) FROM QUEUE_TASK") == 1000
+    back(app, 1001 * HOUR)
+    assert tick(app)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1001
+
+
+def test_days_of_change_in_the_databases_time(app):
+    """From before the change in autumn to after it, with all ticks between, as UTC."""
+    app.add_periodic("note", cron="30 2 * * *", tz="Europe/Vienna", missed="all")
+    app.add_periodic("note", cron="45 * * * *", tz="Australia/Lord_Howe", missed="all", name="lord howe", queue="lh")
+    sync(app)
+    execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = TIMESTAMP '2026-10-24 00:30' WHERE NAME = 'note'")
+    execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = TIMESTAMP '2026-10-03 13:15' WHERE NAME = 'lord howe'")
+    version = "SELECT ID, VERSION FROM QUEUE_SCHEDULE WHERE NAME = ?"
+    day, end = datetime(2026, 10, 24, tzinfo=UTC), datetime(2026, 10, 27, tzinfo=UTC)
+    _run_as_of(app, rows(app, version, "note")[0], shown(app), end)
+    found = [row[-1] for row in rows(app, TASKS)]
+    assert found == [
+        (day + timedelta(days=number, hours=hour, minutes=30)).replace(tzinfo=None)
+        for number, hour in enumerate((0, 0, 1))
+    ]
+    _run_as_of(app, rows(app, version, "lord howe")[0], shown(app, "lord howe"), datetime(2026, 10, 3, 18, tzinfo=UTC))
+    found = [row[-1].strftime("%H:%M") for row in rows(app, TASKS) if row[1] == "lh"]
+    assert found == ["13:15", "14:15", "15:15", "15:45", "16:45", "17:45"]  # 01:45, 02:45, which follows at once
+
+
+def _run_as_of(app, row, schedule, end):
+    """All ticks before *end*, as a worker has them done that comes then."""
+    from fbtasks.ticking import Cron, turn
+
+    id, version = row
+    active = schedules.Active(
+        id, schedule.name, version, schedule.cron, None, schedule.tz, "all", schedule.next or schedule.last
+    )
+    found = turn(Cron(schedule.cron, schedule.tz), "all", active.next, end)
+    with app.database.session() as session:
+        assert session.run(lambda t: ticks._enqueue(t, active, found)) is schedules.Done.DONE
+
+
+# One task for each tick, whoever ticks
+
+
+TICKER = """
+import sys, time
+from fbtasks import FBTasks
+from fbtasks.worker import ticks
+ticks.BATCH = 3
+app = FBTasks("test", sys.argv[1])
+with app.database.session() as session:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    found = ticks.Ticks()
+    found.expect(0.0)
+    while found.next_look < time.monotonic() + 60:
+        found.look(session)
+app.close()
+"""
+
+
+def _ticker(url, number):
+    fault = (
+        {} if number % 2 else {"FBTASKS_FAULT": f"tick.{random.choice(['before', 'after'])}:{random.randint(2, 20)}"}
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", TICKER, url],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **fault},
+    )  # fmt: skip
+    threading.Thread(target=process.wait, daemon=True).start()  # reaped also while this one waits in the engine
+    return process
+
+
+@pytest.mark.parametrize(
+    ("processes", "most"), [(4, 150), pytest.param(8, 1000, marks=pytest.mark.slow)], ids=["four", "eight"]
+)
+def test_one_task_for_each_tick_and_none_missing_whatever_is_killed(app, url, processes, most):
+    names = [f"s{number}" for number in range(4)]
+    for name in names:
+        app.add_periodic("note", every=HOUR, missed="all", name=name, args=(name,))
+    sync(app)
+    for name in names:
+        back(app, most * HOUR, name)
+    first = dict(rows(app, "SELECT NAME, NEXT_TIME FROM QUEUE_SCHEDULE"))
+    running = [_ticker(url, number) for number in range(processes)]
+    for process in running:
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    codes = [process.wait(120) for process in running]
+    for process in running:
+        process.stdin.close()
+        process.stdout.close()
+    assert Counter(codes)[-9] == processes // 2
+    expected = {(name, first[name] + number * HOUR) for name in names for number in range(most)}
+    found = Counter((payload[3 : 3 + 2].decode(), start) for payload, start in rows(
+        app, "SELECT PAYLOAD, START_TIME FROM QUEUE_TASK"))  # fmt: skip
+    assert set(found) == expected
+    assert set(found.values()) == {1}
+
+
+def test_a_worker_whose_clock_is_an_hour_off_changes_nothing(app, ran, monkeypatch):
+    app.add_periodic("note", every=HOUR)
+    app.add_periodic("note", cron="@hourly", name="cron")
+    real = clock.utcnow
+    for hours in (-1, 1):
+        monkeypatch.setattr(clock, "utcnow", lambda hours=hours: real() + hours * HOUR)
+        monkeypatch.setattr(time, "time", lambda hours=hours: real().timestamp() + hours * 3600)
+        drain(app)
+        assert ran == []
+        assert shown(app, "cron").next - now(app) <= HOUR
+    back(app, HOUR)
+    back(app, HOUR, "cron")
+    drain(app)
+    assert len(ran) == 2
+    assert all(timedelta(0) < row.next - now(app) <= HOUR for row in service.list_schedules(app.database))
+
+
+def test_the_databases_clock_decides(app):
+    """Nothing ticks before its time, whatever a worker takes for the time."""
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    with app.database.session() as session:
+        ((active,), _) = schedules.active(session)
+        for at in (active.next, active.next - HOUR):
+            done = session.run(lambda t, at=at: schedules.tick(t, active, at, at, at + HOUR))
+            assert done is schedules.Done.CHANGED
+    assert rows(app, TASKS) == []
+
+
+def test_a_schedule_that_another_transaction_holds_is_looked_at_again(app, ran, wait_for):
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    back(app, HOUR)
+    found = Ticks()
+    with app.database.session() as session:
+        with held(app, "QUEUE_SCHEDULE", 1):
+            found.expect(0.0)
+            assert not found.look(session)
+            assert 0 < found.next_look - time.monotonic() < 1
+            found.expect(-5.0)  # it is late, as other looks tell
+            assert not found.are_due
+        wait_for(lambda: found.are_due)
+        assert found.look(session)
+
+
+# What goes wrong
+
+
+def test_a_task_that_cannot_be_enqueued_stops_its_schedule_and_no_other(app, ran):
+    app.queue("small", max_length=1, when_full="reject")
+    app.add_periodic("note", every=HOUR, queue="small")
+    app.add_periodic("note", every=HOUR, name="other")
+    filler = app.send_task("note", queue="small")
+    sync(app)
+    for name in ("note", "other"):
+        back(app, HOUR, name)
+    due = shown(app).next
+    assert tick(app)
+    assert (shown(app).state, shown(app, "other").state) == ("failed", "active")
+    assert shown(app).error.startswith("the queue small is full: it may hold 1 tasks")
+    assert [each.name for each in get_health(app.database, 300).schedules] == ["note"]
+    assert not tick(app)
+    filler.revoke()
+    assert service.resume(app.database, ["note"]) == ["note"]
+    assert (shown(app).state, shown(app).error, shown(app).next) == ("active", None, due)
+    assert tick(app)
+    assert {row[1] for row in rows(app, TASKS)} == {"small", "default"}
+    assert get_health(app.database, 300).schedules == []
+
+
+def test_missed_ticks_fill_a_queue_and_the_rest_waits_for_room(app, ran):
+    app.queue("small", max_length=5, when_full="reject")
+    app.add_periodic("note", every=HOUR, queue="small", missed="all")
+    app.send_task("note", queue="small").revoke()
+    sync(app)
+    back(app, 8 * HOUR)
+    first = one(app, "SELECT NEXT_TIME FROM QUEUE_SCHEDULE")
+    found = Ticks()
+    with app.database.session() as session:
+        found.expect(0.0)
+        while found.are_due:
+            found.look(session)
+    assert [row[-1] for row in rows(app, TASKS)] == [first + number * HOUR for number in range(5)]
+    assert shown(app).state == "failed"
+    drain(app, ["small"])
+    service.resume(app.database, ["note"])
+    drain(app, ["small"])
+    assert [call[0].replace(tzinfo=None) for call in ran] == [first + number * HOUR for number in range(8)]
+
+
+def test_what_was_written_by_hand_and_is_no_expression(app):
+    app.add_periodic("note", cron="@hourly")
+    app.add_periodic("note", cron="@hourly", name="other")
+    sync(app)
+    execute(app, "UPDATE QUEUE_SCHEDULE SET CRON = 'sometimes' WHERE NAME = 'note'")
+    execute(app, f"UPDATE QUEUE_SCHEDULE SET NEXT_TIME = {NOW}")
+    assert tick(app)
+    assert shown(app).error == "its next tick cannot be told: CronSimError: Wrong number of fields"
+    assert shown(app, "other").state == "active"
+
+
+def test_a_zone_that_is_unknown_here_is_left_to_other_machines(app, ran, caplog):
+    app.add_periodic("note", cron="@hourly")
+    app.add_periodic("note", cron="@hourly", name="other")
+    sync(app)
+    execute(app, "UPDATE QUEUE_SCHEDULE SET TZ = 'Mars/Olympus' WHERE NAME = 'note'")
+    execute(app, f"UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-2 MINUTE TO {NOW})")
+    assert tick(app)
+    assert (shown(app).state, shown(app, "other").last is not None) == ("active", True)
+    assert [each.problem[:12] for each in get_health(app.database, 300).schedules] == ["its tick is "]
+    assert "The schedule note is left to other workers: there is no tz 'Mars/Olympus'" in caplog.text
+
+
+def test_a_burst_ends_though_a_schedule_is_left_to_others(app, ran):
+    app.add_periodic("note", cron="@hourly")
+    sync(app)
+    execute(app, f"UPDATE QUEUE_SCHEDULE SET TZ = 'Mars/Olympus', NEXT_TIME = DATEADD(-2 MINUTE TO {NOW})")
+    app.send_task("note")
+    drain(app)
+    assert len(ran) == 1
+
+
+# What operators do
+
+
+def test_pause_and_resume(app):
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    assert service.pause(app.database, ["note", "note"]) == ["note"]
+    assert service.pause(app.database, ["note"]) == []
+    back(app, 3 * HOUR)
+    assert not tick(app)
+    with closing(restarted(app)) as later:
+        later.add_periodic("note", every=HOUR, args=(1,))
+        sync(later)  # what an operator said survives
+        assert shown(later).state == "paused"
+    assert service.resume(app.database, ["note"]) == ["note"]
+    assert service.resume(app.database, ["note"]) == []
+    assert (shown(app).state, shown(app).set) == ("active", [])
+    assert shown(app).next > now(app)  # the pause is not made up for
+    with pytest.raises(ConfigurationError, match=r"there is no schedule 'nite'\. Did you mean 'note'\?"):
+        service.pause(app.database, ["nite"])
+
+
+def test_paused_by_the_code_until_an_operator_resumes_it(app):
+    app.add_periodic("note", every=HOUR, paused=True)
+    sync(app)
+    assert shown(app).state == "paused"
+    service.resume(app.database, ["note"])
+    with closing(restarted(app)) as later:
+        later.add_periodic("note", every=HOUR, paused=True, args=(1,))
+        sync(later)
+        assert (shown(later).state, shown(later).set) == ("active", ["paused"])
+    service.pause(app.database, ["note"])
+    assert (shown(app).state, shown(app).set) == ("paused", [])
+
+
+def test_what_operators_set_survives_new_code_and_is_taken_back(app, ran):
+    app.add_periodic("note", cron="@daily", tz="Europe/Vienna", args=(1,), kwargs={"a": 1})
+    sync(app)
+    before = shown(app)
+    set_ = service.change(app.database, "note", service.Change(every=60, args=[2]))
+    assert (set_.cron, set_.every, set_.args, set_.kwargs, set_.set) == (None, 60, [2], {"a": 1}, ["every", "args"])
+    assert set_.next - now(app) <= timedelta(minutes=1)
+    with closing(restarted(app)) as later:
+        later.add_periodic("note", cron="@weekly", tz="Europe/Vienna", args=(3,), kwargs={"a": 1})
+        sync(later)
+        assert (shown(later).every, shown(later).args, shown(later).next) == (60, [2], set_.next)
+    back(app, timedelta(minutes=2))
+    drain(app)
+    assert [call[1:] for call in ran] == [((2,), {"a": 1})]
+    other = service.change(app.database, "note", service.Change(cron="0 5 * * *", tz="UTC"))
+    assert (other.cron, other.every, other.tz) == ("0 5 * * *", None, "UTC")
+    assert service.reset(app.database, "note") == before.__class__(
+        **{name: getattr(before, name) for name in before.__slots__} | {"last": other.last}
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cron": "0 0 30 2 *"}, "--cron '0 0 30 2 *' never ticks"),
+        ({"every": 0.1}, "--every 0.1 must be at least a second"),
+        ({"tz": "Europe/Wien"}, "there is no --tz 'Europe/Wien'"),
+        ({"cron": "@daily", "every": 60}, "--cron and --every both say when"),
+        ({"tz": "UTC", "every": 60}, "--tz UTC is the zone of a cron expression"),
+    ],
+)
+def test_what_operators_cannot_set(app, change, said):
+    app.add_periodic("note", cron="@daily")
+    sync(app)
+    with pytest.raises(ConfigurationError, match=said.replace("*", r"\*")):
+        service.change(app.database, "note", service.Change(**change))
+    assert shown(app).set == []
+
+
+def test_run_and_remove(app, ran):
+    app.add_periodic("note", every=HOUR, args=(5,), paused=True)
+    sync(app)
+    before = shown(app)
+    (number,) = service.run(app.database, ["note"]).values()
+    assert shown(app) == before
+    app.add_periodic("note", every=HOUR, args=(5,), paused=True)
+    drain(app)
+    assert [call[1] for call in ran] == [(5,)]
+    assert app.AsyncResult(number).status == "SUCCESS"
+    assert service.remove(app.database, ["note"]) == ["note"]
+    assert service.list_schedules(app.database) == []
+    drain(app)  # the code still has it
+    assert shown(app).state == "paused"
+
+
+def test_a_worker_that_has_an_older_definition_does_not_tick_by_it(app):
+    """What a tick goes by is what it was read with: a change in between is seen by it."""
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    back(app, HOUR)
+    with app.database.session() as session:
+        ((active,), _) = schedules.active(session)
+        service.change(app.database, "note", service.Change(args=[9]))
+        done = session.run(lambda t: schedules.tick(t, active, active.next, active.next, active.next + HOUR))
+    assert done is schedules.Done.CHANGED
+    assert tick(app)
+
+
+# Roles
+
+
+@pytest.mark.embedded
+def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
+    """The engine compares rights for whoever a connection says it is of; here it asks for no password."""
+    app.add_periodic("note", every=HOUR, args=("x" * 3000,))
+    with app.database.session() as session:
+        for role in ("worker", "operator", "producer"):
+            grants.grant(session, role, role.upper())
+    with _as(app, "WORKER") as worker:
+        assert sync_schedules(worker, app.name, app.schedules) == ["new: note"]
+        back(app, HOUR)
+        found = Ticks()
+        found.expect(tasks.any_ready(worker, ["default"]).tick)
+        assert found.look(worker)
+        with pytest.raises(AuthenticationError):
+            worker.run(lambda t: schedules.run(t, 1))
+    with _as(app, "OPERATOR") as operator:
+        operator.run(lambda t: schedules.hold(t, 1, held=True))
+        operator.run(lambda t: schedules.override(t, 1, (None, 60_000, None, None), None))
+        assert operator.run(lambda t: schedules.run(t, 1)) > 0
+        (row,) = schedules.read(operator)
+        assert (row.state, row.when) == ("paused", (None, 60_000, None))
+        with pytest.raises(AuthenticationError):
+            operator.run(lambda t: schedules.orphan(t, 1))
+        operator.run(lambda t: schedules.remove(t, 1))
+    with _as(app, "PRODUCER") as producer, pytest.raises(AuthenticationError):
+        schedules.read(producer)
+    drain(app, ["default"])
+    assert [len(call[1][0]) for call in ran] == [3000, 3000]
+
+
+@contextmanager
+def _as(app, user):
+    from firebird.driver import connect
+
+    with closing(Session(connect(app.settings.url.database, user=user), app.settings.url, queries())) as session:
+        yield session
