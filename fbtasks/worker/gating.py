@@ -18,8 +18,11 @@ class Gating:
         self._gates = {name: task.gates for name, task in app.tasks.items() if task.gates is not None}
 
     def passes(self, claim: Claim) -> bool:
-        """Whether *claim* has passed what its task has to."""
-        return claim.gated or claim.name not in self._gates
+        """Whether *claim* has passed what its task has to.
+
+        A step of a workflow that is given results has, whatever its program knew of limits: its key may be one of them.
+        """
+        return claim.gated or claim.fed or claim.name not in self._gates
 
     def outcome(self, claim: Claim) -> Outcome:
         """What becomes of a claim that has not. Its payload is there."""

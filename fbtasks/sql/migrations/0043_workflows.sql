@@ -644,8 +644,8 @@ BEGIN
     SUSPEND;
 END^
 
--- What a step is to be given, in the order of its members when it follows a group. STATE: as in the history, or NULL when the node is a
--- group (of which the members are asked for with IS_MEMBER_OF) or is not there any more (IS_GROUP = 0). Tasks of another user's are not.
+-- What a step is to be given, packed as store/flows.py reads it; with GROUP_ID the members of that, in their order. The state of a node is as
+-- in the history, -1 for a group, and 0 for what is not known any more. So is, to a step, the task of another user.
 CREATE OR ALTER PROCEDURE QUEUE_STEP_INPUTS_V1 (STEP_ID BIGINT, GROUP_ID BIGINT)
 RETURNS (PACKED VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
