@@ -967,7 +967,12 @@ def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
     assert states(app) == []
 
 
-BAD_CONDITIONS = {"DATUM = 'x'": "Column unknown -DATUM", "ID >": "Token unknown", "ID > ?": "undefined parameter"}
+BAD_CONDITIONS = {
+    "DATUM = 'x'": "Column unknown -DATUM",
+    "ID >": "Token unknown",
+    "ID > ?": "undefined parameter",
+    "ID > 5) OR (ID < 3": "a ')' has no '(' before it",  # which compiles between the parentheses that it is put into
+}
 
 
 @pytest.mark.parametrize("when", BAD_CONDITIONS)
