@@ -278,7 +278,16 @@ def _halted(row: LoadedSource) -> list[str]:
     return said
 
 
-_DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}
+_TO_DO: Final = {"alter": "change"}
+"""What is to be done for a step whose action has another name than that."""
+_DONE: Final = {
+    "create": "created",
+    "alter": "changed",
+    "replace": "replaced",
+    "repair": "repaired",
+    "orphan": "orphaned",
+    "none": "unchanged",
+}
 
 
 def _say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
@@ -291,11 +300,11 @@ def _say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = Fal
             say("\n".join(lines), err=err)
 
 
-def steps(found: Iterable[Step]) -> list[str]:
-    """Returns a line for each step of a deployment."""
+def steps(found: Iterable[Step], *, done: bool) -> list[str]:
+    """Returns a line for each step of a deployment: what was *done*, or is to be done."""
     return [
-        f"{_DONE.get(step.action, 'unchanged')}: {step.name} ({step.kind} of {step.source})"
-        + (f": {step.reason}" if step.reason else "")
+        f"{_DONE[step.action] if done else f'to {_TO_DO.get(step.action, step.action)}'}: "
+        f"{step.name} ({step.kind} of {step.source})" + (f": {step.reason}" if step.reason else "")
         for step in found
     ]
 

@@ -56,6 +56,17 @@ def test_apply_makes_what_the_code_says_and_a_second_time_nothing(project, shop)
     assert one(shop, "SELECT COUNT(*) FROM QUEUE_DISPATCH") == 1
 
 
+def test_what_was_done_is_told_apart_from_what_is_to_be_done(project, shop):
+    project.write(PAID)
+    assert project.run("subscriptions", "diff", "-A", "proj").stdout == "to create: paid (change of ORDERS)\n"
+    assert project.run("subscriptions", "apply", "-A", "proj").stdout == "created: paid (change of ORDERS)\n"
+    execute(shop, "INSERT INTO ORDERS (ID) VALUES (1)")
+    _, said = project.run("subscriptions", "apply", "-A", "proj", "--existing").stdout.splitlines()
+    assert said.startswith("No existing rows of paid were noted")
+    assert said.endswith("fbtasks subscriptions backfill paid")
+    assert changes(shop) == 1
+
+
 def test_a_changed_definition_replaces_the_trigger_and_its_version(project, shop):
     project.write(PAID)
     deployed(project, "apply")
