@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
@@ -22,7 +22,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, existing, polling, subscriptions, tables, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
-from fbtasks.store.sources.subscriptions import Held, Load, Row, deploying
+from fbtasks.store.sources.subscriptions import KEPT, Held, Load, Row, Unhandled, deploying
 from fbtasks.store.sources.undeployed import Undeployed
 
 T = TypeVar("T")
@@ -53,8 +53,9 @@ class SourceRow:
     """A subscription as the database has it."""
 
     id: int | None
-    """None: it is a definition of a worker that is alive, and the database does not have it."""
+    """None: the database has none. It is a definition of a worker that is alive, or an event that has no handler."""
     name: str
+    """That of the task; empty where an event has none, as are its app and queue."""
     app: str
     kind: str
     source: str
@@ -62,7 +63,7 @@ class SourceRow:
     priority: int | None
     order: str | None
     state: str
-    """That of its row, or "undeployed"."""
+    """That of its row, "undeployed", or "unhandled" for an event that has no handler."""
     ends: bool
     """Whether another one has taken its place: it goes when what it has is done."""
     version: int | None
@@ -75,12 +76,14 @@ class SourceRow:
 class LoadedSource(SourceRow):
     """A subscription, and what it has."""
 
-    waiting: int
+    waiting: int | None
+    """How many changes or events wait; None for a polled table, whose rows are not counted."""
     lag: float | None
     taken: int
     ready: int
     running: int
     held: int
+    """Tasks that wait until it is the turn of theirs in its lane."""
     failed: int
     halted: int
     """Lanes that stand still since a task failed."""
@@ -103,12 +106,21 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """What is wrong with a subscription."""
+    """What is wrong with a subscription, or with an event."""
 
     name: str
     problem: str
     app: str | None = None
     """The app whose code has it otherwise than the database; None: something else is wrong."""
+    kind: Literal["subscription", "event"] = "subscription"
+
+
+class SourceHealth(NamedTuple):
+    """What is wrong with what feeds tasks."""
+
+    problems: list[SourceProblem]
+    queues: set[str]
+    """Queues for which changes or events wait that could be tasks by now."""
 
 
 class Compared(NamedTuple):
@@ -309,16 +321,42 @@ def list_sources(database: Database) -> list[SourceRow]:
 
 
 def inspect_sources(database: Database) -> list[LoadedSource]:
-    """Returns the same, with what each has."""
-    return database.use(_loaded)
+    """Returns the same, with what each has; and the events that are kept since they have no handler."""
+
+    def read(session: Session) -> list[LoadedSource]:
+        return _loaded(session) + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
+
+    return database.use(read)
+
+
+_NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
 
 
 def _loaded(session: Session) -> list[LoadedSource]:
     known, loads = _Known.read(session), subscriptions.loads(session)
-    nothing = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
     rows = subscriptions.read(session)
-    found = [LoadedSource(**_facts(session, row, known), **loads.get(row.id, nothing)._asdict()) for row in rows]
-    return found + [LoadedSource(**each, **nothing._asdict()) for each in _missing(rows, known.undeployed)]
+    found = [LoadedSource(**_facts(session, row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
+    return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
+
+
+def _load(row: Row, load: Load) -> dict[str, Any]:
+    """What a subscription has; the log has nothing of the rows of a polled table."""
+    return load._asdict() | ({"waiting": None} if row.kind == "poll" else {})
+
+
+def _unhandled(event: Unhandled) -> LoadedSource:
+    facts: dict[str, Any] = dict.fromkeys(field.name for field in fields(SourceRow))
+    facts |= {"name": "", "app": "", "queue": "", "kind": "event", "source": event.event, "state": "unhandled"}
+    facts |= {"ends": False, "problems": [_why_unhandled(event)]}
+    return LoadedSource(**facts, **_NOTHING._replace(waiting=event.raised, lag=event.lag)._asdict())
+
+
+def _why_unhandled(event: Unhandled) -> str:
+    first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (event.since, event.since + KEPT))
+    return (
+        f"no handler is registered for it; {event.raised} raised since {first} "
+        f"{'is' if event.raised == 1 else 'are'} kept for one, the first until {last}"
+    )
 
 
 class _Known(NamedTuple):
@@ -388,16 +426,23 @@ def _problems(session: Session, found: Found) -> list[str]:
     return said
 
 
-def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> list[SourceProblem]:
-    """Returns what is wrong with subscriptions.
+def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> SourceHealth:
+    """Returns what is wrong with subscriptions, and which queues are waited for.
 
-    Of one that is active, changes may wait for *max_lag* seconds, and before that for as long as the definition has
-    them wait. *open_for* says for how many seconds queues with a window have been open: the time before does not count.
+    An event may be kept for *max_lag* seconds without a handler. Of a subscription that is active, changes may wait for
+    so long, and before that for as long as the definition has them wait. *open_for* says for how many seconds queues
+    with a window have been open: the time before does not count.
     """
     found = [SourceProblem(each.name, each.problem, each.app) for each in undeployed.read(session)]
+    found += [
+        SourceProblem(each.event, _why_unhandled(each), kind="event")
+        for each in subscriptions.unhandled_events(session)
+        if each.lag > max_lag
+    ]
+    queues: set[str] = set()
     delays = {row.id: row.after_ms / 1000 for row in subscriptions.read(session)}
     if not delays:
-        return found
+        return SourceHealth(found, queues)
     told = {(each.app, each.name, each.problem) for each in found}
     for source in _loaded(session):
         # Polls that fail have a place of their own in what `health` says.
@@ -412,12 +457,14 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
             said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
-        delay = 0.0 if source.id is None else delays.get(source.id, 0.0)
-        due_for = min((source.lag or 0.0) - delay, open_for.get(source.queue, math.inf))
-        if source.state == "active" and source.lag is not None and due_for > max_lag:
-            said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
+        if source.state == "active" and source.id is not None and source.lag is not None:
+            due_for = source.lag - delays.get(source.id, 0.0)
+            if due_for >= 0 and source.waiting != source.behind:
+                queues.add(source.queue)
+            if min(due_for, open_for.get(source.queue, math.inf)) > max_lag:
+                said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
         found += [SourceProblem(source.name, each) for each in said]
-    return found
+    return SourceHealth(found, queues)
 
 
 def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> list[str]:
