@@ -176,17 +176,17 @@ def apply(
     return _with_session(database, work)
 
 
-def register(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
+def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool = False) -> dict[str, str]:
     """Brings the handlers of events and the polls of *app* in line with its code, as the role of a worker allows it.
 
-    Returns what is wrong with definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of
-    another app.
+    With *alone* the *feeds* are some of the app's, and the others are left as they are. Returns what is wrong with
+    definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
     """
     definitions = _definitions(app, feeds)
-    plan, problems = applying.compare_registered(session, app, definitions.list)
+    plan, problems = applying.compare_registered(session, app, definitions.list, alone=alone)
     if plan:
         with deploying(session):
-            problems = applying.register(session, app, definitions.list)
+            problems = applying.register(session, app, definitions.list, alone=alone)
     return problems
 
 
