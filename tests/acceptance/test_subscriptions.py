@@ -11,6 +11,7 @@ from support.sql import execute, one, rows
 from support.variants import slow
 
 from fbtasks import FBTasks
+from fbtasks.store.sources.subscriptions import prune_events
 
 pytestmark = pytest.mark.acceptance
 
@@ -382,11 +383,15 @@ def test_a_paused_event_waits_in_the_log_and_a_silent_one_is_not_heard(project, 
     project.run("subscriptions", "pause", "proj.mail")
     assert handlers() == [("order.paid", 0)]
     project.run("subscriptions", "pause", "proj.mail", "--silent")
-    assert handlers() == []
+    assert handlers() == [("order.paid", -1)]
     deployed(project, "apply")
-    assert handlers() == []
+    assert handlers() == [("order.paid", -1)]
+    execute(shop, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid')")
     project.run("subscriptions", "resume", "proj.mail")
     assert handlers() == [("order.paid", 2)]
+    with shop.database.session() as session:
+        session.run(prune_events)
+    assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE") == one(shop, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
 def test_unknown_names_are_refused(project, shop):
