@@ -70,7 +70,11 @@ class _Running:
         claim, task, request, started = self.prepared
         tries = self.run.tries(number)
         args = () if step.argument is None else (step.argument,)
-        return Prepared(claim._replace(try_count=tries), task, replace(request, args=args, retries=tries), started)
+        if tries != claim.try_count:
+            claim = claim._replace(try_count=tries)
+        elif args == request.args:
+            return self.prepared
+        return Prepared(claim, task, replace(request, args=args, retries=tries), started)
 
     def failed(self, number: int, result: RunResult) -> RunResult:
         """The result of a run that ends with the *result* of one call, which has failed."""

@@ -48,6 +48,7 @@ class Run:
         self._is_batch = delivery.batch is not None and claim.try_count == 0
         self._tried = 0 if delivery.batch is None or claim.try_count == 0 else 1
         """The tries that have ended of those that come behind the first: those of a batch that failed have had one."""
+        self._occurrences = list(_read(subscription, members))
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -64,24 +65,28 @@ class Run:
 
     def _singles(self) -> list[Step]:
         """One step for each member, or with *coalesce* for all of one key, at the place of the last of them."""
-        found: list[Step] = []
-        groups: dict[object, list[tuple[int, Occurrence]]] = {}
-        for number, occurrence in enumerate(self._occurrences):
-            if isinstance(occurrence, BaseException):
-                found.append(Step((number,), None, occurrence))
-            elif isinstance(occurrence, Change) and occurrence.error is not None:
-                found.append(Step((number,), None, self._capture_error(occurrence)))
-            else:
-                key = key_of(occurrence) if self._subscription.delivery.coalesce else number
-                groups.setdefault(key, []).append((number, occurrence))
-        for group in groups.values():
-            joined = join(self._subscription.source, [occurrence for _, occurrence in group])
-            found.append(Step(tuple(number for number, _ in group), joined))
-        return sorted(found, key=lambda step: step.numbers[-1])
+        steps = [self._single(number, occurrence) for number, occurrence in enumerate(self._occurrences)]
+        return self._joined(steps) if self._subscription.delivery.coalesce else steps
 
-    @cached_property
-    def _occurrences(self) -> list[Occurrence | SerializationError]:
-        return list(_read(self._subscription, self._members))
+    def _single(self, number: int, occurrence: Occurrence | SerializationError) -> Step:
+        if isinstance(occurrence, SerializationError):
+            return Step((number,), None, occurrence)
+        if isinstance(occurrence, Change) and occurrence.error is not None:
+            return Step((number,), None, self._capture_error(occurrence))
+        return Step((number,), occurrence)
+
+    def _joined(self, steps: Iterable[Step]) -> list[Step]:
+        found: list[Step] = []
+        groups: dict[str, list[Step]] = {}
+        for step in steps:
+            if step.error is None:
+                groups.setdefault(key_of(step.argument), []).append(step)
+            else:
+                found.append(step)
+        for group in groups.values():
+            joined = join(self._subscription.source, [step.argument for step in group])
+            found.append(Step(tuple(number for step in group for number in step.numbers), joined))
+        return sorted(found, key=lambda step: step.numbers[-1])
 
     def _capture_error(self, change: Change) -> CaptureError:
         columns = change.key.items() if isinstance(change.key, Mapping) else ()

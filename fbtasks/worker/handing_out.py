@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from fbtasks import clock
@@ -119,22 +120,27 @@ class HandOut:
         """Hands out what was claimed, as far as the executor takes it."""
         if self._to_check:
             self._put_off(session)
-        executor, debug = self._executor, logger.isEnabledFor(logging.DEBUG)
-        while self._claims and (room := executor.free()) > 0:
-            if self._is_overdue():
-                return
-            for _ in range(min(room, len(self._claims))):
-                claim = self._claims[0]
-                if claim.payload is None:
-                    claim = self._claims[0] = with_payload(session, claim)
-                if claim.suspect and executor.idle() == 0:
-                    return
-                if debug:
-                    logger.debug("Task %d (%s) is handed out.", claim.id, claim.name)
-                if not executor.submit(claim):
-                    return
+        while self._claims and (room := self._executor.free()) > 0 and not self._is_overdue():
+            group = self._next(session, room)
+            refused = self._executor.submit(group) if group else []
+            for _ in group:
                 self._claims.popleft()
+            self._claims.extendleft(reversed(refused))
+            if refused or not group:
+                return
             self._since = clock.monotonic()
+
+    def _next(self, session: Session, most: int) -> list[Claim]:
+        """Up to *most* claims that the executor is to have next, as far as their payloads are here; or one suspect."""
+        self._claims[0] = first = with_payload(session, self._claims[0])
+        if first.suspect:
+            return [first] if self._executor.idle() else []
+        here = takewhile(lambda claim: claim.payload is not None and not claim.suspect, self._claims)
+        group = list(islice(here, most))
+        if logger.isEnabledFor(logging.DEBUG):
+            for claim in group:
+                logger.debug("Task %d (%s) is handed out.", claim.id, claim.name)
+        return group
 
     def _put_off(self, session: Session) -> None:
         """Schedules what was claimed outside its task's window for the opening of that, by the database's clock."""

@@ -12,7 +12,8 @@ import logging
 import os
 import sys
 import unicodedata
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -27,6 +28,8 @@ FORMATS: Final = ("text", "json")
 _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 _QUIET: Final = 60.0
 """Seconds between two complaints that lines of the log are lost."""
+_WHOLE: Final = 4096
+"""Bytes that a pipe takes in one piece (PIPE_BUF), however many processes write to it."""
 
 _next_complaint = 0.0
 
@@ -91,6 +94,19 @@ def finish() -> None:
                 handler.stream.finish()
 
 
+@contextmanager
+def together() -> Iterator[None]:
+    """Has what this module's handler gets in the block written at its end, many lines with one call of the system."""
+    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, Lines)]
+    for handler in handlers:
+        handler.hold()
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.let_go()
+
+
 def _hurry(handler: logging.Handler) -> None:
     """Keeps a handler of the application from waiting for the reader of the console."""
     if _is_console(handler) and isinstance(handler, logging.StreamHandler):
@@ -135,7 +151,7 @@ def _shield(logger: logging.Logger) -> None:
 
 
 class Lines(logging.Handler):
-    """Writes each record with one call of the system, so that the lines of several processes stay whole.
+    """Writes each record in one piece, so that the lines of several processes stay whole.
 
     A file is opened anew when it has been moved away or deleted, as logrotate does.
     """
@@ -145,6 +161,8 @@ class Lines(logging.Handler):
         self._path = options.file
         self._waits = waits
         self._outlet: Outlet | None = None
+        self._held: list[bytes] | None = None
+        """Lines that are to be written together; None: each at once."""
         self._identity: tuple[int, int] | None = None
         self._descriptor = _console() if self._path is None else -1
         if self._descriptor >= 0:
@@ -169,10 +187,29 @@ class Lines(logging.Handler):
         except Exception:  # noqa: BLE001  # arguments that do not fit the message: the library shows where
             self.handleError(record)
             return
+        data = line.encode("utf-8", "backslashreplace")
+        if self._held is None:
+            self._put(data)
+        else:
+            self._held.append(data)
+
+    def hold(self) -> None:
+        """Keeps what comes, until :meth:`let_go`."""
+        with self.lock or nullcontext():
+            self._held = []
+
+    def let_go(self) -> None:
+        """Writes what was kept."""
+        with self.lock or nullcontext():
+            held, self._held = self._held or [], None
+            for lines in _pieces(held):
+                self._put(lines)
+
+    def _put(self, data: bytes) -> None:
         try:
             self._look_at_file()
             if self._descriptor >= 0:
-                self._write(line.encode("utf-8", "backslashreplace"))
+                self._write(data)
         except OSError as error:
             if self._path is not None:
                 _complain(f"the log file {self._path} cannot be written: {error.strerror}")
@@ -208,6 +245,18 @@ class Lines(logging.Handler):
             status = os.fstat(self._descriptor) if self._path is None else os.stat(self._path)
             return _identity(status) == self._identity
         return False
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The *lines*, joined as far as they stay whole."""
+    piece = b""
+    for line in lines:
+        if piece and len(piece) + len(line) > _WHOLE:
+            yield piece
+            piece = b""
+        piece += line
+    if piece:
+        yield piece
 
 
 def _console() -> int:

@@ -30,6 +30,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.worker.hindrances import Hindrance
+from fbtasks.worker.logs import together
 from fbtasks.worker.recording import ATTEMPTS, Recorder
 from fbtasks.worker.task_log import label, log_outcome, log_stale, one_line
 
@@ -211,12 +212,13 @@ class Outcomes:
         self.tally.take(item for item in batch if not late(item))
         if not standing and not logger.isEnabledFor(logging.INFO):
             batch = [item for item in batch if not isinstance(item.outcome, Succeeded)]
-        for finished in batch:
-            self._settle(finished, recorded=not late(finished))
-            if late(finished):
-                log_stale(finished.claim, standing[finished.claim.id])
-            else:
-                log_outcome(finished)
+        with together():
+            for finished in batch:
+                self._settle(finished, recorded=not late(finished))
+                if late(finished):
+                    log_stale(finished.claim, standing[finished.claim.id])
+                else:
+                    log_outcome(finished)
 
     def _settle(self, finished: Finished, *, recorded: bool) -> None:
         if not isinstance(finished.outcome, Succeeded):

@@ -81,7 +81,7 @@ def begun(executor):
 
 def test_a_task_that_has_ended_is_not_stopped_in_place_of_the_next(executor, wait_for):
     for number, seconds in enumerate((0.01, 0.01, 0.01, 60), start=1):
-        assert executor.submit(claim(number, "nap", seconds))
+        assert executor.submit([claim(number, "nap", seconds)]) == []
     wait_for(lambda: 4 in begun(executor))  # the others have ended, which the test has not read
     executor.interrupt(3, Cancelled("cancelled on request"))
     assert {number: type(outcome) for number, outcome in collected(executor, wait_for, 3).items()} == {
@@ -94,7 +94,7 @@ def test_a_task_that_has_ended_is_not_stopped_in_place_of_the_next(executor, wai
 
 def test_what_a_child_had_said_before_it_was_killed_counts(executor, wait_for):
     for number, seconds in enumerate((0.01, 0.01, 60), start=1):
-        assert executor.submit(claim(number, "nap", seconds))
+        assert executor.submit([claim(number, "nap", seconds)]) == []
     wait_for(lambda: 3 in begun(executor))
     executor.interrupt(3, Cancelled("cancelled on request"))
     ended = collected(executor, wait_for, 3)
@@ -104,11 +104,11 @@ def test_what_a_child_had_said_before_it_was_killed_counts(executor, wait_for):
 
 
 def test_what_begins_after_a_stopped_task_is_given_back_and_not_charged(project, executor, wait_for):
-    assert executor.submit(claim(1, "effect"))
+    assert executor.submit([claim(1, "effect")]) == []
     wait_for((project.folder / "inside").exists)
     executor.interrupt(1, Cancelled("cancelled on request"))
     for number, seconds in enumerate((0.01, 60), start=2):
-        assert executor.submit(claim(number, "nap", seconds))
+        assert executor.submit([claim(number, "nap", seconds)]) == []
     wait_for(lambda: 3 in begun(executor))
     ended = collected(executor, wait_for, 3)
     assert ended[1] == Cancelled("cancelled on request")
@@ -118,14 +118,20 @@ def test_what_begins_after_a_stopped_task_is_given_back_and_not_charged(project,
 
 @pytest.mark.parametrize("executor", [-1, 2], indirect=True)
 def test_a_task_is_not_sent_to_a_child_in_which_an_earlier_run_of_it_goes_on(executor, wait_for):
-    assert executor.submit(claim(1, "nap", 60))
+    assert executor.submit([claim(1, "nap", 60)]) == []
     wait_for(lambda: 1 in begun(executor))
-    assert not executor.submit(claim(1, "nap", 60))
-    assert executor.submit(claim(2, "nap", 0))
+    assert executor.submit([claim(1, "nap", 60)]) == [claim(1, "nap", 60)]
+    assert executor.submit([claim(2, "nap", 0)]) == []
+
+
+@pytest.mark.parametrize("executor", [-3], indirect=True)
+def test_claims_that_are_submitted_together_go_to_all_children_in_turn(executor):
+    assert executor.submit([claim(number, "nap", 0.2) for number in range(1, 10)]) == []
+    assert [[*child.running] for child in executor._children] == [[1, 4, 7], [2, 5, 8], [3, 6, 9]]
 
 
 def test_hooks_that_wait_behind_a_task_are_given_back(executor, wait_for):
-    assert executor.submit(claim(1, "nap", 60))
+    assert executor.submit([claim(1, "nap", 60)]) == []
     wait_for(lambda: 1 in begun(executor))
     failed = Failed("builtins.ValueError", "no")
     assert executor.call_hooks(claim(2), failed)
@@ -162,13 +168,13 @@ def test_a_claim_that_cannot_be_sent_is_not_taken_and_sent_later(executor, wait_
     large = claim(1, "size", "x" * 30_000)
     with monkeypatch.context() as patch:
         patch.setattr("os.memfd_create", fails)
-        assert not executor.submit(large)
+        assert executor.submit([large]) == [large]
     assert executor.busy() == []
     assert executor.free() == 0
     assert executor.deadline() is not None
     assert "Task 1 (proj.size) could not be sent to a child process: [Errno 24] Too many open files" in caplog.text
     wait_for(executor.free)
-    assert executor.submit(large)
+    assert executor.submit([large]) == []
     assert isinstance(collected(executor, wait_for, 1)[1], Succeeded)
 
 
@@ -176,9 +182,9 @@ def test_a_claim_that_cannot_be_sent_is_not_taken_and_sent_later(executor, wait_
 def test_a_child_that_does_not_read_does_not_hold_up_its_worker(executor, wait_for):
     numbers = range(1, 400)
     for number in numbers:
-        assert executor.submit(claim(number, "many_naps"))
+        assert executor.submit([claim(number, "many_naps")]) == []
     wait_for(lambda: len(begun(executor)) == len(numbers))
-    assert executor.submit(claim(400, "hold_the_gil", 5))
+    assert executor.submit([claim(400, "hold_the_gil", 5)]) == []
     wait_for(lambda: 400 in begun(executor))
     for number in numbers:  # more than there is room for
         executor._children[0].interrupt(executor._children[0].running[number], SOFT)
@@ -202,7 +208,7 @@ def test_idle_children_have_one_time_to_end_in_together(executor, wait_for, monk
     monkeypatch.setattr(children, "_LEISURE", 1.5)
     executor._average, executor._timed = 1.0, 1
     for number in range(1, 4):
-        assert executor.submit(claim(number, "leave_a_thread"))
+        assert executor.submit([claim(number, "leave_a_thread")]) == []
     collected(executor, wait_for, 3)
     processes = [child.process for child in executor._children]
     began = time.monotonic()

@@ -599,6 +599,29 @@ def test_subscriptions_of_one_queue_share_the_room(app, session):
     assert seen == {NAME, "tests.other"}
 
 
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_queue_in_which_tasks_are_always_ready_asks_its_sources_too(app, session, most):
+    subscribe(app, NAME)
+    app.task(name="plain")(lambda: None).delay_many([()] * 50)
+    for lane in range(20):
+        change(app, lane)
+    looks = 30
+    for _ in range(looks):
+        finish(session, *claim(session, most))
+    made = 20 - one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE")
+    assert made > 3 if most == 1 else made == 20
+    # They have their turn when they have come: behind those that were ready before.
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'plain'") == max(0, 50 - most * looks)
+
+
+def test_more_urgent_tasks_take_the_whole_room(app, session):
+    subscribe(app, NAME)
+    app.task(name="plain", priority=1)(lambda: None).delay_many([()] * 50)
+    change(app, 1)
+    assert {each.name for _ in range(5) for each in claim(session, 4)} == {"plain"}
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == 1
+
+
 def test_a_higher_priority_is_made_tasks_of_though_others_wait(app, session):
     subscribe(app, NAME, ordering="none", most=1)
     subscribe(app, "tests.urgent", id=2, ordering="none", most=1, rank=-5)

@@ -695,7 +695,7 @@ BEGIN
         END
 END^
 
--- Makes up to ROOM tasks of what the sources of a queue have, as long as fewer than that are ready in it, and where the queue has
+-- Makes up to ROOM tasks of what the sources of a queue have, less those that are ready in it, and where the queue has
 -- a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank, as the claim that
 -- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one, or in
 -- its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks have left less room than the sources have
@@ -712,6 +712,7 @@ AS
     DECLARE NEXT_MS BIGINT;
     DECLARE FOUND VARCHAR(10000) CHARACTER SET ASCII;
     DECLARE SHARERS INTEGER;
+    DECLARE SHARE INTEGER;
     DECLARE WAITING INTEGER = 0;
     DECLARE DISPATCHED INTEGER;
     DECLARE MISSED_ONE SMALLINT;
@@ -747,6 +748,15 @@ BEGIN
                 WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :RANK) INTO :WAITING;
             IF (WAITING > DISPATCHED) THEN
                 CROWDED = 1;
+            -- Half of the room, as far as more urgent tasks leave it, is theirs however many ready tasks of their own rank there
+            -- are; of a room for one that is so every second time, by chance. Else a queue in which tasks are always ready never asked them.
+            SHARE = ROOM / 2 + IIF(MOD(ROOM, 2) = 1 AND RAND() < 0.5, 1, 0);
+            IF (WAITING > ROOM - SHARE AND RANK < 9999) THEN  -- a claim may leave idle work, and then it would pile up
+            BEGIN
+                WAITING = ROOM - SHARE;
+                SELECT MAXVALUE(:WAITING, COUNT(*)) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
+                    WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK < :RANK) INTO :WAITING;
+            END
         END
         IF (BOUNDED = 1 AND SHARERS > 0) THEN
             EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;

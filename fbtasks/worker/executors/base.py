@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fbtasks.call import Claim, Failed, Finished, Outcome
@@ -33,8 +33,8 @@ class Executor(Protocol):
     def busy(self) -> list[Claim]:
         """The claims that run now."""
 
-    def submit(self, claim: Claim) -> bool:
-        """Takes *claim*; False when it cannot now.
+    def submit(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Takes *claims*, no more than are free, or one suspect. Returns those that it cannot take now, in their order.
 
         A suspect gets a process of its own, where there are any, and does not begin in it before :meth:`begin`.
         """

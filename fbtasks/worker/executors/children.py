@@ -6,9 +6,10 @@ suspicion of having killed its process gets a process of its own for that one ru
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Final
 
@@ -135,27 +136,54 @@ class ChildExecutor(Executor):
             if run.failed is None and (child.one or run.outcome is None)
         ] + [child.prepared.claim for child in self._all() if child.prepared is not None]
 
-    def submit(self, claim: Claim) -> bool:
-        """Sends the claim to the child with the most room; False when it cannot be taken now.
+    def submit(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Spreads the claims over the children. Returns those that cannot be taken now.
 
-        A suspect waits for a child of its own to be ready, and then to begin.
+        A child is sent all that it gets one after the other, so that it is woken once. A suspect waits for a child of
+        its own to be ready, and then to begin.
         """
-        run = Run(claim, clock.monotonic(), *self._limits.of(claim))
-        if not claim.suspect:
-            child = max(self._children, key=self._room)
-            if claim.id in child.running:  # an earlier run of it was stopped, and has not ended
-                others = (each for each in self._children if self._room(each) and claim.id not in each.running)
-                if (other := next(others, None)) is None:
-                    return False
-                child = other
-            child.suspect = False
-            return self._send(child, run)
+        if claims[0].suspect:
+            return [] if self._prepare(claims[0]) else [*claims]
+        sent = set[int]()
+        for child, share in self._spread(claims):
+            for claim in share:
+                if not self._submit_to(child, claim):
+                    return [each for each in claims if each.id not in sent]
+                sent.add(claim.id)
+        return []
+
+    def _spread(self, claims: Sequence[Claim]) -> Iterator[tuple[Child, list[Claim]]]:
+        """Each claim goes to the child with the most room then. Yields the children with the claims of each."""
+        rooms = [(-self._room(child), number) for number, child in enumerate(self._children)]
+        heapq.heapify(rooms)
+        shares: list[list[Claim]] = [[] for _ in rooms]
+        for claim in claims:
+            room, number = rooms[0]
+            shares[number].append(claim)
+            heapq.heapreplace(rooms, (room + 1, number))
+        return zip(self._children, shares, strict=True)
+
+    def _submit_to(self, child: Child, claim: Claim) -> bool:
+        """Sends the claim to *child*; to another one while an earlier run of it, which was stopped, goes on there."""
+        if claim.id in child.running:
+            others = (each for each in self._children if self._room(each) and claim.id not in each.running)
+            if (other := next(others, None)) is None:
+                return False
+            child = other
+        child.suspect = False
+        return self._send(child, self._run_of(claim))
+
+    def _prepare(self, claim: Claim) -> bool:
+        """Keeps a child for a suspect; False when there is none now."""
         idle = (child for child in self._children if self._room(child) and not child.running)
         own = next(idle, None) if self._one else self._single()
         if own is None:
             return False
-        own.suspect, own.prepared = True, run
+        own.suspect, own.prepared = True, self._run_of(claim)
         return True
+
+    def _run_of(self, claim: Claim) -> Run:
+        return Run(claim, clock.monotonic(), *self._limits.of(claim))
 
     def _single(self) -> Child | None:
         """A new process for one suspect."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fbtasks.app import FBTasks
@@ -64,13 +64,14 @@ class SoloExecutor(Executor):
         prepared, self._prepared = self.prepared(), None
         return prepared
 
-    def submit(self, claim: Claim) -> bool:
-        """Runs the claim to its end; a suspect waits."""
+    def submit(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Runs the one claim to its end; a suspect waits."""
+        (claim,) = claims
         if claim.suspect:
             self._prepared = claim
         else:
             self._run(claim)
-        return True
+        return []
 
     def prepared(self) -> list[Claim]:
         """The suspect, if there is one."""
