@@ -312,7 +312,7 @@ def list_sources(database: Database) -> list[SourceRow]:
     """Returns all subscriptions, and what is wrong with their triggers or tables."""
 
     def read(session: Session) -> list[SourceRow]:
-        known = _Known.read(session)
+        known = _Known.read(session, undeployed.read(session))
         rows = subscriptions.read(session)
         found = [SourceRow(**_facts(session, row, known)) for row in rows]
         return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
@@ -324,7 +324,8 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
     """Returns the same, with what each has; and the events that are kept since they have no handler."""
 
     def read(session: Session) -> list[LoadedSource]:
-        return _loaded(session) + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
+        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
+        return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
 
     return database.use(read)
 
@@ -332,9 +333,9 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
 _NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
 
 
-def _loaded(session: Session) -> list[LoadedSource]:
-    known, loads = _Known.read(session), subscriptions.loads(session)
-    rows = subscriptions.read(session)
+def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed]) -> list[LoadedSource]:
+    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions."""
+    known, loads = _Known.read(session, noted), subscriptions.loads(session)
     found = [LoadedSource(**_facts(session, row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
     return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
 
@@ -345,9 +346,8 @@ def _load(row: Row, load: Load) -> dict[str, Any]:
 
 
 def _unhandled(event: Unhandled) -> LoadedSource:
-    facts: dict[str, Any] = dict.fromkeys(field.name for field in fields(SourceRow))
-    facts |= {"name": "", "app": "", "queue": "", "kind": "event", "source": event.event, "state": "unhandled"}
-    facts |= {"ends": False, "problems": [_why_unhandled(event)]}
+    facts = _without_row(name="", app="", queue="", kind="event", source=event.event, state="unhandled")
+    facts["problems"].append(_why_unhandled(event))
     return LoadedSource(**facts, **_NOTHING._replace(waiting=event.raised, lag=event.lag)._asdict())
 
 
@@ -368,9 +368,9 @@ class _Known(NamedTuple):
     undeployed: list[Undeployed]
 
     @classmethod
-    def read(cls, session: Session) -> _Known:
+    def read(cls, session: Session, noted: list[Undeployed]) -> _Known:
         failures = {each.id: each.error for each in polling.failing(session)}
-        return cls(ddl.found(session), failures, undeployed.read(session))
+        return cls(ddl.found(session), failures, noted)
 
 
 def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
@@ -397,6 +397,11 @@ def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
     }
 
 
+def _without_row(**facts: str) -> dict[str, Any]:
+    """The fields of a :class:`SourceRow` of which the database has no row: these *facts*, and no problem yet."""
+    return {**dict.fromkeys(field.name for field in fields(SourceRow)), **facts, "ends": False, "problems": []}
+
+
 def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str, Any]]:
     """Definitions of workers of which the database has nothing."""
     live = {(row.app, row.name) for row in rows if row.is_live}
@@ -404,9 +409,9 @@ def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str,
     for each in found:
         if (each.app, each.name) in live:
             continue
-        facts = dict.fromkeys(field.name for field in fields(SourceRow))
-        facts |= {"name": each.name, "app": each.app, "kind": each.kind, "source": each.source, "queue": each.queue}
-        facts |= {"state": "undeployed", "ends": False, "problems": []}
+        facts = _without_row(
+            name=each.name, app=each.app, queue=each.queue, kind=each.kind, source=each.source, state="undeployed"
+        )
         missing.setdefault((each.app, each.name), facts)["problems"].append(each.problem)
     return list(missing.values())
 
@@ -433,18 +438,19 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
     so long, and before that for as long as the definition has them wait. *open_for* says for how many seconds queues
     with a window have been open: the time before does not count.
     """
-    found = [SourceProblem(each.name, each.problem, each.app) for each in undeployed.read(session)]
+    noted, rows = undeployed.read(session), subscriptions.read(session)
+    found = [SourceProblem(each.name, each.problem, each.app) for each in noted]
     found += [
         SourceProblem(each.event, _why_unhandled(each), kind="event")
         for each in subscriptions.unhandled_events(session)
         if each.lag > max_lag
     ]
     queues: set[str] = set()
-    delays = {row.id: row.after_ms / 1000 for row in subscriptions.read(session)}
-    if not delays:
+    if not rows:
         return SourceHealth(found, queues)
+    delays = {row.id: row.after_ms / 1000 for row in rows}
     told = {(each.app, each.name, each.problem) for each in found}
-    for source in _loaded(session):
+    for source in _loaded(session, rows, noted):
         # Polls that fail have a place of their own in what `health` says.
         said = [
             f"{each} (fbtasks subscriptions apply)"
