@@ -264,15 +264,15 @@ def test_a_dropped_table_and_one_that_is_made_anew(project, shop):
     assert listed(project)[1]["problems"] == []
 
 
-def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
-    project.write(
-        PAID
-        + """
+TYPO = """
     @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
     def typo(change):
         pass
     """
-    )
+
+
+def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
+    project.write(PAID + TYPO)
     answer, (code, said) = deployed(project, "apply", check=False)
     assert (code, actions(answer)) == (1, {"paid": "create"})
     assert "typo: on_change('ORDERS'): when=\"new.STATSU = 'x'\" does not compile" in said
@@ -282,11 +282,8 @@ def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
 def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
     project.write(
         PAID
+        + TYPO
         + """
-    @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
-    def typo(change):
-        pass
-
     @app.poll_table("ORDERS", key="ID", columns=("NOTE",), name="poll")
     def poll(row):
         pass
