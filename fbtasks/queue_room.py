@@ -93,7 +93,7 @@ class QueueRoom:
                     return enqueue()
                 except QueueFull as error:
                     if left <= 0 or waiter.closed:
-                        raise QueueFull(f"{error} It was waited for {patience:g} seconds.") from error
+                        raise QueueFull(f"{error} It was still full after {patience:g} seconds.") from error
                 pause = min(pause * _SLOWER, _LAST)
 
     def _listening(self) -> ResultListener:

@@ -54,7 +54,7 @@ _HARMLESS_WHEN_EMPTY: Final = (list, dict, type(None))
 _SIGNATURE_SIZE: Final = 32
 _TYPE_MARK: Final = {"__type__", "__value__"}
 _MARKED: Final = (bytes, date, Decimal, UUID)
-_OR_PICKLE: Final = "or use serializer='cloudpickle' with a signing_key."
+_OR_PICKLE: Final = ", or use serializer='cloudpickle' with a signing_key."
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Serializer:
         from fbtasks import formats
 
         what = f"event {event!r}"
-        check_json(data, what, "data")
+        check_json(data, what, "data", otherwise=". The data of an event is always JSON.")
         text = formats.dump_json(data)
         if len(text) > self._limit:
             raise PayloadTooLarge(_too_large(f"{what}: data", len(text), self._limit))
@@ -292,17 +292,22 @@ class _Refused(Exception):
         self.place: list[str] = []
 
 
-def check_json(value: Any, what: str, place: str = "value") -> None:
+class _NotInJson(_Refused):
+    """The same of a value that another serializer takes."""
+
+
+def check_json(value: Any, what: str, place: str = "value", *, otherwise: str = _OR_PICKLE) -> None:
     """Raises :class:`SerializationError` for what JSON would lose or change without a word.
 
     The message begins with *what* and names the place below *place*, as in ``args[0]['a'][3]``. The module's
-    own docstring lists what is let through.
+    own docstring lists what is let through. *otherwise* ends the remedy for values that only JSON does not have.
     """
     try:
         _check(value, 0)
     except _Refused as refused:
         at = place + "".join(reversed(refused.place[-20:])) + ("..." if len(refused.place) > 20 else "")
-        raise SerializationError(f"{what}: {at} {refused.reason}") from None
+        remedy = otherwise if isinstance(refused, _NotInJson) else ""
+        raise SerializationError(f"{what}: {at} {refused.reason}{remedy}") from None
     except RecursionError:
         raise SerializationError(f"{what}: {place} is nested too deeply for JSON.") from None
 
@@ -340,15 +345,14 @@ def _check_items(items: Iterable[tuple[object, Any]], depth: int) -> None:
 def _check_dict(value: dict[Any, Any], depth: int) -> None:
     for key in value:
         if not isinstance(key, str):
-            raise _Refused(
+            raise _NotInJson(
                 f"has the key {show_value(key)} of type {type(key).__name__}, which JSON would make a "
-                f"string. Use str keys, {_OR_PICKLE}"
+                f"string. Use str keys"
             )
         _check_text(key, f"has the key {key!r:.80}, which")
     if value.keys() == _TYPE_MARK:
-        raise _Refused(
-            "is a dict with just the keys '__type__' and '__value__', which mark types inside the payload. "
-            f"Rename a key, {_OR_PICKLE}"
+        raise _NotInJson(
+            "is a dict with just the keys '__type__' and '__value__', which mark types inside the payload. Rename a key"
         )
     _check_items(value.items(), depth)
 
@@ -375,7 +379,7 @@ def _check_object(value: object) -> None:
         article = "an" if kind[0] in "aeiouAEIOU" else "a"
         if isinstance(value, GeneratorType):
             raise _Refused("is a generator, which cannot be stored. Pass list(...) of it.") from error
-        raise _Refused(f"is {article} {kind}, which JSON does not have. Pass simple values, {_OR_PICKLE}") from error
+        raise _NotInJson(f"is {article} {kind}, which JSON does not have. Pass simple values") from error
 
 
 def show_json(payload: Payload) -> str:

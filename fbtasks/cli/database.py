@@ -30,7 +30,7 @@ def migrate(database: DatabaseArgs, as_json: bool) -> None:
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
     if queues:
         text += f" The limits and windows of {', '.join(queues)} are those of the app."
-    text = "\n".join([text, *(f"Schedule {said}." for said in ticking), *render.steps(applied.changes)])
+    text = "\n".join([text, *(f"Schedule {said}." for said in ticking), *render.steps(applied.changes, done=True)])
     record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version, "queues": queues}
     record["schedules"] = ticking
     answer({**record, "subscriptions": applied.changes}, text, as_json=as_json)

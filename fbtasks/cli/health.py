@@ -32,7 +32,7 @@ def _problems(found: Health) -> list[str]:
         *(f"queue {queue}: no worker serves it" for queue in found.unserved),
         *(f"queue {queue}: a task has waited for {span(seconds)}" for queue, seconds in found.overdue.items()),
         *(f"polling {each.table} for {each.task} fails: {each.error}" for each in found.failing),
-        *(f"subscription {_named(each)}: {each.problem}" for each in found.sources),
+        *(f"{each.kind} {_named(each)}: {each.problem}" for each in found.sources),
         *(f"schedule {each.name}: {each.problem}" for each in found.schedules),
         *([] if found.workers else ["no worker is alive"]),
     ]

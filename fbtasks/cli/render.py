@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -9,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from fbtasks.call import TaskRow, WorkerRow
-from fbtasks.cli.output import ago, count, failure, say, since, span, visible
+from fbtasks.cli.output import ago, count, failure, say, since, span, visible, write
 from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
 from fbtasks.services.queues import QueueRow, Statistics
@@ -229,7 +230,7 @@ def _numbered(row: SourceRow) -> str:
 
 
 _SOURCE: Final[list[Column]] = [
-    _column("TASK", "name", "name"),
+    ("TASK", "word", lambda r: r.name or "-"),  # whole, for the commands that take it
     _column("SOURCE", "name"),
     ("STATE", "word", _state),
 ]
@@ -249,10 +250,11 @@ def sources(rows: list[SourceRow]) -> None:
 
 
 _LOADED: Final[list[Column]] = [
-    _column("WAITING", "number"),
+    ("WAITING", "number", lambda r: "-" if r.waiting is None else r.waiting),
     ("LAG", "word", lambda r: None if r.lag is None else span(r.lag)),
-    *(_column(title, "number") for title in ("READY", "RUNNING", "FAILED", "TAKEN")),
+    *(_column(title, "number") for title in ("READY", "RUNNING", "HELD", "FAILED", "TAKEN")),
 ]
+_LOADED_NOTHING_HELD: Final = [column for column in _LOADED if column[0] != "HELD"]
 
 
 def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> None:
@@ -260,10 +262,10 @@ def loaded_sources(rows: list[LoadedSource], queues: Mapping[str, QueueRow]) -> 
     if not rows:
         say(_NO_SOURCE)
         return
-    _records([*_SOURCE, *_LOADED], rows)
+    _records([*_SOURCE, *(_LOADED if any(row.held for row in rows) else _LOADED_NOTHING_HELD)], rows)
     for row in rows:
         kept = _kept(row, queues.get(row.queue, QueueRow(queue=row.queue)))
-        _say_problems([(row.name, [*row.problems, *_halted(row), *kept])])
+        _say_problems([(row.name or f"event {row.source}", [*row.problems, *_halted(row), *kept])])
 
 
 def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
@@ -273,6 +275,8 @@ def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
     said = []
     if not queue.workers:
         said.append(f"no worker serves its queue {queue.queue}")
+    if row.waiting is None:
+        return said
     if queue.max_length is not None and queue.length >= queue.max_length:
         said.append(f"its queue {queue.queue} is full ({queue.length} of {queue.max_length} tasks)")
     if not queue.is_open:
@@ -288,14 +292,12 @@ def _halted(row: LoadedSource) -> list[str]:
     if row.halted:
         behind = f", and {row.behind} of WAITING behind {'it' if row.halted == 1 else 'them'}" if row.behind else ""
         said.append(
-            f"{count(row.halted, 'lane')} halted since a task failed{behind} "
-            f"(fbtasks inspect failed --name {row.name}, then retry or discard)"
+            f"{count(row.halted, 'lane')} halted since a task failed{behind}. Retry or discard what is listed by: "
+            f"fbtasks inspect failed --name {row.name}"
         )
     if row.held:
-        what = "1 task is held until another one of its lane has" if row.held == 1 else (
-            f"{row.held} tasks are held until others of their lanes have"
-        )  # fmt: skip
-        said.append(f"{what} ended (fbtasks inspect held)")
+        what = "1 task is held until its turn" if row.held == 1 else f"{row.held} tasks are held until their turn"
+        said.append(f"{what} in the lane comes (fbtasks inspect held)")
     return said
 
 
@@ -339,24 +341,44 @@ def schedules(rows: list[ScheduleRow]) -> None:
             say(f"{row.name}: {row.error}")
 
 
-_DONE: Final = {"create": "new", "alter": "changed", "replace": "replaced", "repair": "repaired", "orphan": "orphaned"}
+_TO_DO: Final = {"alter": "change"}
+"""What is to be done for a step whose action has another name than that."""
+_DONE: Final = {
+    "create": "created",
+    "alter": "changed",
+    "replace": "replaced",
+    "repair": "repaired",
+    "orphan": "orphaned",
+    "none": "unchanged",
+}
+
+
+_REMEDY: Final = re.compile(r"(.*?)(?::? *\(|: )(fbtasks [a-z](?:(?!\. |, )[^()])*?)\)?\.?")
+"""A problem that ends with a command."""
 
 
 def _say_problems(found: Iterable[tuple[str, Iterable[str]]], *, err: bool = False) -> None:
-    """Prints each problem in lines of the terminal's width, behind the name of what has it."""
+    """Prints each problem in lines of the terminal's width, behind the name of what has it.
+
+    The command with which it ends has a line of its own, whole.
+    """
     width = max(_NARROWEST, console().width)
     for name, problems in found:
         for problem in problems:
-            text = f"{name}: {sentence(' '.join(problem.split()))}"
-            lines = textwrap.wrap(visible(text), width, subsequent_indent="  ", break_on_hyphens=False)
-            say("\n".join(lines), err=err)
+            text = visible(" ".join(problem.split()))
+            remedy = _REMEDY.fullmatch(text)
+            text = f"{visible(name)}: " + (f"{remedy[1]}:" if remedy else sentence(text))
+            lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+            if remedy:
+                lines.append(f"    {remedy[2]}")
+            write("\n".join(lines), err=err)
 
 
-def steps(found: Iterable[Step]) -> list[str]:
-    """Returns a line for each step of a deployment."""
+def steps(found: Iterable[Step], *, done: bool) -> list[str]:
+    """Returns a line for each step of a deployment: what was *done*, or is to be done."""
     return [
-        f"{_DONE.get(step.action, 'unchanged')}: {step.name} ({step.kind} of {step.source})"
-        + (f": {step.reason}" if step.reason else "")
+        f"{_DONE[step.action] if done else f'to {_TO_DO.get(step.action, step.action)}'}: "
+        f"{step.name} ({step.kind} of {step.source})" + (f": {step.reason}" if step.reason else "")
         for step in found
     ]
 

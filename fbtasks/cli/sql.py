@@ -47,13 +47,19 @@ _WRITES: Final = "Each statement is committed at once: COMMIT is not needed, and
 
 
 @click.command()
+@click.argument("given", metavar="[STATEMENT]", required=False)
 @click.option("-c", "--command", "statement", metavar="STATEMENT", help="Run this and leave; several are cut at ';'.")
 @click.option("--write", is_flag=True, help="Allow changes; each statement is committed at once.")
 @click.option("--limit", type=click.IntRange(0), default=200, help="Show at most so many rows; 0: all.")
 @json_option
 @with_database
-def sql(database: DatabaseArgs, statement: str | None, write: bool, limit: int, as_json: bool) -> None:
+def sql(
+    database: DatabaseArgs, given: str | None, statement: str | None, write: bool, limit: int, as_json: bool
+) -> None:
     """Run SQL statements, at a prompt or from a pipe; read-only unless --write."""
+    if given is not None and statement is not None:
+        raise click.UsageError("give a statement as the argument or with -c, not both.")
+    statement = given if statement is None else statement
     statements = Statements(database.app().settings.url, write=write)
     runner = _Runner(statements, limit or None, as_json)
     try:

@@ -34,8 +34,13 @@ def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, 
         done = service.apply(
             app.database, app.name, app.feeds(), wait=wait, disconnect=disconnect, with_existing=existing
         )
-    lines = render.steps(done.changes) or [_nothing_to_do(done)]
+    lines = render.steps(done.changes, done=True) or [_nothing_to_do(done)]
     lines += [f"{count(number, 'row')} of {name} noted." for name, number in done.existing.items()]
+    if existing and (former := _former(done)):
+        lines.append(
+            f"No existing rows of {', '.join(former)} were noted: that is done for new subscriptions. To note them: "
+            f"fbtasks subscriptions backfill {' '.join(former)}"
+        )
     answer(done, "\n".join(lines), as_json=as_json)
     if not as_json and done.unsettled:
         say("\n".join([f"{count(len(done.unsettled), 'connection')} {_MAY_NOT_NOTE}."]), err=True)
@@ -53,9 +58,14 @@ def diff(database: DatabaseArgs, as_json: bool, check: bool) -> None:
     _need_app(database, "diff")
     with database.opened() as app:
         found = service.diff(app.database, app.name, app.feeds())
-    answer(found, "\n".join(render.steps(found.changes)) or _nothing_to_do(found), as_json=as_json)
+    answer(found, "\n".join(render.steps(found.changes, done=False)) or _nothing_to_do(found), as_json=as_json)
     render.raise_problems(found.problems, as_json=as_json)
     sys.exit(1 if check and found.changes else 0)
+
+
+def _former(done: service.Applied) -> Sequence[str]:
+    """Returns the tasks called for changes whose subscriptions, or those in whose place they are, were there before."""
+    return [step.name for step in done.steps if step.kind == "change" and step.action not in ("create", "orphan")]
 
 
 def _nothing_to_do(found: service.Applied) -> str:

@@ -361,12 +361,13 @@ REGISTERED: Final = ("event", "poll")
 """The kinds that a worker may register: rows alone, without a trigger."""
 
 
-def register(session: Session, app: str, definitions: Iterable[Definition]) -> dict[str, str]:
+def register(session: Session, app: str, definitions: Iterable[Definition], *, alone: bool = False) -> dict[str, str]:
     """Brings the handlers of events and the polls of *app* in line with *definitions*, as a worker may, under the lock.
 
-    Returns what is wrong with those that were left as they are, by the names of tasks.
+    With *alone* what is not in *definitions* is left as it is. Returns what is wrong with those that were left as they
+    are, by the names of tasks.
     """
-    plan, problems = compare_registered(session, app, definitions)
+    plan, problems = compare_registered(session, app, definitions, alone=alone)
     for want in plan.create.values():
         session.run(lambda t, w=want: subscriptions.handle(t, w.definition, w.source))  # type: ignore[misc]
     for want, found in plan.change.values():
@@ -381,13 +382,16 @@ def register(session: Session, app: str, definitions: Iterable[Definition]) -> d
 
 
 def compare_registered(
-    session: Session, app: str, definitions: Iterable[Definition]
+    session: Session, app: str, definitions: Iterable[Definition], *, alone: bool = False
 ) -> tuple[Comparison, dict[str, str]]:
     """Returns what is to be done for what a worker may register alone, and what is wrong with definitions of it.
 
     Raises :class:`ConfigurationError` for a task of another app, also for one whose table has a trigger.
     """
     definitions, rows = list(definitions), subscriptions.read(session)
+    if alone:
+        names = {each.name for each in definitions}
+        rows = [row for row in rows if row.name in names]
     refuse_taken(app, [each.name for each in definitions], [row for row in rows if row.is_live])
     others = {row.name for row in rows if row.app == app and row.kind not in REGISTERED and not row.ends}
     given = [each for each in definitions if each.kind in REGISTERED and each.name not in others]

@@ -27,6 +27,8 @@ from fbtasks.url import DatabaseURL
 # The last three: between processes on an embedded file a page's lock is refused now and then to what does not wait, and
 # when that happens while a statement is undone, all that is left of its transaction is that it cannot be committed.
 _CONFLICT: Final = {335544336, 335544451, 335544878, 335544345, 335544510, 335544348, 336527575, 336527576, 335544469}
+# The same with its text alone: the engine took the wait for a page for a deadlock, and chose this statement to end it.
+_PAGE_DENIED: Final = re.compile(r"\bpage \d+, page type \d+ lock (?:conversion )?denied\b")
 _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
@@ -113,7 +115,7 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         return EngineError(said) if connecting else StatementRefused(said)
     if codes & _FILE:
         return DatabaseUnavailable(f"{where} cannot be opened ({text}). Check the path and its permissions.")
-    if codes & _CONFLICT:
+    if codes & _CONFLICT or _PAGE_DENIED.search(text):
         return ConflictError(text)
     return StatementRefused(f"{where}: {text}")
 

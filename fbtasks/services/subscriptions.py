@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
@@ -22,7 +22,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, existing, polling, subscriptions, tables, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
-from fbtasks.store.sources.subscriptions import Held, Load, Row, deploying
+from fbtasks.store.sources.subscriptions import KEPT, Held, Load, Row, Unhandled, deploying
 from fbtasks.store.sources.undeployed import Undeployed
 
 T = TypeVar("T")
@@ -53,8 +53,9 @@ class SourceRow:
     """A subscription as the database has it."""
 
     id: int | None
-    """None: it is a definition of a worker that is alive, and the database does not have it."""
+    """None: the database has none. It is a definition of a worker that is alive, or an event that has no handler."""
     name: str
+    """That of the task; empty where an event has none, as are its app and queue."""
     app: str
     kind: str
     source: str
@@ -62,7 +63,7 @@ class SourceRow:
     priority: int | None
     order: str | None
     state: str
-    """That of its row, or "undeployed"."""
+    """That of its row, "undeployed", or "unhandled" for an event that has no handler."""
     ends: bool
     """Whether another one has taken its place: it goes when what it has is done."""
     version: int | None
@@ -75,12 +76,14 @@ class SourceRow:
 class LoadedSource(SourceRow):
     """A subscription, and what it has."""
 
-    waiting: int
+    waiting: int | None
+    """How many changes or events wait; None for a polled table, whose rows are not counted."""
     lag: float | None
     taken: int
     ready: int
     running: int
     held: int
+    """Tasks that wait until it is the turn of theirs in its lane."""
     failed: int
     halted: int
     """Lanes that stand still since a task failed."""
@@ -103,12 +106,21 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """What is wrong with a subscription."""
+    """What is wrong with a subscription, or with an event."""
 
     name: str
     problem: str
     app: str | None = None
     """The app whose code has it otherwise than the database; None: something else is wrong."""
+    kind: Literal["subscription", "event"] = "subscription"
+
+
+class SourceHealth(NamedTuple):
+    """What is wrong with what feeds tasks."""
+
+    problems: list[SourceProblem]
+    queues: set[str]
+    """Queues for which changes or events wait that could be tasks by now."""
 
 
 class Compared(NamedTuple):
@@ -164,17 +176,17 @@ def apply(
     return _with_session(database, work)
 
 
-def register(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
+def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool = False) -> dict[str, str]:
     """Brings the handlers of events and the polls of *app* in line with its code, as the role of a worker allows it.
 
-    Returns what is wrong with definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of
-    another app.
+    With *alone* the *feeds* are some of the app's, and the others are left as they are. Returns what is wrong with
+    definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
     """
     definitions = _definitions(app, feeds)
-    plan, problems = applying.compare_registered(session, app, definitions.list)
+    plan, problems = applying.compare_registered(session, app, definitions.list, alone=alone)
     if plan:
         with deploying(session):
-            problems = applying.register(session, app, definitions.list)
+            problems = applying.register(session, app, definitions.list, alone=alone)
     return problems
 
 
@@ -300,7 +312,7 @@ def list_sources(database: Database) -> list[SourceRow]:
     """Returns all subscriptions, and what is wrong with their triggers or tables."""
 
     def read(session: Session) -> list[SourceRow]:
-        known = _Known.read(session)
+        known = _Known.read(session, undeployed.read(session))
         rows = subscriptions.read(session)
         found = [SourceRow(**_facts(session, row, known)) for row in rows]
         return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
@@ -309,16 +321,42 @@ def list_sources(database: Database) -> list[SourceRow]:
 
 
 def inspect_sources(database: Database) -> list[LoadedSource]:
-    """Returns the same, with what each has."""
-    return database.use(_loaded)
+    """Returns the same, with what each has; and the events that are kept since they have no handler."""
+
+    def read(session: Session) -> list[LoadedSource]:
+        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
+        return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
+
+    return database.use(read)
 
 
-def _loaded(session: Session) -> list[LoadedSource]:
-    known, loads = _Known.read(session), subscriptions.loads(session)
-    nothing = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
-    rows = subscriptions.read(session)
-    found = [LoadedSource(**_facts(session, row, known), **loads.get(row.id, nothing)._asdict()) for row in rows]
-    return found + [LoadedSource(**each, **nothing._asdict()) for each in _missing(rows, known.undeployed)]
+_NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
+
+
+def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed]) -> list[LoadedSource]:
+    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions."""
+    known, loads = _Known.read(session, noted), subscriptions.loads(session)
+    found = [LoadedSource(**_facts(session, row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
+    return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
+
+
+def _load(row: Row, load: Load) -> dict[str, Any]:
+    """What a subscription has; the log has nothing of the rows of a polled table."""
+    return load._asdict() | ({"waiting": None} if row.kind == "poll" else {})
+
+
+def _unhandled(event: Unhandled) -> LoadedSource:
+    facts = _without_row(name="", app="", queue="", kind="event", source=event.event, state="unhandled")
+    facts["problems"].append(_why_unhandled(event))
+    return LoadedSource(**facts, **_NOTHING._replace(waiting=event.raised, lag=event.lag)._asdict())
+
+
+def _why_unhandled(event: Unhandled) -> str:
+    first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (event.since, event.since + KEPT))
+    return (
+        f"no handler is registered for it; {event.raised} raised since {first} "
+        f"{'is' if event.raised == 1 else 'are'} kept for one, the first until {last}"
+    )
 
 
 class _Known(NamedTuple):
@@ -330,9 +368,9 @@ class _Known(NamedTuple):
     undeployed: list[Undeployed]
 
     @classmethod
-    def read(cls, session: Session) -> _Known:
+    def read(cls, session: Session, noted: list[Undeployed]) -> _Known:
         failures = {each.id: each.error for each in polling.failing(session)}
-        return cls(ddl.found(session), failures, undeployed.read(session))
+        return cls(ddl.found(session), failures, noted)
 
 
 def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
@@ -359,6 +397,11 @@ def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
     }
 
 
+def _without_row(**facts: str) -> dict[str, Any]:
+    """The fields of a :class:`SourceRow` of which the database has no row: these *facts*, and no problem yet."""
+    return {**dict.fromkeys(field.name for field in fields(SourceRow)), **facts, "ends": False, "problems": []}
+
+
 def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str, Any]]:
     """Definitions of workers of which the database has nothing."""
     live = {(row.app, row.name) for row in rows if row.is_live}
@@ -366,9 +409,9 @@ def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str,
     for each in found:
         if (each.app, each.name) in live:
             continue
-        facts = dict.fromkeys(field.name for field in fields(SourceRow))
-        facts |= {"name": each.name, "app": each.app, "kind": each.kind, "source": each.source, "queue": each.queue}
-        facts |= {"state": "undeployed", "ends": False, "problems": []}
+        facts = _without_row(
+            name=each.name, app=each.app, queue=each.queue, kind=each.kind, source=each.source, state="undeployed"
+        )
         missing.setdefault((each.app, each.name), facts)["problems"].append(each.problem)
     return list(missing.values())
 
@@ -388,18 +431,26 @@ def _problems(session: Session, found: Found) -> list[str]:
     return said
 
 
-def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> list[SourceProblem]:
-    """Returns what is wrong with subscriptions.
+def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> SourceHealth:
+    """Returns what is wrong with subscriptions, and which queues are waited for.
 
-    Of one that is active, changes may wait for *max_lag* seconds, and before that for as long as the definition has
-    them wait. *open_for* says for how many seconds queues with a window have been open: the time before does not count.
+    An event may be kept for *max_lag* seconds without a handler. Of a subscription that is active, changes may wait for
+    so long, and before that for as long as the definition has them wait. *open_for* says for how many seconds queues
+    with a window have been open: the time before does not count.
     """
-    found = [SourceProblem(each.name, each.problem, each.app) for each in undeployed.read(session)]
-    delays = {row.id: row.after_ms / 1000 for row in subscriptions.read(session)}
-    if not delays:
-        return found
+    noted, rows = undeployed.read(session), subscriptions.read(session)
+    found = [SourceProblem(each.name, each.problem, each.app) for each in noted]
+    found += [
+        SourceProblem(each.event, _why_unhandled(each), kind="event")
+        for each in subscriptions.unhandled_events(session)
+        if each.lag > max_lag
+    ]
+    queues: set[str] = set()
+    if not rows:
+        return SourceHealth(found, queues)
+    delays = {row.id: row.after_ms / 1000 for row in rows}
     told = {(each.app, each.name, each.problem) for each in found}
-    for source in _loaded(session):
+    for source in _loaded(session, rows, noted):
         # Polls that fail have a place of their own in what `health` says.
         said = [
             f"{each} (fbtasks subscriptions apply)"
@@ -412,12 +463,14 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
             said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
         if source.state == "orphaned" and source.waiting:
             said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
-        delay = 0.0 if source.id is None else delays.get(source.id, 0.0)
-        due_for = min((source.lag or 0.0) - delay, open_for.get(source.queue, math.inf))
-        if source.state == "active" and source.lag is not None and due_for > max_lag:
-            said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
+        if source.state == "active" and source.id is not None and source.lag is not None:
+            due_for = source.lag - delays.get(source.id, 0.0)
+            if due_for >= 0 and source.waiting != source.behind:
+                queues.add(source.queue)
+            if min(due_for, open_for.get(source.queue, math.inf)) > max_lag:
+                said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
         found += [SourceProblem(source.name, each) for each in said]
-    return found
+    return SourceHealth(found, queues)
 
 
 def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> list[str]:

@@ -23,7 +23,7 @@ class Health:
     workers: int
     """How many workers are alive."""
     unserved: list[str]
-    """Queues that have ready tasks and no worker."""
+    """Queues that no worker serves, and that have ready tasks, or for which changes or events wait."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
     failing: list[Failing]
@@ -67,12 +67,14 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
             for row in rows
             if row.window is not None
         }
+        found = find_problems(session, max_lag, open_for)
+        served = {row.queue for row in rows if row.workers}
         return Health(
             workers=len(alive),
-            unserved=[row.queue for row in rows if row.ready and not row.workers],
+            unserved=sorted(({row.queue for row in rows if row.ready} | found.queues) - served),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
-            sources=find_problems(session, max_lag, open_for),
+            sources=found.problems,
             schedules=schedules.find_problems(session),
         )
 

@@ -62,6 +62,8 @@ class TablePoll:
         self._missed = False
         """Whether another worker was at it the last time, or it is gone."""
         self._number: int | None = None
+        self._found: list[tuple[str, bool]] | None = None
+        """What was registered when this was to be for the first time: its hash, and whether its code was gone."""
         self._formers: list[Polled] = []
         """Polls whose place this one has taken, and of which tasks are left."""
         self._least, self._most = source.every
@@ -145,7 +147,11 @@ class TablePoll:
         return polled
 
     def _registered(self, session: Session, app: FBTasks) -> list[Known]:
-        """Returns what is registered, once in a worker's life as this app's code has it."""
+        """Returns what is registered, once in a worker's life as this app's code has it.
+
+        What could not be registered when the worker started is tried again, unless another definition has been
+        registered since: that is the one of a worker that started later, or of who deploys.
+        """
         name = self.task.name
         known = polling.known(session, app.name, name)
         if self._number is not None:
@@ -154,7 +160,11 @@ class TablePoll:
         digest = Definition(app.name, feed).hash
         if any(each.hash == digest and each.state != "orphaned" and not each.ends for each in known):
             return known
-        problems = subscriptions.register(session, app.name, app.feeds())
+        found = [(each.hash, each.state == "orphaned") for each in known if not each.ends]
+        self._found = found if self._found is None else self._found
+        if found != self._found:
+            return known
+        problems = subscriptions.register(session, app.name, [feed], alone=True)
         if name in problems:
             raise TaskDefinitionError(problems[name])
         return polling.known(session, app.name, name)

@@ -60,7 +60,7 @@ SOURCE = """
     @changed(soft_time_limit=0.6, on_failure=failed)
     def limited_softly(change): late(change)
 
-    @changed(time_limit=1, on_failure=failed, transactional=True)
+    @changed(time_limit=2, on_failure=failed, transactional=True)
     def limited_effect(change): late(change)
 
     @changed(time_limit=1, on_failure=failed)

@@ -67,7 +67,7 @@ def test_a_script_from_a_pipe(project, bare):
     ]
     rows = json.loads(project.run("sql", "--json", "-c", f"SELECT {columns} FROM THING ORDER BY ID ROWS 1").stdout)
     assert rows == [{"ID": 1, "NAME": "bad \x1b[2J; é", "NOTE": "one\ntwo", "DATA": "00FF", "N": "1.50"}]
-    cut = project.run("sql", "--json", "--limit", "2", "-c", "SELECT ID FROM THING")
+    cut = project.run("sql", "--json", "--limit", "2", "SELECT ID FROM THING")
     assert len(json.loads(cut.stdout)) == 2
     assert cut.stderr == "(the first 2 rows; --limit N shows more, --limit 0 all)\n"
     assert len(json.loads(project.run("sql", "--json", "--limit", "0", "-c", "SELECT ID FROM THING").stdout)) == 299

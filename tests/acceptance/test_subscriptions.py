@@ -11,6 +11,7 @@ from support.sql import execute, one, rows
 from support.variants import slow
 
 from fbtasks import FBTasks
+from fbtasks.store.sources.subscriptions import prune_events
 
 pytestmark = pytest.mark.acceptance
 
@@ -54,6 +55,17 @@ def test_apply_makes_what_the_code_says_and_a_second_time_nothing(project, shop)
     assert (row["source"], row["state"], row["version"], row["problems"]) == ("ORDERS", "active", 1, [])
     assert rows(shop, "SELECT QUEUE, FED FROM QUEUE_POLICY") == [("default", 1)]
     assert one(shop, "SELECT COUNT(*) FROM QUEUE_DISPATCH") == 1
+
+
+def test_what_was_done_is_told_apart_from_what_is_to_be_done(project, shop):
+    project.write(PAID)
+    assert project.run("subscriptions", "diff", "-A", "proj").stdout == "to create: paid (change of ORDERS)\n"
+    assert project.run("subscriptions", "apply", "-A", "proj").stdout == "created: paid (change of ORDERS)\n"
+    execute(shop, "INSERT INTO ORDERS (ID) VALUES (1)")
+    _, said = project.run("subscriptions", "apply", "-A", "proj", "--existing").stdout.splitlines()
+    assert said.startswith("No existing rows of paid were noted")
+    assert said.endswith("fbtasks subscriptions backfill paid")
+    assert changes(shop) == 1
 
 
 def test_a_changed_definition_replaces_the_trigger_and_its_version(project, shop):
@@ -252,15 +264,15 @@ def test_a_dropped_table_and_one_that_is_made_anew(project, shop):
     assert listed(project)[1]["problems"] == []
 
 
-def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
-    project.write(
-        PAID
-        + """
+TYPO = """
     @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
     def typo(change):
         pass
     """
-    )
+
+
+def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
+    project.write(PAID + TYPO)
     answer, (code, said) = deployed(project, "apply", check=False)
     assert (code, actions(answer)) == (1, {"paid": "create"})
     assert "typo: on_change('ORDERS'): when=\"new.STATSU = 'x'\" does not compile" in said
@@ -270,11 +282,8 @@ def test_one_that_cannot_be_does_not_hold_up_the_others(project, shop):
 def test_problems_are_told_to_people_by_name_and_wrapped(project, shop):
     project.write(
         PAID
+        + TYPO
         + """
-    @app.on_change("ORDERS", insert=True, when="new.STATSU = 'x'", name="typo")
-    def typo(change):
-        pass
-
     @app.poll_table("ORDERS", key="ID", columns=("NOTE",), name="poll")
     def poll(row):
         pass
@@ -371,11 +380,15 @@ def test_a_paused_event_waits_in_the_log_and_a_silent_one_is_not_heard(project, 
     project.run("subscriptions", "pause", "proj.mail")
     assert handlers() == [("order.paid", 0)]
     project.run("subscriptions", "pause", "proj.mail", "--silent")
-    assert handlers() == []
+    assert handlers() == [("order.paid", -1)]
     deployed(project, "apply")
-    assert handlers() == []
+    assert handlers() == [("order.paid", -1)]
+    execute(shop, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid')")
     project.run("subscriptions", "resume", "proj.mail")
     assert handlers() == [("order.paid", 2)]
+    with shop.database.session() as session:
+        session.run(prune_events)
+    assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE") == one(shop, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
 def test_unknown_names_are_refused(project, shop):

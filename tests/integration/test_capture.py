@@ -447,8 +447,9 @@ def test_a_user_who_may_not_make_triggers_is_told_that(shop):
         ({"insert": True, "when": "new.ID = 1; END"}, "does not compile .*Token unknown"),
         (
             {"insert": True, "when": "1 = 0) THEN EXIT; DELETE FROM ORDERS; IF (1 = 1"},
-            "does not compile .*Token unknown",
+            r"does not compile \(a '\)' has no '\(' before it\)",
         ),
+        ({"insert": True, "when": "new.ID = 1) OR (new.ID = 2"}, r"does not compile \(a '\)' has no '\('"),
         ({"insert": True, "when": "1 = 0); DELETE FROM ORDERS; QUEUE_WANTED = (1 = 1"}, "does not compile"),
         ({"insert": True, "when": "QUEUE_ID = 1"}, "Column unknown -QUEUE_ID"),
         ({"update": ("STATE",)}, r"the table 'ORDERS' has no column 'STATE'. Did you mean 'STATUS'"),

@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused(app):
         app.raise_event("order.paid", order_key=7)
     with pytest.raises(EnqueueError, match="start 'soon' must be"):
         app.raise_event("order.paid", start="soon")
-    with pytest.raises(SerializationError, match=r"event 'order\.paid': data\['a'\] is a set"):
+    with pytest.raises(SerializationError, match=r"event 'order\.paid': data\['a'\] is a set.*is always JSON\.$"):
         app.raise_event("order.paid", {"a": {1}})
     with pytest.raises(Exception, match="both a start time and an order key"):
         execute(app, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', NULL, TIMESTAMP '2999-01-01 UTC', 'k')")

@@ -2,7 +2,7 @@
 
 import pytest
 from support.programs import command_line
-from support.sql import execute
+from support.sql import NOW, execute
 
 from fbtasks.services import queues
 from fbtasks.services import subscriptions as service
@@ -57,10 +57,13 @@ def test_what_waits_behind_a_halted_lane_is_counted(halted, url, capsys):
     assert (source.halted, source.behind, source.waiting, source.held, source.failed) == (1, 3, 4, 1, 1)
     said = "1 lane is halted since a task failed, and 3 wait behind it (fbtasks retry or discard)"
     assert [each.problem for each in get_health(halted.database, 300).sources] == [said]
-    assert shown(capsys, "inspect", "sources", "--url", url)[2:] == [
-        "changed: 1 lane halted since a task failed, and 3 of WAITING behind it "
-        "(fbtasks inspect failed --name changed, then retry or discard).",
-        "changed: 1 task is held until another one of its lane has ended (fbtasks inspect held).",
+    title, line, *lines = shown(capsys, "inspect", "sources", "--url", url)
+    assert line.split() == ["changed", "T", "active", "4", *line.split()[4:-5], "0", "0", "1", "1", "7"]
+    assert title.split()[-5:] == ["READY", "RUNNING", "HELD", "FAILED", "TAKEN"]
+    assert lines == [
+        "changed: 1 lane halted since a task failed, and 3 of WAITING behind it. Retry or discard what is listed by:"
+        "   fbtasks inspect failed --name changed",
+        "changed: 1 task is held until its turn in the lane comes:   fbtasks inspect held",
         "changed: no worker serves its queue default.",
     ]
 
@@ -110,3 +113,61 @@ def test_why_changes_wait_is_said(app, url, capsys):
     ]
     service.pause(app.database, ["changed"])
     assert len(shown(capsys, "inspect", "sources", "--url", url)) == 2  # as its state says
+
+
+def test_a_command_has_a_line_of_its_own_and_a_name_is_whole(app, url, capsys):
+    name = "shop.orders.handlers.the_receipt_of_an_order_that_was_paid_in_more_than_one_part"
+    app.on_change("T", insert=True, name=name, stop_on_failure=True, max_retries=0)(lambda change: 1 / 0)
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    service.apply(app.database, app.name, app.feeds())
+    app.close()
+    execute(app, "INSERT INTO T VALUES (1)")
+    drain(app)
+    capsys.readouterr()
+    command_line("inspect", "sources", "--url", url)
+    _, line, *said = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{name}  T ")
+    assert said[-1] == f"    fbtasks inspect failed --name {name}"
+    assert [each for each in said[:-1] if len(each) > 80 and name not in each] == []
+
+
+def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
+    app.poll_table("T", key="ID", status="STATUS", ready="R", taken="T", done="D", failed="F", name="row")(id)
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, STATUS CHAR(1))")
+    service.apply(app.database, app.name, app.feeds())
+    app.close()
+    execute(app, "INSERT INTO T VALUES (1, 'R')")
+    (source,) = service.inspect_sources(app.database)
+    assert source.waiting is None
+    _, line, said = shown(capsys, "inspect", "sources", "--url", url)
+    assert line.split() == ["row", "T", "active", "-", "0", "0", "0", "0"]
+    assert said == "row: no worker serves its queue default."
+
+
+def test_events_without_a_handler_are_shown_and_are_a_problem_in_time(app, url, capsys):
+    app.raise_event("order.piad", {"id": 1})
+    app.raise_event("order.piad", "x" * 5_000)
+    (source,) = service.inspect_sources(app.database)
+    assert (source.kind, source.source, source.state, source.waiting) == ("event", "order.piad", "unhandled", 2)
+    _, line, *said = shown(capsys, "inspect", "sources", "--url", url)
+    assert line.split()[:4] == ["-", "order.piad", "unhandled", "2"]
+    why = "no handler is registered for it; 2 raised since "
+    assert said[0].startswith(f"event order.piad: {why}")
+    assert get_health(app.database, 300, 10).sources == []
+    execute(app, f"UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-20 SECOND TO {NOW})")
+    (problem,) = get_health(app.database, 300, 10).sources
+    assert (problem.kind, problem.name, problem.problem[: len(why)]) == ("event", "order.piad", why)
+    app.on_event("order.piad", name="late")(len)
+    service.apply(app.database, app.name, app.feeds())
+    assert [each.state for each in service.inspect_sources(app.database)] == ["active"]
+
+
+def test_a_queue_without_a_worker_is_named_as_soon_as_changes_wait_for_it(app):
+    app.on_change("T", insert=True, queue="mail", name="changed")(len)
+    app.on_change("T", insert=True, queue="later", after=60, name="delayed")(len)
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    service.apply(app.database, app.name, app.feeds())
+    app.close()
+    assert get_health(app.database, 300).unserved == []
+    execute(app, "INSERT INTO T VALUES (1)")
+    assert get_health(app.database, 300).unserved == ["mail"]

@@ -967,7 +967,12 @@ def test_what_cannot_be_polled_is_said_when_it_is_deployed(app, handler):
     assert states(app) == []
 
 
-BAD_CONDITIONS = {"DATUM = 'x'": "Column unknown -DATUM", "ID >": "Token unknown", "ID > ?": "undefined parameter"}
+BAD_CONDITIONS = {
+    "DATUM = 'x'": "Column unknown -DATUM",
+    "ID >": "Token unknown",
+    "ID > ?": "undefined parameter",
+    "ID > 5) OR (ID < 3": "a ')' has no '(' before it",  # which compiles between the parentheses that it is put into
+}
 
 
 @pytest.mark.parametrize("when", BAD_CONDITIONS)
@@ -1097,6 +1102,60 @@ class Clock:
 
     def monotonic(self):
         return self.now
+
+
+def refused_at_its_start(app, handler, monkeypatch):
+    """A worker whose poll names a column that the table does not have yet; with its clock."""
+    app.on_event("order.paid", name="mail")(id)
+    polls(app, handler, columns=("DATA", "LATE"))
+    clock = Clock()
+    monkeypatch.setattr(looking, "clock", clock)
+    polled = Polling(app, ("default",), _Turn())
+    with app.database.session() as session:
+        assert list(subscriptions.register(session, app.name, app.feeds())) == ["handle"]
+        assert polled.look(session, 1) == 0
+    clock.now = polled.deadline(1)
+    return polled
+
+
+def register(app):
+    with app.database.session() as session:
+        assert subscriptions.register(session, app.name, app.feeds()) == {}
+
+
+def test_a_poll_that_was_refused_is_registered_alone(app, handler, again, monkeypatch):
+    """What a worker has registered that started later stays as it is."""
+    fill(app, INBOX, *insert(1))
+    polled = refused_at_its_start(app, handler, monkeypatch)
+    newer = again()
+    newer.on_event("order.paid", name="mail", queue="letters")(id)
+    newer.on_event("order.sent", name="sent")(id)
+    register(newer)
+    app.close()
+    newer.close()
+    execute(app, "ALTER TABLE INBOX ADD LATE INTEGER")
+    with app.database.session() as session:
+        assert polled.look(session, 1) == 1
+    assert {(row.name, row.queue, row.state) for row in subscriptions.list_sources(app.database)} == {
+        ("mail", "letters", "active"),
+        ("sent", "default", "active"),
+        ("handle", "default", "active"),
+    }
+
+
+def test_a_poll_that_was_refused_does_not_take_the_place_of_a_newer_one(app, handler, again, monkeypatch):
+    fill(app, INBOX, *insert(1))
+    polled = refused_at_its_start(app, handler, monkeypatch)
+    newer = again()
+    polls(newer, handler, columns=("DATA", "S"))
+    register(newer)
+    app.close()
+    newer.close()
+    before = rows(app, "SELECT ID, HASH, STATE FROM QUEUE_SUBSCRIPTION WHERE KIND = 'poll'")
+    execute(app, "ALTER TABLE INBOX ADD LATE INTEGER")
+    with app.database.session() as session:
+        assert polled.look(session, 1) == 1  # it goes on as a worker does whose poll was registered before
+    assert rows(app, "SELECT ID, HASH, STATE FROM QUEUE_SUBSCRIPTION WHERE KIND = 'poll'") == before
 
 
 def test_looks_come_quickly_while_rows_come_and_seldom_while_none_do(app, handler, monkeypatch):

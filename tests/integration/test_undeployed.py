@@ -23,6 +23,14 @@ NO_TABLE = "the database has no table 'ORDERS' (fbtasks subscriptions apply -A s
 NO_TRIGGER = "it has no trigger yet (fbtasks subscriptions apply -A shop)"
 
 
+@pytest.fixture
+def app(url):
+    """An app whose workers deploy what they can, on a server, too."""
+    app = FBTasks("test", url, auto_migrate=True)
+    yield app
+    app.close()
+
+
 class Worker:
     """What a worker does for its sources, without the rest of it."""
 

@@ -105,3 +105,10 @@ def test_refused_for_good_is_one_class(code: int, kind: type[DatabaseError]) -> 
     error = translate(refusal("a text", code))
     assert type(error) is kind
     assert isinstance(error, StatementRefused) is (kind not in (ConflictError, DatabaseUnavailable))
+
+
+@pytest.mark.parametrize("what", ["lock denied", "lock conversion denied"])
+def test_a_page_that_was_not_to_be_had_is_a_conflict(what: str) -> None:
+    """As between processes with threads on an embedded file: the number is the one for any text."""
+    text = f"page 286, page type 7 {what}\n-At procedure 'QUEUE_ENQUEUE_PACKED_V1' line: 84, col: 13"
+    assert isinstance(translate(refusal(text, 335544382, 335544842)), ConflictError)

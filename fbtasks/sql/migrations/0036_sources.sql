@@ -82,7 +82,8 @@ CREATE TABLE QUEUE_DISPATCH (
     WAKE_MARK TIMESTAMP
 )^
 
--- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never.
+-- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is silent,
+-- and the event is neither given to it nor kept for it.
 CREATE TABLE QUEUE_HANDLER (
     EVENT VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     SUBSCRIPTION_ID INTEGER NOT NULL,
@@ -843,6 +844,8 @@ BEGIN
         INTO :SUBSCRIPTION_ID, :DIRECT, :NAME, :QUEUE, :PRIORITY_RANK DO
     BEGIN
         HANDLED = 1;
+        IF (DIRECT < 0) THEN
+            CONTINUE;
         BOUNDED = 0;
         PLACED = 0;
         SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL INTO :BOUNDED;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Final
 
@@ -12,7 +13,13 @@ from fbtasks.showing import brief
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.polls import Poll, Statements
 from fbtasks.store.sources.tables import quoted
-from fbtasks.store.sources.triggers import does_not_compile, trial, trigger_name, without_place
+from fbtasks.store.sources.triggers import (
+    does_not_compile,
+    trial,
+    trigger_name,
+    why_not_compiled,
+    without_place,
+)
 
 _RIGHTS: Final = {
     0: "SELECT ON TABLE",
@@ -23,16 +30,41 @@ _RIGHTS: Final = {
     18: "EXECUTE ON PACKAGE",
 }
 """What is needed for each kind of RDB$DEPENDENCIES.RDB$DEPENDED_ON_TYPE."""
+_TOKEN: Final = re.compile(
+    r"--[^\n]*|/\*.*?\*/"
+    r"|[qQ]'(?:\(.*?\)|\[.*?\]|\{.*?\}|<.*?>|([^(\[{<]).*?\1)'"
+    r"|'(?:[^']|'')*'"
+    r'|"(?:[^"]|"")*"'
+    r"|\w+|/\*|.",
+    re.DOTALL,
+)
+"""Comments, texts, quoted names and words, each whole; else one character, or the beginning of an endless comment."""
+
+
+def find_imbalance(when: str) -> str | None:
+    """Returns why the condition *when* would reach beyond the parentheses that it is put into; None: it does not."""
+    open_ = 0
+    for match in _TOKEN.finditer(when):
+        token = match[0]
+        open_ += (token == "(") - (token == ")")  # noqa: S105  # a token of SQL
+        if open_ < 0:
+            return "a ')' has no '(' before it"
+        if token in ("'", '"', "/*"):
+            return f"the {token} has no end"
+    return "a '(' has no ')' behind it" if open_ else None
 
 
 def check_condition(session: Session, capture: Capture) -> None:
     """Raises :class:`TaskDefinitionError`, with the engine's message, for a ``when`` that does not compile.
 
-    A trigger with nothing else in it is made, inactive, in a transaction that is rolled back. Raises
-    :class:`AuthenticationError` when the session's user may not make triggers for the table.
+    So is one with unbalanced parentheses, which might compile together with what is around it. A trigger with nothing
+    else in it is made, inactive, in a transaction that is rolled back. Raises :class:`AuthenticationError` when the
+    session's user may not make triggers for the table.
     """
     if capture.source.when is None:
         return
+    if (reason := find_imbalance(capture.source.when)) is not None:
+        raise does_not_compile(capture, reason)
     statement = trial(capture, f"QUEUE_TRIAL_{uuid.uuid4().hex}")
 
     def attempt(transaction: Transaction) -> None:
@@ -46,7 +78,7 @@ def check_condition(session: Session, capture: Capture) -> None:
     except StatementRefused as error:
         if not is_wrong_text(error):
             raise
-        raise does_not_compile(capture, error) from error
+        raise does_not_compile(capture, why_not_compiled(error)) from error
 
 
 def check_poll(session: Session, poll: Poll) -> None:
@@ -58,6 +90,8 @@ def check_poll(session: Session, poll: Poll) -> None:
     source = poll.source
     if source.when is None:
         return
+    if (reason := find_imbalance(source.when)) is not None:
+        raise _poll_does_not_compile(poll, reason)
     try:
         with session.transaction(READ) as transaction:
             transaction.compile(Statements(0, poll, 0).take)
@@ -65,10 +99,14 @@ def check_poll(session: Session, poll: Poll) -> None:
         raise
     except StatementRefused as error:
         reason = without_place(brief(error).removeprefix(f"{session.url}: "))
-        raise TaskDefinitionError(
-            f"poll_table({source.table!r}): when={source.when!r:.500} does not compile ({reason}). "
-            f"Give a condition in SQL that names columns of {poll.table.name!r}."
-        ) from error
+        raise _poll_does_not_compile(poll, reason) from error
+
+
+def _poll_does_not_compile(poll: Poll, reason: str) -> TaskDefinitionError:
+    return TaskDefinitionError(
+        f"poll_table({poll.source.table!r}): when={poll.source.when!r:.500} does not compile ({reason}). "
+        f"Give a condition in SQL that names columns of {poll.table.name!r}."
+    )
 
 
 def rights_of_condition(session: Session, subscription: int) -> list[str]:

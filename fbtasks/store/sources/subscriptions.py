@@ -67,6 +67,18 @@ class Load(NamedTuple):
     failed: int
 
 
+class Unhandled(NamedTuple):
+    """An event that was raised without a handler, and is kept for one to come."""
+
+    event: str
+    raised: int
+    """How many of them are kept."""
+    since: datetime
+    """When the first of these was raised."""
+    lag: float
+    """The seconds since then."""
+
+
 @contextmanager
 def deploying(session: Session) -> Iterator[None]:
     """For the block: no other process deploys or migrates. The lock is held by a transaction of its own."""
@@ -189,6 +201,11 @@ def loads(session: Session) -> dict[int, Load]:
 def hand_on_events(transaction: Transaction) -> None:
     """Gives the events that are kept since they had no handler to all that are there by now."""
     transaction.execute("hand_on_events")
+
+
+def unhandled_events(session: Session) -> list[Unhandled]:
+    """Returns the events that are kept and for which there is no subscription."""
+    return [each._replace(since=as_utc(each.since)) for each in map(Unhandled._make, session.read("unhandled_events"))]
 
 
 def prune_events(transaction: Transaction) -> int:

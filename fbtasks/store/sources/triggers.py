@@ -93,8 +93,14 @@ def trial(capture: Capture, name: str) -> str:
     )
 
 
-def does_not_compile(capture: Capture, error: FBTasksError) -> TaskDefinitionError:
-    """Returns the error for a condition that the engine refuses with *error*."""
+def why_not_compiled(error: FBTasksError) -> str:
+    """Returns why the engine refuses a trial, without what names that."""
+    message = brief(error)
+    return without_place(message.partition(" failed -")[2] or message)
+
+
+def does_not_compile(capture: Capture, reason: str) -> TaskDefinitionError:
+    """Returns the error for a condition that is refused for *reason*."""
     source = capture.source
     known = [
         name
@@ -102,7 +108,6 @@ def does_not_compile(capture: Capture, error: FBTasksError) -> TaskDefinitionErr
         if there
     ]
     columns = " and ".join(f"{name}.COLUMN" for name in known)
-    reason = without_place(brief(error).partition(" failed -")[2] or brief(error))  # what is before it names our trial
     return TaskDefinitionError(
         f"on_change({source.table!r}): when={source.when!r:.500} does not compile ({reason}). "
         f"Give a condition in SQL that names columns of {capture.table.name!r} as {columns}."
