@@ -79,7 +79,7 @@ def test_each_of_several_options_is_answered() -> None:
         app.task(acks_late=True, queu="mail")
     assert str(caught.value).startswith(
         "unknown task option 'acks_late': always so: a task stays in the queue until its outcome is recorded. "
-        "unknown task option 'queu'. Did you mean 'queue'? Known options: autoretry_for, "
+        "unknown task option 'queu'. Did you mean 'queue' or 'unique'? Known options: autoretry_for, "
     )
 
 
