@@ -197,6 +197,11 @@ def release_orphans(transaction: Transaction, worker_id: int, most: int = BATCH)
     return int(transaction.value("orphans", worker_id, most))
 
 
+def is_live(session: Session, name: str) -> bool:
+    """Whether a task of that name has not ended."""
+    return bool(session.read("is_live", name)[0][0])
+
+
 def retry(transaction: Transaction, task: int) -> bool:
     """Puts a failed or cancelled task back into its queue. False when there is none."""
     return bool(transaction.value("retry", task))
