@@ -23,7 +23,7 @@ QUEUE: Final = "queue:"
 _RESERVED: Final = (ORDERED, UNIQUE, QUEUE)
 _UNITS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE: Final = re.compile(r"([0-9]{1,7})\s*/\s*(?:([0-9]{1,5})\s*)?(s|m|h|d)")
-_BURST: Final = 20_000
+_BURST: Final = 100_000
 """Microseconds whose tokens may be used at once, where nothing else is said."""
 
 
@@ -62,7 +62,7 @@ class LimitOptions:
     rate: Annotated[str | None, optional(check_rate)] = None
     """How many may begin in which time for each key: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
     burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
-    """How many may begin at once after a pause; None: those of 20 milliseconds, at least 1."""
+    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
 
     def __post_init__(self) -> None:
         check_fields(self)

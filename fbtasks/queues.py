@@ -41,7 +41,7 @@ class QueueOptions:
     rate: Annotated[str | None, optional(limits.check_rate)] = None
     """How many of its tasks may begin in which time: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
     burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
-    """How many may begin at once after a pause; None: those of 20 milliseconds, at least 1."""
+    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
     run_between: Annotated[tuple[str, str] | None, optional(windows.hours)] = None
     days: Annotated[str | None, optional(windows.day_names)] = None
     tz: Annotated[str | None, optional(windows.zone)] = None

@@ -88,7 +88,8 @@ def claim(
     rows = transaction.rows("claim", worker_id, queue, most, parked_name, flags, *mark)
     for claim_id, packed, unseen, missed, idles in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
-        claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles)
+        claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles & 1)
+        claims.limited = idles > 1
     return claims
 
 

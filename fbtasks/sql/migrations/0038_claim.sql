@@ -159,7 +159,7 @@ END^
 --   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted by hand with
 --           an ID that no worker can handle is failed, but no more than 200 tasks in one claim, those that are parked included
 --   MISSED  1: another transaction was at a source, or may be ending what something waits for
---   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority
+--   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue had no room for more
 -- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was committed late;
 -- 4 idle work may be claimed. A suspect comes alone in its claim.
 -- LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim
@@ -262,8 +262,8 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_ROOM_V1(LIMIT_ID, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), MOST) RETURNING_VALUES MOST, MISSED, PERIOD_US, FREE_US;
         IF (MOST = 0) THEN
         BEGIN
-            IF (MISSED = 1) THEN
-                SUSPEND;
+            IDLES = IIF(MISSED = 1, 0, 2);
+            SUSPEND;
             EXIT;
         END
         COUNTED = 8192;
@@ -444,8 +444,11 @@ BEGIN
         END
     END
     IF (COUNTED > 0) THEN
-        EXECUTE PROCEDURE QUEUE_TAKE_ROOM_V1(LIMIT_ID, FOUND, IIF(FOUND >= MOST AND MOST < ASKED, 1, 0), PERIOD_US, FREE_US);
-    IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES = 1) THEN
+    BEGIN
+        IDLES = IDLES + IIF(FOUND >= MOST AND MOST < ASKED, 2, 0);
+        EXECUTE PROCEDURE QUEUE_TAKE_ROOM_V1(LIMIT_ID, FOUND, IDLES / 2, PERIOD_US, FREE_US);
+    END
+    IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES > 0) THEN
         SUSPEND;
 END^
 
