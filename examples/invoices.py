@@ -1,4 +1,4 @@
-"""Invoices for new orders: looked for every second, sent two at a time to each customer, and added up when all are out."""
+"""Invoices for new orders: looked for every second, two at a time for each customer, a total when all are out."""
 
 import time
 from datetime import timedelta
