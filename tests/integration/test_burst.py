@@ -12,6 +12,8 @@ from fbtasks import Ordered, Unique, debounce, group
 from fbtasks.call import Failed, Finished, Parked, Succeeded
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
+from fbtasks.maintenance import queue_limits
+from fbtasks.services import pausing
 from fbtasks.store import tasks
 from fbtasks.testing import drain
 from fbtasks.worker import consumer, draining, intake
@@ -89,6 +91,16 @@ def test_it_waits_for_a_place_that_another_worker_gives_back(app, make, other, w
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
 
 
+def test_it_waits_for_a_place_of_the_queue(app, make, other, waits):
+    app.queue("default", at_once=1)
+    with app.database.session() as session:
+        queue_limits.sync_queues(session, "test", app.queues.values())
+    make().delay_many([(1,), (2,)])
+    assert len(other.claim()) == 1
+    waits(other.end)
+    assert one(app, COUNT) == 1
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_it_waits_for_a_step_that_another_worker_runs(app, make, other, waits, nested):
     first, last = make("first"), make("last")
@@ -164,12 +176,16 @@ def test_it_leaves_steps_of_what_does_not_run(app, make, caplog, other):
     assert stays(app, caplog, "2 tasks wait for tasks that come before them")
 
 
-def test_it_leaves_a_queue_that_is_closed(app, make, caplog):
+@pytest.mark.parametrize("paused", [False, True])
+def test_it_leaves_a_queue_that_is_closed(app, make, caplog, paused):
     now = datetime.now(UTC)
     window = [f"{now + timedelta(hours=hours):%H:%M}" for hours in (2, 4)]
-    app.queue("default", run_between=tuple(window), tz="UTC")
+    if not paused:
+        app.queue("default", run_between=tuple(window), tz="UTC")
     app.limit("sms", rate="1000/s", burst=1)
     make(limits={"sms": None}).delay_many([(1,), (2,)])
     make("plain").delay(1)
+    if paused:
+        pausing.pause(app.database, ["default"])
     assert stays(app, caplog, "1 task is ready, and not claimed now", "2 tasks wait for limits")
     assert rows(app, COUNT) == [(0,)]
