@@ -101,6 +101,18 @@ class LimitDefinition(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+def rate_text(period: int) -> str:
+    """Returns the rate at which *period* microseconds pass between two that begin, as ``app.limit`` takes it."""
+    for unit, size in _UNITS.items():
+        many = round(size / period)
+        if many and size // many == period:
+            return f"{many}/{unit}"
+    for unit, size in reversed(_UNITS.items()):
+        if period % size == 0:
+            return f"1/{period // size}{unit}"
+    return f"1/{period / 1_000_000:g}s"
+
+
 def define_limit(name: str, options: LimitOptions) -> LimitDefinition:
     """The definition that *options* make of the limit *name*."""
     if options.rate is None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fbtasks.call import WorkerRow
 from fbtasks.firebird.session import Session
-from fbtasks.services import schedules
+from fbtasks.services import limits, schedules
+from fbtasks.services.limits import LimitProblem
 from fbtasks.services.queues import with_policies
 from fbtasks.services.schedules import ScheduleProblem
 from fbtasks.services.subscriptions import SourceProblem, find_problems
@@ -32,12 +33,14 @@ class Health:
     """What is wrong with subscriptions."""
     schedules: list[ScheduleProblem]
     """What is wrong with schedules."""
+    limits: list[LimitProblem]
+    """Limits that are not defined, and keys that are closed."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
         return bool(self.workers) and not (
-            self.unserved or self.overdue or self.sources or self.failing or self.schedules
+            self.unserved or self.overdue or self.sources or self.failing or self.schedules or self.limits
         )
 
 
@@ -76,6 +79,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
             failing=polling.failing(session),
             sources=found.problems,
             schedules=schedules.find_problems(session),
+            limits=limits.find_problems(session),
         )
 
     return database.use(read)

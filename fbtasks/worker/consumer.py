@@ -76,8 +76,8 @@ class Consumer:
         """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker."""
         session = self.connection.open()
         queues = self._app.queues.values()
-        for name in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
-            logger.info("The limit %s is as the app %s says.", name, self._app.name)
+        for said in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
+            logger.info("Limit %s.", said)
         for queue in queue_limits.sync_queues(session, self._app.name, queues):
             logger.info("The limit and the window of the queue %s are those of this app now.", queue)
         for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
