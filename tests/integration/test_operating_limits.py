@@ -268,6 +268,16 @@ def test_an_order_of_a_task_with_several_limits_goes_on_when_that_is_put_right(a
     assert found == [int(each.id) for each in expected]
 
 
+@pytest.mark.parametrize("options", [{}, {"limits": {"all": None}}])
+def test_a_failed_unique_task_that_is_put_back_runs(app, claim, end, session, options):
+    app.limit("all", at_once=3)
+    first = app.task(name="once", unique=True, **options)(lambda n: None).delay(1)
+    end(claim() or claim(), FAILED)
+    assert claim() == []
+    assert session.run(lambda t: tasks.retry(t, int(first.id)))
+    assert [each.id for each in claim() or claim()] == [int(first.id)]
+
+
 def test_one_line_of_all_calls_needs_no_key(app, claim, end):
     task = app.task(name="one", ordered=Ordered(None, stop_on_failure=True))(lambda: None)
     first, second = task.delay(), task.delay()

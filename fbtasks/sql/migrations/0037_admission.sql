@@ -215,6 +215,8 @@ BEGIN
         READ_SO_FAR = READ_SO_FAR + 1;
         LAST_ID = ID;
         DELETE FROM QUEUE_NOTE WHERE CURRENT OF NOTES;
+        IF (KIND = 'D') THEN  -- it was put back, and waits again; such a gate is never halted
+            CONTINUE;
         IS_ROW = 0; HOLDER_ID = NULL; WAITS = 0; FREE_US = NULL;
         SELECT 1, G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
             INTO :IS_ROW, :HOLDER_ID, :WAITS, :FREE_US;
