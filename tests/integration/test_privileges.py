@@ -620,7 +620,8 @@ def test_an_operator_operates(app, users, project):
     waiting = [add.apply_async((1, 1), countdown=3600) for _ in range(3)]
     project.env["FBTASKS_URL"] = operator
     assert "add" in project.run("inspect", "failed").stdout
-    for what in ("active", "ready", "scheduled", "parked", "queues", "workers", "stats"):
+    project.run("limits", "list")
+    for what in ("active", "ready", "scheduled", "parked", "held", "queues", "workers", "stats"):
         project.run("inspect", what)
     assert "TypeError" in project.run("inspect", "task", failed.id).stdout
     project.run("retry", again.id)
