@@ -10,7 +10,7 @@ from fbtasks.checks import did_you_mean
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.gates import lane_of
-from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, rate_text
+from fbtasks.limits import QUEUE, LimitDefinition, LimitOptions, define_limit, rate_text
 from fbtasks.maintenance.task_limits import sync_limits
 from fbtasks.store import admission
 from fbtasks.store.admission import Closed, Load, Row
@@ -36,7 +36,7 @@ class LimitRow:
     """None: tasks wait for a limit that no app has defined."""
     app: str | None
     kind: str | None
-    """``at_once``, ``rate``, ``ordered``, ``unique``; None when it is not known."""
+    """``at_once``, ``rate``, ``ordered``, ``unique``, ``queue`` (of a queue); None when it is not known."""
     at_once: int | None
     rate: str | None
     burst: int | None
@@ -87,6 +87,8 @@ def _unknown(session: Session) -> list[tuple[int, int]]:
 
 
 def _kind(row: Row) -> str:
+    if row.name.startswith(QUEUE):
+        return "queue"
     if row.until is not None:
         return "unique"
     if row.in_order:
@@ -160,15 +162,19 @@ def _changed(row: Row, change: Change) -> Row:
     kind = _kind(row)
     if kind in ("ordered", "unique"):
         raise ConfigurationError(f"{row.name!r} lets in one task of a key at a time: there is nothing to set.")
-    if kind == "at_once":
-        if change.rate is not None or change.burst is not None:
-            raise ConfigurationError(f"{row.name!r} limits how many tasks run at once: give --at-once.")
-        return row._replace(set_at_once=LimitOptions(at_once=change.at_once).at_once)
-    if change.at_once is not None:
+    if kind == "at_once" and (change.rate is not None or change.burst is not None):
+        raise ConfigurationError(f"{row.name!r} limits how many tasks run at once: give --at-once.")
+    if kind == "rate" and change.at_once is not None:
         raise ConfigurationError(f"{row.name!r} limits how often tasks begin: give --rate or --burst.")
+    if change.at_once is not None:
+        row = row._replace(set_at_once=LimitOptions(at_once=change.at_once).at_once)
+    if change.rate is None and change.burst is None:
+        return row
     period = row.period if row.set_period is None else row.set_period
-    assert period is not None  # as its kind is that
-    said = define_limit(row.name, LimitOptions(rate=change.rate or rate_text(period), burst=change.burst))
+    rate = change.rate or (None if period is None else rate_text(period))
+    if rate is None:
+        raise ConfigurationError(f"{row.name!r} has no rate: give --rate as well.")
+    said = define_limit(row.name, LimitOptions(rate=rate, burst=change.burst))
     if change.rate is None:
         return row._replace(set_burst=said.burst)
     return row._replace(set_period=said.period, set_burst=said.burst)

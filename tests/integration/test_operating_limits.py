@@ -18,6 +18,7 @@ from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.maintenance.task_limits import Leftovers, sync_limits
 from fbtasks.services import limits as service
 from fbtasks.services import tasks as task_service
+from fbtasks.services.database import apply_queues
 from fbtasks.services.workers import get_health
 from fbtasks.states import State
 from fbtasks.store import tasks
@@ -155,7 +156,7 @@ def test_a_rate_is_set_with_its_burst(app, claim):
     assert len(claim()) == 9
     row = service.change(app.database, "sms", service.Change(burst=7))
     assert (row.rate, row.burst) == ("1000/s", 7)
-    assert service.change(app.database, "sms", service.Change(rate="100/s")).burst == 2
+    assert service.change(app.database, "sms", service.Change(rate="100/s")).burst == 10
 
 
 @pytest.mark.parametrize(
@@ -236,6 +237,30 @@ def stopped(claim, end, move):
         return first, second
 
     return stopped
+
+
+def test_the_limit_of_a_queue_is_listed_set_and_kept(app, claim, end):
+    app.queue("default", at_once=1)
+    app.task(name="plain")(lambda n: None).delay_many([(n,) for n in range(9)])
+    running = claim()
+    assert len(running) == 1
+    assert sync(app) == []  # which knows nothing of queues, and leaves their limits alone
+    row = listed(app)["queue:default"]
+    assert (row.kind, row.state, row.at_once, row.rate, row.inside, row.waiting) == ("queue", "active", 1, None, 1, 8)
+    with pytest.raises(ConfigurationError, match="'queue:default' has no rate: give --rate as well"):
+        service.change(app.database, "queue:default", service.Change(burst=3))
+    row = service.change(app.database, "queue:default", service.Change(at_once=4, rate="100/h", burst=3))
+    assert (row.at_once, row.rate, row.burst, row.set) == (4, "100/h", 3, ["at_once", "rate", "burst"])
+    again = FBTasks(app.name, app.settings.url)
+    again.queue("default", at_once=2)
+    apply_queues(again.database, again.name, again.queues.values())
+    again.close()
+    assert listed(app)["queue:default"].set == ["at_once", "rate", "burst"]
+    execute(app, "UPDATE QUEUE_GATE SET FREE_US = 0")  # the first one has begun long ago
+    assert len(claim()) == 3
+    assert service.reset(app.database, "queue:default").at_once == 2
+    end(running)
+    assert claim() == []
 
 
 @pytest.mark.parametrize("options", [{}, {"limits": {"all": None}}])
