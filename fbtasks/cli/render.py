@@ -13,7 +13,7 @@ from fbtasks.call import TaskRow, WorkerRow
 from fbtasks.cli.output import ago, count, failure, say, since, span, visible, write
 from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
-from fbtasks.services.limits import LimitRow
+from fbtasks.services.limits import LimitRow, describe_closed
 from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.subscriptions import Connection, LoadedSource, SourceRow, Step
@@ -114,7 +114,7 @@ def task(row: TaskRow, arguments: str, result: str | None, trace: str | None, pr
 
 
 def _waits_for(row: TaskRow) -> str:
-    return f"{', then '.join(row.waits_for)} (since {since(_could_run_since(row))})"
+    return f"{', then '.join(row.waits_for)} (for {since(_could_run_since(row))})"
 
 
 def _stamp(moment: datetime | None) -> str | None:
@@ -385,13 +385,7 @@ def limits(rows: list[LimitRow]) -> None:
         return
     _records(_TASK_LIMIT, rows)
     for row in rows:
-        for key in row.closed:
-            since = "" if key.since is None else f" {ago(key.since)}"
-            _say_problems([(
-                row.name or "",
-                [f"a key is closed since task {key.task} failed{since}, and {key.waiting} wait behind it: "
-                 f"fbtasks limits resume {row.name} --task {key.task}"],
-            )])  # fmt: skip
+        _say_problems([(row.name or "", [describe_closed(row.name or "", key) for key in row.closed])])
 
 
 _TO_DO: Final = {"alter": "change"}

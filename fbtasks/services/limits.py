@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -206,28 +207,32 @@ def resume(database: Database, name: str, key: Sequence[str] = (), *, task: int 
 
 
 def _not_closed(name: str, key: Sequence[str], task: int | None, closed: Sequence[Closed]) -> str:
-    what = (
-        f"key of {name!r} that task {task} closed" if task is not None else f"closed key {' '.join(key)!r} of {name!r}"
-    )
-    if not key and task is None:
-        what = f"closed line of all calls of {name!r}"
+    if task is not None:
+        what = f"key of {name!r} that task {task} closed"
+    else:
+        what = f"closed key {' '.join(key)!r} of {name!r}" if key else f"closed line of all calls of {name!r}"
     if not closed:
         return f"there is no {what}: none of its keys is closed."
     shown = ", ".join(str(each.task) for each in closed[:5]) + (", ..." if len(closed) > 5 else "")
-    return f"there is no {what}. Its keys are closed by the tasks {shown}: fbtasks limits resume {name} --task ID"
+    command = f"fbtasks limits resume {shlex.quote(name)} --task ID"
+    return f"there is no {what}. Its keys are closed by the tasks {shown}: {command}"
+
+
+def describe_closed(name: str, key: ClosedKey) -> str:
+    """Returns what is to be said of a closed key of the limit *name*, with the command that opens it."""
+    return (
+        f"a key is closed since task {key.task} failed; tasks that wait behind it: {key.waiting}. Retry that task, or "
+        f"pass it by: fbtasks limits resume {shlex.quote(name)} --task {key.task}"
+    )
 
 
 def find_problems(session: Session) -> list[LimitProblem]:
     """Returns what is wrong with limits. A task that waits for its turn is no problem."""
     names = {row.id: row.name for row in admission.read(session)}
-    found = [
-        LimitProblem(
-            names.get(each.limit),
-            f"a key is closed since task {each.task} failed, and {each.waiting} wait behind it "
-            f"(fbtasks retry {each.task}, or fbtasks limits resume {names.get(each.limit)} --task {each.task})",
-        )
-        for each in admission.closed(session)
-    ]
+    found = []
+    for each in admission.closed(session):
+        name = names.get(each.limit, "")
+        found.append(LimitProblem(name, describe_closed(name, ClosedKey(each.task, each.since, each.waiting))))
     for _, waiting in _unknown(session):
         tasks = "1 task waits" if waiting == 1 else f"{waiting} tasks wait"
         found.append(LimitProblem(None, f"{tasks} for a limit that no app has defined (fbtasks inspect held)"))

@@ -24,7 +24,7 @@ class Health:
     workers: int
     """How many workers are alive."""
     unserved: list[str]
-    """Queues that no worker serves, and that have ready tasks, or for which changes or events wait."""
+    """Queues that no worker serves, and that have ready or held tasks, or for which changes or events wait."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
     failing: list[Failing]
@@ -74,7 +74,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         served = {row.queue for row in rows if row.workers}
         return Health(
             workers=len(alive),
-            unserved=sorted(({row.queue for row in rows if row.ready} | found.queues) - served),
+            unserved=sorted(({row.queue for row in rows if row.ready or row.held} | found.queues) - served),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
             sources=found.problems,

@@ -12,7 +12,9 @@ from fbtasks.store.codec import Limit
 from fbtasks.store.values import as_utc
 
 BATCH: Final = 200
-"""Rows that maintenance deletes, or looks at, in one transaction."""
+"""Rows that maintenance deletes in one transaction."""
+LOOKED: Final = 2000
+"""Tasks of which it looks in one transaction whether they are there."""
 _NUMBERS: Final = 1000
 """Tasks that are asked for in one statement."""
 
@@ -150,5 +152,5 @@ def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None
 
     Returns how many it forgot, and the last one that it looked at; None: there are no more.
     """
-    ((forgotten, last),) = transaction.rows("forget_traces", after, BATCH)
+    ((forgotten, last),) = transaction.rows("forget_traces", after, LOOKED)
     return forgotten, last

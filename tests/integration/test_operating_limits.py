@@ -12,6 +12,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, Ordered
 from fbtasks.call import Failed, Finished, Retry, Succeeded
+from fbtasks.cli import commands
 from fbtasks.errors import ConfigurationError, ConflictError
 from fbtasks.limits import LimitOptions, define_limit, rate_text
 from fbtasks.maintenance.housekeeping import Housekeeping
@@ -334,6 +335,12 @@ def test_tasks_that_wait_for_a_limit_that_nobody_defined_are_told(app):
     assert [each.waits_for for each in page.tasks] == [["a limit that no app defines"]] * 2
 
 
+def test_a_queue_with_held_tasks_alone_needs_a_worker(app):
+    limited(app).delay(1)
+    found = get_health(app.database, 300)
+    assert (found.unserved, found.limits) == (["default"], [])
+
+
 def test_what_held_tasks_wait_for_is_named(app, claim):
     limited(app, 1)
     app.limit("sms", rate="1/h")
@@ -409,15 +416,15 @@ def test_maintenance_forgets_merged_tasks_and_gates_of_tasks_that_are_gone(app, 
     end(claim() or claim(), FAILED)
     execute(app, "DELETE FROM QUEUE_TASK WHERE ID = ?", int(gone.id))
     execute(app, """EXECUTE BLOCK AS DECLARE N INTEGER = 1000; BEGIN
-        WHILE (N < 1450) DO BEGIN
+        WHILE (N < 3100) DO BEGIN
             INSERT INTO QUEUE_REDIRECT (ID, TO_ID) VALUES (:N, 5000000 + :N);
             N = N + 1;
         END END""")  # fmt: skip
-    execute(app, "INSERT INTO QUEUE_REDIRECT (ID, TO_ID) VALUES (2000, ?)", int(kept.id))
-    execute(app, "INSERT INTO QUEUE_REDIRECT (ID, TO_ID) VALUES (2001, ?)", int(failed.id))
+    execute(app, "INSERT INTO QUEUE_REDIRECT (ID, TO_ID) VALUES (9000, ?)", int(kept.id))
+    execute(app, "INSERT INTO QUEUE_REDIRECT (ID, TO_ID) VALUES (9001, ?)", int(failed.id))
     assert len(rows(app, "SELECT * FROM QUEUE_PATH")) == 6
     clean(app)
-    assert {number for (number,) in rows(app, "SELECT ID FROM QUEUE_REDIRECT")} == {2000, 2001}
+    assert {number for (number,) in rows(app, "SELECT ID FROM QUEUE_REDIRECT")} == {9000, 9001}
     assert {number for (number,) in rows(app, "SELECT TASK_ID FROM QUEUE_PATH")} == {int(kept.id), int(failed.id)}
 
 
@@ -525,13 +532,18 @@ def test_the_commands_say_what_they_do(app, url, capsys, monkeypatch, stopped):
     assert re.search(
         rf"^ID +NAME +QUEUE +TRIES +PRIORITY +FOR .*\n +{second.id} +move .* ordered:move ", run("inspect", "held")
     )
-    assert re.search(r"^WAITS FOR +ordered:move \(since \d", run("inspect", "task", second.id), re.MULTILINE)
+    assert re.search(r"^WAITS FOR +ordered:move \(for \d", run("inspect", "task", second.id), re.MULTILINE)
     assert run("health", code=1) == (
-        f"limit ordered:move: a key is closed since task {first.id} failed, and 1 wait behind it "
-        f"(fbtasks retry {first.id}, or fbtasks limits resume ordered:move --task {first.id})\nno worker is alive\n"
+        "queue default: no worker serves it\n"
+        f"limit ordered:move: a key is closed since task {first.id} failed; tasks that wait behind it: 1. Retry that "
+        f"task, or pass it by: fbtasks limits resume ordered:move --task {first.id}\nno worker is alive\n"
     )
     assert run("limits", "set", "customer", code=2).endswith("--at-once, --rate or --burst.\n")
     assert "Did you mean 'customer'?" in run("limits", "reset", "customr", code=2)
     assert "give KEY or --task" in run("limits", "resume", "ordered:move", "1", "--task", "3", code=2)
     said = run("limits", "resume", "ordered:move", "1")
     assert said == f"ordered:move: goes on behind task {first.id}, which stays failed.\n"
+
+
+def test_every_command_is_in_its_table():
+    assert set(commands.LIMITS) == {"list", "set", "reset", "resume"}
