@@ -372,6 +372,19 @@ def test_a_rate_whose_task_runs_on_needs_no_look_and_its_key_is_forgotten(app, c
     wait_for(forgotten)
 
 
+def test_a_rate_gives_its_burst_to_calls_that_come_one_by_one(app, claim, end):
+    app.limit("sms", rate="1/h", burst=3)
+    send = app.task(name="send", limits="sms", ignore_result=True)(lambda: None)
+    found = []
+    for ends in (False, True, True, True):
+        send.delay()
+        found.append(len(claims := claim()))
+        if ends:
+            end(claims)
+            assert claim() == []
+    assert found == [1, 1, 1, 0]
+
+
 def test_maintenance_deletes_gates_that_nothing_needs_and_no_others(app, claim, end):
     bill = limited(app, 1)
     app.limit("sms", rate="1/d")

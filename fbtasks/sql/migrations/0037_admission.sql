@@ -100,7 +100,9 @@ BEGIN
             IF (RANK IS NULL) THEN  -- it has ended
                 CONTINUE;
             INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID) VALUES (:LIMIT_ID, :LANE, :RANK, :TASK_ID);
-            UPDATE QUEUE_GATE G SET WAITS = 1, WAKE_TIME = COALESCE(WAKE_TIME, IIF(G.HALTED = 1, NULL, :NOW_UTC)),
+            -- Where nothing waited, WAKE_TIME is when a rate is to be forgotten.
+            UPDATE QUEUE_GATE G SET WAITS = 1,
+                WAKE_TIME = CASE WHEN G.HALTED = 1 THEN NULL WHEN G.WAITS = 1 THEN COALESCE(WAKE_TIME, :NOW_UTC) ELSE :NOW_UTC END,
                 MARK_RANK = IIF(:RANK < G.MARK_RANK OR (:RANK = G.MARK_RANK AND :TASK_ID <= G.MARK_ID), NULL, G.MARK_RANK)
                 WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             IF (ROW_COUNT = 0) THEN
