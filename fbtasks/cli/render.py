@@ -179,7 +179,7 @@ _WORKER: Final[list[Column]] = [
     _column("POOL", "word"),
     ("RUNNING", "word", lambda r: f"{r.running} of {r.concurrency}"),
     ("LONGEST", "word", lambda r: None if r.busy_for is None else span(r.busy_for)),
-    ("QUEUES", "text", lambda r: " ".join(r.queues)),
+    ("QUEUES", "text", lambda r: " ".join(r.shares)),
     ("HEARTBEAT", "word", _heartbeat),
 ]
 
