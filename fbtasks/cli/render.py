@@ -143,6 +143,7 @@ _WINDOW: Final[list[Column]] = [
     ("OPEN", "word", lambda r: None if r.window is None else _is_open(r)),
     _column("WINDOW", "word"),
 ]
+_AGE: Final[Column] = ("AGE", "word", lambda r: None if r.age is None else span(r.age))
 
 
 def _is_open(row: QueueRow) -> str:
@@ -158,6 +159,8 @@ def queues(rows: list[QueueRow]) -> None:
         columns.append(_LIMIT)
     if any(row.window is not None for row in rows):
         columns += _WINDOW
+    if any(row.age is not None for row in rows):
+        columns.append(_AGE)
     if len(columns) > len(_QUEUE):  # a name is not folded for their sake
         columns[0] = _column("QUEUE", "word")
     if rows:

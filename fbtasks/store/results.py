@@ -59,6 +59,8 @@ class QueueRow:
     """Whether they may run now."""
     opens: datetime | None = None
     """Of a queue with a window: since when it is open, or when it opens next."""
+    age: float | None = None
+    """Seconds of waiting that count as much as a priority one higher; None: its tasks do not age."""
 
     @property
     def waiting(self) -> int:
