@@ -35,6 +35,8 @@ class Taken:
     """Those of them that may have more than their share."""
     without_room: set[str] = field(default_factory=set)
     """The queues of which this worker holds as many tasks as it may."""
+    limited: list[str] = field(default_factory=list)
+    """The queues whose limit had no room for more."""
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
@@ -110,6 +112,8 @@ class Claiming:
         taken.claims.missed |= claims.missed
         if claims.idles:
             taken.idle.append(queue)
+        if claims.limited:
+            taken.limited.append(queue)
         full = len(claims) == most
         stopped_early = claims.unseen or any(claim.suspect for claim in claims)
         if full or stopped_early:

@@ -141,8 +141,10 @@ class Intake:
 
     def _claimed(self, taken: Taken, wanted: int) -> None:
         self._claiming.committed(taken)
+        self._hand_out.limited = self._hand_out.limited.difference(taken.marks).union(taken.limited)
         claims = taken.claims
-        if claims.unseen or taken.hungry or len(claims) >= wanted or any(claim.suspect for claim in claims):
+        full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
+        if full_of_idle_work or claims.unseen or taken.hungry or any(claim.suspect for claim in claims):
             self._maybe_ready = True
         if claims:
             self._poll = POLL_FIRST
