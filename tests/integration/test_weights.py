@@ -8,7 +8,7 @@ import pytest
 from support.programs import command_line
 from support.sql import rows
 
-from fbtasks import clock
+from fbtasks import FBTasks, clock
 from fbtasks.services.workers import list_workers
 from fbtasks.shares import Share, parse_shares
 from fbtasks.store import tasks
@@ -232,6 +232,33 @@ def test_workers_are_shown_with_their_shares(app, url, capsys):
         assert all(share in shown for share in ("mail:3=2", "reports", "tenant:12:1"))
         assert command_line("inspect", "queues", "--url", url) == 0
         assert "mail " in capsys.readouterr().out
+
+
+def test_short_tasks_that_wait_in_a_child_count_for_the_limit(project):
+    project.write(
+        """
+        import threading, time
+        lock, running = threading.Lock(), []
+        @app.task(queue="mail")
+        def send(n):
+            with lock:
+                running.append(n)
+                now = len(running)
+            time.sleep(0.002)
+            with lock:
+                running.remove(n)
+            return now
+        @app.task(queue="reports")
+        def report(n):
+            return n
+        """
+    )
+    with contextlib.closing(FBTasks("calls", project.url)) as app:
+        sent = [app.send_task("proj.send", (n,), queue="mail") for n in range(60)]
+        made = [app.send_task("proj.report", (n,), queue="reports") for n in range(60)]
+        project.run("worker", "-A", "proj", "-Q", "mail:2=2,reports", "--burst", "-c", "8", "-P", "threads")
+        assert {call.get(1) for call in sent} <= {1, 2}
+        assert [call.get(1) for call in made] == list(range(60))
 
 
 def test_the_worker_s_command_takes_shares(project):
