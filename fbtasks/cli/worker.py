@@ -48,8 +48,8 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
     "-Q",
     "--queues",
     metavar="NAMES",
-    help="Queues to serve, separated by commas; default: the app's. mail:3 has three times the share of reports; of "
-    "mail=2 two tasks run here at a time; mail:3=2 is both.",
+    help="Queues to serve, separated by commas; default: the app's. With mail:3, mail has three times the share of a "
+    "queue without a weight; with mail=2, this worker runs two tasks of it at a time; mail:3=2 is both.",
 )
 @click.option("-c", "--concurrency", type=click.IntRange(1, 1000), help="Tasks at once; default: the processors.")
 @click.option("-P", "--pool", type=Pool(), default="processes", help="Where tasks run.")

@@ -57,7 +57,7 @@ class Intake:
         self._events_arrive = events_arrive
         self._claiming = Claiming(queues, shares)
         self._full: frozenset[str] = frozenset()
-        """The queues of which this worker held as many tasks as it may when it claimed last."""
+        """The queues of which this worker held as many tasks as it may when it claimed, or looked, last."""
         self._hindrances = Hindrances()
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
@@ -111,8 +111,11 @@ class Intake:
 
     def _open_queues(self) -> Sequence[str]:
         """The queues of which this worker may take more; all of them when there is none."""
-        rooms = self._hand_out.rooms()
-        return [queue for queue in self._queues if rooms.get(queue, 1) > 0] or self._queues
+        self._note_full()
+        return [queue for queue in self._queues if queue not in self._full] or self._queues
+
+    def _note_full(self) -> None:
+        self._full = frozenset(queue for queue, room in self._hand_out.rooms().items() if room <= 0)
 
     def _any_ready(self, session: Session) -> bool:
         """Whether there is something to claim; looks as well when the next task, source or schedule is due."""
@@ -156,7 +159,7 @@ class Intake:
             self._next_poll = clock.monotonic() + self._missed
         self._misses = self._misses + 1 if claims.missed and not claims else 0
         self._hand_out.take(claims)
-        self._full = frozenset(queue for queue, room in self._hand_out.rooms().items() if room <= 0)
+        self._note_full()
 
     @property
     def _missed(self) -> float:
