@@ -375,3 +375,5 @@ class WorkerRow:
     pid_start: int
     busy_for: float | None = None
     """Seconds since it claimed the oldest of the tasks that it runs. None when it runs none."""
+    shares: tuple[str, ...] = ()
+    """Its queues with their weights and its own limits, as ``-Q`` takes them."""

@@ -150,6 +150,7 @@ _WINDOW: Final[list[Column]] = [
     ("OPEN", "word", lambda r: None if r.window is None and not r.paused else _is_open(r)),
     _column("WINDOW", "word"),
 ]
+_AGE: Final[Column] = ("AGE", "word", lambda r: None if r.age is None else span(r.age))
 
 
 def _is_open(row: QueueRow) -> str:
@@ -169,6 +170,8 @@ def queues(rows: list[QueueRow]) -> None:
         columns.append(_column("LIMIT", "word"))
     if any(row.window is not None or row.paused for row in rows):
         columns += _WINDOW if any(row.window is not None for row in rows) else _WINDOW[:1]
+    if any(row.age is not None for row in rows):
+        columns.append(_AGE)
     if len(columns) > len(_QUEUE):  # a name is not folded for their sake
         columns[0] = _column("QUEUE", "word")
     if rows:
@@ -190,7 +193,7 @@ _WORKER: Final[list[Column]] = [
     _column("POOL", "word"),
     ("RUNNING", "word", lambda r: f"{r.running} of {r.concurrency}"),
     ("LONGEST", "word", lambda r: None if r.busy_for is None else span(r.busy_for)),
-    ("QUEUES", "text", lambda r: " ".join(r.queues)),
+    ("QUEUES", "text", lambda r: " ".join(r.shares)),
     ("HEARTBEAT", "word", _heartbeat),
 ]
 

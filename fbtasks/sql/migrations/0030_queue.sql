@@ -175,6 +175,8 @@ CREATE TABLE QUEUE_POLICY (
     WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
     -- 1 when it is open in its rows of QUEUE_SHIFT alone.
     WINDOWED QUEUE_FLAG,
+    -- Milliseconds after which a ready task is on a level with one whose priority is one higher (NULL: never).
+    AGE_MS BIGINT CHECK (AGE_MS > 0),
     -- What the code of which app says of it, as JSON, with its hash.
     APP VARCHAR(255) CHARACTER SET UTF8,
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8,

@@ -522,6 +522,8 @@ BEGIN
     IF (SUSPECT > 0 AND RAND() < 0.5) THEN  -- which is claimed alone
         EXIT;
     SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE) INTO :READY;
+    IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.AGE_MS > 0)) THEN
+        READY = MINVALUE(READY, HALF);  -- with ageing no task is more urgent for good: they share it, whatever their ranks
     READY_RANK = COALESCE(READY_RANK, 9999);
     ROOM_LEFT = ROOM;
     WHILE (LIMITS > 0 AND ROOM_LEFT > 0) DO
