@@ -101,6 +101,15 @@ class Parameters:
             raise EnqueueError(f"{task!r} cannot be called like that: {error}.") from None
 
 
+def check_batch_function(function: Callable[..., Any], first: tuple[Any, ...]) -> None:
+    """Raises :class:`TaskDefinitionError` unless it takes a list of requests behind *first*."""
+    if not Parameters(function, first).take(([],), {}):
+        raise TaskDefinitionError(
+    """Raises :class:`TaskDefinitionError` unless *function* takes a list of requests behind *first*."""
+            "and cannot be called like that: define it as (requests), or with bind=True as (self, requests)."
+        )
+
+
 def as_arguments(
     args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -18,7 +18,9 @@ Key = str | tuple[str, ...] | Callable[..., Any] | None
 LARGEST: Final = 1_000_000
 ORDERED: Final = "ordered:"
 UNIQUE: Final = "unique:"
-"""What the names of the limits of ordered and of unique tasks begin with."""
+BATCH: Final = "batch:"
+"""What the names of the limits of ordered and of unique tasks, and of those with batches, begin with."""
+MOST_IN_BATCH: Final = 1000
 _UNITS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE: Final = re.compile(r"([0-9]{1,7})\s*/\s*(?:([0-9]{1,5})\s*)?(s|m|h|d)")
 _BURST: Final = 20_000
@@ -29,8 +31,10 @@ def limit_name(what: str, value: object) -> str:
     """The name of a limit: 1 to 100 printable characters."""
     if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable() or value != value.strip():
         raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 100 printable characters.")
-    if value.startswith((ORDERED, UNIQUE)):
-        raise ConfigurationError(f"{what} {checks.shown(value)} must not begin with {ORDERED!r} or {UNIQUE!r}.")
+    if value.startswith((ORDERED, UNIQUE, BATCH)):
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must not begin with {ORDERED!r}, {UNIQUE!r} or {BATCH!r}."
+        )
     return value
 
 
@@ -89,6 +93,10 @@ class LimitDefinition(NamedTuple):
     """How long the first one waits at most."""
     lasts_ms: int = 0
     """How long after one was let in others are merged into it."""
+    batch: int | None = None
+    """How many are let in together."""
+    wait_ms: int = 0
+    """How long the oldest one waits for so many."""
 
     @property
     def text(self) -> str:
@@ -249,3 +257,8 @@ def unique_limit(task: str, options: Unique) -> LimitDefinition:
         most_ms=quiet if waits is None else round((waits.max_wait or clock.LONGEST.total_seconds()) * 1000),
         lasts_ms=round((options.period or 0) * 1000),
     )
+
+
+def batch_limit(task: str, size: int, wait: float) -> LimitDefinition:
+    """The limit of a task whose calls are run in batches: up to *size*, when the oldest has waited *wait* seconds."""
+    return LimitDefinition(f"{BATCH}{task}", batch=size, wait_ms=round(wait * 1000))

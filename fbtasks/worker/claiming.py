@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Claim, Claims
+from fbtasks.call import Claim, Claims, batch_of
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store import flows, tasks
 
@@ -90,6 +90,28 @@ class Claiming:
         self._marks.update(taken.marks)
 
 
+def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int], passes: Callable[[Claim], bool]) -> list[Claim]:
+    """*claims*, those of the tasks of *sizes* put together into batches of up to so many.
+
+    A suspect is in one by itself. What has not passed the gates of its limits is left as it is.
+    """
+    found: list[Claim | list[Claim]] = []
+    filling: dict[str, list[Claim]] = {}
+    for claim in claims:
+        size = sizes.get(claim.name)
+        if size is None or not passes(claim):
+            found.append(claim)
+            continue
+        batch = filling.get(claim.name)
+        if batch is None or claim.suspect or len(batch) >= size:
+            batch = filling[claim.name] = []
+            found.append(batch)
+        batch.append(claim)
+        if claim.suspect:
+            del filling[claim.name]
+    return [batch_of(each) if isinstance(each, list) else each for each in found]
+
+
 def with_inputs(session: Session, claim: Claim) -> Claim | None:
     """*claim* with the results of the tasks that it follows. None when one of them is not known any more."""
     found = flows.inputs(session, claim.id)
@@ -100,5 +122,7 @@ def with_payload(session: Session, claim: Claim) -> Claim:
     """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
     if claim.payload is not None:
         return claim
+    if claim.members:
+        return batch_of([with_payload(session, each) for each in claim.members])
     with session.transaction() as transaction:
         return claim._replace(payload=tasks.payload(transaction, claim.id) or b"")

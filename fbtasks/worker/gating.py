@@ -34,6 +34,6 @@ class Gating:
 
     def _packed(self, gates: Gates, claim: Claim) -> str:
         payload = Payload(claim.content_type, claim.payload or b"")
-        found = gates.of(*self._app.serializer.load_call(payload, task=claim.name))
+        found = gates.of(*self._app.serializer.load_call(payload, task=claim.name), claim.queue)
         limits = {gate.limit: self._app.enqueuer.limits.note(gate.limit, claim.queue) for gate in found}
         return pack_gates(found, limits).decode("ascii")

@@ -209,6 +209,10 @@ class Intake:
         self._maybe_ready = self._any_ready(session) or self._next_due <= clock.monotonic()
         return self._maybe_ready
 
+    def batches_wait(self, session: Session) -> bool:
+        """Whether calls in the queues wait for their batch, when this worker knows tasks that have any."""
+        return self._hand_out.has_batches and tasks.batches_wait(session, self._queues)
+
     @property
     def looks_again(self) -> bool:
         """Whether it is known that there may be something to claim."""

@@ -172,7 +172,7 @@ AS
     DECLARE FED SMALLINT = 0;
     DECLARE GATED SMALLINT = 0;
     DECLARE GROUPED SMALLINT = 0;
-    DECLARE IDS VARCHAR(20000) CHARACTER SET ASCII = '';
+    DECLARE IDS VARCHAR(32000) CHARACTER SET ASCII = '';
     DECLARE MISSED_ONE SMALLINT;
     DECLARE CROWDED SMALLINT = 0;
     DECLARE WINDOWED SMALLINT = 0;
@@ -335,7 +335,7 @@ BEGIN
                 END
                 PACKED = PACKED || ITEM;
                 FOUND = FOUND + 1;
-                IF (FOUND >= MOST OR SUSPECT > 0) THEN
+                IF ((FOUND >= MOST AND IDS = '') OR SUSPECT > 0) THEN  -- what was let in is claimed, and a batch is one of MOST
                     ENOUGH = 1;
             END
             ELSE IF (FOUND > 0) THEN
