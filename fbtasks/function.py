@@ -105,7 +105,7 @@ def check_batch_function(function: Callable[..., Any], first: tuple[Any, ...]) -
     """Raises :class:`TaskDefinitionError` unless it takes a list of requests behind *first*."""
     if not Parameters(function, first).take(([],), {}):
         raise TaskDefinitionError(
-    """Raises :class:`TaskDefinitionError` unless *function* takes a list of requests behind *first*."""
+            f"the function {function.__qualname__!r} of a task with batch= is given one argument, a list of requests, "
             "and cannot be called like that: define it as (requests), or with bind=True as (self, requests)."
         )
 
