@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from fbtasks.call import Claim, Finished, Several
+from fbtasks.checks import shown
 from fbtasks.definition import Task
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.runner import Prepared, Runner, RunResult
-from fbtasks.showing import show
 
 
 class BatchRunner(Runner):
@@ -56,7 +56,7 @@ def _fault(task: Task[..., Any], value: Any, count: int) -> TaskDefinitionError 
         return None
     if isinstance(value, list | tuple) and len(value) == count:
         return None
-    what = f"{len(value)} results" if isinstance(value, list | tuple) else show(value)
+    what = f"{len(value)} results" if isinstance(value, list | tuple) else shown(value)
     return TaskDefinitionError(
         f"the task {task.name!r} was given {count} requests, and returned {what}: return a list with the result of "
         "each, in their order; an exception in it fails that one."
