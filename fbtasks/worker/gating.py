@@ -17,6 +17,11 @@ class Gating:
         self._app = app
         self._gates = {name: task.gates for name, task in app.tasks.items() if task.gates is not None}
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any task has limits."""
+        return bool(self._gates)
+
     def passes(self, claim: Claim) -> bool:
         """Whether *claim* has passed what its task has to.
 

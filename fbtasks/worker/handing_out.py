@@ -94,6 +94,11 @@ class HandOut:
         return bool(self._batches)
 
     @property
+    def has_limits(self) -> bool:
+        """Whether this worker knows tasks that have limits, or batches."""
+        return self._gating.has_any
+
+    @property
     def gathering(self) -> bool:
         """Whether it is better to wait for more outcomes before they are recorded: the executor has enough to do."""
         return not self._outcomes.gathered and self._executor.idle() == 0

@@ -130,6 +130,9 @@ class Intake:
         if claims:
             self._poll = POLL_FIRST
             self._next_poll = clock.monotonic() + self._poll
+        elif self._hand_out.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
+            self._poll = POLL_FIRST
+            self._next_poll = clock.monotonic()
         else:
             self._poll_later()
         if claims.missed:

@@ -8,11 +8,15 @@ from datetime import timedelta
 import pytest
 from support.sql import NOW, execute, held, one, rows
 
-from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, group
+from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, clock, group
 from fbtasks.call import Crashed, Finished, Released, Retry, Several, Succeeded, batch_of
 from fbtasks.store import tasks
 from fbtasks.testing import drain, eager
 from fbtasks.worker.claiming import in_batches
+from fbtasks.worker.consumer import Consumer
+from fbtasks.worker.executors.solo import SoloExecutor, _given_back
+from fbtasks.worker.intake import POLL_WITH_EVENTS
+from fbtasks.worker.options import WorkerOptions
 
 DONE = Succeeded(keep=False)
 LONG = 3600
@@ -122,6 +126,27 @@ def test_a_worker_is_told_when_to_look_again(app, session, claim):
     assert 0 < look.again <= 2
     assert tasks.batches_wait(session, ["other", "default"])
     assert not tasks.batches_wait(session, ["other"])
+
+
+def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
+    add = adding(app, wait=5)
+    consumer = Consumer(
+        app, SoloExecutor(app), WorkerOptions(name="idle", queues=("default",), pool="solo", concurrency=1)
+    )
+    try:
+        consumer.start()
+        consumer.open()
+        session, intake = consumer.connection.session, consumer._intake
+        intake.claim(session)
+        monkeypatch.setattr(intake, "_events_arrive", lambda: True)
+        monkeypatch.setattr(intake, "_poll", POLL_WITH_EVENTS)
+        add.delay(1)
+        intake.look()
+        intake.claim(session)  # there is no batch yet
+        intake.claim(session)
+        assert 0 < intake._next_poll - clock.monotonic() <= 5
+    finally:
+        consumer.close()
 
 
 def test_no_wait_takes_what_is_there(app, claim):
@@ -556,6 +581,13 @@ def test_a_crash_is_charged_to_none_of_several(app, claim):
     assert [each.outcome.charged for each in Finished(batch_of(several[:1]), crashed).parts()] == [True]
     ends = Finished(batch_of(several), Several((DONE, Released()))).parts()
     assert [(each.claim, each.outcome) for each in ends] == [(several[0], DONE), (several[1], Released())]
+
+
+def test_a_stopped_solo_worker_keeps_the_calls_that_have_succeeded(app, claim):
+    adding(app, 2).delay_many([(1,), (2,)])
+    batch = batch_of(claim())
+    ended = _given_back(Finished(batch, Several((DONE, Retry(5, "no")))))
+    assert [each.outcome for each in ended.parts()] == [DONE, Released()]
 
 
 # What makes no sense
