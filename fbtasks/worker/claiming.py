@@ -28,6 +28,8 @@ class Taken:
     """The queues in which nothing is left but idle work."""
     more: bool = False
     """Whether a queue may have more than its share."""
+    limited: list[str] = field(default_factory=list)
+    """The queues whose limit had no room for more."""
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
@@ -80,9 +82,11 @@ class Claiming:
         taken.claims.missed |= claims.missed
         if claims.idles:
             taken.idle.append(queue)
-        full = len(claims) == most
+        if claims.limited:
+            taken.limited.append(queue)
+        full = len(claims) >= most  # a batch is more than one
         taken.more |= full
-        taken.marks[queue] = (claims[-1] if full else None, until)
+        taken.marks[queue] = (claims[-1] if full and not claims[-1].gated else None, until)
 
     def committed(self, taken: Taken) -> None:
         """Goes on behind what was *taken*, and from the next queue."""
