@@ -82,7 +82,7 @@ def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
     else:
         shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
         returned = None if found.result is None else show_json(found.result)
-        render.task(found.row, shown, returned, found.traceback)
+        render.task(found.row, shown, returned, found.traceback, found.asked_for)
 
 
 def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
@@ -91,6 +91,7 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
     args, kwargs = call if isinstance(call, list) and len(call) == 2 else (None, None)
     return {
         **as_dict(found.row),
+        "asked_for": found.asked_for,
         "args": args,
         "kwargs": kwargs,
         "content_type": None if found.arguments is None else found.arguments.content_type,

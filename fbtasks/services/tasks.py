@@ -43,6 +43,8 @@ class TaskDetail:
     result: Payload | None
     """None unless the task has returned."""
     traceback: str | None
+    asked_for: int | None = None
+    """The id of the task that was asked for, when it was merged into this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +111,22 @@ def list_tasks(database: Database, state: State, wanted: Filter) -> TaskPage:
 
 
 def get_task(database: Database, task_id: str) -> TaskDetail:
-    """Returns one task with its arguments and its outcome. Raises :class:`TaskNotFound`."""
+    """Returns one task with its arguments and its outcome: that into which it was merged, if it was.
+
+    Raises :class:`TaskNotFound`.
+    """
 
     def read(session: Session) -> TaskDetail:
-        number = _find(session, task_id)
+        given = _find(session, task_id)
+        number = results.answering(session, given)
         row = results.find(session, number)
         if row is None:
             raise _not_found(task_id)
         call = results.call_of(session, number)
         stored = results.outcome(session, number)
         arguments = None if call is None or call[1] is None else Payload(call[0], call[1])
-        return TaskDetail(row, arguments, _result(stored), None if stored is None else stored.traceback)
+        trace = None if stored is None else stored.traceback
+        return TaskDetail(row, arguments, _result(stored), trace, given if given != number else None)
 
     return database.use(read)
 
@@ -222,7 +229,7 @@ def prune(database: Database) -> int:
 def _change(database: Database, task_ids: Iterable[str], change: Callable[..., Any], condition: str) -> TaskChanges:
     """Changes tasks one after the other, each in a transaction of its own; *change* returns the outcome, if any."""
     with database.session() as session:
-        numbers = {task_id: _find(session, task_id) for task_id in task_ids}
+        numbers = {task_id: results.answering(session, _find(session, task_id)) for task_id in task_ids}
         changes = []
         for given, number in numbers.items():
             outcome = session.run(partial(change, task=number)) or "unchanged"
