@@ -281,6 +281,8 @@ BEGIN
         READ_SO_FAR = READ_SO_FAR + 1;
         LAST_ID = ID;
         DELETE FROM QUEUE_NOTE WHERE CURRENT OF NOTES;
+        IF (KIND IN ('C', 'D')) THEN  -- neither opens nor shuts a gate here
+            CONTINUE;
         HOLDER_ID = NULL; WAITS = 0; FREE_US = NULL;
         SELECT G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
             INTO :HOLDER_ID, :WAITS, :FREE_US;
