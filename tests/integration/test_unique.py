@@ -392,6 +392,20 @@ def test_replace_keeps_the_newest_whichever_is_committed_first(app, claim):
     assert runs(claim()) == [(int(newer.id), b'[[1,"newer"],{}]')]
 
 
+@pytest.mark.parametrize("conflict", ["replace", debounce(0.001, max_wait=0.002)])
+def test_one_that_takes_the_place_of_one_that_has_waited_for_long_is_let_in(app, claim, end, conflict):
+    index, other = unique(app, conflict=conflict), unique(app, name="other")
+    index.delay(1, "older")
+    hold(app)
+    claim()
+    execute(app, "UPDATE QUEUE_GATE SET FREE_US = FREE_US - 60000000")  # since a minute ago
+    hold(app, paused=0)
+    newer = index.delay(1, "newer")
+    execute(app, f"UPDATE QUEUE_DISPATCH SET WAKE_MARK = {NOW}")  # how far the gates have been looked at
+    other.delay(1)
+    assert {each.id for each in claim() + claim()} >= {int(newer.id)}
+
+
 def age(app, seconds):
     """Lets *seconds* pass for what waits at gates."""
     execute(
