@@ -92,13 +92,13 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
     args, kwargs = call if isinstance(call, list) and len(call) == 2 else (None, None)
     return {
         **as_dict(found.row),
-        "asked_for": found.asked_for,
         "args": args,
         "kwargs": kwargs,
         "content_type": None if found.arguments is None else found.arguments.content_type,
         "result": task_service.json_value(found.result),
         "result_type": None if found.result is None else found.result.content_type,
         "traceback": found.traceback,
+        "asked_for": found.asked_for,
     }
 
 
