@@ -301,6 +301,8 @@ class TaskRow:
     enqueued_by: str | None = None
     error_type: str | None = None
     error_msg: str | None = None
+    waits_for: list[str] = field(default_factory=list)
+    """Of a task that is held: the limits that it has still to pass. It waits for the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,3 +389,5 @@ class WorkerRow:
     pid_start: int
     busy_for: float | None = None
     """Seconds since it claimed the oldest of the tasks that it runs. None when it runs none."""
+    shares: tuple[str, ...] = ()
+    """Its queues with their weights and its own limits, as ``-Q`` takes them."""

@@ -109,6 +109,18 @@ class LimitDefinition(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+def rate_text(period: int) -> str:
+    """Returns the rate at which *period* microseconds pass between two that begin, as ``app.limit`` takes it."""
+    for unit, size in _UNITS.items():
+        many = round(size / period)
+        if many and size // many == period:
+            return f"{many}/{unit}"
+    for unit, size in reversed(_UNITS.items()):
+        if period % size == 0:
+            return f"1/{period // size}{unit}"
+    return f"1/{period / 1_000_000:g}s"
+
+
 def define_limit(name: str, options: LimitOptions) -> LimitDefinition:
     """The definition that *options* make of the limit *name*."""
     return _limit(name, options.at_once, options.rate, options.burst)
@@ -132,8 +144,7 @@ def in_words(at_once: int | None, period: int | None) -> str | None:
     """Returns what a limit says, for people: ``3 at once, 10/s``. *period*: microseconds between two that begin."""
     said = [] if at_once is None else [f"{at_once} at once"]
     if period is not None:
-        unit, many = next((unit, size / period) for unit, size in _UNITS.items() if size / period >= 1 or unit == "d")
-        said.append(f"{many:.6g}/{unit}")
+        said.append(rate_text(period))
     return ", ".join(said) or None
 
 

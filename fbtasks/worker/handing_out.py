@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from itertools import islice, takewhile
 from typing import Any, Final
@@ -42,8 +42,9 @@ class HandOut:
         outcomes: Outcomes,
         hooks: FailureHooks,
         gating: Gating,
+        own_limits: Mapping[str, int],
     ) -> None:
-        """*tasks*: those that the executor can run."""
+        """*tasks*: those that the executor can run. *own_limits*: how many of a queue may be here at a time."""
         self._executor = executor
         self._membership = membership
         self._outcomes = outcomes
@@ -55,6 +56,7 @@ class HandOut:
         windows = {name: task.window for name, task in tasks.items()}
         self._windows = {name: window for name, window in windows.items() if window is not None}
         self._gating = gating
+        self._own_limits = own_limits
         self._ungated = False
         """Whether a task was claimed that has not passed the gates of its limits."""
         self._to_check = False
@@ -85,6 +87,13 @@ class HandOut:
         """The same; 0 while the executor has enough to do."""
         room, executor = self.room(), self._executor
         return 0 if room <= 0 or (executor.idle() == 0 and room < executor.capacity() // 2) else room
+
+    def rooms(self) -> dict[str, int]:
+        """How many more claims there may be here of each queue for which this worker has a limit of its own."""
+        if not self._own_limits:
+            return {}
+        here = Counter(claim.queue for claim in (*self._claims, *self._executor.busy()))
+        return {queue: most - here[queue] for queue, most in self._own_limits.items()}
 
     @property
     def gathering(self) -> bool:

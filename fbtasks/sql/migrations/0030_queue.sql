@@ -175,6 +175,8 @@ CREATE TABLE QUEUE_POLICY (
     WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
     -- 1 when it is open in its rows of QUEUE_SHIFT alone.
     WINDOWED QUEUE_FLAG,
+    -- Milliseconds after which a ready task is on a level with one whose priority is one higher (NULL: never).
+    AGE_MS BIGINT CHECK (AGE_MS > 0),
     -- What the code of which app says of it, as JSON, with its hash.
     APP VARCHAR(255) CHARACTER SET UTF8,
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
@@ -458,6 +460,12 @@ BEGIN
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', OLD.LANE, OLD.ID);
         IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
             POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+    END
+    IF (BIN_AND(OLD.TRAITS, 2) > 0 AND OLD.STATE = 11) THEN
+    BEGIN
+        INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+            SELECT P.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', P.LANE, OLD.ID FROM QUEUE_PATH P WHERE P.TASK_ID = OLD.ID;
+        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     -- Not when it was put back into its queue.
     IF (BIN_AND(OLD.TRAITS, 24) > 0 AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = OLD.ID)) THEN
@@ -1302,6 +1310,8 @@ BEGIN
     FOR SELECT H.ID, H.TRAITS FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
             AND (H.LANE IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
                 WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
+            AND (BIN_AND(H.TRAITS, 2) = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_PATH P JOIN QUEUE_GATE G
+                ON G.OWNER_ID = P.OWNER_ID AND G.LANE = P.LANE WHERE P.TASK_ID = H.ID AND G.HOLDER_ID = H.ID AND G.HALTED = 1))
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :TRAITS AS CURSOR C DO
     BEGIN
         IF (BIN_AND(TRAITS, 24) > 0) THEN
