@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Final, NamedTuple
 
 from fbtasks.states import State
@@ -15,6 +16,17 @@ MOST_TRIES: Final = 1_000_000_000
 """The most tries that the database counts; a call that allows that many allows them without limit."""
 
 
+class OnDuplicate(Enum):
+    """What becomes of a call of a unique task when another one with its key waits."""
+
+    MERGE = "merge"
+    """It is enqueued, and merged by a claim."""
+    FIND = "find"
+    """In a transaction of its own the other one is looked for first; if it is found the call enqueues nothing."""
+    RAISE = "raise"
+    """The same in any transaction, and the call is refused."""
+
+
 class Gate(NamedTuple):
     """What a task has to pass before it begins: the key of a limit."""
 
@@ -23,6 +35,8 @@ class Gate(NamedTuple):
     """A number for the key; 0: the one for all calls."""
     keeps: bool = False
     """Whether its place stays taken while the task waits for another try."""
+    on_duplicate: OnDuplicate | None = None
+    """Of a unique task."""
 
 
 class Call(NamedTuple):
@@ -42,7 +56,7 @@ class Call(NamedTuple):
 
 
 class Enqueued(NamedTuple):
-    """What became of a call: its id in the database, and whether it was there before."""
+    """What became of a call: the id of its task in the database, and whether that was there before."""
 
     id: int
     """0 when a task of this ``task_id`` exists that the caller's transaction cannot see."""

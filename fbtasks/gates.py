@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fbtasks import checks
-from fbtasks.call import Gate
+from fbtasks.call import Gate, OnDuplicate
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, batch_limit, order_limit, unique_limit
 
@@ -35,11 +35,13 @@ class Gates:
         """
         self._task = task
         self._first = first
-        self._keys = [(name, key, False) for name, key in (limits or {}).items()]
+        self._keys: list[tuple[Gate, Key]] = [(Gate(name, 0), key) for name, key in (limits or {}).items()]
+        """For each limit the gate of all calls, and what they are told apart by."""
         self.own: list[LimitDefinition] = []
         """The limits that are this task's alone."""
         if unique is not None:
-            self._add(unique_limit(task, unique), unique.by or _all_arguments, unique.until == "end")
+            limit = unique_limit(task, unique)
+            self._add(limit, unique.by or _all_arguments, unique.until == "end", _on_duplicate(unique, limit))
         if order is not None:
             self._add(order_limit(task, order), order.by, order.during_retry == "wait")
         self._batch: str | None = None
@@ -52,14 +54,16 @@ class Gates:
             raise TaskDefinitionError(
                 f"the task {task!r} has limits, and its function does not tell its parameters."
             ) from error
-        self.names = tuple(name for name, _, _ in self._keys)
+        self.merges_only = unique is not None and len(self.own) == len(self._keys) == 1
+        """Whether its calls are merged, and pass no other limit."""
+        self.names = tuple(gate.limit for gate, _ in self._keys)
         """Those that it has with a key."""
-        for name, key, _ in self._keys:
-            self._check(name, key)
+        for gate, key in self._keys:
+            self._check(gate.limit, key)
 
-    def _add(self, limit: LimitDefinition, key: Key, keeps: bool) -> None:
+    def _add(self, limit: LimitDefinition, key: Key, keeps: bool, on_duplicate: OnDuplicate | None = None) -> None:
         self.own.append(limit)
-        self._keys.append((limit.name, key, keeps))
+        self._keys.append((Gate(limit.name, 0, keeps, on_duplicate), key))
 
     def _check(self, limit: str, key: Key) -> None:
         if not isinstance(key, tuple):
@@ -85,16 +89,16 @@ class Gates:
         """
         given: Mapping[str, Any] | None = None
         found = []
-        for limit, key, keeps in self._keys:
+        for gate, key in self._keys:
             if key is None:
-                found.append(Gate(limit, 0, keeps))
+                found.append(gate)
                 continue
             if callable(key):
-                value = self._call(limit, key, args, kwargs)
+                value = self._call(gate.limit, key, args, kwargs)
             else:
                 given = self._bind(args, kwargs) if given is None else given
                 value = tuple(given[name] for name in key)
-            found.append(Gate(limit, lane_of(limit, value), keeps))
+            found.append(gate._replace(lane=lane_of(gate.limit, value)))
         if self._batch is not None:
             found.append(Gate(self._batch, lane_of(self._batch, queue)))
         return tuple(found)
@@ -112,6 +116,13 @@ class Gates:
                 f"the key of the limit {limit!r} of the task {self._task!r} raised {type(error).__name__}: {error}. "
                 "Nothing was enqueued."
             ) from error
+
+
+def _on_duplicate(options: Unique, limit: LimitDefinition) -> OnDuplicate:
+    """What becomes of a call when another one waits. The newest one is kept only if it is enqueued."""
+    if options.conflict == "raise":
+        return OnDuplicate.RAISE
+    return OnDuplicate.MERGE if limit.replaces else OnDuplicate.FIND
 
 
 def _all_arguments(*args: Any, **kwargs: Any) -> str:

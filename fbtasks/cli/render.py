@@ -82,14 +82,22 @@ def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
     _records([_column("ID", "number"), *columns, *_LISTS[state]], rows)
 
 
-def task(row: TaskRow, arguments: str, result: str | None, trace: str | None, progress: str | None = None) -> None:
-    """Prints one task, whole."""
+def task(
+    row: TaskRow,
+    arguments: str,
+    result: str | None,
+    trace: str | None,
+    progress: str | None = None,
+    merged: int | None = None,
+) -> None:
+    """Prints one task, whole. *merged*: the one that was asked for, and was merged into it."""
     error = _error(row)
     if trace and row.error_msg and row.error_msg in trace:
         error = error.partition("\n")[0]  # the rest is below
     facts = {
         "ID": row.id,
         "TASK ID": row.task_id,
+        "MERGED": None if merged is None else f"{merged}, into this one",
         "NAME": row.name,
         "STATE": row.state.name.lower(),
         "QUEUE": row.queue,

@@ -45,6 +45,8 @@ class TaskDetail:
     traceback: str | None
     progress: tuple[str, Payload] | None = None
     """What it has said last while it runs: a word, and what there is to say."""
+    asked_for: int | None = None
+    """The id of the task that was asked for, when it was merged into this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,14 @@ def _with_waits(session: Session, rows: list[TaskRow]) -> list[TaskRow]:
 
 
 def get_task(database: Database, task_id: str) -> TaskDetail:
-    """Returns one task with its arguments and its outcome. Raises :class:`TaskNotFound`."""
+    """Returns one task with its arguments and its outcome: that into which it was merged, if it was.
+
+    Raises :class:`TaskNotFound`.
+    """
 
     def read(session: Session) -> TaskDetail:
-        number = _find(session, task_id)
+        given = _find(session, task_id)
+        number = results.answering(session, given)
         row = results.find(session, number)
         if row is None:
             raise _not_found(task_id)
@@ -137,6 +143,7 @@ def get_task(database: Database, task_id: str) -> TaskDetail:
             _result(stored),
             None if stored is None else stored.traceback,
             None if said is None else (said[0], Payload(JSON_TYPE, said[1])),
+            given if given != number else None,
         )
 
     return database.use(read)
@@ -240,7 +247,7 @@ def prune(database: Database) -> int:
 def _change(database: Database, task_ids: Iterable[str], change: Callable[..., Any], condition: str) -> TaskChanges:
     """Changes tasks one after the other, each in a transaction of its own; *change* returns the outcome, if any."""
     with database.session() as session:
-        numbers = {task_id: _find(session, task_id) for task_id in task_ids}
+        numbers = {task_id: results.answering(session, _find(session, task_id)) for task_id in task_ids}
         changes = []
         for given, number in numbers.items():
             outcome = session.run(partial(change, task=number)) or "unchanged"

@@ -169,6 +169,12 @@ def find(session: Session, task: int) -> TaskRow | None:
     return None
 
 
+def answering(session: Session, task: int) -> int:
+    """The number of the task that answers for *task*, which may have been merged into it."""
+    rows = session.read("answering", task)
+    return rows[0][0] if rows else task
+
+
 def call_of(session: Session, task: int) -> tuple[str, bytes | None] | None:
     """Content type and payload of a task; the payload is None when it is no longer kept."""
     for query in ("live_call", "finished_call"):

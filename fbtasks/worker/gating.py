@@ -26,8 +26,10 @@ class Gating:
         """Whether *claim* has passed what its task has to.
 
         A step of a workflow that is given results has, whatever its program knew of limits: its key may be one of them.
+        A step that others follow is not merged into another task, since it would never end.
         """
-        return claim.gated or claim.fed or claim.name not in self._gates
+        gates = self._gates.get(claim.name)
+        return claim.gated or claim.fed or gates is None or (claim.wanted and gates.merges_only)
 
     def outcome(self, claim: Claim) -> Outcome:
         """What becomes of a claim that has not. Its payload is there."""
@@ -40,5 +42,7 @@ class Gating:
     def _packed(self, gates: Gates, claim: Claim) -> str:
         payload = Payload(claim.content_type, claim.payload or b"")
         found = gates.of(*self._app.serializer.load_call(payload, task=claim.name), claim.queue)
+        if claim.wanted:
+            found = tuple(gate for gate in found if gate.on_duplicate is None)
         limits = {gate.limit: self._app.enqueuer.limits.note(gate.limit, claim.queue) for gate in found}
         return pack_gates(found, limits).decode("ascii")

@@ -394,6 +394,15 @@ BEGIN
     READY = 0;
 END^
 
+-- Looks for a task into which a unique call would be merged. Declared here, where it is called; 0037_admission.sql has it.
+CREATE OR ALTER PROCEDURE QUEUE_FIND_DUPLICATE_V1 (
+    GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
+RETURNS (ID BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+END^
+
 -- Gives back what a task held, whichever statement has ended it: a procedure's, or one that was written by hand.
 CREATE OR ALTER TRIGGER QUEUE_TASK_ENDED FOR QUEUE_TASK ACTIVE AFTER DELETE POSITION 0
 SQL SECURITY DEFINER
@@ -753,8 +762,9 @@ BEGIN
     END
 END^
 
--- Gives a task its gates, of 32 characters each: K when it is kept while the task waits for another try, else -; the limit in 11; the
--- lane in 20. A task that is due waits before the first one.
+-- Gives a task its gates, of 32 characters each: a mark; the limit in 11; the lane in 20. A task that is due waits before the first
+-- one. Marks: - and, when it is kept while the task waits for another try, K; of a unique task in their place u and U, or l and L, or r
+-- and R, which QUEUE_FIND_DUPLICATE_V1 reads: such a task has a ticket from here on.
 CREATE OR ALTER PROCEDURE QUEUE_PUT_BEFORE_GATES_V1 (TASK_ID BIGINT, GATES VARCHAR(320) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
@@ -764,18 +774,23 @@ AS
     DECLARE LANE BIGINT;
     DECLARE TRAITS SMALLINT;
     DECLARE STATE SMALLINT;
+    DECLARE MARK CHAR(1) CHARACTER SET ASCII;
 BEGIN
     STEPS = CHAR_LENGTH(GATES) / 32;
+    MARK = SUBSTRING(GATES FROM 1 FOR 1);
     OWNER_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
     LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
     UPDATE QUEUE_TASK T SET STATE = IIF(T.STATE = 0, 4, T.STATE),
             OWNER_ID = IIF(:STEPS > 1, T.OWNER_ID, COALESCE(T.OWNER_ID, :OWNER_ID)), LANE = IIF(:STEPS > 1, T.LANE, COALESCE(T.LANE, :LANE)),
-            TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2, IIF(:GATES STARTING WITH 'K', 1024, 0)))
+            TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2, IIF(:MARK IN ('K', 'U', 'L', 'R'), 1024, 0)))
         WHERE T.ID = :TASK_ID RETURNING T.TRAITS, T.STATE INTO :TRAITS, :STATE;
+    -- The gate of a unique task is the first one (QUEUE_LIMIT.STAGE).
+    IF (MARK NOT IN ('-', 'K')) THEN
+        INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, TASK_ID) VALUES (:OWNER_ID, :LANE, :TASK_ID);
     WHILE (BIN_AND(TRAITS, 2) > 0 AND STEP < STEPS) DO
     BEGIN
         INSERT INTO QUEUE_PATH (TASK_ID, STEP, KEEPS, OWNER_ID, LANE)
-            VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 32 * :STEP + 1 FOR 1) = 'K', 1, 0),
+            VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 32 * :STEP + 1 FOR 1) IN ('K', 'U', 'L', 'R'), 1, 0),
                 CAST(SUBSTRING(:GATES FROM 32 * :STEP + 2 FOR 11) AS INTEGER), CAST(SUBSTRING(:GATES FROM 32 * :STEP + 13 FOR 20) AS BIGINT));
         STEP = STEP + 1;
     END
@@ -785,7 +800,7 @@ END^
 
 -- The door for programs: many calls in one string, so that a hundred tasks cost one round trip. A record is a header of
 -- fixed widths (see store/codec.py) and then the values. Returns the number of the transaction in 19 characters, then 20 a call:
--- the id and 0, or 1 for a duplicate.
+-- the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique one into which the call would be merged.
 CREATE OR ALTER PROCEDURE QUEUE_ENQUEUE_PACKED_V1 (CALLS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (IDS VARCHAR(32765) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
@@ -816,6 +831,7 @@ AS
     DECLARE GATED SMALLINT;
     DECLARE LEN_GATES INTEGER;
     DECLARE GATES VARCHAR(320) CHARACTER SET ASCII;
+    DECLARE KNOWN_ID BIGINT;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
@@ -869,6 +885,17 @@ BEGIN
         IF (TASK_ID IS NOT NULL) THEN
             EXECUTE PROCEDURE QUEUE_NAME_TASK_V1(CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8), ID)
                 RETURNING_VALUES ID, DUPLICATE;
+        IF (GATED = 1 AND DUPLICATE = 0) THEN
+            IF (GATES CONTAINING 'L' OR GATES CONTAINING 'R') THEN
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_FIND_DUPLICATE_V1(GATES, IIF(START_TIME > NOW_UTC, 0, 1), -PRIORITY, EXPIRE_TIME)
+                    RETURNING_VALUES KNOWN_ID;
+                IF (KNOWN_ID IS NOT NULL) THEN
+                BEGIN
+                    ID = KNOWN_ID;
+                    DUPLICATE = 1;
+                END
+            END
         IF (DUPLICATE = 0) THEN
         BEGIN
             START_TIME = COALESCE(START_TIME, NOW_UTC);

@@ -9,8 +9,9 @@ CREATE TABLE QUEUE_LIMIT (
     -- That of an ordered task has its name behind 'ordered:'. An index key has room for a quarter of a page: so the key is a hash of it.
     NAME VARCHAR(300) CHARACTER SET UTF8 NOT NULL,
     NAME_HASH BINARY(32) NOT NULL,
-    -- Tasks pass limits by their stages, and by their IDs: first (0) those whose place they may keep while they wait for another try,
-    -- or two tasks could wait for each other; last (2) rates, to which nothing is given back, and batches.
+    -- Tasks pass limits by their stages, and by their IDs: first (-1) that of a unique task, so that calls are merged before they wait for
+    -- anything else; then (0) those whose place they may keep while they wait for another try, or two tasks could wait for each other;
+    -- last (2) rates, to which nothing is given back, and batches.
     STAGE SMALLINT NOT NULL,
     -- Which app has defined it last.
     APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
@@ -182,8 +183,81 @@ BEGIN
     POST_EVENT 'fbtasks:result:' || MOD(ID, 15);
 END^
 
+-- Has a task that runs for another one, too, be as urgent as the more urgent of them, and expire no earlier than the last of them.
+-- The caller has its row locked.
+CREATE OR ALTER PROCEDURE QUEUE_RUN_FOR_BOTH_V1 (ID BIGINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    UPDATE QUEUE_TASK T SET PRIORITY_RANK = MINVALUE(T.PRIORITY_RANK, :PRIORITY_RANK),
+            EXPIRE_TIME = MAXVALUE(T.EXPIRE_TIME, :EXPIRE_TIME)  -- NULL, which is never, when one of them is
+        WHERE T.ID = :ID AND (T.PRIORITY_RANK > :PRIORITY_RANK OR T.EXPIRE_TIME < :EXPIRE_TIME
+            OR (T.EXPIRE_TIME IS NOT NULL AND :EXPIRE_TIME IS NULL));
+END^
+
+CREATE EXCEPTION QUEUE_DUPLICATE 'a task with this key waits'^
+
+-- Looks for a task into which a unique call would be merged, before it is enqueued: the ID of one that has not begun. Of a
+-- gate marked l or L it is locked until the caller's transaction ends, so that it begins after that; it is one of the caller's own user, which
+-- may ask for its result. Of one marked r or R the exception QUEUE_DUPLICATE tells its ID: that undoes the lock, and all else of the
+-- statement. Who gets the lock knows that the task has not begun, whatever the caller's transaction sees. What it does not see, or another
+-- transaction holds, is not found: the call is enqueued, and merged by a claim.
+CREATE OR ALTER PROCEDURE QUEUE_FIND_DUPLICATE_V1 (
+    GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
+RETURNS (ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE RAISES SMALLINT;
+    DECLARE LIMIT_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE HOLDER_ID BIGINT;
+    DECLARE WAITS SMALLINT;
+    DECLARE FREE_US BIGINT;
+    DECLARE UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII;
+    DECLARE TASK_ID BIGINT;
+BEGIN
+    RAISES = IIF(GATES STARTING WITH 'r' OR GATES STARTING WITH 'R', 1, 0);
+    IF (RAISES = 0 AND IS_DUE = 0) THEN
+        EXIT;
+    LIMIT_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
+    LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
+    SELECT G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
+        INTO :HOLDER_ID, :WAITS, :FREE_US;
+    FOR SELECT :HOLDER_ID FROM RDB$DATABASE WHERE :HOLDER_ID IS NOT NULL
+        UNION ALL
+        SELECT K.TASK_ID FROM (SELECT FIRST 20 N.TASK_ID FROM QUEUE_TICKET N WHERE N.OWNER_ID = :LIMIT_ID AND N.LANE = :LANE
+            ORDER BY N.OWNER_ID, N.LANE, N.PRIORITY_RANK, N.TASK_ID) K
+        INTO :TASK_ID DO
+    BEGIN
+        SELECT T.ID FROM QUEUE_TASK T
+            WHERE T.ID = :TASK_ID AND (T.STATE IN (0, 3, 4) OR (T.STATE = 1 AND :RAISES = 1))
+                AND (:RAISES = 1 OR T.ENQUEUED_BY = CURRENT_USER)
+            FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID;
+        IF (ID IS NOT NULL) THEN
+            LEAVE;
+    END
+    IF (ID IS NOT NULL AND RAISES = 0) THEN
+        EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(ID, PRIORITY_RANK, EXPIRE_TIME);
+    ELSE IF (ID IS NULL AND HOLDER_ID IS NOT NULL AND RDB$GET_CONTEXT('SYSTEM', 'ISOLATION_LEVEL') = 'READ COMMITTED') THEN
+    BEGIN
+        -- One that has begun: of which a snapshot does not tell what has become.
+        SELECT L.UNIQUE_UNTIL FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :UNIQUE_UNTIL;
+        IF (UNIQUE_UNTIL = 'end') THEN
+            SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID AND (:RAISES = 1 OR T.ENQUEUED_BY = CURRENT_USER) INTO :ID;
+        IF (ID IS NULL AND WAITS = 0 AND FREE_US > 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01'
+                TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) AS BIGINT)) THEN
+            SELECT FIRST 1 P.ID FROM (
+                SELECT T.ID, T.ENQUEUED_BY FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID
+                UNION ALL SELECT H.ID, H.ENQUEUED_BY FROM QUEUE_HISTORY H WHERE H.ID = :HOLDER_ID AND H.STATE = 10) P
+                WHERE :RAISES = 1 OR P.ENQUEUED_BY = CURRENT_USER INTO :ID;
+    END
+    IF (ID IS NOT NULL AND RAISES = 1) THEN
+        EXCEPTION QUEUE_DUPLICATE ID;
+END^
+
 -- Reads the notes of a limit of unique tasks: of those that come with one key, one is kept. A gate has it as its holder: it waits
--- there (WAITS = 1), or was let in. Called by QUEUE_ADMIT_ONE_V1, under its lock. MORE is 1 when it stopped at MOST.
+-- there (WAITS = 1), or was let in. Called by QUEUE_ADMIT_ONE_V1, under its lock. MORE is 1 when it stopped at MOST, or when another transaction
+-- had a task that it met.
 CREATE OR ALTER PROCEDURE QUEUE_FOLD_UNIQUE_V1 (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (LAST_ID BIGINT, MORE SMALLINT)
 SQL SECURITY DEFINER
@@ -193,25 +267,32 @@ AS
     DECLARE QUIET_MS BIGINT;
     DECLARE MOST_MS BIGINT;
     DECLARE NOW_US BIGINT;
+    DECLARE UP_TO_ID BIGINT;
     DECLARE ID BIGINT;
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
     DECLARE LANE BIGINT;
     DECLARE TASK_ID BIGINT;
+    DECLARE RANK SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE HOLDER_ID BIGINT;
+    DECLARE HOLDER_RANK SMALLINT;
+    DECLARE HOLDER_EXPIRE_TIME TIMESTAMP;
+    DECLARE HOLDER_STATE SMALLINT;
     DECLARE WAITS SMALLINT;
     DECLARE FREE_US BIGINT;
     DECLARE FIRST_US BIGINT;
-    DECLARE IS_ROW SMALLINT;
-    DECLARE STANDS BIGINT;
-    DECLARE MERGES SMALLINT;
+    DECLARE BIT_NO SMALLINT;
+    DECLARE MERGES SMALLINT;  -- 1: it into the holder; 2: the holder into it
     DECLARE READ_SO_FAR INTEGER = 0;
 BEGIN
     LAST_ID = AFTER_ID;
     MORE = 0;
+    UP_TO_ID = GEN_ID(QUEUE_NOTE_SEQ, 0);  -- what is noted again here is read the next time
     NOW_US = 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO NOW_UTC) AS BIGINT);
     SELECT L.UNIQUE_UNTIL, L.REPLACES, L.QUIET_MS, L.MOST_MS FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID
         INTO :UNIQUE_UNTIL, :REPLACES, :QUIET_MS, :MOST_MS;
-    FOR SELECT N.ID, N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > :AFTER_ID
+    FOR SELECT N.ID, N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N
+        WHERE N.OWNER_ID = :LIMIT_ID AND N.ID BETWEEN :AFTER_ID + 1 AND :UP_TO_ID
         ORDER BY N.OWNER_ID, N.ID INTO :ID, :KIND, :LANE, :TASK_ID AS CURSOR NOTES DO
     BEGIN
         IF (READ_SO_FAR >= MOST) THEN
@@ -222,53 +303,78 @@ BEGIN
         READ_SO_FAR = READ_SO_FAR + 1;
         LAST_ID = ID;
         DELETE FROM QUEUE_NOTE WHERE CURRENT OF NOTES;
-        IF (KIND = 'D') THEN  -- it was put back, and waits again; such a gate is never halted
+        IF (KIND IN ('C', 'D')) THEN  -- neither opens nor shuts a gate here
             CONTINUE;
-        IS_ROW = 0; HOLDER_ID = NULL; WAITS = 0; FREE_US = NULL;
-        SELECT 1, G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
-            INTO :IS_ROW, :HOLDER_ID, :WAITS, :FREE_US;
+        HOLDER_ID = NULL; WAITS = 0; FREE_US = NULL;
+        SELECT G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
+            INTO :HOLDER_ID, :WAITS, :FREE_US;
         IF (KIND <> 'T') THEN
         BEGIN
-            -- Its holder is gone, or goes back to the beginning. Others are still merged into it for the time that was set.
-            IF (HOLDER_ID = TASK_ID AND (WAITS = 1 OR KIND = 'B' OR COALESCE(FREE_US, 0) <= NOW_US)) THEN
+            -- It is gone, or goes back to the beginning. Others are still merged into it for the time that was set, if it has succeeded.
+            DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = 0 AND K.TASK_ID = :TASK_ID;
+            IF (HOLDER_ID = TASK_ID AND (WAITS = 1 OR KIND = 'B' OR COALESCE(FREE_US, 0) <= NOW_US
+                    OR EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :TASK_ID AND H.STATE <> 10))) THEN
                 DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+            ELSE IF (HOLDER_ID = TASK_ID) THEN
+                UPDATE QUEUE_GATE G SET WAKE_TIME = DATEADD(:FREE_US / 1000 MILLISECOND TO TIMESTAMP '1970-01-01')
+                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NULL;
+            -- Who waits for the result of a task that was merged into it listens to that one's event.
+            FOR SELECT DISTINCT MOD(R.ID, 15) FROM QUEUE_REDIRECT R WHERE R.TO_ID = :TASK_ID INTO :BIT_NO DO
+                POST_EVENT 'fbtasks:result:' || BIT_NO;
             CONTINUE;
         END
-        STANDS = NULL;
-        SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4 FOR UPDATE WITH LOCK SKIP LOCKED INTO :STANDS;
-        IF (STANDS IS NULL) THEN
-        BEGIN
-            -- It has ended, or another transaction is at it: then it is looked at again.
-            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4)) THEN
-                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                    VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :TASK_ID);
-            CONTINUE;
-        END
-        MERGES = 0;
-        FIRST_US = NOW_US;
-        IF (HOLDER_ID <> TASK_ID) THEN
+        RANK = NULL;
+        SELECT T.PRIORITY_RANK, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4
+            FOR UPDATE WITH LOCK SKIP LOCKED INTO :RANK, :EXPIRE_TIME;
+        MERGES = IIF(RANK IS NULL, NULL, 0);
+        IF (HOLDER_ID <> TASK_ID AND MERGES = 0) THEN
         BEGIN
             -- Whose row can be locked has not been claimed: only then does it begin after this one was committed.
-            STANDS = NULL;
-            SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID AND T.STATE IN (0, 1, 4)
-                FOR UPDATE WITH LOCK SKIP LOCKED INTO :STANDS;
-            MERGES = CASE
-                WHEN STANDS IS NOT NULL THEN 1 + REPLACES
-                WHEN FREE_US > NOW_US AND WAITS = 0 THEN 1
-                WHEN UNIQUE_UNTIL = 'end' AND EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID) THEN 1
-                ELSE 0 END;
-            IF (MERGES = 1) THEN
-                EXECUTE PROCEDURE QUEUE_MERGE_V1(TASK_ID, HOLDER_ID);
-            ELSE IF (MERGES = 2) THEN
+            HOLDER_RANK = NULL;
+            SELECT T.PRIORITY_RANK, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID AND T.STATE IN (0, 1, 3, 4)
+                FOR UPDATE WITH LOCK SKIP LOCKED INTO :HOLDER_RANK, :HOLDER_EXPIRE_TIME;
+            IF (HOLDER_RANK IS NOT NULL) THEN
+                -- The newest is the one that was enqueued last: not one that is tried again.
+                MERGES = IIF(REPLACES = 1 AND TASK_ID > HOLDER_ID, 2, 1);
+            ELSE
             BEGIN
-                EXECUTE PROCEDURE QUEUE_MERGE_V1(HOLDER_ID, TASK_ID);
-                FIRST_US = IIF(WAITS = 1, COALESCE(FREE_US, NOW_US), NOW_US);
+                HOLDER_STATE = NULL;
+                SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID INTO :HOLDER_STATE;
+                MERGES = CASE
+                    WHEN FREE_US > NOW_US AND WAITS = 0 THEN 1
+                    WHEN UNIQUE_UNTIL = 'end' AND HOLDER_STATE IS NOT NULL AND WAITS = 0 THEN 1
+                    WHEN HOLDER_STATE = 4 THEN NULL
+                    ELSE 0 END;
             END
         END
-        IF (MERGES <> 1) THEN
+        IF (MERGES IS NULL) THEN
+        BEGIN
+            -- Another transaction is at it or at the holder, which is to be looked at again; or it has ended.
+            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4)) THEN
+            BEGIN
+                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                    VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :TASK_ID);
+                MORE = 1;
+            END
+            CONTINUE;
+        END
+        FIRST_US = IIF(MERGES > 0 AND WAITS = 1, COALESCE(FREE_US, NOW_US), NOW_US);
+        IF (MERGES = 1) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_MERGE_V1(TASK_ID, HOLDER_ID);
+            IF (HOLDER_RANK IS NOT NULL) THEN
+                EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(HOLDER_ID, RANK, EXPIRE_TIME);
+        END
+        ELSE IF (MERGES = 2) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_MERGE_V1(HOLDER_ID, TASK_ID);
+            EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(TASK_ID, HOLDER_RANK, HOLDER_EXPIRE_TIME);
+        END
+        -- Never before now: what has a WAKE_TIME before the mark of the limit is not looked at.
+        IF (MERGES <> 1 OR (REPLACES = 1 AND WAITS = 1)) THEN
             UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, WAITS, FREE_US, WAKE_TIME)
-                VALUES (:LIMIT_ID, :LANE, :TASK_ID, 1, :FIRST_US,
-                    DATEADD((MINVALUE(:NOW_US + 1000 * :QUIET_MS, :FIRST_US + 1000 * :MOST_MS) - :NOW_US) / 1000 MILLISECOND TO :NOW_UTC))
+                VALUES (:LIMIT_ID, :LANE, IIF(:MERGES = 1, :HOLDER_ID, :TASK_ID), 1, :FIRST_US,
+                    DATEADD(MAXVALUE(0, MINVALUE(1000 * :QUIET_MS, :FIRST_US + 1000 * :MOST_MS - :NOW_US)) / 1000 MILLISECOND TO :NOW_UTC))
                 MATCHING (OWNER_ID, LANE);
     END
 END^
@@ -560,10 +666,11 @@ BEGIN
                 UPDATE QUEUE_GATE G SET WAITS = IIF(:VERDICT = 'N', 0, 1),
                     FREE_US = IIF(:VERDICT = 'N', :NOW_US + 1000 * :LASTS_MS, FREE_US),
                     WAKE_TIME = IIF(:VERDICT = 'N', IIF(:LASTS_MS > 0 AND :UNIQUE_UNTIL = 'start', DATEADD(:LASTS_MS MILLISECOND TO :NOW_UTC), NULL),
-                        DATEADD(IIF(:VERDICT = 'R', 1, 1000) MILLISECOND TO :NOW_UTC))
+                        DATEADD(IIF(:VERDICT = 'R', 1, 20) MILLISECOND TO :NOW_UTC))  -- locked, it is for a moment
                     WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             IF (VERDICT = 'N') THEN
             BEGIN
+                DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = 0 AND K.TASK_ID = :HOLDER_ID;
                 EXECUTE PROCEDURE QUEUE_PASS_GATE_V1(HOLDER_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
                 IF (IS_CLAIMED = 1) THEN
                 BEGIN
@@ -852,7 +959,7 @@ AS
 BEGIN
     NAME_HASH = CRYPT_HASH(NAME USING SHA256);
     IS_OF_QUEUE = IIF(NAME STARTING WITH 'queue:', 1, 0);  -- which may have both kinds
-    STAGE = IIF(IN_ORDER = 1 OR UNIQUE_UNTIL = 'end', 0, IIF(PERIOD_US IS NULL AND BATCH IS NULL, 1, 2));
+    STAGE = CASE WHEN UNIQUE_UNTIL IS NOT NULL THEN -1 WHEN IN_ORDER = 1 THEN 0 WHEN PERIOD_US IS NULL AND BATCH IS NULL THEN 1 ELSE 2 END;
     SELECT L.ID, L.HASH, L.STATE FROM QUEUE_LIMIT L WHERE L.NAME_HASH = :NAME_HASH INTO :ID, :KNOWN_HASH, :STATE;
     DONE = CASE WHEN KNOWN_HASH = HASH AND STATE = 'active' THEN 0 WHEN ID IS NOT NULL AND ONLY_NEW = 1 THEN 2 ELSE 1 END;
     IF (DONE = 1 AND ID IS NULL) THEN
