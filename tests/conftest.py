@@ -66,10 +66,10 @@ def url(request, tmp_path, template):
         url = f"firebird://{tmp_path}/queue.fdb"
         if request.node.get_closest_marker("no_database") is None:
             shutil.copyfile(template, tmp_path / "queue.fdb")
-            with closing(
-                Session(connections.connect(DatabaseURL.parse(url)), DatabaseURL.parse(url), queries())
-            ) as session:
-                session.run(lambda t: t.execute("adopt"))  # nothing has been read of sources that it could forget
+            if "app" not in request.fixturenames:  # which does so with its own connection
+                parsed = DatabaseURL.parse(url)
+                with closing(Session(connections.connect(parsed), parsed, queries())) as session:
+                    _adopt(session)
         yield url
         return
     base, _, query = SERVER.partition("?")
@@ -78,6 +78,10 @@ def url(request, tmp_path, template):
     FBTasks("maker", text).migrate()
     yield text
     _drop(DatabaseURL.parse(text))
+
+
+def _adopt(session):
+    session.run(lambda t: t.execute("adopt"))  # nothing has been read of sources that it could forget
 
 
 def _drop(url):
@@ -99,8 +103,11 @@ def _drop(url):
 
 
 @pytest.fixture
-def app(url):
+def app(request, url):
     app = FBTasks("test", url)
+    if SERVER is None and request.node.get_closest_marker("no_database") is None:
+        with app.database.session() as session:
+            _adopt(session)
     yield app
     app.close()
 
