@@ -351,7 +351,7 @@ class FBTasks:
 
         return [run_eagerly(self, call) for call in calls]
 
-    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
+    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
         """Runs the steps of *plan* here and now. Returns the result of each."""
         from fbtasks.eager import run_plan_eagerly
 

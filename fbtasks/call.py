@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from fbtasks.plan import Plan
 from fbtasks.states import State
 
 When = datetime | timedelta | None
@@ -205,6 +206,14 @@ class PutBefore:
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """The task has a workflow in its place, whose step *end* gets its id, and what follows it or counts it."""
+
+    plan: Plan[Call]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The worker does not know a task of this name; it waits for one that does."""
 
@@ -222,7 +231,18 @@ class Crashed:
 
 
 Outcome = (
-    Succeeded | Failed | Retry | Snoozed | Advanced | Cancelled | Released | Postponed | PutBefore | Parked | Crashed
+    Succeeded
+    | Failed
+    | Retry
+    | Snoozed
+    | Advanced
+    | Cancelled
+    | Released
+    | Postponed
+    | PutBefore
+    | Replaced
+    | Parked
+    | Crashed
 )
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Sel
 from fbtasks import checks
 from fbtasks.call import Call
 from fbtasks.declare import chosen
-from fbtasks.errors import EnqueueError
+from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.function import as_arguments
 from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
-from fbtasks.plan import Follows, Link, Member, Plan
+from fbtasks.plan import Follows, Link, Member, Plan, ReplaceRequested
 from fbtasks.result import Application, AsyncResult, GroupResult, NodeResult
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")
 _EMPTY: Final = object()
+_STEP_BYTES: Final = 500
+_PLAN_BYTES: Final = 500_000
+"""What a step takes beside its payload, and what a child may send to its worker beside a payload, each with room."""
 
 
 class App(Application, Protocol):
@@ -35,7 +38,7 @@ class App(Application, Protocol):
     always_eager: bool
     enqueuer: Enqueuer
 
-    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
+    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
         """Runs the steps of *plan* here and now. Returns the result of each."""
 
 
@@ -54,13 +57,6 @@ class Task(Protocol):
 
     def using(self, connection: Any) -> Any:
         """Raises :class:`EnqueueError` for what is no connection to the app's database."""
-
-
-class Placeholder:
-    """Stands for the result of another step where that is not known yet."""
-
-    def __repr__(self) -> str:
-        return "<the result of the step before>"
 
 
 class _End(NamedTuple):
@@ -102,7 +98,7 @@ class _Compiler:
     """Makes the plan of one signature, and notes which results it has."""
 
     def __init__(self) -> None:
-        self.plan = Plan()
+        self.plan = Plan[Call]()
         self.shapes: list[_Shape] = []
         self.ignored: set[int] = set()
         """Steps whose results are not kept."""
@@ -481,14 +477,41 @@ def _no_signature(what: str, value: object) -> EnqueueError:
     return EnqueueError(f"{what} takes signatures, as in task.s(1, 2), not {checks.shown(value)}.{hint}")
 
 
+def replacement(app: App, signature: object) -> ReplaceRequested:
+    """Returns what asks for *signature* in the place of a task of *app*. Raises :class:`EnqueueError`."""
+    found = _signature("self.replace()", signature)
+    _check_app(app, found)
+    to = _Compiler()
+    _, shape = found._compile(to, _Place())
+    end = to.shapes[shape].node
+    if end is None:
+        raise EnqueueError(
+            f"{found} ends with a group, and what replaces a task ends with one task, whose result is then that of the "
+            "first one: write group(...) | task.s(), which is given the list of the results."
+        )
+    if to.plan.steps[end].task_id is not None:
+        raise EnqueueError(f"the last task of {found} gets the id of the task that it replaces: give it no task_id.")
+    size = sum(len(step.payload) + _STEP_BYTES for step in to.plan.steps.values())
+    if size > app.settings.payload_limit + _PLAN_BYTES:
+        raise PayloadTooLarge(
+            f"a workflow of {len(to.plan.steps)} tasks with {size:,} bytes is too large to replace a task: give its "
+            "tasks less data, such as the keys by which they find it, or raise payload_limit."
+        )
+    return ReplaceRequested(to.plan, end)
+
+
+def _check_app(app: App, signature: Signature) -> None:
+    for task in signature._tasks():
+        if task.app is not app:
+            raise EnqueueError(f"a workflow has the tasks of one app: {task.name!r} belongs to {task.app.name!r}.")
+
+
 def _send(signature: Signature, using: Any) -> Any:
     """Enqueues *signature*, in a transaction of its own or in that of the connection *using*; eager ones are run."""
     app = next((task.app for task in signature._tasks()), None)
     if app is None:
         return GroupResult([], None)
-    for task in signature._tasks():
-        if task.app is not app:
-            raise EnqueueError(f"a workflow has the tasks of one app: {task.name!r} belongs to {task.app.name!r}.")
+    _check_app(app, signature)
     to = _Compiler()
     _, shape = signature._compile(to, _Place())
     if app.always_eager:

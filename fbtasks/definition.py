@@ -11,13 +11,13 @@ from weakref import WeakSet
 
 from fbtasks import checks
 from fbtasks.call import Call
-from fbtasks.canvas import Placeholder, TaskSignature
+from fbtasks.canvas import Signature, TaskSignature, replacement
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
-from fbtasks.gates import Gates
+from fbtasks.gates import Gates, Placeholder
 from fbtasks.handlers import check_class, class_options, hooks_of
 from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.options import (
@@ -82,7 +82,7 @@ class App(Application, Protocol):
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""
 
-    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
+    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
         """Runs the steps of *plan* here and now. Returns the result of each."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
@@ -232,6 +232,20 @@ class Task(TaskCalls[P, R]):
         """
         raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
 
+    def replace(self, signature: Signature) -> NoReturn:
+        """Leaves the function and has *signature* run in the place of this call: ``self.replace(a.s(1) | b.s())``.
+
+        Its last task gets the id of this call, so that who has the result gets its result, what follows this call
+        follows it, and a group counts it. It is written in the transaction in which the outcome of this run is
+        recorded. Raises :class:`EnqueueError` for what cannot be enqueued, or does not end with one task.
+        """
+        if self.subscription is not None:
+            raise TaskDefinitionError(
+                f"the task {self.name!r} is called by workers, for {self.subscription}, and cannot be replaced: "
+                "enqueue a workflow of its own, and return."
+            )
+        raise replacement(self.app, signature)
+
     def update_state(self, meta: Any = None, *, state: str = "PROGRESS", task_id: str | None = None) -> None:
         """Tells those who have the result how far the task has come: *meta* is ``result.info`` while it runs.
 
@@ -315,7 +329,7 @@ class Task(TaskCalls[P, R]):
             self._parameters.check(self.name, whole, kwargs)
             call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
             if self.gates is not None:
-                call = call._replace(gates=self.gates.of(whole, kwargs))
+                call = call._replace(gates=self.gates.of_step(whole, kwargs))
         if self.options.unique is not None:
             raise EnqueueError(
                 f"the task {self.name!r} is unique, and a call that is merged into another one cannot be part of a "

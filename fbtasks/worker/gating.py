@@ -6,6 +6,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.errors import FBTasksError
 from fbtasks.gates import Gates
+from fbtasks.inputs import given_by
 from fbtasks.serialize import Payload
 from fbtasks.store.codec import pack_gates
 
@@ -18,14 +19,11 @@ class Gating:
         self._gates = {name: task.gates for name, task in app.tasks.items() if task.gates is not None}
 
     def passes(self, claim: Claim) -> bool:
-        """Whether *claim* has passed what its task has to.
-
-        A step of a workflow that is given results has, whatever its program knew of limits: its key may be one of them.
-        """
-        return claim.gated or claim.fed or claim.name not in self._gates
+        """Whether *claim* has passed what its task has to."""
+        return claim.gated or claim.name not in self._gates
 
     def outcome(self, claim: Claim) -> Outcome:
-        """What becomes of a claim that has not. Its payload is there."""
+        """What becomes of a claim that has not. Its payload is there, and what it is given as a step of a workflow."""
         try:
             return PutBefore(self._packed(self._gates[claim.name], claim))
         except FBTasksError as error:  # its payload is no call, or has no key
@@ -34,6 +32,7 @@ class Gating:
 
     def _packed(self, gates: Gates, claim: Claim) -> str:
         payload = Payload(claim.content_type, claim.payload or b"")
-        found = gates.of(*self._app.serializer.load_call(payload, task=claim.name))
+        args, kwargs = self._app.serializer.load_call(payload, task=claim.name)
+        found = gates.of([*given_by(claim.inputs, self._app.serializer), *args], kwargs)
         limits = {gate.limit: self._app.enqueuer.limits.note(gate.limit, claim.queue) for gate in found}
         return pack_gates(found, limits).decode("ascii")

@@ -13,17 +13,20 @@ from typing import Any, Final
 
 from fbtasks.call import (
     Advanced,
+    Call,
     Cancelled,
     Failed,
     Outcome,
     Parked,
     Released,
+    Replaced,
     Rest,
     Retry,
     Snoozed,
     Succeeded,
     rest_of,
 )
+from fbtasks.plan import Plan
 from fbtasks.showing import shorten, show
 from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, Reported, memory_file, receive_task
 
@@ -116,6 +119,8 @@ def _is_outcome(outcome: Outcome) -> bool:
             return math.isfinite(delay)
         case Snoozed(float() | int() as delay):
             return math.isfinite(delay)
+        case Replaced(Plan() as plan, end):
+            return end in plan.steps and all(isinstance(call, Call) for call in plan.steps.values())
     return False
 
 
