@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from fbtasks import checks
 from fbtasks.call import Call
-from fbtasks.canvas import Signature, TaskSignature, replacement
+from fbtasks.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
@@ -19,7 +19,8 @@ from fbtasks.fed_options import FedTaskOptions
 from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
 from fbtasks.gates import Gates, Placeholder
 from fbtasks.handlers import check_class, class_options, hooks_of
-from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
+from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through, step_through
+from fbtasks.node_result import Application
 from fbtasks.options import (
     CallOptions,
     RetryOptions,
@@ -33,7 +34,7 @@ from fbtasks.options import (
 from fbtasks.plan import Plan
 from fbtasks.poll_source import PollSource
 from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
-from fbtasks.result import Application, AsyncResult, results_of
+from fbtasks.result import AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
 from fbtasks.sources import ChangeSource, check_silent_name
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
@@ -285,6 +286,9 @@ class Task(TaskCalls[P, R]):
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
         """Enqueues a call for each of *arguments*, all with the same options; *using* is as of :meth:`send`."""
+        if options and (options.get("link") or options.get("link_error")):
+            signatures = [self.signature(args, kwargs, **options) for args, kwargs in arguments]
+            return enqueue_side_by_side(signatures, using)
         arounds = self.app.middlewares.enqueue
         if not arounds:
             return self.send([self.call(args, kwargs, **options) for args, kwargs in arguments], using)
@@ -312,6 +316,13 @@ class Task(TaskCalls[P, R]):
 
     def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
         """The call as a record for a workflow, in which it is given *given* more arguments, the first ones."""
+        arounds = self.app.middlewares.enqueue
+        if not arounds:
+            return self._step(args, kwargs, given, **options)
+        call = OutgoingCall(self.name, args, kwargs, {**options})
+        return step_through(arounds, call, lambda each: self._step(each.args, each.kwargs, given, **each.options))
+
+    def _step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
         if not given:
             call = self.call(args, kwargs, **options)
         elif self.subscription is not None:

@@ -24,12 +24,13 @@ class EagerResult(AsyncResult[Any]):
     def __init__(self, id: str, app: App, outcome: Stored | None, snoozed: float = 0.0) -> None:
         """*snoozed*: for how many seconds the task would have waited now. Then it has no outcome."""
         super().__init__(id, app)
+        self._app = app
         self._snoozed = snoozed
         self._outcome: Stored | None = outcome
 
     def under(self, id: str) -> EagerResult:
         """The same of a task of that *id*."""
-        return EagerResult(id, self.app, self._outcome, self._snoozed)  # type: ignore[arg-type]  # it was made with one
+        return EagerResult(id, self._app, self._outcome, self._snoozed)
 
     def revoke(self, *, terminate: bool = False) -> bool:  # noqa: ARG002  # it has ended
         """False: it has ended."""

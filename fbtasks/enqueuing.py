@@ -67,6 +67,11 @@ class Enqueuer:
         Raises when it cannot be one; nothing is written here.
         """
         given = chosen(CallOptions, options, unknown_of_call) if options else {}
+        if given.get("link") or given.get("link_error"):
+            raise EnqueueError(
+                f"link and link_error are for calls of a task that this program has, and {name!r} is called by its "
+                "name, or by a schedule: have a task of this program enqueue the workflow."
+            )
         timezone = self._settings.timezone
         start = start_of(given.get("countdown"), given.get("eta"), timezone) if given else None
         expires = given.get("expires", task.expires)

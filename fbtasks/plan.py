@@ -67,9 +67,11 @@ class Plan(Generic[S]):
     """Groups that something follows, and whether that is given the errors of members that fail."""
     members: list[Member] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
+    unwritten: int = 0
+    """Groups that nothing follows: they have numbers, by which their results are known, and no rows."""
 
     def __len__(self) -> int:
-        return len(self.steps) + len(self.groups)
+        return len(self.steps) + len(self.groups) + self.unwritten
 
     def add_step(self, call: S) -> int:
         """Returns the number of a new step."""
@@ -81,6 +83,12 @@ class Plan(Generic[S]):
         """Returns the number of a new group."""
         number = len(self)
         self.groups[number] = collects
+        return number
+
+    def number_group(self) -> int:
+        """Returns the number of a new group that is not written."""
+        number = len(self)
+        self.unwritten += 1
         return number
 
     def queues_of_groups(self) -> dict[int, str]:

@@ -527,7 +527,7 @@ def test_errors_in_a_signature(app, steps):
         (lambda: group("ab"), "takes signatures"),
         (lambda: add.s(1) | 7, "takes signatures, as in task.s"),
         (lambda: chain(), "a chain needs a step"),
-        (lambda: add.s(1).link(group(add.s())), "and not of a group"),
+        (lambda: group(add.s(1)).link(add.s()), "is not for a group: write group"),
         (lambda: add.s(1).link_error(add.s() | add.s()), "the signature of one task"),
         (lambda: chord([add.s(1)], add.s(), on_error="raise"), "must be 'fail' or 'collect'"),
         (lambda: (add.s(1) | none.s()).delay(), "'none' has no room for the result of what it follows"),
