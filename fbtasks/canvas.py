@@ -10,7 +10,7 @@ database.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, Unpack
 
 from fbtasks import checks
 from fbtasks.call import Call
@@ -51,6 +51,14 @@ class Signature:
         """What follows it beside the next step of its chain."""
         self.errbacks: list[TaskSignature] = []
         """What runs when it has failed."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
+            from fbtasks.celery_words import SIGNATURE_ATTRIBUTES, no_attribute
+
+            raise AttributeError(no_attribute("a signature", name, SIGNATURE_ATTRIBUTES), name=name, obj=self)
 
     def __or__(self, other: object) -> Chain:
         """The chain of this and *other*, which is given its result."""
@@ -208,6 +216,11 @@ class TaskSignature(Signature):
         task: Any = self.task
         return task(*args, *self.args, **{**self.kwargs, **kwargs})
 
+    def set_immutable(self, immutable: bool) -> Self:
+        """Has it be given the result of what it follows, or not be given it, as made by :meth:`Task.si`."""
+        self.immutable = immutable
+        return self
+
     def _tasks(self) -> Iterable[Task]:
         return [self.task]
 
@@ -301,6 +314,13 @@ class Group(_Composite):
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self.parts[:5])) + (", ..." if len(self.parts) > 5 else "")
         return f"group({shown})"
+
+    def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
+        """Sets countdowns: *start* seconds for the first, and *step* more for each one, up to *stop*."""
+        for number, part in enumerate(self.parts):
+            countdown = start + number * step
+            part.set(countdown=countdown if stop is None else min(countdown, stop))
+        return self
 
     def _with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
         return self._copied(Group([part._with(args, kwargs) for part in self.parts]))
