@@ -110,6 +110,8 @@ class Claims(list[Claim]):
     """Whether another worker was at what the sources of the queue have: there may be more in a moment."""
     idles = False
     """Whether nothing is left in the queue but idle work, which was not asked for."""
+    limited = False
+    """Whether the limit of the queue had no room for more: the end of one that runs makes some."""
 
 
 @dataclass(frozen=True, slots=True)

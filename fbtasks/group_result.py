@@ -77,8 +77,7 @@ class GroupResult(NodeResult):
     def __getitem__(self, number: int) -> NodeResult:
         return self.results[number]
 
-    def members(self) -> list[NodeResult]:
-        """The same as *results*."""
+    def _parts(self) -> list[NodeResult]:
         return self.results
 
     def tasks(self) -> list[AsyncResult[Any]]:

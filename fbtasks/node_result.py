@@ -68,7 +68,7 @@ class NodeResult:
         """Whether some of it has failed for good."""
         raise NotImplementedError
 
-    def members(self) -> Sequence[NodeResult]:
+    def _parts(self) -> Sequence[NodeResult]:
         """The results of what it is made of; none of a task."""
         return ()
 
@@ -81,7 +81,7 @@ class NodeResult:
         todo: list[NodeResult] = [self]
         while todo:  # the last ones first
             node = todo.pop(0)
-            if members := node.members():
+            if members := node._parts():
                 todo += members
             else:
                 tasks.setdefault(id(node), node)

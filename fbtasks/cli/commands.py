@@ -11,6 +11,8 @@ COMMANDS: Final = {
     "discard": ("tasks", "Delete finished tasks for good."),
     "cancel": ("tasks", "Cancel tasks: waiting ones at once; running ones are stopped by their worker."),
     "purge": ("tasks", "Delete all waiting tasks of a queue."),
+    "pause": ("pausing", "Let no task of a queue, or of a name, begin; what runs goes on."),
+    "resume": ("pausing", "Go on after a pause. Tasks of a name are put back into their queues."),
     "prune": ("tasks", "Delete results and failures that have been kept long enough."),
     "health": ("health", "Check for monitoring: exit code 1 when a queue is not served or waits too long."),
     "call": ("calls", "Enqueue a task by its name and print its id."),

@@ -12,6 +12,7 @@ from fbtasks.cli.commands import INSPECT
 from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
 from fbtasks.cli.output import as_dict, print_json, say, show_records
 from fbtasks.serialize import show_json
+from fbtasks.services import pausing
 from fbtasks.services import queues as queue_service
 from fbtasks.services import subscriptions as source_service
 from fbtasks.services import tasks as task_service
@@ -108,7 +109,10 @@ def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     with database.opened() as app:
         rows = queue_service.list_queues(app.database, queue)
+        names = [] if as_json or queue else pausing.paused_names(app.database)
     show_records(rows, render.queues, as_json=as_json)
+    if names:
+        say(f"Paused tasks, which are parked: {', '.join(names)}. Go on: fbtasks resume --task NAME")
 
 
 @click.command()

@@ -140,12 +140,14 @@ _QUEUE: Final[list[Column]] = [
 ]
 _LIMIT: Final[Column] = ("LENGTH", "word", lambda r: None if r.max_length is None else f"{r.length} of {r.max_length}")
 _WINDOW: Final[list[Column]] = [
-    ("OPEN", "word", lambda r: None if r.window is None else _is_open(r)),
+    ("OPEN", "word", lambda r: None if r.window is None and not r.paused else _is_open(r)),
     _column("WINDOW", "word"),
 ]
 
 
 def _is_open(row: QueueRow) -> str:
+    if row.paused:
+        return "paused"
     if row.is_open:
         return "yes"
     return "no" if row.opens is None else f"no, {ago(row.opens)}"
@@ -156,8 +158,10 @@ def queues(rows: list[QueueRow]) -> None:
     columns = list(_QUEUE)
     if any(row.max_length is not None for row in rows):
         columns.append(_LIMIT)
-    if any(row.window is not None for row in rows):
-        columns += _WINDOW
+    if any(row.limit is not None for row in rows):
+        columns.append(_column("LIMIT", "word"))
+    if any(row.window is not None or row.paused for row in rows):
+        columns += _WINDOW if any(row.window is not None for row in rows) else _WINDOW[:1]
     if len(columns) > len(_QUEUE):  # a name is not folded for their sake
         columns[0] = _column("QUEUE", "word")
     if rows:
@@ -279,7 +283,9 @@ def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
         return said
     if queue.max_length is not None and queue.length >= queue.max_length:
         said.append(f"its queue {queue.queue} is full ({queue.length} of {queue.max_length} tasks)")
-    if not queue.is_open:
+    if queue.paused:
+        said.append(f"its queue {queue.queue} is paused")
+    elif not queue.is_open:
         said.append(
             f"its queue {queue.queue} is closed" + ("" if queue.opens is None else f", opens {ago(queue.opens)}")
         )

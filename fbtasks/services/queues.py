@@ -49,7 +49,7 @@ def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
     found = {row.queue: row for row in rows}
     for policy in limits.policies(session):
         row = found.get(policy.queue, QueueRow(queue=policy.queue))
-        if policy.max_length is not None or policy.windowed:
+        if policy.max_length is not None or policy.windowed or policy.paused or policy.limit:
             found[policy.queue] = replace(
                 row,
                 max_length=policy.max_length,
@@ -57,6 +57,8 @@ def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
                 window=describe_window(policy.definition) if policy.windowed else None,
                 is_open=policy.is_open,
                 opens=policy.opens,
+                paused=policy.paused,
+                limit=policy.limit,
             )
     return [found[name] for name in sorted(found)]
 

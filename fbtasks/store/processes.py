@@ -53,6 +53,11 @@ def register(
     return int(transaction.value("register", *identity, *worker, delivery_limit, former))
 
 
+def task_names(session: Session) -> set[str]:
+    """Returns the names of the tasks that registered workers know."""
+    return {name for (names,) in session.read("worker_tasks") for name in (names or "").split("\n") if name}
+
+
 def heartbeat(
     transaction: Transaction,
     kind: Kind,

@@ -28,6 +28,8 @@ class Taken:
     """The queues in which nothing is left but idle work."""
     more: bool = False
     """Whether a queue may have more than its share."""
+    limited: list[str] = field(default_factory=list)
+    """The queues whose limit had no room for more."""
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
@@ -80,6 +82,8 @@ class Claiming:
         taken.claims.missed |= claims.missed
         if claims.idles:
             taken.idle.append(queue)
+        if claims.limited:
+            taken.limited.append(queue)
         full = len(claims) == most
         taken.more |= full
         taken.marks[queue] = (claims[-1] if full else None, until)

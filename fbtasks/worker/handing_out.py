@@ -61,6 +61,8 @@ class HandOut:
         """Whether a task with a window was claimed, which may be closed."""
         self.lets_next_in = False
         """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
+        self.limited: frozenset[str] = frozenset()
+        """Queues whose limits had no room for more when they were claimed from last."""
         self.unknown = UnknownNames()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
@@ -109,7 +111,8 @@ class HandOut:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
                 self.unknown.meet(finished.claim.name)
-            self.lets_next_in |= finished.claim.name in self._in_order
+            claim = finished.claim
+            self.lets_next_in |= claim.gated or claim.name in self._in_order or claim.queue in self.limited
             self._outcomes.add(finished)
 
     def take(self, claims: list[Claim]) -> None:

@@ -120,12 +120,13 @@ class Intake:
             if taken is None:
                 self._maybe_ready = True
         if taken is not None:
-            self._claimed(taken, wanted)
+            self._claimed(taken)
 
-    def _claimed(self, taken: Taken, wanted: int) -> None:
+    def _claimed(self, taken: Taken) -> None:
         self._claiming.committed(taken)
+        self._hand_out.limited = self._hand_out.limited.difference(taken.marks).union(taken.limited)
         claims = taken.claims
-        if claims.unseen or len(claims) >= wanted or any(claim.suspect for claim in claims):
+        if claims.unseen or taken.more or any(claim.suspect for claim in claims):
             self._maybe_ready = True
         if claims:
             self._poll = POLL_FIRST

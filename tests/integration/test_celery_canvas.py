@@ -81,7 +81,8 @@ MODULE = textwrap.dedent("""
         assert (add.si(2, 2) | add.si(4, 4) | add.si(8, 8))().get(timeout=20) == 16
         c1 = add.s(4) | mul.s(8)
         assert c1(16).get(timeout=20) == 160
-        assert chain([add.s(1, 1), mul.s(10)]).apply_async(link=hear.s(), link_error=on_refused.s()).get(timeout=20) == 20
+        res = chain([add.s(1, 1), mul.s(10)]).apply_async(link=hear.s(), link_error=on_refused.s())
+        assert res.get(timeout=20) == 20
         assert (add.s(1, 1) | power.s(4) | add.s(1)).delay().get(timeout=20) == 17
 
 
@@ -107,9 +108,8 @@ MODULE = textwrap.dedent("""
         assert chord(header, callback).apply_async().get(timeout=20) == 90
         assert (group(header) | callback | mul.s(2)).delay().get(timeout=20) == 180
         assert (add.s(4, 16) | group(mul.s(i) for i in range(3)) | tsum.s()).delay().get(timeout=20) == 60
-        assert chain(group(add.s(1, 1), add.s(2, 2)), tsum.s(), group(add.s(i) for i in range(3)))().get(timeout=20) == [
-            6, 7, 8,
-        ]
+        res = chain(group(add.s(1, 1), add.s(2, 2)), tsum.s(), group(add.s(i) for i in range(3)))()
+        assert res.get(timeout=20) == [6, 7, 8]
         nested = group(chord([add.s(1, 1), add.s(2, 2)], tsum.s()), add.s(3, 3)) | tsum.s()
         assert nested().get(timeout=20) == 12
         res = chord([add.s(1, 1), refuse.s()], tsum.s().on_error(on_refused.s()))()
