@@ -20,7 +20,8 @@ from fbtasks.worker.executors.base import Executor
 logger = logging.getLogger("fbtasks.worker")
 
 LOOK_AGAIN: Final = 0.1
-"""Seconds until it is looked again whether a claim has decided a group."""
+LOOK_AGAIN_LAST: Final = 10.0
+"""Seconds until it is looked again whether a claim has decided a group: twice as many each time, up to the latter."""
 
 
 class FailureHooks:
@@ -37,6 +38,7 @@ class FailureHooks:
         """Those of them with a group that a claim is still to decide, and what has failed with each until now."""
         self.next_look: float | None = None
         """When it is to be looked again at those, on the monotonic clock."""
+        self._pause = LOOK_AGAIN
         self._calls: deque[tuple[Claim, Failed]] = deque()
 
     def __len__(self) -> int:
@@ -73,6 +75,7 @@ class FailureHooks:
         if self.next_look is not None and clock.monotonic() >= self.next_look:
             self._members += self._undecided
             self.next_look = None
+            self._pause = min(2 * self._pause, LOOK_AGAIN_LAST)
         while self._members:
             self._look_behind(session, self._members[-1])
             self._members.pop()
@@ -99,11 +102,13 @@ class FailureHooks:
             return
         found = session.run(lambda t: flows.failed_with(t, task))
         failed = {each for each in found if each is not None}
+        known_before = task in self._undecided
         known = self._undecided.pop(task, set())
         self._failed += failed - known
         if None in found:
             self._undecided[task] = failed | known
-            self.next_look = clock.monotonic() + LOOK_AGAIN
+            self._pause = self._pause if known_before else LOOK_AGAIN
+            self.next_look = clock.monotonic() + self._pause
 
     def _read(self, session: Session, task: int) -> None:
         """Asks what a task has failed with. Hooks of which the database does not tell are not called."""

@@ -27,7 +27,7 @@ from fbtasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
-from fbtasks.store import tasks
+from fbtasks.store import codec, tasks
 from fbtasks.testing import drain, eager
 
 
@@ -582,6 +582,11 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
         for wrong in (record % (first, 0, int(taken.id), 1, 0), record % (first, 0, first + 1, 10, 0)):
             with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
                 session.run(lambda t, wrong=wrong: t.execute("put_nodes", wrong), UPDATE)
+        drain(app)
+        step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
+        with pytest.raises(EnqueueError, match="has the number of a task that has ended"):
+            session.run(lambda t: t.execute("enqueue_steps", step, None), UPDATE)
+    assert taken.get(timeout=10) == 1
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
 
 

@@ -599,6 +599,8 @@ BEGIN
         END
         IF (ID > GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
             EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has no number of QUEUE_STEP_IDS_V1';
+        IF (EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :ID)) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has the number of a task that has ended';
         IF (TASK_ID IS NOT NULL) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_NAME_TASK_V1(CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8), ID)
