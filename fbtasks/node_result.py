@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -77,17 +78,21 @@ class NodeResult:
 
         Those that run are as after :meth:`AsyncResult.revoke`.
         """
-        tasks: dict[int, NodeResult] = {}
-        todo: list[NodeResult] = [self]
+        tasks: list[NodeResult] = []
+        seen: set[int] = set()
+        todo: deque[NodeResult] = deque([self])
         while todo:  # the last ones first
-            node = todo.pop(0)
-            if members := node._parts():
-                todo += members
-            else:
-                tasks.setdefault(id(node), node)
-            if node.parent is not None and id(node.parent) not in tasks:
+            node = todo.popleft()
+            if id(node) in seen:  # many members follow one
+                continue
+            seen.add(id(node))
+            members = node._parts()
+            todo += members
+            if not members:
+                tasks.append(node)
+            if node.parent is not None:
                 todo.append(node.parent)
-        return revoke_all(self.app, list(tasks.values()), terminate=terminate)
+        return revoke_all(self.app, tasks, terminate=terminate)
 
     def _find(self, session: Session) -> int | None:  # noqa: ARG002  # a task's own method asks it
         """The database's number of the task; None of what is none, or is not known."""

@@ -160,6 +160,19 @@ def test_saved_groups_are_forgotten_with_all_else(app, steps):
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CELERY") == 0
 
 
+def test_groups_that_follow_each_other_are_cancelled_at_once(app, steps):
+    """Each member of the second one follows all members of the first."""
+    first = group(steps.add.s(i) for i in range(2_000))
+    result = (first | group(steps.text.s() for _ in range(2_000))).delay()
+    looked = []
+    for each in (*result, *result.parent):
+        each._parts = lambda: looked.append(1) or ()
+    result.parent._parts = lambda: looked.append(1) or result.parent.results
+    assert result.cancel() == 4_000
+    assert len(looked) == 4_001
+    assert states(app) == []
+
+
 # Middleware
 
 
