@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fbtasks.call import Call, Finished, Input, Replaced, Stale
-from fbtasks.errors import DuplicateKey, EnqueueError, StatementRefused
+from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.plan import Follows, Plan
 from fbtasks.states import State
@@ -70,7 +70,9 @@ def replace(
         elif done == _REPLACED:
             try:
                 _put_in_place(transaction, claim.id, outcome, _Inherited(*place), limits)
-            except EnqueueError as error:
+            except DatabaseError:
+                raise
+            except Exception as error:  # such as a task_id that is taken, a queue that is full, a call of nonsense
                 raise StatementRefused(f"the workflow that is to replace the task is not enqueued: {error}") from error
     return stale
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Call, Finished, Replaced, Stale
-from fbtasks.errors import EnqueueError, StatementRefused
+from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.plan import Plan
@@ -95,7 +95,9 @@ class Recorder:
             if type(item.outcome) is Replaced:
                 try:
                     self._limits = self._prepare(item.outcome.plan)
-                except EnqueueError as error:
+                except DatabaseError:
+                    raise
+                except Exception as error:  # such as a limit that this user may not bring in
                     raise StatementRefused(str(error)) from error
 
     def record_notes(self, session: Session) -> None:

@@ -50,7 +50,7 @@ def test_a_chord_has_one_body(project, wait_for, members, workers, kills):
         running = [project.worker("--pool", "solo", "--lease", "5") for _ in range(workers)]
         done = "SELECT COUNT(*) FROM QUEUE_NODE WHERE DONE = 1"
         for kill in range(kills):
-            wait_for(lambda kill=kill: one(app, done) > (2 * members - 100) * (kill + 1) // kills, 120)
+            wait_for(lambda kill=kill: one(app, done) > (2 * members - 100) * (kill + 1) // kills, 200)
             running[kill % workers].kill()
             running[kill % workers] = project.worker("--pool", "solo", "--lease", "5")
         for result in results:

@@ -3,12 +3,14 @@
 from contextlib import closing
 
 import pytest
+from support.children import child_executor
 from support.sql import execute, one, rows
 
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskRevoked, chain, group
-from fbtasks.call import Replaced, Retry
-from fbtasks.errors import ConflictError
+from fbtasks.call import Call, Claim, Replaced, Retry
+from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.plan import Plan
 from fbtasks.runner import Runner
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
@@ -256,6 +258,19 @@ def test_a_workflow_that_is_refused_fails_the_task(app, steps):
     assert isinstance(failure(result), TaskRevoked)
 
 
+def test_a_workflow_that_cannot_be_written_is_refused(app, steps, recorder):
+    """As a child may say it that was broken by its task."""
+    result = steps.swap.delay("chain")
+    finished = replaced(app, steps, "chain")
+    plan = Plan(steps={0: Call("add", 7, "application/json", b"")})
+    with app.database.session() as session:
+        with pytest.raises(StatementRefused, match="the workflow that is to replace the task"):
+            recorder.record(session, 1, [finished._replace(outcome=Replaced(plan, 0))], 1)
+        assert recorder.record(session, 1, [finished], 1) == []
+    drain(app)
+    assert result.get(timeout=10) == 3
+
+
 def test_errors_where_replace_is_called(app, steps):
     with closing(FBTasks("other", app.settings.url)) as other:
         foreign = other.task(name="foreign")(lambda: None)
@@ -282,3 +297,38 @@ def test_the_steps_belong_to_the_user_whose_the_task_was(app, steps):
         ("add", "CALLER"),
         ("total", "CALLER"),
     ]
+
+
+SOURCE = """
+from fbtasks import group
+
+@app.task
+def add(one, other):
+    return one + other
+
+@app.task
+def total(numbers):
+    return sum(numbers)
+
+@app.task(bind=True)
+def plain(self):
+    self.replace(group(add.s(i, 1) for i in range(3)) | total.s())
+
+@app.task(bind=True)
+async def coroutine(self):
+    self.replace(group(add.s(i, 1) for i in range(3)) | total.s())
+"""
+
+
+@pytest.mark.parametrize(("pool", "name"), [("processes", "plain"), ("threads", "plain"), ("asyncio", "coroutine")])
+def test_a_child_tells_its_worker_of_the_workflow(project, wait_for, monkeypatch, pool, name):
+    with child_executor(project, monkeypatch, SOURCE, pool) as executor:
+        wait_for(lambda: executor.collect() or executor.free() >= 1)
+        claim = Claim(1, 99, f"proj.{name}", "q", content_type="application/json", payload=b"[[],{}]")
+        assert executor.submit([claim]) == []
+        ended = []
+        wait_for(lambda: ended.extend(executor.collect()) or ended)
+    (outcome,) = [each.outcome for each in ended]
+    assert isinstance(outcome, Replaced)
+    assert [call.name for call in outcome.plan.steps.values()] == ["proj.add"] * 3 + ["proj.total"]
+    assert outcome.plan.steps[outcome.end].name == "proj.total"

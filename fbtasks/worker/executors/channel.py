@@ -26,7 +26,7 @@ from fbtasks.call import (
     Succeeded,
     rest_of,
 )
-from fbtasks.plan import Plan
+from fbtasks.plan import Link, Member, Plan
 from fbtasks.showing import shorten, show
 from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, Reported, memory_file, receive_task
 
@@ -119,9 +119,14 @@ def _is_outcome(outcome: Outcome) -> bool:
             return math.isfinite(delay)
         case Snoozed(float() | int() as delay):
             return math.isfinite(delay)
-        case Replaced(Plan() as plan, end):
-            return end in plan.steps and all(isinstance(call, Call) for call in plan.steps.values())
+        case Replaced(Plan(steps=dict(), links=list(), members=list()) as plan, int() as end):
+            return _is_plan(plan) and end in plan.steps
     return False
+
+
+def _is_plan(plan: Plan[Call]) -> bool:
+    parts = ((plan.links, Link), (plan.members, Member), ([*plan.steps.values()], Call))
+    return isinstance(plan.groups, dict) and all(isinstance(each, kind) for some, kind in parts for each in some)
 
 
 def _is_rest(rest: object) -> bool:
