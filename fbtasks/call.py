@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Final, NamedTuple
 
 from fbtasks.plan import Plan
@@ -15,6 +17,17 @@ MOST_TRIES: Final = 1_000_000_000
 """The most tries that the database counts; a call that allows that many allows them without limit."""
 
 
+class OnDuplicate(Enum):
+    """What becomes of a call of a unique task when another one with its key waits."""
+
+    MERGE = "merge"
+    """It is enqueued, and merged by a claim."""
+    FIND = "find"
+    """In a transaction of its own the other one is looked for first; if it is found the call enqueues nothing."""
+    RAISE = "raise"
+    """The same in any transaction, and the call is refused."""
+
+
 class Gate(NamedTuple):
     """What a task has to pass before it begins: the key of a limit."""
 
@@ -23,6 +36,8 @@ class Gate(NamedTuple):
     """A number for the key; 0: the one for all calls."""
     keeps: bool = False
     """Whether its place stays taken while the task waits for another try."""
+    on_duplicate: OnDuplicate | None = None
+    """Of a unique task."""
 
 
 class Call(NamedTuple):
@@ -42,7 +57,7 @@ class Call(NamedTuple):
 
 
 class Enqueued(NamedTuple):
-    """What became of a call: its id in the database, and whether it was there before."""
+    """What became of a call: the id of its task in the database, and whether that was there before."""
 
     id: int
     """0 when a task of this ``task_id`` exists that the caller's transaction cannot see."""
@@ -99,6 +114,15 @@ class Claim(NamedTuple):
     fed: bool = False
     """Whether it follows others and is given their results, which are still to be read into ``inputs``."""
     inputs: tuple[Input, ...] = ()
+    members: tuple[Claim, ...] = ()
+    """The claims that are run together, when this is a batch of them; all else is as of the first one."""
+
+
+def batch_of(members: Sequence[Claim]) -> Claim:
+    """The claim that stands for a batch of *members*. Its payload is None, and it is fed, while that holds for one."""
+    here = all(each.payload is not None for each in members)
+    fed = any(each.fed for each in members)
+    return members[0]._replace(payload=b"" if here else None, fed=fed, inputs=(), members=tuple(members))
 
 
 class Claims(list[Claim]):
@@ -232,6 +256,13 @@ class Crashed:
     """Of a run of changes: what was not done before; or what has failed, and what goes on. None: all of the task."""
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A batch has ended, and each of its calls has an outcome of its own, in their order."""
+
+    outcomes: tuple[Outcome, ...]
+
+
 Outcome = (
     Succeeded
     | Failed
@@ -245,6 +276,7 @@ Outcome = (
     | Replaced
     | Parked
     | Crashed
+    | Several
 )
 
 
@@ -272,6 +304,21 @@ class Finished(NamedTuple):
     elapsed: float = 0.0
     recorded: bool = False
     """Whether the outcome is in the database already: a transactional task records its own."""
+
+    def parts(self) -> list[Finished]:
+        """The same of each call of a batch; of another claim this alone."""
+        members = self.claim.members
+        if not members:
+            return [self]
+        outcome = self.outcome
+        if isinstance(outcome, Several):
+            outcomes: Sequence[Outcome] = outcome.outcomes
+        elif isinstance(outcome, Crashed) and len(members) > 1:  # any of them can have done it
+            beside = f"{outcome.message}, in a batch with {len(members) - 1} others"
+            outcomes = [replace(outcome, message=beside, charged=False)] * len(members)
+        else:
+            outcomes = [outcome] * len(members)
+        return [self._replace(claim=each, outcome=end) for each, end in zip(members, outcomes, strict=True)]
 
 
 class Progress(NamedTuple):
@@ -307,6 +354,8 @@ class TaskRow:
     enqueued_by: str | None = None
     error_type: str | None = None
     error_msg: str | None = None
+    waits_for: list[str] = field(default_factory=list)
+    """Of a task that is held: the limits that it has still to pass. It waits for the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,3 +442,5 @@ class WorkerRow:
     pid_start: int
     busy_for: float | None = None
     """Seconds since it claimed the oldest of the tasks that it runs. None when it runs none."""
+    shares: tuple[str, ...] = ()
+    """Its queues with their weights and its own limits, as ``-Q`` takes them."""

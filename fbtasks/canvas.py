@@ -19,7 +19,7 @@ from fbtasks.declare import chosen
 from fbtasks.errors import EnqueueError
 from fbtasks.function import as_arguments
 from fbtasks.group_result import GroupResult
-from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.options import CallOptions, CommonOptions, unknown_of_call
 from fbtasks.plan import Follows, Member, ReplaceRequested
 
 OnError = Literal["fail", "collect"]
@@ -30,7 +30,7 @@ class Task(Protocol):
     """A task as its signatures know it."""
 
     name: str
-    options: TaskOptions
+    options: CommonOptions
 
     @property
     def app(self) -> App:

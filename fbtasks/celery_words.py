@@ -15,7 +15,7 @@ _ALWAYS_LATE: Final = "always so: a task stays in the queue until its outcome is
 _ALWAYS_BACK: Final = "always so: a task whose process died runs again, up to crash_limit times"
 _ALWAYS_STARTED: Final = "always so: a task that a worker has claimed is STARTED"
 _HANDLER: Final = "a method of a class of tasks: @app.task(base=MyTask)"
-_RATE: Final = "not there yet: give the task a queue of its own, and that queue a worker with -c 1"
+_RATE: Final = "use app.limit(NAME, rate=...) and @app.task(limits=NAME), which holds for all workers together"
 _CANVAS: Final = "not there: a task does not see the workflow that it is a step of"
 _STARMAP: Final = "use group(task.s(*args) for args in calls): a task each, and the list of their results"
 _MAP: Final = "use group(task.s(item) for item in items): a task each, and the list of their results"
@@ -41,6 +41,8 @@ TASK_OPTIONS: Final = {
     "backend": _ONE_URL,
     "compression": _COMPRESSION,
     "exchange": _NO_EXCHANGE,
+    "flush_every": "use batch=, as in @app.task(batch=100, wait=2)",
+    "flush_interval": "use wait=, as in @app.task(batch=100, wait=2)",
     "filter": "write a decorator of your own, below @app.task",
     "rate_limit": _RATE,
     "reject_on_worker_lost": _ALWAYS_BACK,

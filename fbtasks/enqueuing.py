@@ -7,15 +7,15 @@ from contextlib import nullcontext
 from typing import Any, Final, TypeVar, Unpack
 
 from fbtasks import checks
-from fbtasks.call import Call, Enqueued
+from fbtasks.call import Call, Enqueued, Gate, OnDuplicate
 from fbtasks.config import Settings
 from fbtasks.declare import chosen
-from fbtasks.errors import EnqueueError, EnqueueUncertain, UnknownQueueError
+from fbtasks.errors import DuplicateTask, EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.known_limits import KnownLimits
 from fbtasks.limits import LimitDefinition
-from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.options import CallOptions, CommonOptions, unknown_of_call
 from fbtasks.plan import Plan
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
@@ -31,7 +31,7 @@ from fbtasks.times import expiry_of, moment_of, start_of
 T = TypeVar("T")
 _ASKED: Final = 10.0
 """Seconds for which a database that is away is asked what became of an enqueue."""
-_PLAIN: Final = TaskOptions()
+_PLAIN: Final = CommonOptions()
 
 
 class Enqueuer:
@@ -59,7 +59,7 @@ class Enqueuer:
         name: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        task: TaskOptions = _PLAIN,
+        task: CommonOptions = _PLAIN,
         **options: Unpack[CallOptions],
     ) -> Call:
         """Returns a call as the record that is enqueued; the options that it does not give are those of its *task*.
@@ -115,11 +115,13 @@ class Enqueuer:
         """Writes calls in one transaction: a new one, or with *using* the caller's, and all of them or none.
 
         A call into a queue that is full waits, where the app says so of the queue. What became of a commit whose answer
-        was lost is asked. Raises :class:`EnqueueUncertain` when the database is away for too long to be asked, and
-        :class:`QueueFull`.
+        was lost is asked. Raises :class:`EnqueueUncertain` when the database is away for too long to be asked,
+        :class:`QueueFull`, and :class:`DuplicateTask`.
         """
         if self._room.queues:
             self.check_limits({call.queue for call in calls})
+        if len(calls) > 1 and calls[0].gates:
+            _refuse_duplicates(calls)
         if using is not None:
             return self._enqueue_in(using, calls)
         return self._room.wait_for(lambda: self._enqueue(calls), calls)
@@ -139,7 +141,7 @@ class Enqueuer:
         self._database.make_ready()
         limits = self.limits.of(calls)
         try:
-            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls, limits), ENQUEUE, _ASKED)
+            return settlement.once(self._use, lambda t: tasks.enqueue(t, calls, limits, finds=True), ENQUEUE, _ASKED)
         except InDoubt as doubt:
             raise _uncertain(calls, doubt) from doubt
 
@@ -214,6 +216,19 @@ class Enqueuer:
     def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
         point = "enqueue" if kind == ENQUEUE else ""
         return self._database.use(lambda session: session.run(work, kind, point))
+
+
+def _refuse_duplicates(calls: Sequence[Call]) -> None:
+    """Raises :class:`DuplicateTask` when two of *calls* have one key, and their task refuses that."""
+    seen: set[Gate] = set()
+    for call in calls:
+        for gate in call.gates:
+            if gate.on_duplicate is OnDuplicate.RAISE and gate in seen:
+                raise DuplicateTask(
+                    f"two of the {len(calls)} calls of {call.name!r} have one key, which its conflict='raise' refuses. "
+                    "Nothing was enqueued. Leave one of them out."
+                )
+            seen.add(gate)
 
 
 def _order_key(value: object, start: object) -> None:

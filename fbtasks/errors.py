@@ -39,6 +39,18 @@ class QueueFull(EnqueueError):
     """The queue holds as many tasks as it may; nothing was enqueued."""
 
 
+class DuplicateTask(EnqueueError):
+    """A task with the same key has not begun yet, and the task's conflict='raise' refuses another call of it.
+
+    ``existing`` is the id of that one: ``app.AsyncResult(error.existing)``. It is None when two calls of one
+    ``delay_many`` have one key.
+    """
+
+    def __init__(self, message: str | None = None, *, existing: str | None = None) -> None:
+        super().__init__(message)
+        self.existing = existing
+
+
 class SerializationError(FBTasksError):
     """A value cannot be turned into a payload, or a payload cannot be read."""
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fbtasks import checks
-from fbtasks.call import Gate
+from fbtasks.call import Gate, OnDuplicate
 from fbtasks.errors import EnqueueError, TaskDefinitionError
-from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, order_limit, unique_limit
+from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, batch_limit, order_limit, unique_limit
 
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
@@ -34,37 +34,52 @@ class Gates:
         limits: Mapping[str, Key] | None,
         order: Ordered | None,
         unique: Unique | None,
+        batch: tuple[int, float] | None = None,
     ) -> None:
-        """*first*: the arguments that *function* gets before those of a call.
+        """*first*: the arguments that *function* gets before those of a call; *batch*: how many calls, and seconds.
 
         Raises :class:`TaskDefinitionError` for an argument that the function does not have.
         """
         self._task = task
         self._first = first
-        self._keys = [(name, key, False) for name, key in (limits or {}).items()]
+        self._keys: list[tuple[Gate, Key]] = [(Gate(name, 0), key) for name, key in (limits or {}).items()]
+        """For each limit the gate of all calls, and what they are told apart by."""
         self.own: list[LimitDefinition] = []
         """The limits that are this task's alone."""
         if unique is not None:
-            self._add(unique_limit(task, unique), unique.by or _all_arguments, unique.until == "end")
+            limit = unique_limit(task, unique)
+            self._add(limit, unique.by or _all_arguments, unique.until == "end", _on_duplicate(unique, limit))
         if order is not None:
             self._add(order_limit(task, order), order.by, order.during_retry == "wait")
+        self._batch: str | None = None
+        if batch is not None:
+            self.own.append(batch_limit(task, *batch))
+            self._batch = self.own[-1].name
         try:
             self._signature = inspect.signature(function)
         except ValueError as error:
             raise TaskDefinitionError(
                 f"the task {task!r} has limits, and its function does not tell its parameters."
             ) from error
-        self.names = tuple(name for name, _, _ in self._keys)
-        for name, key, _ in self._keys:
-            self._check(name, key)
+        self.merges_only = unique is not None and len(self.own) == len(self._keys) == 1
+        """Whether its calls are merged, and pass no other limit."""
+        self.names = tuple(gate.limit for gate, _ in self._keys)
+        """Those that it has with a key."""
+        for gate, key in self._keys:
+            self._check(gate.limit, key)
 
-    def _add(self, limit: LimitDefinition, key: Key, keeps: bool) -> None:
+    def _add(self, limit: LimitDefinition, key: Key, keeps: bool, on_duplicate: OnDuplicate | None = None) -> None:
         self.own.append(limit)
-        self._keys.append((limit.name, key, keeps))
+        self._keys.append((Gate(limit.name, 0, keeps, on_duplicate), key))
 
     def _check(self, limit: str, key: Key) -> None:
         if not isinstance(key, tuple):
             return
+        if self._batch is not None:
+            raise TaskDefinitionError(
+                f"the limit {limit!r} of the task {self._task!r} goes by {', '.join(map(repr, key))}, and with batch= "
+                "its function has a list of requests in the place of arguments: give a function of a call's arguments."
+            )
         parameters = [*self._signature.parameters.values()][len(self._first) :]
         known = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
         for name in key:
@@ -74,34 +89,39 @@ class Gates:
                     f"does not have.{checks.did_you_mean(name, known)}"
                 )
 
-    def of_step(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Gate, ...]:
+    def of_step(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
         """The gates of a call whose first arguments are placeholders; none when a key is known only with those.
 
         Then the worker that claims it puts it before its gates.
         """
-        for _, key, _ in self._keys:
+        for _, key in self._keys:
             if callable(key):
                 return ()
             if key is not None:
                 given = self._bind(args, kwargs)
                 if any(_is_unknown(given[name]) for name in key):
                     return ()
-        return self.of(args, kwargs)
+        return self.of(args, kwargs, queue)
 
-    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Gate, ...]:
-        """The gates of a call. Raises :class:`EnqueueError` when its key cannot be told."""
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
+        """The gates of a call in *queue*, which has batches of its own.
+
+        Raises :class:`EnqueueError` when its key cannot be told.
+        """
         given: Mapping[str, Any] | None = None
         found = []
-        for limit, key, keeps in self._keys:
+        for gate, key in self._keys:
             if key is None:
-                found.append(Gate(limit, 0, keeps))
+                found.append(gate)
                 continue
             if callable(key):
-                value = self._call(limit, key, args, kwargs)
+                value = self._call(gate.limit, key, args, kwargs)
             else:
                 given = self._bind(args, kwargs) if given is None else given
                 value = tuple(given[name] for name in key)
-            found.append(Gate(limit, lane_of(limit, value), keeps))
+            found.append(gate._replace(lane=lane_of(gate.limit, value)))
+        if self._batch is not None:
+            found.append(Gate(self._batch, lane_of(self._batch, queue)))
         return tuple(found)
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,6 +142,13 @@ class Gates:
 def _is_unknown(value: object) -> bool:
     several = value if isinstance(value, tuple) else (value,)
     return any(isinstance(each, Placeholder) for each in several)
+
+
+def _on_duplicate(options: Unique, limit: LimitDefinition) -> OnDuplicate:
+    """What becomes of a call when another one waits. The newest one is kept only if it is enqueued."""
+    if options.conflict == "raise":
+        return OnDuplicate.RAISE
+    return OnDuplicate.MERGE if limit.replaces else OnDuplicate.FIND
 
 
 def _all_arguments(*args: Any, **kwargs: Any) -> str:

@@ -18,9 +18,11 @@ Key = str | tuple[str, ...] | Callable[..., Any] | None
 LARGEST: Final = 1_000_000
 ORDERED: Final = "ordered:"
 UNIQUE: Final = "unique:"
+BATCH: Final = "batch:"
 QUEUE: Final = "queue:"
-"""What the names of the limits of ordered tasks, of unique tasks and of queues begin with."""
-_RESERVED: Final = (ORDERED, UNIQUE, QUEUE)
+"""What the names of the limits of ordered tasks, of unique tasks, of those with batches and of queues begin with."""
+_RESERVED: Final = (ORDERED, UNIQUE, BATCH, QUEUE)
+MOST_IN_BATCH: Final = 1000
 _UNITS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE: Final = re.compile(r"([0-9]{1,7})\s*/\s*(?:([0-9]{1,5})\s*)?(s|m|h|d)")
 _BURST: Final = 100_000
@@ -92,6 +94,10 @@ class LimitDefinition(NamedTuple):
     """How long the first one waits at most."""
     lasts_ms: int = 0
     """How long after one was let in others are merged into it."""
+    batch: int | None = None
+    """How many are let in together."""
+    wait_ms: int = 0
+    """How long the oldest one waits for so many."""
 
     @property
     def text(self) -> str:
@@ -107,6 +113,18 @@ class LimitDefinition(NamedTuple):
     def hash(self) -> str:
         """What tells it from another one."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def rate_text(period: int) -> str:
+    """Returns the rate at which *period* microseconds pass between two that begin, as ``app.limit`` takes it."""
+    for unit, size in _UNITS.items():
+        many = round(size / period)
+        if many and size // many == period:
+            return f"{many}/{unit}"
+    for unit, size in reversed(_UNITS.items()):
+        if period % size == 0:
+            return f"1/{period // size}{unit}"
+    return f"1/{period / 1_000_000:g}s"
 
 
 def define_limit(name: str, options: LimitOptions) -> LimitDefinition:
@@ -132,8 +150,7 @@ def in_words(at_once: int | None, period: int | None) -> str | None:
     """Returns what a limit says, for people: ``3 at once, 10/s``. *period*: microseconds between two that begin."""
     said = [] if at_once is None else [f"{at_once} at once"]
     if period is not None:
-        unit, many = next((unit, size / period) for unit, size in _UNITS.items() if size / period >= 1 or unit == "d")
-        said.append(f"{many:.6g}/{unit}")
+        said.append(rate_text(period))
     return ", ".join(said) or None
 
 
@@ -275,3 +292,8 @@ def unique_limit(task: str, options: Unique) -> LimitDefinition:
         most_ms=quiet if waits is None else round((waits.max_wait or clock.LONGEST.total_seconds()) * 1000),
         lasts_ms=round((options.period or 0) * 1000),
     )
+
+
+def batch_limit(task: str, size: int, wait: float) -> LimitDefinition:
+    """The limit of a task whose calls are run in batches: up to *size*, when the oldest has waited *wait* seconds."""
+    return LimitDefinition(f"{BATCH}{task}", batch=size, wait_ms=round(wait * 1000))

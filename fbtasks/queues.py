@@ -1,4 +1,4 @@
-"""What an app says of its queues: how much one may hold, and when work of it may be done."""
+"""What an app says of its queues: how much one may hold, when work of it may be done, and how its tasks age."""
 
 import hashlib
 import json
@@ -47,6 +47,10 @@ class QueueOptions:
     tz: Annotated[str | None, optional(windows.zone)] = None
     """The zone of the window; None: the app's timezone, or UTC when it names none."""
 
+    age: Annotated[float | None, optional(partial(checks.seconds, zero=False))] = None
+    """Seconds for which a ready task waits until it is on a level with one that comes then and whose priority is one
+    higher; None: for ever."""
+
     def __post_init__(self) -> None:
         check_fields(self)
         check_window_options(self.run_between, self.days, self.tz)
@@ -76,6 +80,12 @@ class QueueDefinition:
     window: Window | None
     limit: LimitDefinition
     """On how many of its tasks run at once, and how often they begin; it may say nothing."""
+    age: float | None
+
+    @property
+    def age_ms(self) -> int | None:
+        """The same in milliseconds, as the database counts."""
+        return None if self.age is None else max(1, round(self.age * 1000))
 
     @property
     def text(self) -> str:
@@ -87,7 +97,7 @@ class QueueDefinition:
         if window is not None:
             found |= {"run_between": window.run_between, "days": window.days, "tz": window.tz}
         limit = self.limit
-        found |= {"at_once": limit.at_once, "period": limit.period, "burst": limit.burst}
+        found |= {"at_once": limit.at_once, "period": limit.period, "burst": limit.burst, "age": self.age}
         return json.dumps({name: value for name, value in found.items() if value is not None}, sort_keys=True)
 
     @property
@@ -105,7 +115,14 @@ def define_queue(queue: str, options: QueueOptions, default_tz: str) -> QueueDef
         WAIT_FOR if options.wait_for is None else options.wait_for,
         window_of(options.run_between, options.days, options.tz, default_tz),
         queue_limit(queue, options.at_once, options.rate, options.burst),
+        options.age,
     )
+
+
+def age_in(text: str | None) -> float | None:
+    """The age of a definition in JSON, in seconds; None: its tasks do not age."""
+    age: float | None = json.loads(text or "{}").get("age")
+    return age
 
 
 def describe_window(text: str | None) -> str:

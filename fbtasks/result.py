@@ -51,7 +51,8 @@ class AsyncResult(NodeResult, Generic[R]):
         self.id = _check_id(id)
         self.app = _check_app(app, self.id)
         self.duplicate = duplicate
-        """Whether a task of this ``task_id`` was there already, so that this call enqueued nothing."""
+        """Whether a task was there already, so that this call enqueued nothing: one of this ``task_id``, or of a unique
+        task one with the same key. This is the result of that one. A call that is merged later says False."""
         self._ignored = ignored
         self._number = number
         self._seen = False

@@ -23,6 +23,7 @@ COMMANDS: Final = {
         "Deploy and operate what feeds tasks from the database: changes and rows of tables, and events.",
     ),
     "schedules": ("main", "Operate periodic tasks: list, pause, resume, change and run them."),
+    "limits": ("main", "Operate the limits of tasks: list and change them, and open keys that a failure closed."),
     "migrate": (
         "database",
         "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
@@ -71,3 +72,11 @@ SCHEDULES: Final = {
     "remove": ("schedules", "Delete schedules; what they have enqueued stays."),
 }
 """The commands of ``fbtasks schedules``."""
+
+LIMITS: Final = {
+    "list": ("limits", "All limits: what each lets in, and what waits for it."),
+    "set": ("limits", "Let in more or fewer than the code says, from the next claim of each worker on."),
+    "reset": ("limits", "Go by what the code says again."),
+    "resume": ("limits", "Go on with a key that a failed task has closed; that task stays failed."),
+}
+"""The commands of ``fbtasks limits``."""

@@ -83,7 +83,8 @@ def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
     else:
         shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
         returned = None if found.result is None else show_json(found.result)
-        render.task(found.row, shown, returned, found.traceback)
+        said = found.progress and f"{found.progress[0]} {show_json(found.progress[1])}"
+        render.task(found.row, shown, returned, found.traceback, said, found.asked_for)
 
 
 def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
@@ -98,6 +99,8 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
         "result": task_service.json_value(found.result),
         "result_type": None if found.result is None else found.result.content_type,
         "traceback": found.traceback,
+        "progress": found.progress and {"state": found.progress[0], "info": task_service.json_value(found.progress[1])},
+        "asked_for": found.asked_for,
     }
 
 

@@ -14,6 +14,7 @@ from fbtasks.errors import (
     ConflictError,
     DatabaseUnavailable,
     DuplicateKey,
+    DuplicateTask,
     EngineError,
     EnqueueError,
     FBTasksError,
@@ -32,11 +33,13 @@ _PAGE_DENIED: Final = re.compile(r"\bpage \d+, page type \d+ lock (?:conversion 
 _DUPLICATE: Final = {335544665, 335544349}
 _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
-# What a procedure raises by EXCEPTION; and those of the schema: the caller's role does not allow it, a queue is full.
+# What a procedure raises by EXCEPTION; and those of the schema: the caller's role does not allow it, a queue is full, a
+# workflow or a unique call is refused.
 # The lines of a message begin with "-", and where it was raised comes last.
 _EXCEPTION: Final = {335544517, 335544848}
 _OWN: Final = re.compile(
-    r"\b(QUEUE_REFUSED|QUEUE_FULL|QUEUE_STEP_REFUSED) -?(.*?)(?: -?At (?:procedure|function|trigger|block)\b|$)"
+    r"\b(QUEUE_REFUSED|QUEUE_FULL|QUEUE_STEP_REFUSED|QUEUE_DUPLICATE) -?(.*?)"
+    r"(?: -?At (?:procedure|function|trigger|block)\b|$)"
 )
 _NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
 # A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
@@ -95,6 +98,12 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         name, said = own.groups()
         if name == "QUEUE_FULL":
             return QueueFull(said)
+        if name == "QUEUE_DUPLICATE":
+            return DuplicateTask(
+                f"the task {said} has the same key, and has not begun yet (or not ended, as the task's until= and "
+                "period= say). Nothing was enqueued by this call.",
+                existing=said,
+            )
         if name == "QUEUE_STEP_REFUSED":
             return EnqueueError(f"the workflow cannot be enqueued: {said}. Nothing of it was enqueued.")
         return AuthenticationError(f"{where}: the user may not do this: {said}. {_GRANT}")

@@ -14,7 +14,7 @@ from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import queue_limits
+from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.states import State
 from fbtasks.store import keyvalues, progress, results, tasks
 from fbtasks.store.sources import subscriptions
@@ -84,13 +84,15 @@ class Housekeeping:
         """The id of the task up to which the last turn looked for expired ones."""
         self._next_fold = self._next_forget = 0.0
         self._given_up: list[int] = []
+        self._leftovers = task_limits.Leftovers()
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
         """Does all of it. Returns the seconds after which the next turn is to come.
 
         With *give_up* false no parked task is failed.
         """
-        last = (self._fold, self._forget_events, self._forget_progress, self._forget_groups, self._audit)
+        forget = (self._forget_events, self._forget_progress, self._forget_groups)
+        last = (self._fold, *forget, self._leftovers.turn, self._audit)
         parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE

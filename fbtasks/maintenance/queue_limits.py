@@ -37,6 +37,7 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
         definition.max_length,
         definition.when_full,
         window is not None,
+        definition.age_ms,
         definition.text,
         definition.hash,
     )

@@ -23,6 +23,7 @@ from fbtasks.call import (
     Failed,
     Finished,
     Gate,
+    OnDuplicate,
     Parked,
     Postponed,
     PutBefore,
@@ -43,6 +44,9 @@ SHORT: Final = (b"D", b"L", b"P", b"A")
 """Kinds of outcomes that carry no values."""
 GATE: Final = 32
 """Bytes of a gate."""
+_MARKS: Final = {None: b"-K", OnDuplicate.MERGE: b"uU", OnDuplicate.FIND: b"lL", OnDuplicate.RAISE: b"rR"}
+"""Those of a gate, and of one that is kept while its task waits for another try."""
+_MARKS_OF_MERGED: Final = {**_MARKS, OnDuplicate.FIND: _MARKS[OnDuplicate.MERGE]}
 _CALL_HEAD: Final = 67
 _OUTCOME_HEAD: Final = 54
 _LENGTHS: Final = 36
@@ -66,16 +70,23 @@ class Limit(NamedTuple):
     stage: int
 
 
-def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit]) -> bytes:
-    """The gates of a task for QUEUE_PUT_BEFORE_GATES_V1, in the order in which all tasks pass them."""
-    found = sorted((limits[gate.limit].stage, limits[gate.limit].id, gate.lane, gate.keeps) for gate in gates)
-    return b"".join(b"%b%011d%020d" % (b"K" if keeps else b"-", number, lane) for _, number, lane, keeps in found)
+def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit], *, finds: bool = False) -> bytes:
+    """The gates of a task for QUEUE_PUT_BEFORE_GATES_V1, in the order in which all tasks pass them.
+
+    With *finds* a duplicate of a unique task is looked for.
+    """
+    marks = _MARKS if finds else _MARKS_OF_MERGED
+    found = sorted(((limits[gate.limit], gate) for gate in gates), key=lambda item: (item[0].stage, item[0].id))
+    return b"".join(
+        b"%c%011d%020d" % (marks[gate.on_duplicate][gate.keeps], limit.id, gate.lane) for limit, gate in found
+    )
 
 
-def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS) -> bytes:
+def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS, *, finds: bool = False) -> bytes:
     """One record for QUEUE_ENQUEUE_PACKED_V1. A payload longer than INLINE is left out: it goes separately.
 
-    *limits* are those whose gates the call has to pass.
+    *limits* are those whose gates the call has to pass. With *finds* a duplicate of a unique call is looked for, unless
+    the caller has given it an id of its own, by which it asks for the result.
     """
     queue, name = call.queue.encode("ascii"), call.name.encode()
     task_id = (call.task_id or "").encode()
@@ -91,7 +102,9 @@ def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS) -> bytes:
             f"{call.max_tries}, its start {call.start}, its expiry {call.expires}, or the length of a name or an id."
         )
     record = b"".join((head, queue, name, task_id, content_type, payload))
-    return record if not call.gates else _gated(record, pack_gates(call.gates, limits))
+    if not call.gates:
+        return record
+    return _gated(record, pack_gates(call.gates, limits, finds=finds and call.task_id is None))
 
 
 def _gated(record: bytes, gates: bytes) -> bytes:

@@ -81,6 +81,7 @@ class Definition(NamedTuple):
     max_length: int | None
     when_full: str | None
     windowed: bool
+    age_ms: int | None
     text: str
     hash: str
 
@@ -90,8 +91,8 @@ def set_policy(transaction: Transaction, definition: Definition, *, only_new: bo
 
     With *only_new* another definition stays as it is.
     """
-    queue, app, max_length, when_full, windowed, text, digest = definition
-    row = (queue, app, max_length, when_full, int(windowed), text, digest, int(only_new))
+    queue, app, max_length, when_full, windowed, age_ms, text, digest = definition
+    row = (queue, app, max_length, when_full, int(windowed), age_ms, text, digest, int(only_new))
     return bool(transaction.value("set_policy", *row) == 1)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from fbtasks.call import HeartbeatReply, Neighbour, WorkerRow
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.shares import queue_in
 from fbtasks.store.values import as_utc
 
 Kind = Literal["worker", "consumer"]
@@ -141,7 +142,7 @@ def workers(session: Session) -> list[WorkerRow]:
             pid=row[3],
             pool=row[4],
             concurrency=row[5],
-            queues=tuple(row[6].split(",")),
+            queues=tuple(map(queue_in, row[6].split(","))),
             started=as_utc(row[7]),
             heartbeat_age=row[8] / 1000,
             lease_left=row[9] / 1000,
@@ -150,6 +151,7 @@ def workers(session: Session) -> list[WorkerRow]:
             running=row[12],
             pid_start=row[13],
             busy_for=None if row[14] is None else row[14] / 1000,
+            shares=tuple(row[6].split(",")),
         )
         for row in session.read("workers")
     ]

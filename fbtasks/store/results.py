@@ -62,6 +62,8 @@ class QueueRow:
     paused: bool = False
     limit: str | None = None
     """How many of its tasks run at once, and how often they begin, in words: ``3 at once, 10/s``."""
+    age: float | None = None
+    """Seconds of waiting that count as much as a priority one higher; None: its tasks do not age."""
 
     @property
     def waiting(self) -> int:
@@ -165,6 +167,12 @@ def find(session: Session, task: int) -> TaskRow | None:
         if rows:
             return _task(rows[0])
     return None
+
+
+def answering(session: Session, task: int) -> int:
+    """The number of the task that answers for *task*, which may have been merged into it."""
+    rows = session.read("answering", task)
+    return rows[0][0] if rows else task
 
 
 def call_of(session: Session, task: int) -> tuple[str, bytes | None] | None:

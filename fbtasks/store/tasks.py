@@ -25,16 +25,24 @@ READS: Final = 2_000
 
 
 def enqueue(
-    transaction: Transaction, calls: Sequence[Call], limits: Mapping[str, Limit] = codec.NO_LIMITS
+    transaction: Transaction,
+    calls: Sequence[Call],
+    limits: Mapping[str, Limit] = codec.NO_LIMITS,
+    *,
+    finds: bool = False,
 ) -> tuple[list[Enqueued], int | None]:
     """Writes *calls*, which are seen from the commit on. *limits* are those whose gates they have to pass.
 
+    With *finds* a call of a unique task is not written when another one with its key waits; that one is locked until
+    the transaction ends, which is for short ones alone.
+
     Returns their ids in the same order, and the number of the transaction, for ``settlement`` (None: there are none).
-    Raises :class:`ConflictError` when another transaction has given one of their ids, and this one cannot see it.
+    Raises :class:`ConflictError` when another transaction has given one of their ids, and this one cannot see it, and
+    :class:`DuplicateTask`.
     """
     found: list[Enqueued] = []
     number: int | None = None
-    for group in codec.chunks(codec.pack_call(call, limits) for call in calls):
+    for group in codec.chunks(codec.pack_call(call, limits, finds=finds) for call in calls):
         answers, number = codec.unpack_enqueued(_enqueue(transaction, b"".join(group)))
         found.extend(answers)
     for call, enqueued in zip(calls, found, strict=True):
@@ -120,6 +128,11 @@ def any_ready(session: Session, queues: Iterable[str]) -> Look:
         None if again is None else max(0.0, again / 1000),
         None if tick is None else tick / 1000,
     )
+
+
+def batches_wait(session: Session, queues: Iterable[str]) -> bool:
+    """Whether calls in any of *queues* wait for their batch to be full, or for their time to come."""
+    return bool(session.read("batch_waits", ",".join(queues))[0][0])
 
 
 class Promoted(NamedTuple):

@@ -18,6 +18,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.notify.listener import WatchedListener
+from fbtasks.shares import own_limits
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import Burst, Draining
@@ -54,10 +55,18 @@ class Consumer:
         self._outcomes = Outcomes(self._turn, app.enqueuer.prepare)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
-        self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app))
+        self._hand_out = HandOut(
+            app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app), own_limits(options.shares)
+        )
         self._ticks = Ticks()
         self._intake = Intake(
-            options.queues, self.membership, self._outcomes, self._hand_out, self._ticks, self._events_arrive
+            options.queues,
+            options.shares,
+            self.membership,
+            self._outcomes,
+            self._hand_out,
+            self._ticks,
+            self._events_arrive,
         )
         self.sources = Sources(app, options.queues)
         self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
@@ -76,8 +85,8 @@ class Consumer:
         """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker."""
         session = self.connection.open()
         queues = self._app.queues.values()
-        for name in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
-            logger.info("The limit %s is as the app %s says.", name, self._app.name)
+        for said in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
+            logger.info("Limit %s.", said)
         for queue in queue_limits.sync_queues(session, self._app.name, queues):
             logger.info("The limit and the window of the queue %s are those of this app now.", queue)
         for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
@@ -235,7 +244,20 @@ class Consumer:
             if self.connection.session is not None and self._hand_out.wanted():  # else its children only begin
                 self._burst.waits()
             return False
-        return True
+        return not self._batches_wait()
+
+    def _batches_wait(self) -> bool:
+        """Whether calls wait for their batch to be full, or for their time to come: a burst runs them then."""
+        if self.connection.session is None:
+            return True
+        try:
+            waits = self._intake.batches_wait(self.connection.session)
+        except DatabaseError as error:
+            self._note_lost(error)
+            return True
+        if waits:
+            self._burst.works()
+        return waits
 
     def _holds_some(self) -> bool:
         return bool(self._hand_out or self._outcomes or self._outcomes.blocked or self._hooks)
@@ -290,7 +312,11 @@ class Consumer:
         """Stops the executor. What is idle has a while to end in, unless the worker is to end at once."""
         ended = self._executor.stop(lambda: self.draining.at_once)
         self._hand_out.keep(ended)
-        if stopped := sum(not each.recorded and isinstance(each.outcome, Released | Advanced) for each in ended):
+        if stopped := sum(
+            not each.recorded and isinstance(each.outcome, Released | Advanced)
+            for all_ in ended
+            for each in all_.parts()
+        ):
             logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
 
     def close(self) -> None:

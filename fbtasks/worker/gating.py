@@ -18,9 +18,18 @@ class Gating:
         self._app = app
         self._gates = {name: task.gates for name, task in app.tasks.items() if task.gates is not None}
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any task has limits."""
+        return bool(self._gates)
+
     def passes(self, claim: Claim) -> bool:
-        """Whether *claim* has passed what its task has to."""
-        return claim.gated or claim.name not in self._gates
+        """Whether *claim* has passed what its task has to.
+
+        A step of a workflow is not merged into another task: others may wait for its end, and it has inputs of its own.
+        """
+        gates = self._gates.get(claim.name)
+        return claim.gated or gates is None or ((claim.wanted or claim.fed) and gates.merges_only)
 
     def outcome(self, claim: Claim) -> Outcome:
         """What becomes of a claim that has not. Its payload is there, and what it is given as a step of a workflow."""
@@ -33,6 +42,8 @@ class Gating:
     def _packed(self, gates: Gates, claim: Claim) -> str:
         payload = Payload(claim.content_type, claim.payload or b"")
         args, kwargs = self._app.serializer.load_call(payload, task=claim.name)
-        found = gates.of([*given_by(claim.inputs, self._app.serializer), *args], kwargs)
+        found = gates.of([*given_by(claim.inputs, self._app.serializer), *args], kwargs, claim.queue)
+        if claim.wanted or claim.inputs:
+            found = tuple(gate for gate in found if gate.on_duplicate is None)
         limits = {gate.limit: self._app.enqueuer.limits.note(gate.limit, claim.queue) for gate in found}
         return pack_gates(found, limits).decode("ascii")

@@ -175,6 +175,8 @@ CREATE TABLE QUEUE_POLICY (
     WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
     -- 1 when it is open in its rows of QUEUE_SHIFT alone.
     WINDOWED QUEUE_FLAG,
+    -- Milliseconds after which a ready task is on a level with one whose priority is one higher (NULL: never).
+    AGE_MS BIGINT CHECK (AGE_MS > 0),
     -- What the code of which app says of it, as JSON, with its hash.
     APP VARCHAR(255) CHARACTER SET UTF8,
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
@@ -392,6 +394,15 @@ BEGIN
     READY = 0;
 END^
 
+-- Looks for a task into which a unique call would be merged. Declared here, where it is called; 0037_admission.sql has it.
+CREATE OR ALTER PROCEDURE QUEUE_FIND_DUPLICATE_V1 (
+    GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
+RETURNS (ID BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+END^
+
 -- Gives back what a task held, whichever statement has ended it: a procedure's, or one that was written by hand.
 CREATE OR ALTER TRIGGER QUEUE_TASK_ENDED FOR QUEUE_TASK ACTIVE AFTER DELETE POSITION 0
 SQL SECURITY DEFINER
@@ -449,6 +460,12 @@ BEGIN
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', OLD.LANE, OLD.ID);
         IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
             POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+    END
+    IF (BIN_AND(OLD.TRAITS, 2) > 0 AND OLD.STATE = 11) THEN
+    BEGIN
+        INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+            SELECT P.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', P.LANE, OLD.ID FROM QUEUE_PATH P WHERE P.TASK_ID = OLD.ID;
+        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     -- Not when it was put back into its queue.
     IF (BIN_AND(OLD.TRAITS, 24) > 0 AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = OLD.ID)) THEN
@@ -745,8 +762,9 @@ BEGIN
     END
 END^
 
--- Gives a task its gates, of 32 characters each: K when it is kept while the task waits for another try, else -; the limit in 11; the
--- lane in 20. A task that is due waits before the first one.
+-- Gives a task its gates, of 32 characters each: a mark; the limit in 11; the lane in 20. A task that is due waits before the first
+-- one. Marks: - and, when it is kept while the task waits for another try, K; of a unique task in their place u and U, or l and L, or r
+-- and R, which QUEUE_FIND_DUPLICATE_V1 reads: such a task has a ticket from here on.
 CREATE OR ALTER PROCEDURE QUEUE_PUT_BEFORE_GATES_V1 (TASK_ID BIGINT, GATES VARCHAR(320) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
@@ -756,18 +774,23 @@ AS
     DECLARE LANE BIGINT;
     DECLARE TRAITS SMALLINT;
     DECLARE STATE SMALLINT;
+    DECLARE MARK CHAR(1) CHARACTER SET ASCII;
 BEGIN
     STEPS = CHAR_LENGTH(GATES) / 32;
+    MARK = SUBSTRING(GATES FROM 1 FOR 1);
     OWNER_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
     LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
     UPDATE QUEUE_TASK T SET STATE = IIF(T.STATE = 0, 4, T.STATE),
             OWNER_ID = IIF(:STEPS > 1, T.OWNER_ID, COALESCE(T.OWNER_ID, :OWNER_ID)), LANE = IIF(:STEPS > 1, T.LANE, COALESCE(T.LANE, :LANE)),
-            TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2, IIF(:GATES STARTING WITH 'K', 1024, 0)))
+            TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2, IIF(:MARK IN ('K', 'U', 'L', 'R'), 1024, 0)))
         WHERE T.ID = :TASK_ID RETURNING T.TRAITS, T.STATE INTO :TRAITS, :STATE;
+    -- The gate of a unique task is the first one (QUEUE_LIMIT.STAGE).
+    IF (MARK NOT IN ('-', 'K')) THEN
+        INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, TASK_ID) VALUES (:OWNER_ID, :LANE, :TASK_ID);
     WHILE (BIN_AND(TRAITS, 2) > 0 AND STEP < STEPS) DO
     BEGIN
         INSERT INTO QUEUE_PATH (TASK_ID, STEP, KEEPS, OWNER_ID, LANE)
-            VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 32 * :STEP + 1 FOR 1) = 'K', 1, 0),
+            VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 32 * :STEP + 1 FOR 1) IN ('K', 'U', 'L', 'R'), 1, 0),
                 CAST(SUBSTRING(:GATES FROM 32 * :STEP + 2 FOR 11) AS INTEGER), CAST(SUBSTRING(:GATES FROM 32 * :STEP + 13 FOR 20) AS BIGINT));
         STEP = STEP + 1;
     END
@@ -777,7 +800,7 @@ END^
 
 -- The door for programs: many calls in one string, so that a hundred tasks cost one round trip. A record is a header of
 -- fixed widths (see store/codec.py) and then the values. Returns the number of the transaction in 19 characters, then 20 a call:
--- the id and 0, or 1 for a duplicate.
+-- the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique one into which the call would be merged.
 CREATE OR ALTER PROCEDURE QUEUE_ENQUEUE_PACKED_V1 (CALLS VARCHAR(32765) CHARACTER SET OCTETS)
 RETURNS (IDS VARCHAR(32765) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
@@ -808,6 +831,7 @@ AS
     DECLARE GATED SMALLINT;
     DECLARE LEN_GATES INTEGER;
     DECLARE GATES VARCHAR(320) CHARACTER SET ASCII;
+    DECLARE KNOWN_ID BIGINT;
 BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
@@ -861,6 +885,17 @@ BEGIN
         IF (TASK_ID IS NOT NULL) THEN
             EXECUTE PROCEDURE QUEUE_NAME_TASK_V1(CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8), ID)
                 RETURNING_VALUES ID, DUPLICATE;
+        IF (GATED = 1 AND DUPLICATE = 0) THEN
+            IF (GATES CONTAINING 'L' OR GATES CONTAINING 'R') THEN
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_FIND_DUPLICATE_V1(GATES, IIF(START_TIME > NOW_UTC, 0, 1), -PRIORITY, EXPIRE_TIME)
+                    RETURNING_VALUES KNOWN_ID;
+                IF (KNOWN_ID IS NOT NULL) THEN
+                BEGIN
+                    ID = KNOWN_ID;
+                    DUPLICATE = 1;
+                END
+            END
         IF (DUPLICATE = 0) THEN
         BEGIN
             START_TIME = COALESCE(START_TIME, NOW_UTC);
@@ -1275,6 +1310,8 @@ BEGIN
     FOR SELECT H.ID, H.TRAITS FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
             AND (H.LANE IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
                 WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
+            AND (BIN_AND(H.TRAITS, 2) = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_PATH P JOIN QUEUE_GATE G
+                ON G.OWNER_ID = P.OWNER_ID AND G.LANE = P.LANE WHERE P.TASK_ID = H.ID AND G.HOLDER_ID = H.ID AND G.HALTED = 1))
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :TRAITS AS CURSOR C DO
     BEGIN
         IF (BIN_AND(TRAITS, 24) > 0) THEN

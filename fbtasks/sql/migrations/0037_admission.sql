@@ -6,9 +6,12 @@ SET TERM ^ ;
 
 CREATE TABLE QUEUE_LIMIT (
     ID INTEGER NOT NULL PRIMARY KEY,  -- of QUEUE_SUBSCRIPTION_SEQ: no subscription has it
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
-    -- Tasks pass limits by their stages, and by their IDs: first (0) those whose place they may keep while they wait for another try,
-    -- or two tasks could wait for each other; last (2) rates, to which nothing is given back.
+    -- That of an ordered task has its name behind 'ordered:'. An index key has room for a quarter of a page: so the key is a hash of it.
+    NAME VARCHAR(300) CHARACTER SET UTF8 NOT NULL,
+    NAME_HASH BINARY(32) NOT NULL,
+    -- Tasks pass limits by their stages, and by their IDs: first (-1) that of a unique task, so that calls are merged before they wait for
+    -- anything else; then (0) those whose place they may keep while they wait for another try, or two tasks could wait for each other;
+    -- last (2) rates, to which nothing is given back, and batches.
     STAGE SMALLINT NOT NULL,
     -- Which app has defined it last.
     APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
@@ -27,6 +30,9 @@ CREATE TABLE QUEUE_LIMIT (
     QUIET_MS BIGINT DEFAULT 0 NOT NULL,
     MOST_MS BIGINT DEFAULT 0 NOT NULL,
     LASTS_MS BIGINT DEFAULT 0 NOT NULL,
+    -- Tasks that are let in together, when so many wait or the oldest one has waited for WAIT_MS; NULL: each by itself.
+    BATCH INTEGER CHECK (BATCH > 0),
+    WAIT_MS BIGINT DEFAULT 0 NOT NULL,
     -- 1 when a gate stays shut after a task that failed, until that is retried or discarded.
     STOPS QUEUE_FLAG,
     -- 1 when nothing is let in.
@@ -39,22 +45,30 @@ CREATE TABLE QUEUE_LIMIT (
     STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'orphaned')),
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL,
     HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
-    CONSTRAINT QUEUE_LIMIT_NAME UNIQUE (NAME)
+    CONSTRAINT QUEUE_LIMIT_NAME UNIQUE (NAME_HASH)
 )^
 
 COMMIT^
 
--- Has the gates of a limit looked at anew, after the limit was changed, and wakes the workers of its queues.
-CREATE OR ALTER PROCEDURE QUEUE_LIMIT_CHANGED_V1 (LIMIT_ID INTEGER)
+-- Wakes the workers of the queues whose tasks pass a limit.
+CREATE OR ALTER PROCEDURE QUEUE_WAKE_LIMIT_V1 (LIMIT_ID INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
 BEGIN
-    INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID) VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'C', 0, 0);
     FOR SELECT DISTINCT U.QUEUE FROM QUEUE_LIMIT_USE U WHERE U.LIMIT_ID = :LIMIT_ID
         UNION ALL
         SELECT P.QUEUE FROM QUEUE_POLICY P WHERE P.LIMIT_ID = :LIMIT_ID INTO :QUEUE DO
         POST_EVENT 'fbtasks:queue:' || QUEUE;
+END^
+
+-- Has the gates of a limit looked at anew, after the limit was changed.
+CREATE OR ALTER PROCEDURE QUEUE_LIMIT_CHANGED_V1 (LIMIT_ID INTEGER)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID) VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'C', 0, 0);
+    EXECUTE PROCEDURE QUEUE_WAKE_LIMIT_V1(LIMIT_ID);
 END^
 
 -- Reads the notes of a limit: who ended or gave back its place, who waits. Each changes its gate and says that it is to be
@@ -90,7 +104,9 @@ BEGIN
             IF (RANK IS NULL) THEN  -- it has ended
                 CONTINUE;
             INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID) VALUES (:LIMIT_ID, :LANE, :RANK, :TASK_ID);
-            UPDATE QUEUE_GATE G SET WAITS = 1, WAKE_TIME = COALESCE(WAKE_TIME, IIF(G.HALTED = 1, NULL, :NOW_UTC)),
+            -- Where nothing waited, WAKE_TIME is when a rate is to be forgotten.
+            UPDATE QUEUE_GATE G SET WAITS = 1,
+                WAKE_TIME = CASE WHEN G.HALTED = 1 THEN NULL WHEN G.WAITS = 1 THEN COALESCE(WAKE_TIME, :NOW_UTC) ELSE :NOW_UTC END,
                 MARK_RANK = IIF(:RANK < G.MARK_RANK OR (:RANK = G.MARK_RANK AND :TASK_ID <= G.MARK_ID), NULL, G.MARK_RANK)
                 WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             IF (ROW_COUNT = 0) THEN
@@ -112,7 +128,12 @@ BEGIN
                 AND G.HALTED = 0 AND G.FREE_US IS NULL;
             IF (ROW_COUNT = 0) THEN
                 UPDATE QUEUE_GATE G SET USED = MAXVALUE(USED - 1, 0),
-                    WAKE_TIME = IIF(G.WAITS = 1 AND G.HALTED = 0, COALESCE(WAKE_TIME, :NOW_UTC), NULL)
+                    WAKE_TIME = CASE
+                        WHEN G.HALTED = 1 THEN NULL
+                        WHEN G.WAITS = 1 THEN COALESCE(WAKE_TIME, :NOW_UTC)
+                        -- A rate that nobody uses is forgotten when its tokens are there again.
+                        WHEN G.USED <= 1 THEN MAXVALUE(:NOW_UTC, DATEADD(G.FREE_US / 1000 + 1 MILLISECOND TO TIMESTAMP '1970-01-01'))
+                    END
                     WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
         END
     END
@@ -162,8 +183,81 @@ BEGIN
     POST_EVENT 'fbtasks:result:' || MOD(ID, 15);
 END^
 
+-- Has a task that runs for another one, too, be as urgent as the more urgent of them, and expire no earlier than the last of them.
+-- The caller has its row locked.
+CREATE OR ALTER PROCEDURE QUEUE_RUN_FOR_BOTH_V1 (ID BIGINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    UPDATE QUEUE_TASK T SET PRIORITY_RANK = MINVALUE(T.PRIORITY_RANK, :PRIORITY_RANK),
+            EXPIRE_TIME = MAXVALUE(T.EXPIRE_TIME, :EXPIRE_TIME)  -- NULL, which is never, when one of them is
+        WHERE T.ID = :ID AND (T.PRIORITY_RANK > :PRIORITY_RANK OR T.EXPIRE_TIME < :EXPIRE_TIME
+            OR (T.EXPIRE_TIME IS NOT NULL AND :EXPIRE_TIME IS NULL));
+END^
+
+CREATE EXCEPTION QUEUE_DUPLICATE 'a task with this key waits'^
+
+-- Looks for a task into which a unique call would be merged, before it is enqueued: the ID of one that has not begun. Of a
+-- gate marked l or L it is locked until the caller's transaction ends, so that it begins after that; it is one of the caller's own user, which
+-- may ask for its result. Of one marked r or R the exception QUEUE_DUPLICATE tells its ID: that undoes the lock, and all else of the
+-- statement. Who gets the lock knows that the task has not begun, whatever the caller's transaction sees. What it does not see, or another
+-- transaction holds, is not found: the call is enqueued, and merged by a claim.
+CREATE OR ALTER PROCEDURE QUEUE_FIND_DUPLICATE_V1 (
+    GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
+RETURNS (ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE RAISES SMALLINT;
+    DECLARE LIMIT_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE HOLDER_ID BIGINT;
+    DECLARE WAITS SMALLINT;
+    DECLARE FREE_US BIGINT;
+    DECLARE UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII;
+    DECLARE TASK_ID BIGINT;
+BEGIN
+    RAISES = IIF(GATES STARTING WITH 'r' OR GATES STARTING WITH 'R', 1, 0);
+    IF (RAISES = 0 AND IS_DUE = 0) THEN
+        EXIT;
+    LIMIT_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
+    LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
+    SELECT G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
+        INTO :HOLDER_ID, :WAITS, :FREE_US;
+    FOR SELECT :HOLDER_ID FROM RDB$DATABASE WHERE :HOLDER_ID IS NOT NULL
+        UNION ALL
+        SELECT K.TASK_ID FROM (SELECT FIRST 20 N.TASK_ID FROM QUEUE_TICKET N WHERE N.OWNER_ID = :LIMIT_ID AND N.LANE = :LANE
+            ORDER BY N.OWNER_ID, N.LANE, N.PRIORITY_RANK, N.TASK_ID) K
+        INTO :TASK_ID DO
+    BEGIN
+        SELECT T.ID FROM QUEUE_TASK T
+            WHERE T.ID = :TASK_ID AND (T.STATE IN (0, 3, 4) OR (T.STATE = 1 AND :RAISES = 1))
+                AND (:RAISES = 1 OR T.ENQUEUED_BY = CURRENT_USER)
+            FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID;
+        IF (ID IS NOT NULL) THEN
+            LEAVE;
+    END
+    IF (ID IS NOT NULL AND RAISES = 0) THEN
+        EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(ID, PRIORITY_RANK, EXPIRE_TIME);
+    ELSE IF (ID IS NULL AND HOLDER_ID IS NOT NULL AND RDB$GET_CONTEXT('SYSTEM', 'ISOLATION_LEVEL') = 'READ COMMITTED') THEN
+    BEGIN
+        -- One that has begun: of which a snapshot does not tell what has become.
+        SELECT L.UNIQUE_UNTIL FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :UNIQUE_UNTIL;
+        IF (UNIQUE_UNTIL = 'end') THEN
+            SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID AND (:RAISES = 1 OR T.ENQUEUED_BY = CURRENT_USER) INTO :ID;
+        IF (ID IS NULL AND WAITS = 0 AND FREE_US > 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01'
+                TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) AS BIGINT)) THEN
+            SELECT FIRST 1 P.ID FROM (
+                SELECT T.ID, T.ENQUEUED_BY FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID
+                UNION ALL SELECT H.ID, H.ENQUEUED_BY FROM QUEUE_HISTORY H WHERE H.ID = :HOLDER_ID AND H.STATE = 10) P
+                WHERE :RAISES = 1 OR P.ENQUEUED_BY = CURRENT_USER INTO :ID;
+    END
+    IF (ID IS NOT NULL AND RAISES = 1) THEN
+        EXCEPTION QUEUE_DUPLICATE ID;
+END^
+
 -- Reads the notes of a limit of unique tasks: of those that come with one key, one is kept. A gate has it as its holder: it waits
--- there (WAITS = 1), or was let in. Called by QUEUE_ADMIT_ONE_V1, under its lock. MORE is 1 when it stopped at MOST.
+-- there (WAITS = 1), or was let in. Called by QUEUE_ADMIT_ONE_V1, under its lock. MORE is 1 when it stopped at MOST, or when another transaction
+-- had a task that it met.
 CREATE OR ALTER PROCEDURE QUEUE_FOLD_UNIQUE_V1 (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (LAST_ID BIGINT, MORE SMALLINT)
 SQL SECURITY DEFINER
@@ -173,24 +267,135 @@ AS
     DECLARE QUIET_MS BIGINT;
     DECLARE MOST_MS BIGINT;
     DECLARE NOW_US BIGINT;
+    DECLARE UP_TO_ID BIGINT;
     DECLARE ID BIGINT;
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
     DECLARE LANE BIGINT;
     DECLARE TASK_ID BIGINT;
+    DECLARE RANK SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE HOLDER_ID BIGINT;
+    DECLARE HOLDER_RANK SMALLINT;
+    DECLARE HOLDER_EXPIRE_TIME TIMESTAMP;
+    DECLARE HOLDER_STATE SMALLINT;
     DECLARE WAITS SMALLINT;
     DECLARE FREE_US BIGINT;
     DECLARE FIRST_US BIGINT;
-    DECLARE IS_ROW SMALLINT;
-    DECLARE STANDS BIGINT;
-    DECLARE MERGES SMALLINT;
+    DECLARE BIT_NO SMALLINT;
+    DECLARE MERGES SMALLINT;  -- 1: it into the holder; 2: the holder into it
     DECLARE READ_SO_FAR INTEGER = 0;
 BEGIN
     LAST_ID = AFTER_ID;
     MORE = 0;
+    UP_TO_ID = GEN_ID(QUEUE_NOTE_SEQ, 0);  -- what is noted again here is read the next time
     NOW_US = 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO NOW_UTC) AS BIGINT);
     SELECT L.UNIQUE_UNTIL, L.REPLACES, L.QUIET_MS, L.MOST_MS FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID
         INTO :UNIQUE_UNTIL, :REPLACES, :QUIET_MS, :MOST_MS;
+    FOR SELECT N.ID, N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N
+        WHERE N.OWNER_ID = :LIMIT_ID AND N.ID BETWEEN :AFTER_ID + 1 AND :UP_TO_ID
+        ORDER BY N.OWNER_ID, N.ID INTO :ID, :KIND, :LANE, :TASK_ID AS CURSOR NOTES DO
+    BEGIN
+        IF (READ_SO_FAR >= MOST) THEN
+        BEGIN
+            MORE = 1;
+            LEAVE;
+        END
+        READ_SO_FAR = READ_SO_FAR + 1;
+        LAST_ID = ID;
+        DELETE FROM QUEUE_NOTE WHERE CURRENT OF NOTES;
+        IF (KIND IN ('C', 'D')) THEN  -- neither opens nor shuts a gate here
+            CONTINUE;
+        HOLDER_ID = NULL; WAITS = 0; FREE_US = NULL;
+        SELECT G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
+            INTO :HOLDER_ID, :WAITS, :FREE_US;
+        IF (KIND <> 'T') THEN
+        BEGIN
+            -- It is gone, or goes back to the beginning. Others are still merged into it for the time that was set, if it has succeeded.
+            DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = 0 AND K.TASK_ID = :TASK_ID;
+            IF (HOLDER_ID = TASK_ID AND (WAITS = 1 OR KIND = 'B' OR COALESCE(FREE_US, 0) <= NOW_US
+                    OR EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :TASK_ID AND H.STATE <> 10))) THEN
+                DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+            ELSE IF (HOLDER_ID = TASK_ID) THEN
+                UPDATE QUEUE_GATE G SET WAKE_TIME = DATEADD(:FREE_US / 1000 MILLISECOND TO TIMESTAMP '1970-01-01')
+                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NULL;
+            -- Who waits for the result of a task that was merged into it listens to that one's event.
+            FOR SELECT DISTINCT MOD(R.ID, 15) FROM QUEUE_REDIRECT R WHERE R.TO_ID = :TASK_ID INTO :BIT_NO DO
+                POST_EVENT 'fbtasks:result:' || BIT_NO;
+            CONTINUE;
+        END
+        RANK = NULL;
+        SELECT T.PRIORITY_RANK, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4
+            FOR UPDATE WITH LOCK SKIP LOCKED INTO :RANK, :EXPIRE_TIME;
+        MERGES = IIF(RANK IS NULL, NULL, 0);
+        IF (HOLDER_ID <> TASK_ID AND MERGES = 0) THEN
+        BEGIN
+            -- Whose row can be locked has not been claimed: only then does it begin after this one was committed.
+            HOLDER_RANK = NULL;
+            SELECT T.PRIORITY_RANK, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID AND T.STATE IN (0, 1, 3, 4)
+                FOR UPDATE WITH LOCK SKIP LOCKED INTO :HOLDER_RANK, :HOLDER_EXPIRE_TIME;
+            IF (HOLDER_RANK IS NOT NULL) THEN
+                -- The newest is the one that was enqueued last: not one that is tried again.
+                MERGES = IIF(REPLACES = 1 AND TASK_ID > HOLDER_ID, 2, 1);
+            ELSE
+            BEGIN
+                HOLDER_STATE = NULL;
+                SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID INTO :HOLDER_STATE;
+                MERGES = CASE
+                    WHEN FREE_US > NOW_US AND WAITS = 0 THEN 1
+                    WHEN UNIQUE_UNTIL = 'end' AND HOLDER_STATE IS NOT NULL AND WAITS = 0 THEN 1
+                    WHEN HOLDER_STATE = 4 THEN NULL
+                    ELSE 0 END;
+            END
+        END
+        IF (MERGES IS NULL) THEN
+        BEGIN
+            -- Another transaction is at it or at the holder, which is to be looked at again; or it has ended.
+            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4)) THEN
+            BEGIN
+                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+                    VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :TASK_ID);
+                MORE = 1;
+            END
+            CONTINUE;
+        END
+        FIRST_US = IIF(MERGES > 0 AND WAITS = 1, COALESCE(FREE_US, NOW_US), NOW_US);
+        IF (MERGES = 1) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_MERGE_V1(TASK_ID, HOLDER_ID);
+            IF (HOLDER_RANK IS NOT NULL) THEN
+                EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(HOLDER_ID, RANK, EXPIRE_TIME);
+        END
+        ELSE IF (MERGES = 2) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_MERGE_V1(HOLDER_ID, TASK_ID);
+            EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(TASK_ID, HOLDER_RANK, HOLDER_EXPIRE_TIME);
+        END
+        -- Never before now: what has a WAKE_TIME before the mark of the limit is not looked at.
+        IF (MERGES <> 1 OR (REPLACES = 1 AND WAITS = 1)) THEN
+            UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, WAITS, FREE_US, WAKE_TIME)
+                VALUES (:LIMIT_ID, :LANE, IIF(:MERGES = 1, :HOLDER_ID, :TASK_ID), 1, :FIRST_US,
+                    DATEADD(MAXVALUE(0, MINVALUE(1000 * :QUIET_MS, :FIRST_US + 1000 * :MOST_MS - :NOW_US)) / 1000 MILLISECOND TO :NOW_UTC))
+                MATCHING (OWNER_ID, LANE);
+    END
+END^
+
+-- Reads the notes of a limit that lets tasks in by batches. A gate of it, one for each queue, has in USED how many wait, and in FREE_US
+-- since when the oldest one does; HOLDER_ID is the first in its line. It stays when none does. Called by QUEUE_ADMIT_ONE_V1, under its
+-- lock. MORE is 1 when it stopped at MOST.
+CREATE OR ALTER PROCEDURE QUEUE_FOLD_BATCHES_V1 (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
+RETURNS (LAST_ID BIGINT, MORE SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE ID BIGINT;
+    DECLARE KIND CHAR(1) CHARACTER SET ASCII;
+    DECLARE LANE BIGINT;
+    DECLARE TASK_ID BIGINT;
+    DECLARE RANK SMALLINT;
+    DECLARE SINCE_US BIGINT;
+    DECLARE READ_SO_FAR INTEGER = 0;
+BEGIN
+    LAST_ID = AFTER_ID;
+    MORE = 0;
     FOR SELECT N.ID, N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > :AFTER_ID
         ORDER BY N.OWNER_ID, N.ID INTO :ID, :KIND, :LANE, :TASK_ID AS CURSOR NOTES DO
     BEGIN
@@ -202,53 +407,172 @@ BEGIN
         READ_SO_FAR = READ_SO_FAR + 1;
         LAST_ID = ID;
         DELETE FROM QUEUE_NOTE WHERE CURRENT OF NOTES;
-        IS_ROW = 0; HOLDER_ID = NULL; WAITS = 0; FREE_US = NULL;
-        SELECT 1, G.HOLDER_ID, G.WAITS, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE
-            INTO :IS_ROW, :HOLDER_ID, :WAITS, :FREE_US;
-        IF (KIND <> 'T') THEN
+        IF (KIND = 'T') THEN
         BEGIN
-            -- Its holder is gone, or goes back to the beginning. Others are still merged into it for the time that was set.
-            IF (HOLDER_ID = TASK_ID AND (WAITS = 1 OR KIND = 'B' OR COALESCE(FREE_US, 0) <= NOW_US)) THEN
-                DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
-            CONTINUE;
+            RANK = NULL;
+            SELECT T.PRIORITY_RANK, 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO T.START_TIME) AS BIGINT)
+                FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4 INTO :RANK, :SINCE_US;
+            IF (RANK IS NULL) THEN  -- it has ended
+                CONTINUE;
+            INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID) VALUES (:LIMIT_ID, :LANE, :RANK, :TASK_ID);
+            UPDATE QUEUE_GATE G SET WAITS = 1, USED = USED + 1, FREE_US = IIF(G.WAITS = 1, MINVALUE(FREE_US, :SINCE_US), :SINCE_US),
+                HOLDER_ID = IIF(G.WAITS = 1, G.HOLDER_ID, :TASK_ID), WAKE_TIME = :NOW_UTC,
+                MARK_RANK = IIF(:RANK < G.MARK_RANK OR (:RANK = G.MARK_RANK AND :TASK_ID <= G.MARK_ID), NULL, G.MARK_RANK)
+                WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+            IF (ROW_COUNT = 0) THEN
+                INSERT INTO QUEUE_GATE (OWNER_ID, LANE, WAITS, USED, FREE_US, HOLDER_ID, WAKE_TIME)
+                    VALUES (:LIMIT_ID, :LANE, 1, 1, :SINCE_US, :TASK_ID, :NOW_UTC);
         END
-        STANDS = NULL;
-        SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4 FOR UPDATE WITH LOCK SKIP LOCKED INTO :STANDS;
-        IF (STANDS IS NULL) THEN
+        ELSE IF (KIND = 'G') THEN
         BEGIN
-            -- It has ended, or another transaction is at it: then it is looked at again.
-            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4)) THEN
-                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-                    VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :TASK_ID);
-            CONTINUE;
+            DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
+            IF (ROW_COUNT > 0) THEN
+                UPDATE QUEUE_GATE G SET USED = USED - 1, WAKE_TIME = :NOW_UTC WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
         END
-        MERGES = 0;
-        FIRST_US = NOW_US;
-        IF (HOLDER_ID <> TASK_ID) THEN
+        ELSE IF (KIND = 'C') THEN
+            UPDATE QUEUE_GATE G SET WAKE_TIME = :NOW_UTC WHERE G.OWNER_ID = :LIMIT_ID AND G.WAITS = 1;
+    END
+END^
+
+-- Lets in the batches of a limit that QUEUE is to claim now: each, whatever its size, takes one of ROOM; MOST_IDS of tasks in all. Those
+-- of another queue are left for a claim from that. Called by QUEUE_ADMIT_ONE_V1, under its lock; the other parameters are its own.
+CREATE OR ALTER PROCEDURE QUEUE_OPEN_BATCHES_V1 (
+    LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII, BATCH INTEGER, WAIT_MS BIGINT, ROOM INTEGER, MOST_IDS INTEGER,
+    READY_RANK SMALLINT, LESS_SAME INTEGER, LESS_HIGHER INTEGER, NOW_UTC TIMESTAMP)
+RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, ROOM_LEFT INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
+    DECLARE NOW_US BIGINT;
+    DECLARE LANE BIGINT;
+    DECLARE WAITING INTEGER;
+    DECLARE SINCE_US BIGINT;
+    DECLARE MARK_RANK SMALLINT;
+    DECLARE MARK_ID BIGINT;
+    DECLARE AT_RANK SMALLINT;
+    DECLARE AT_ID BIGINT;
+    DECLARE SKIPPED_ID BIGINT;
+    DECLARE TAKEN INTEGER;
+    DECLARE IS_FIRST SMALLINT;
+    DECLARE VERDICT CHAR(1) CHARACTER SET ASCII;
+    DECLARE TASK_ID BIGINT;
+    DECLARE TASK_QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE TRAITS SMALLINT;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+    DECLARE IS_CLAIMED SMALLINT;
+BEGIN
+    IDS = '';
+    ROOM_LEFT = ROOM;
+    NOW_US = 1000 * CAST(DATEDIFF(MILLISECOND FROM EPOCH TO NOW_UTC) AS BIGINT);
+    FOR SELECT G.LANE, G.USED, G.FREE_US, G.MARK_RANK, G.MARK_ID FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.WAITS = 1
+        INTO :LANE, :WAITING, :SINCE_US, :MARK_RANK, :MARK_ID DO
+    BEGIN
+        AT_RANK = COALESCE(MARK_RANK, -9999);
+        AT_ID = IIF(MARK_RANK IS NULL, 0, MARK_ID);
+        SKIPPED_ID = NULL;
+        TAKEN = 0;
+        IS_FIRST = 1;
+        VERDICT = 'N';  -- next; E: nothing waits, S: it is no batch yet, R: no room for it, L: what is left is locked, Q: of another queue
+        WHILE (VERDICT = 'N') DO
         BEGIN
-            -- Whose row can be locked has not been claimed: only then does it begin after this one was committed.
-            STANDS = NULL;
-            SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID AND T.STATE IN (0, 1, 4)
-                FOR UPDATE WITH LOCK SKIP LOCKED INTO :STANDS;
-            MERGES = CASE
-                WHEN STANDS IS NOT NULL THEN 1 + REPLACES
-                WHEN FREE_US > NOW_US AND WAITS = 0 THEN 1
-                WHEN UNIQUE_UNTIL = 'end' AND EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :HOLDER_ID) THEN 1
-                ELSE 0 END;
-            IF (MERGES = 1) THEN
-                EXECUTE PROCEDURE QUEUE_MERGE_V1(TASK_ID, HOLDER_ID);
-            ELSE IF (MERGES = 2) THEN
+            TASK_ID = NULL;
+            SELECT FIRST 1 K.TASK_ID FROM QUEUE_TICKET K
+                WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = :AT_RANK AND K.TASK_ID > :AT_ID
+                ORDER BY K.OWNER_ID, K.LANE, K.PRIORITY_RANK, K.TASK_ID INTO :TASK_ID;
+            IF (TASK_ID IS NULL) THEN
+                SELECT FIRST 1 K.PRIORITY_RANK, K.TASK_ID FROM QUEUE_TICKET K
+                    WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK >= :AT_RANK + 1
+                    ORDER BY K.OWNER_ID, K.LANE, K.PRIORITY_RANK, K.TASK_ID INTO :AT_RANK, :TASK_ID;
+            IF (TASK_ID IS NULL) THEN
             BEGIN
-                EXECUTE PROCEDURE QUEUE_MERGE_V1(HOLDER_ID, TASK_ID);
-                FIRST_US = IIF(WAITS = 1, COALESCE(FREE_US, NOW_US), NOW_US);
+                VERDICT = IIF(SKIPPED_ID IS NULL, 'E', 'L');
+                LEAVE;
+            END
+            IF (IS_FIRST = 1) THEN  -- here a batch begins
+            BEGIN
+                TASK_QUEUE = NULL;
+                SELECT T.QUEUE FROM QUEUE_TASK T WHERE T.ID = :TASK_ID INTO :TASK_QUEUE;
+                IF (TASK_QUEUE <> QUEUE) THEN
+                    VERDICT = 'Q';
+                ELSE IF (WAITING < BATCH AND SINCE_US + 1000 * WAIT_MS > NOW_US) THEN
+                    VERDICT = 'S';
+                ELSE IF (CHAR_LENGTH(IDS) / 19 + BATCH > MOST_IDS
+                        OR ROOM_LEFT <= CASE WHEN AT_RANK < READY_RANK THEN 0 WHEN AT_RANK = READY_RANK THEN LESS_SAME
+                        ELSE LESS_HIGHER END) THEN
+                    VERDICT = 'R';
+                IF (VERDICT <> 'N') THEN
+                    LEAVE;
+                IS_FIRST = 0;
+            END
+            AT_ID = TASK_ID;
+            TASK_QUEUE = NULL;
+            SELECT T.QUEUE, T.TRAITS, T.SUSPECT, T.EXPIRE_TIME FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4
+                FOR UPDATE WITH LOCK SKIP LOCKED INTO :TASK_QUEUE, :TRAITS, :SUSPECT, :EXPIRE_TIME;
+            IF (TASK_QUEUE IS NULL AND EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4)) THEN
+            BEGIN
+                SKIPPED_ID = COALESCE(SKIPPED_ID, TASK_ID);
+                CONTINUE;
+            END
+            DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = :AT_RANK
+                AND K.TASK_ID = :TASK_ID;
+            WAITING = WAITING - 1;
+            IF (SKIPPED_ID IS NULL) THEN
+            BEGIN
+                MARK_RANK = AT_RANK;
+                MARK_ID = TASK_ID;
+            END
+            IF (TASK_QUEUE IS NULL) THEN
+                CONTINUE;
+            IF (EXPIRE_TIME <= NOW_UTC) THEN
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(TASK_ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                CONTINUE;
+            END
+            EXECUTE PROCEDURE QUEUE_PASS_GATE_V1(TASK_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
+            IF (IS_CLAIMED = 1) THEN
+            BEGIN
+                IDS = IDS || LPAD(TASK_ID, 19, '0');
+                ROOM_LEFT = ROOM_LEFT - IIF(TAKEN = 0, 1, 0);
+                TAKEN = TAKEN + 1;
+            END
+            IF (TAKEN >= BATCH) THEN  -- the next one begins
+            BEGIN
+                TAKEN = 0;
+                IS_FIRST = 1;
+                IF (WAITING < BATCH) THEN
+                    SELECT 1000 * CAST(DATEDIFF(MILLISECOND FROM :EPOCH TO MIN(T.START_TIME)) AS BIGINT)
+                        FROM QUEUE_TICKET K JOIN QUEUE_TASK T ON T.ID = K.TASK_ID
+                        WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE
+                            AND K.PRIORITY_RANK >= IIF(:SKIPPED_ID IS NULL, :AT_RANK, -9999) INTO :SINCE_US;
+                SINCE_US = COALESCE(SINCE_US, NOW_US);
             END
         END
-        IF (MERGES <> 1) THEN
-            UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, WAITS, FREE_US, WAKE_TIME)
-                VALUES (:LIMIT_ID, :LANE, :TASK_ID, 1, :FIRST_US,
-                    DATEADD((MINVALUE(:NOW_US + 1000 * :QUIET_MS, :FIRST_US + 1000 * :MOST_MS) - :NOW_US) / 1000 MILLISECOND TO :NOW_UTC))
-                MATCHING (OWNER_ID, LANE);
+        UPDATE QUEUE_GATE G SET USED = IIF(:VERDICT = 'E', 0, :WAITING), FREE_US = :SINCE_US, WAITS = IIF(:VERDICT = 'E', 0, 1),
+            HOLDER_ID = COALESCE(:SKIPPED_ID, :TASK_ID), MARK_RANK = :MARK_RANK, MARK_ID = :MARK_ID, WAKE_TIME = CASE
+                WHEN :VERDICT = 'E' THEN NULL
+                WHEN :VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO :NOW_UTC)
+                WHEN :VERDICT = 'L' THEN DATEADD(1 SECOND TO :NOW_UTC)
+                WHEN :WAITING >= :BATCH THEN :NOW_UTC
+                ELSE DATEADD((:SINCE_US - :NOW_US) / 1000 + :WAIT_MS MILLISECOND TO :NOW_UTC) END
+            WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
     END
+END^
+
+-- Whether calls of any of QUEUES, which are divided by commas, wait for their batch to be full or their time to come. Where that has
+-- come, QUEUE_ANY_READY_V1 tells whether they can be claimed.
+CREATE OR ALTER PROCEDURE QUEUE_BATCH_WAITS_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+RETURNS (WAITS SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE A_MOMENT_AGO TIMESTAMP;
+BEGIN
+    A_MOMENT_AGO = DATEADD(-100 MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
+    WAITS = IIF(EXISTS(
+        SELECT 1 FROM QUEUE_LIMIT L JOIN QUEUE_GATE G ON G.OWNER_ID = L.ID JOIN QUEUE_TASK T ON T.ID = G.HOLDER_ID
+            WHERE L.BATCH IS NOT NULL AND L.PAUSED = 0 AND G.WAITS = 1 AND G.WAKE_TIME > :A_MOMENT_AGO
+                AND POSITION(',' || T.QUEUE || ',', ',' || :QUEUES || ',') > 0), 1, 0);
+    SUSPEND;
 END^
 
 -- Lets in tasks of one limit that QUEUE is to claim now: their ids, of 19 digits, in IDS. Up to ROOM; of the rank READY_RANK, which
@@ -258,7 +582,7 @@ END^
 CREATE OR ALTER PROCEDURE QUEUE_ADMIT_ONE_V1 (
     LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII, FROM_START SMALLINT, ROOM INTEGER, READY_RANK SMALLINT,
     LESS_SAME INTEGER, LESS_HIGHER INTEGER)
-RETURNS (IDS VARCHAR(20000) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)
+RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -287,6 +611,8 @@ AS
     DECLARE IS_CLAIMED SMALLINT;
     DECLARE UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII;
     DECLARE LASTS_MS BIGINT;
+    DECLARE BATCH INTEGER;
+    DECLARE WAIT_MS BIGINT;
     DECLARE HOLDER_ID BIGINT;
     DECLARE WAITS SMALLINT;
     DECLARE WAKE_MARK TIMESTAMP;
@@ -310,21 +636,26 @@ BEGIN
     NOW_UTC = MAXVALUE(CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP), WAKE_MARK);
     NOW_US = 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO NOW_UTC) AS BIGINT);
     SELECT COALESCE(L.SET_AT_ONCE, L.AT_ONCE, 2147483647), COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0), COALESCE(L.SET_BURST, L.BURST, 1),
-            L.IN_ORDER, L.STOPS, L.PAUSED, L.UNIQUE_UNTIL, L.LASTS_MS
+            L.IN_ORDER, L.STOPS, L.PAUSED, L.UNIQUE_UNTIL, L.LASTS_MS, L.BATCH, L.WAIT_MS
         FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID
-        INTO :AT_ONCE, :PERIOD_US, :BURST, :IN_ORDER, :STOPS, :PAUSED, :UNIQUE_UNTIL, :LASTS_MS;
+        INTO :AT_ONCE, :PERIOD_US, :BURST, :IN_ORDER, :STOPS, :PAUSED, :UNIQUE_UNTIL, :LASTS_MS, :BATCH, :WAIT_MS;
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > IIF(:FROM_START = 1, 0, :NOTE_ID))) THEN
     BEGIN
         NOTE_ID = IIF(FROM_START = 1, 0, NOTE_ID);
-        IF (UNIQUE_UNTIL IS NULL) THEN
+        IF (BATCH IS NOT NULL) THEN
+            EXECUTE PROCEDURE QUEUE_FOLD_BATCHES_V1(LIMIT_ID, NOTE_ID, MAXVALUE(500, BATCH), NOW_UTC) RETURNING_VALUES NOTE_ID, MISSED;
+        ELSE IF (UNIQUE_UNTIL IS NULL) THEN
             EXECUTE PROCEDURE QUEUE_FOLD_NOTES_V1(LIMIT_ID, IN_ORDER, STOPS, NOTE_ID, 500, NOW_UTC) RETURNING_VALUES NOTE_ID, MISSED;
         ELSE
             EXECUTE PROCEDURE QUEUE_FOLD_UNIQUE_V1(LIMIT_ID, NOTE_ID, 500, NOW_UTC) RETURNING_VALUES NOTE_ID, MISSED;
     END
 
+    IF (BATCH IS NOT NULL AND PAUSED = 0) THEN
+        EXECUTE PROCEDURE QUEUE_OPEN_BATCHES_V1(LIMIT_ID, QUEUE, BATCH, WAIT_MS, ROOM, 1000, READY_RANK, LESS_SAME, LESS_HIGHER, NOW_UTC)
+            RETURNING_VALUES IDS, ROOM_LEFT;
     -- Gates at which there may be something to do, those first that have waited for longest. None has a WAKE_TIME before the mark:
     -- what is there, are versions that an old transaction keeps.
-    WHILE (PAUSED = 0 AND ROOM_LEFT > 0 AND VISITS < 200) DO
+    WHILE (BATCH IS NULL AND PAUSED = 0 AND ROOM_LEFT > 0 AND VISITS < 200) DO
     BEGIN
         LANE = NULL;
         SELECT FIRST 1 G.LANE, G.USED, G.FREE_US, G.MARK_RANK, G.MARK_ID, G.WAKE_TIME, G.HOLDER_ID, G.WAITS FROM QUEUE_GATE G
@@ -351,10 +682,11 @@ BEGIN
                 UPDATE QUEUE_GATE G SET WAITS = IIF(:VERDICT = 'N', 0, 1),
                     FREE_US = IIF(:VERDICT = 'N', :NOW_US + 1000 * :LASTS_MS, FREE_US),
                     WAKE_TIME = IIF(:VERDICT = 'N', IIF(:LASTS_MS > 0 AND :UNIQUE_UNTIL = 'start', DATEADD(:LASTS_MS MILLISECOND TO :NOW_UTC), NULL),
-                        DATEADD(IIF(:VERDICT = 'R', 1, 1000) MILLISECOND TO :NOW_UTC))
+                        DATEADD(IIF(:VERDICT = 'R', 1, 20) MILLISECOND TO :NOW_UTC))  -- locked, it is for a moment
                     WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             IF (VERDICT = 'N') THEN
             BEGIN
+                DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = 0 AND K.TASK_ID = :HOLDER_ID;
                 EXECUTE PROCEDURE QUEUE_PASS_GATE_V1(HOLDER_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
                 IF (IS_CLAIMED = 1) THEN
                 BEGIN
@@ -431,28 +763,34 @@ BEGIN
                 WAITS = IIF(:VERDICT = 'E', 0, 1), WAKE_TIME = CASE
                     WHEN :VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO :NOW_UTC)
                     WHEN :VERDICT = 'L' THEN DATEADD(1 SECOND TO :NOW_UTC)
-                    WHEN :VERDICT = 'S' AND :USED >= :AT_ONCE THEN NULL
+                    WHEN (:VERDICT = 'S' AND :USED >= :AT_ONCE) OR (:VERDICT = 'E' AND :USED > 0) THEN NULL
                     ELSE DATEADD(:TOKEN_US / 1000 + 1 MILLISECOND TO TIMESTAMP '1970-01-01') END
                 WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
     END
     UPDATE QUEUE_DISPATCH D SET MARK_ID = :NOTE_ID, WAKE_MARK = :WAKE_MARK WHERE D.SUBSCRIPTION_ID = :LIMIT_ID;
 END^
 
--- Whether there may be something to let in by a limit now, and else in how many milliseconds (NULL: when something happens).
-CREATE OR ALTER PROCEDURE QUEUE_LIMIT_READY_V1 (LIMIT_ID INTEGER)
+-- Whether there may be something for QUEUE to let in by a limit now, and else in how many milliseconds (NULL: when something happens).
+CREATE OR ALTER PROCEDURE QUEUE_LIMIT_READY_V1 (LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE WAKE_TIME TIMESTAMP;
+    DECLARE BATCH INTEGER;
 BEGIN
     READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID), 1, 0);
     IF (READY = 0) THEN
     BEGIN
         NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-        SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_DISPATCH D JOIN QUEUE_LIMIT L ON L.ID = D.SUBSCRIPTION_ID
-            JOIN QUEUE_GATE G ON G.OWNER_ID = D.SUBSCRIPTION_ID AND G.WAKE_TIME >= D.WAKE_MARK
-            WHERE D.SUBSCRIPTION_ID = :LIMIT_ID AND L.PAUSED = 0 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :WAKE_TIME;
+        SELECT L.BATCH FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :BATCH;
+        IF (BATCH IS NOT NULL) THEN
+            SELECT MIN(G.WAKE_TIME) FROM QUEUE_GATE G JOIN QUEUE_LIMIT L ON L.ID = G.OWNER_ID LEFT JOIN QUEUE_TASK T ON T.ID = G.HOLDER_ID
+                WHERE G.OWNER_ID = :LIMIT_ID AND G.WAITS = 1 AND L.PAUSED = 0 AND COALESCE(T.QUEUE, :QUEUE) = :QUEUE INTO :WAKE_TIME;
+        ELSE
+            SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_DISPATCH D JOIN QUEUE_LIMIT L ON L.ID = D.SUBSCRIPTION_ID
+                JOIN QUEUE_GATE G ON G.OWNER_ID = D.SUBSCRIPTION_ID AND G.WAKE_TIME >= D.WAKE_MARK
+                WHERE D.SUBSCRIPTION_ID = :LIMIT_ID AND L.PAUSED = 0 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :WAKE_TIME;
         IF (WAKE_TIME <= NOW_UTC) THEN
             READY = 1;
         ELSE
@@ -463,7 +801,7 @@ END^
 -- Lets in what QUEUE is to claim now of what waits for limits: the ids of up to ROOM tasks, of 19 digits each, in IDS. Tasks that are
 -- ready already have the room that is theirs by rank; of their own rank, they share it.
 CREATE OR ALTER PROCEDURE QUEUE_ADMIT_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
-RETURNS (IDS VARCHAR(20000) CHARACTER SET ASCII, MISSED SMALLINT)
+RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, MISSED SMALLINT)
 SQL SECURITY DEFINER
 AS
     DECLARE LIMIT_ID INTEGER;
@@ -478,7 +816,7 @@ AS
     DECLARE ROOM_LEFT INTEGER;
     DECLARE ROOM_AFTER INTEGER;
     DECLARE SHARE INTEGER;
-    DECLARE SOME_IDS VARCHAR(20000) CHARACTER SET ASCII;
+    DECLARE SOME_IDS VARCHAR(32000) CHARACTER SET ASCII;
     DECLARE MISSED_ONE SMALLINT;
     DECLARE IS_READY SMALLINT;
     DECLARE NEXT_MS BIGINT;
@@ -490,7 +828,7 @@ BEGIN
         ORDER BY 1, 2 INTO :STAGE, :LIMIT_ID DO
         IF (LIMITS < 900) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID) RETURNING_VALUES IS_READY, NEXT_MS;
+            EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE) RETURNING_VALUES IS_READY, NEXT_MS;
             FOUND = FOUND || LPAD(LIMIT_ID, 11);
             LIMITS = LIMITS + 1;
             SHARERS = SHARERS + IS_READY;
@@ -503,6 +841,8 @@ BEGIN
     IF (SUSPECT > 0 AND RAND() < 0.5) THEN  -- which is claimed alone
         EXIT;
     SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE) INTO :READY;
+    IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.AGE_MS > 0)) THEN
+        READY = MINVALUE(READY, HALF);  -- with ageing no task is more urgent for good: they share it, whatever their ranks
     READY_RANK = COALESCE(READY_RANK, 9999);
     ROOM_LEFT = ROOM;
     WHILE (LIMITS > 0 AND ROOM_LEFT > 0) DO
@@ -510,7 +850,7 @@ BEGIN
         -- In the order in which tasks pass them.
         LIMIT_ID = CAST(SUBSTRING(FOUND FROM CHAR_LENGTH(FOUND) - 11 * LIMITS + 1 FOR 11) AS INTEGER);
         LIMITS = LIMITS - 1;
-        EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID) RETURNING_VALUES IS_READY, NEXT_MS;
+        EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE) RETURNING_VALUES IS_READY, NEXT_MS;
         IF (IS_READY = 0) THEN
             CONTINUE;
         SHARERS = MAXVALUE(SHARERS, 1);
@@ -522,6 +862,11 @@ BEGIN
         ROOM_LEFT = ROOM_LEFT - SHARE + ROOM_AFTER;
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
         SHARERS = SHARERS - 1;
+        IF (CHAR_LENGTH(IDS) > 19 * 600) THEN  -- batches: there may not be place for another 1000
+        BEGIN
+            MISSED = 1;
+            LEAVE;
+        END
     END
 END^
 
@@ -611,11 +956,12 @@ BEGIN
 END^
 
 -- Notes what an app says of a limit. DONE is 0 when that is known already, 2 when it is not taken over: with ONLY_NEW another
--- definition stays.
+-- definition stays. What operators have set stays, unless it is of the other kind now. A limit that was a rate once keeps the last
+-- stage: tasks that wait have the order of their limits from then, and in two orders they could wait for each other.
 CREATE OR ALTER PROCEDURE QUEUE_SET_LIMIT_V1 (
-    NAME VARCHAR(255) CHARACTER SET UTF8, APP VARCHAR(255) CHARACTER SET UTF8, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER,
+    NAME VARCHAR(300) CHARACTER SET UTF8, APP VARCHAR(255) CHARACTER SET UTF8, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER,
     IN_ORDER SMALLINT, STOPS SMALLINT, UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII, REPLACES SMALLINT, QUIET_MS BIGINT, MOST_MS BIGINT,
-    LASTS_MS BIGINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8, HASH CHAR(64) CHARACTER SET ASCII,
+    LASTS_MS BIGINT, BATCH INTEGER, WAIT_MS BIGINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8, HASH CHAR(64) CHARACTER SET ASCII,
     ONLY_NEW SMALLINT)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
@@ -623,35 +969,45 @@ AS
     DECLARE ID INTEGER;
     DECLARE KNOWN_HASH CHAR(64) CHARACTER SET ASCII;
     DECLARE STATE VARCHAR(8) CHARACTER SET ASCII;
+    DECLARE NAME_HASH BINARY(32);
+    DECLARE STAGE SMALLINT;
+    DECLARE IS_OF_QUEUE SMALLINT;
 BEGIN
-    SELECT L.ID, L.HASH, L.STATE FROM QUEUE_LIMIT L WHERE L.NAME = :NAME INTO :ID, :KNOWN_HASH, :STATE;
+    NAME_HASH = CRYPT_HASH(NAME USING SHA256);
+    IS_OF_QUEUE = IIF(NAME STARTING WITH 'queue:', 1, 0);  -- which may have both kinds
+    STAGE = CASE WHEN UNIQUE_UNTIL IS NOT NULL THEN -1 WHEN IN_ORDER = 1 THEN 0 WHEN PERIOD_US IS NULL AND BATCH IS NULL THEN 1 ELSE 2 END;
+    SELECT L.ID, L.HASH, L.STATE FROM QUEUE_LIMIT L WHERE L.NAME_HASH = :NAME_HASH INTO :ID, :KNOWN_HASH, :STATE;
     DONE = CASE WHEN KNOWN_HASH = HASH AND STATE = 'active' THEN 0 WHEN ID IS NOT NULL AND ONLY_NEW = 1 THEN 2 ELSE 1 END;
     IF (DONE = 1 AND ID IS NULL) THEN
     BEGIN
         ID = NEXT VALUE FOR QUEUE_SUBSCRIPTION_SEQ;
-        INSERT INTO QUEUE_LIMIT (ID, NAME, STAGE, APP, AT_ONCE, PERIOD_US, BURST, IN_ORDER, STOPS, UNIQUE_UNTIL, REPLACES, QUIET_MS,
-                MOST_MS, LASTS_MS, STATE, DEFINITION, HASH)
-            VALUES (:ID, :NAME, IIF(:IN_ORDER = 1 OR :UNIQUE_UNTIL = 'end', 0, IIF(:PERIOD_US IS NULL, 1, 2)), :APP, :AT_ONCE, :PERIOD_US, :BURST, :IN_ORDER, :STOPS, :UNIQUE_UNTIL, :REPLACES, :QUIET_MS,
-                :MOST_MS, :LASTS_MS, 'active', :DEFINITION, :HASH);
+        INSERT INTO QUEUE_LIMIT (ID, NAME, NAME_HASH, STAGE, APP, AT_ONCE, PERIOD_US, BURST, IN_ORDER, STOPS, UNIQUE_UNTIL, REPLACES, QUIET_MS,
+                MOST_MS, LASTS_MS, BATCH, WAIT_MS, STATE, DEFINITION, HASH)
+            VALUES (:ID, :NAME, :NAME_HASH, :STAGE, :APP, :AT_ONCE, :PERIOD_US, :BURST, :IN_ORDER, :STOPS, :UNIQUE_UNTIL, :REPLACES,
+                :QUIET_MS, :MOST_MS, :LASTS_MS, :BATCH, :WAIT_MS, 'active', :DEFINITION, :HASH);
         INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID, WAKE_MARK) VALUES (:ID, TIMESTAMP '0001-01-01');
     END
     ELSE IF (DONE = 1) THEN
     BEGIN
-        UPDATE QUEUE_LIMIT L SET APP = :APP, AT_ONCE = :AT_ONCE, PERIOD_US = :PERIOD_US, BURST = :BURST, IN_ORDER = :IN_ORDER,
+        UPDATE QUEUE_LIMIT L SET APP = :APP, STAGE = IIF(L.STAGE = 2, 2, :STAGE),
+            SET_AT_ONCE = IIF(:AT_ONCE IS NULL AND :IS_OF_QUEUE = 0, NULL, L.SET_AT_ONCE),
+            SET_PERIOD_US = IIF(:PERIOD_US IS NULL AND :IS_OF_QUEUE = 0, NULL, L.SET_PERIOD_US),
+            SET_BURST = IIF(:PERIOD_US IS NULL AND :IS_OF_QUEUE = 0, NULL, L.SET_BURST), AT_ONCE = :AT_ONCE, PERIOD_US = :PERIOD_US, BURST = :BURST, IN_ORDER = :IN_ORDER,
             STOPS = :STOPS, UNIQUE_UNTIL = :UNIQUE_UNTIL, REPLACES = :REPLACES, QUIET_MS = :QUIET_MS, MOST_MS = :MOST_MS,
-            LASTS_MS = :LASTS_MS, STATE = 'active', DEFINITION = :DEFINITION, HASH = :HASH WHERE L.ID = :ID;
+            LASTS_MS = :LASTS_MS, BATCH = :BATCH, WAIT_MS = :WAIT_MS, STATE = 'active', DEFINITION = :DEFINITION, HASH = :HASH WHERE L.ID = :ID;
         EXECUTE PROCEDURE QUEUE_LIMIT_CHANGED_V1(ID);
     END
     SUSPEND;
 END^
 
 -- What a producer has to know of a limit. No row: no app has said anything of it.
-CREATE OR ALTER PROCEDURE QUEUE_FIND_LIMIT_V1 (NAME VARCHAR(255) CHARACTER SET UTF8)
+CREATE OR ALTER PROCEDURE QUEUE_FIND_LIMIT_V1 (NAME VARCHAR(300) CHARACTER SET UTF8)
 RETURNS (ID INTEGER, STAGE SMALLINT, HASH CHAR(64) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS
 BEGIN
-    FOR SELECT L.ID, L.STAGE, L.HASH FROM QUEUE_LIMIT L WHERE L.NAME = :NAME INTO :ID, :STAGE, :HASH DO
+    FOR SELECT L.ID, L.STAGE, L.HASH FROM QUEUE_LIMIT L WHERE L.NAME_HASH = CRYPT_HASH(:NAME USING SHA256)
+            INTO :ID, :STAGE, :HASH DO
         SUSPEND;
 END^
 
@@ -672,6 +1028,124 @@ BEGIN
         UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, GATED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
         DONE = 1;
     END
+    SUSPEND;
+END^
+
+-- Notes that the code of its app has a limit no more. It stays: tasks that were enqueued before it, and programs that are older, go by it.
+CREATE OR ALTER PROCEDURE QUEUE_ORPHAN_LIMIT_V1 (LIMIT_ID INTEGER)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    UPDATE QUEUE_LIMIT L SET STATE = 'orphaned' WHERE L.ID = :LIMIT_ID;
+END^
+
+-- Has a limit go by what an operator says instead of the code; NULL: by the code.
+CREATE OR ALTER PROCEDURE QUEUE_OVERRIDE_LIMIT_V1 (LIMIT_ID INTEGER, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    UPDATE QUEUE_LIMIT L SET SET_AT_ONCE = :AT_ONCE, SET_PERIOD_US = :PERIOD_US, SET_BURST = :BURST WHERE L.ID = :LIMIT_ID;
+    EXECUTE PROCEDURE QUEUE_LIMIT_CHANGED_V1(LIMIT_ID);
+END^
+
+-- Opens a gate that is halted since TASK_ID has failed. That task stays failed.
+CREATE OR ALTER PROCEDURE QUEUE_RESUME_GATE_V1 (LIMIT_ID INTEGER, LANE BIGINT, TASK_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+        VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', :LANE, :TASK_ID);
+    EXECUTE PROCEDURE QUEUE_WAKE_LIMIT_V1(LIMIT_ID);
+END^
+
+-- Deletes up to MOST gates of limits at which no task is, none waits, and of which nothing is to be remembered; and tickets of tasks
+-- that are gone. What this statement sees of a limit is all there is when it gets the lock under which those are written.
+CREATE OR ALTER PROCEDURE QUEUE_FORGET_GATES_V1 (MOST INTEGER)
+RETURNS (FORGOTTEN INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE NOW_US BIGINT;
+    DECLARE LIMIT_ID INTEGER;
+    DECLARE LAST_ID INTEGER;
+    DECLARE LANE BIGINT;
+    DECLARE TASK_ID BIGINT;
+    DECLARE KNOWN SMALLINT;
+    DECLARE LOCKED SMALLINT = 0;
+BEGIN
+    FORGOTTEN = 0;
+    NOW_US = 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01'
+        TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) AS BIGINT);
+    FOR SELECT G.OWNER_ID, G.LANE, NULL, 1 FROM QUEUE_GATE G JOIN QUEUE_LIMIT L ON L.ID = G.OWNER_ID
+            WHERE G.USED = 0 AND G.WAITS = 0 AND G.HALTED = 0
+                AND COALESCE(G.FREE_US, 0) + (COALESCE(L.SET_BURST, L.BURST, 1) - 1) * COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0) <= :NOW_US
+                AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = G.HOLDER_ID)
+        UNION ALL
+        SELECT K.OWNER_ID, K.LANE, K.TASK_ID, SIGN(L.ID) FROM QUEUE_TICKET K LEFT JOIN QUEUE_LIMIT L ON L.ID = K.OWNER_ID
+            WHERE NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = K.TASK_ID)
+                AND NOT EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = K.OWNER_ID)
+        INTO :LIMIT_ID, :LANE, :TASK_ID, :KNOWN DO
+    BEGIN
+        IF (LIMIT_ID IS DISTINCT FROM LAST_ID) THEN
+        BEGIN
+            LAST_ID = LIMIT_ID;
+            LOCKED = IIF(KNOWN IS NULL, 1, 0);  -- nobody lets anything in by a limit that is gone
+            SELECT 1 FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :LIMIT_ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :LOCKED;
+        END
+        IF (LOCKED = 0) THEN
+            CONTINUE;
+        IF (TASK_ID IS NULL) THEN
+            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+        ELSE
+            DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
+        FORGOTTEN = FORGOTTEN + 1;
+        IF (FORGOTTEN >= MOST) THEN
+            LEAVE;
+    END
+    SUSPEND;
+END^
+
+-- Of the next MOST tasks behind AFTER_ID that were merged into others, or have the gates of their limits beside them, forgets those of
+-- which neither they nor what answers for them is there any more. LAST_ID is NULL when it has looked at the last one.
+CREATE OR ALTER PROCEDURE QUEUE_FORGET_TRACES_V1 (AFTER_ID BIGINT, MOST INTEGER)
+RETURNS (FORGOTTEN INTEGER, LAST_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE ID BIGINT;
+    DECLARE TO_ID BIGINT;
+    DECLARE SEEN INTEGER = 0;
+    DECLARE FREE_ID BIGINT;
+BEGIN
+    FORGOTTEN = 0;
+    FOR SELECT FIRST (:MOST) X.ID, X.TO_ID FROM (
+            SELECT * FROM (SELECT FIRST (:MOST) R.ID, R.TO_ID FROM QUEUE_REDIRECT R WHERE R.ID > :AFTER_ID ORDER BY R.ID)
+            UNION ALL
+            SELECT * FROM (SELECT FIRST (:MOST) P.TASK_ID, P.TASK_ID AS TO_ID FROM QUEUE_PATH P WHERE P.TASK_ID > :AFTER_ID AND P.STEP = 0
+                ORDER BY P.TASK_ID, P.STEP)) X (ID, TO_ID)
+        ORDER BY X.ID INTO :ID, :TO_ID DO
+    BEGIN
+        SEEN = SEEN + 1;
+        LAST_ID = ID;
+        IF (NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TO_ID) AND NOT EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :TO_ID)) THEN
+        BEGIN
+            FREE_ID = NULL;
+            IF (TO_ID = ID) THEN
+                SELECT P.TASK_ID FROM QUEUE_PATH P WHERE P.TASK_ID = :ID AND P.STEP = 0
+                    FOR UPDATE WITH LOCK SKIP LOCKED INTO :FREE_ID;
+            ELSE
+                SELECT R.ID FROM QUEUE_REDIRECT R WHERE R.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :FREE_ID;
+            IF (FREE_ID IS NULL) THEN  -- another worker is at it
+                CONTINUE;
+            IF (TO_ID = ID) THEN
+                DELETE FROM QUEUE_PATH P WHERE P.TASK_ID = :ID;
+            ELSE
+            BEGIN
+                DELETE FROM QUEUE_REDIRECT R WHERE R.ID = :ID;
+                DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
+            END
+            FORGOTTEN = FORGOTTEN + 1;
+        END
+    END
+    LAST_ID = IIF(SEEN < MOST, NULL, LAST_ID);
     SUSPEND;
 END^
 

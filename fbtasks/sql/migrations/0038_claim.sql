@@ -73,7 +73,7 @@ BEGIN
         IF (READY = 0 AND GATED = 1) THEN
             FOR SELECT DISTINCT U.LIMIT_ID FROM QUEUE_LIMIT_USE U WHERE U.QUEUE = :QUEUE INTO :LIMIT_ID DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
                 READY = MAXVALUE(READY, ONE_READY);
                 LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
             END
@@ -134,6 +134,75 @@ BEGIN
     SUSPEND;
 END^
 
+-- Which ready tasks of a queue with AGE_MS a claim reads next: those of RANK that are due from FROM_TIME to UNTIL_TIME. A task sorts by
+-- its START_TIME + its rank * AGE_MS, here in tenths of a millisecond (KEY_). The queue is read in windows of this key, from
+-- the lowest on, and each window rank by rank. A window is as wide as a tenth of the age, or half of what was read before where
+-- that is more: so a claim that finds little in many windows looks at few. ITEMS has the ranks, in six characters each,
+-- with the key of the first task that was not read, in twenty. What it has no room for is left to the claim.
+CREATE OR ALTER PROCEDURE QUEUE_AGED_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, AGE_MS BIGINT)
+RETURNS (RANK SMALLINT, FROM_TIME TIMESTAMP, UNTIL_TIME TIMESTAMP)
+SQL SECURITY DEFINER
+AS
+    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
+    DECLARE AGE BIGINT;
+    DECLARE ITEMS VARCHAR(26000) CHARACTER SET ASCII = '';
+    DECLARE LEFT_OVER VARCHAR(26000) CHARACTER SET ASCII;
+    DECLARE NEXT_RANK SMALLINT = -9999;
+    DECLARE START_TIME TIMESTAMP;
+    DECLARE KEY_ BIGINT;
+    DECLARE LOWEST_KEY BIGINT;
+    DECLARE NEXT_KEY BIGINT;
+    DECLARE UNTIL_KEY BIGINT;
+    DECLARE AT_BYTE INTEGER;
+BEGIN
+    AGE = 10 * AGE_MS;
+    WHILE (NEXT_RANK IS NOT NULL AND OCTET_LENGTH(ITEMS) <= 25900) DO
+    BEGIN
+        RANK = NULL;
+        SELECT FIRST 1 T.PRIORITY_RANK, T.START_TIME FROM QUEUE_TASK T
+            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK AND T.PRIORITY_RANK <= 9998
+            ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME INTO :RANK, :START_TIME;
+        IF (RANK IS NOT NULL) THEN
+        BEGIN
+            KEY_ = 10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) + RANK * AGE;
+            ITEMS = ITEMS || LPAD(RANK, 6) || LPAD(KEY_, 20);
+            NEXT_KEY = MINVALUE(COALESCE(NEXT_KEY, KEY_), KEY_);
+        END
+        NEXT_RANK = RANK + 1;
+    END
+    LOWEST_KEY = NEXT_KEY;
+    WHILE (ITEMS <> '') DO
+    BEGIN
+        UNTIL_KEY = NEXT_KEY + MAXVALUE(AGE / 10, (NEXT_KEY - LOWEST_KEY) / 2);
+        NEXT_KEY = NULL;
+        LEFT_OVER = '';
+        AT_BYTE = 1;
+        WHILE (AT_BYTE < OCTET_LENGTH(ITEMS)) DO
+        BEGIN
+            RANK = CAST(SUBSTRING(ITEMS FROM AT_BYTE FOR 6) AS SMALLINT);
+            KEY_ = CAST(SUBSTRING(ITEMS FROM AT_BYTE + 6 FOR 20) AS BIGINT);
+            AT_BYTE = AT_BYTE + 26;
+            IF (KEY_ <= UNTIL_KEY) THEN
+            BEGIN
+                FROM_TIME = DATEADD((KEY_ - RANK * AGE) / 10.0 MILLISECOND TO EPOCH);
+                UNTIL_TIME = DATEADD(MINVALUE(UNTIL_KEY - RANK * AGE, 2534023007999999) / 10.0 MILLISECOND TO EPOCH);
+                SUSPEND;
+                START_TIME = IIF(UNTIL_TIME < TIMESTAMP '9999-12-31 23:59:59.9999', DATEADD(0.1 MILLISECOND TO UNTIL_TIME), NULL);
+                KEY_ = NULL;
+                SELECT FIRST 1 10 * DATEDIFF(MILLISECOND FROM :EPOCH TO T.START_TIME) + :RANK * :AGE FROM QUEUE_TASK T
+                    WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :START_TIME
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME INTO :KEY_;
+            END
+            IF (KEY_ IS NOT NULL) THEN
+            BEGIN
+                LEFT_OVER = LEFT_OVER || LPAD(RANK, 6) || LPAD(KEY_, 20);
+                NEXT_KEY = MINVALUE(COALESCE(NEXT_KEY, KEY_), KEY_);
+            END
+        END
+        ITEMS = LEFT_OVER;
+    END
+END^
+
 -- Puts a ready task that cannot be claimed now where it is to wait: one whose name is paused is parked, without the places of limits that
 -- it does not keep; one that was parked that way, and goes on, waits for them anew.
 CREATE OR ALTER PROCEDURE QUEUE_PUT_ASIDE_V1 (ID BIGINT, IS_PAUSED SMALLINT, IS_IN SMALLINT)
@@ -161,7 +230,7 @@ END^
 --   MISSED  1: another transaction was at a source, or may be ending what something waits for
 --   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue had no room for more
 -- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was committed late;
--- 4 idle work may be claimed. A suspect comes alone in its claim.
+-- 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as QUEUE_AGED_V1 says, without a mark.
 -- LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim
 -- ended. What was claimed before it may still be there, as versions that an old transaction keeps; so that rank is read from the
 -- mark on, and from its beginning only when that is not enough. Two cursors, since tasks of the mark's own moment are found by
@@ -200,13 +269,17 @@ AS
     DECLARE FED SMALLINT = 0;
     DECLARE GATED SMALLINT = 0;
     DECLARE GROUPED SMALLINT = 0;
-    DECLARE IDS VARCHAR(20000) CHARACTER SET ASCII = '';
+    DECLARE IDS VARCHAR(32000) CHARACTER SET ASCII = '';
     DECLARE MISSED_ONE SMALLINT;
     DECLARE CROWDED SMALLINT = 0;
     DECLARE WINDOWED SMALLINT = 0;
     DECLARE IS_OPEN SMALLINT;
     DECLARE OPENS_MS BIGINT;
     DECLARE LAST_RANK SMALLINT;
+    DECLARE AGE_MS BIGINT;
+    DECLARE AGED SMALLINT = 0;
+    DECLARE FROM_TIME TIMESTAMP = TIMESTAMP '0001-01-01';
+    DECLARE UNTIL_TIME TIMESTAMP = TIMESTAMP '9999-12-31 23:59:59.9999';
     DECLARE MISSED_AGAIN SMALLINT;
     DECLARE PAUSED SMALLINT = 0;
     DECLARE RULED SMALLINT;
@@ -215,6 +288,7 @@ AS
     DECLARE ASKED INTEGER;
     DECLARE PERIOD_US BIGINT;
     DECLARE FREE_US BIGINT;
+    DECLARE STRETCHES CURSOR FOR (SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM QUEUE_AGED_V1(:QUEUE, :AGE_MS) A);
     DECLARE AT_MOMENT CURSOR FOR (
         SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
             T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
@@ -227,7 +301,7 @@ AS
             T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
         FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :MOMENT
-            AND (:PARKED IS NULL OR T.NAME = :PARKED)
+            AND T.START_TIME <= :UNTIL_TIME AND (:PARKED IS NULL OR T.NAME = :PARKED)
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
@@ -239,8 +313,9 @@ BEGIN
     IDLES = 0;
     REPEATED = BIN_AND(FLAGS, 1);
     LAST_RANK = IIF(BIN_AND(FLAGS, 4) > 0 OR PARKED IS NOT NULL, 9999, 9998);
-    SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, P.PAUSED, P.LIMIT_ID FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
-        INTO :FED, :GATED, :GROUPED, :WINDOWED, :PAUSED, :LIMIT_ID;
+    SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, P.PAUSED, P.LIMIT_ID, P.AGE_MS
+        FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+        INTO :FED, :GATED, :GROUPED, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
     IF (PAUSED = 1) THEN
         EXIT;
     IF (WINDOWED = 1) THEN
@@ -283,9 +358,17 @@ BEGIN
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
     END
     WANTED = IIF(PARKED IS NULL, 0, 3);
-    SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+    IF (AGE_MS IS NOT NULL AND PARKED IS NULL) THEN
+    BEGIN
+        LOW_RANK = NULL;
+        OPEN STRETCHES;
+        FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
+        AGED = ROW_COUNT;
+    END
+    IF (AGED = 0) THEN
+        SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+            WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
+            ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
     RANK = COALESCE(RANK, LOW_RANK);
     IF (RANK > LAST_RANK) THEN
     BEGIN
@@ -302,7 +385,7 @@ BEGIN
         END
         ELSE IF (AT_MARK = 0) THEN
         BEGIN
-            MOMENT = TIMESTAMP '0001-01-01';
+            MOMENT = FROM_TIME;
             OPEN LATER;
         END
         WHILE (ENOUGH = 0) DO
@@ -351,7 +434,7 @@ BEGIN
                 ELSE
                     EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
-                IF (EXPIRED >= 200) THEN
+                IF (EXPIRED >= 200 AND IDS = '') THEN
                 BEGIN
                     UNSEEN = 1;
                     ENOUGH = 1;
@@ -362,7 +445,7 @@ BEGIN
             BEGIN
                 EXECUTE PROCEDURE QUEUE_PUT_ASIDE_V1(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
                 EXPIRED = EXPIRED + 1;
-                IF (EXPIRED >= 200) THEN
+                IF (EXPIRED >= 200 AND IDS = '') THEN
                 BEGIN
                     UNSEEN = 1;
                     ENOUGH = 1;
@@ -404,7 +487,7 @@ BEGIN
                 END
                 PACKED = PACKED || ITEM;
                 FOUND = FOUND + 1;
-                IF (FOUND >= MOST OR SUSPECT > 0) THEN
+                IF ((FOUND >= MOST AND IDS = '') OR SUSPECT > 0) THEN  -- what was let in is claimed, and a batch is one of MOST
                     ENOUGH = 1;
             END
             ELSE IF (FOUND > 0) THEN
@@ -422,9 +505,22 @@ BEGIN
         BEGIN
             NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
             RANK = NULL;
-            SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-                WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
-                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+            IF (AGED = 1) THEN
+            BEGIN
+                FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
+                IF (ROW_COUNT = 0) THEN
+                BEGIN
+                    -- What came meanwhile, and idle work: as in a queue without ageing.
+                    AGED = 0;
+                    NEXT_RANK = -9999;
+                    FROM_TIME = TIMESTAMP '0001-01-01';
+                    UNTIL_TIME = TIMESTAMP '9999-12-31 23:59:59.9999';
+                END
+            END
+            IF (AGED = 0) THEN
+                SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                    WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
             IF (RANK > LAST_RANK) THEN
             BEGIN
                 RANK = NULL;

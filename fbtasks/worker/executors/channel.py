@@ -22,6 +22,7 @@ from fbtasks.call import (
     Replaced,
     Rest,
     Retry,
+    Several,
     Snoozed,
     Succeeded,
     rest_of,
@@ -121,6 +122,8 @@ def _is_outcome(outcome: Outcome) -> bool:
             return math.isfinite(delay)
         case Replaced(Plan(steps=dict(), links=list(), members=list()) as plan, int() as end):
             return _is_plan(plan) and end in plan.steps
+        case Several(tuple() as parts):
+            return all(not isinstance(part, Several) and _is_outcome(part) for part in parts)
     return False
 
 
