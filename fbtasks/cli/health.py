@@ -8,7 +8,7 @@ import click
 
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
 from fbtasks.cli.output import answer, count, span
-from fbtasks.services.subscriptions import SourceProblem
+from fbtasks.services.sources import SourceProblem
 from fbtasks.services.workers import Health, get_health
 
 

@@ -14,7 +14,7 @@ from fbtasks.cli.output import as_dict, print_json, say, show_records
 from fbtasks.serialize import show_json
 from fbtasks.services import pausing
 from fbtasks.services import queues as queue_service
-from fbtasks.services import subscriptions as source_service
+from fbtasks.services import sources as source_service
 from fbtasks.services import tasks as task_service
 from fbtasks.services import workflows as workflow_service
 from fbtasks.services.workers import list_workers

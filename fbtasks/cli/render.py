@@ -16,7 +16,8 @@ from fbtasks.errors import FBTasksError
 from fbtasks.services.limits import LimitRow, describe_closed
 from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.services.schedules import ScheduleRow
-from fbtasks.services.subscriptions import Connection, LoadedSource, SourceRow, Step
+from fbtasks.services.sources import LoadedSource, SourceRow
+from fbtasks.services.subscriptions import Connection, Step
 from fbtasks.services.workflows import ON_FAILURE, NodeRow, outline
 from fbtasks.showing import sentence
 from fbtasks.states import State

@@ -10,6 +10,7 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
 from fbtasks.cli.output import answer, count, say, show_records
+from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
@@ -83,7 +84,7 @@ def _need_app(database: DatabaseArgs, what: str) -> None:
 def list(database: DatabaseArgs, as_json: bool) -> None:
     """All subscriptions, and what is wrong with them."""
     with database.opened() as app:
-        rows = service.list_sources(app.database)
+        rows = source_service.list_sources(app.database)
     show_records(rows, render.sources, as_json=as_json)
 
 

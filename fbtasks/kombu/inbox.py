@@ -84,6 +84,11 @@ class Inboxes:
         with self._lock:
             return list(self._all)
 
+    def look_soon(self) -> None:
+        """Has the threads of all find out what keeps the database from answering."""
+        for inbox in self.all():
+            inbox.look_soon()
+
     def wake(self, names: Iterable[str]) -> None:
         """Tells of events that came."""
         buckets = {int(name.rpartition(":")[2]) for name in names if not name.startswith(OWN_EVENT)}

@@ -137,6 +137,8 @@ class ConsumerProcess:
             thread, self._thread = self._thread, None
             self._withdraw(thread)
         self.shared.close()
+        if self.shared.replaced:  # the thread that tells them has ended
+            self._inboxes.look_soon()
 
     def _withdraw(self, thread: ConsumerThread | None) -> None:
         if thread is not None:  # first: without a number it would register anew

@@ -151,5 +151,4 @@ class ConsumerThread:
         self._beat_at = 0.0
         self._alarm.ask_for(now)
         self._listener.pause()
-        for inbox in self._inboxes.all():
-            inbox.look_soon()  # so that its thread finds out what keeps the database from answering
+        self._inboxes.look_soon()

@@ -1,29 +1,27 @@
-"""Operations on subscriptions: apply what the code says, list, pause, resume, note existing rows, drop."""
+"""Changing subscriptions: apply what the code says, pause, resume, note existing rows, drop."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
 from fbtasks.deploy.applying import Connection as Connection
 from fbtasks.deploy.comparing import Found, steps, trigger_problems
 from fbtasks.deploy.comparing import Step as Step
-from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError, TaskDefinitionError
-from fbtasks.feeds import Definition, change_source, digest
+from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
+from fbtasks.feeds import Definition
 from fbtasks.feeds import Feed as Feed
 from fbtasks.firebird.session import Session
+from fbtasks.services.sources import SourceProblem, capture
 from fbtasks.store.database import Database
-from fbtasks.store.sources import ddl, existing, polling, subscriptions, tables, undeployed
-from fbtasks.store.sources.capture import Capture, resolve
-from fbtasks.store.sources.subscriptions import KEPT, Held, Load, Row, Unhandled, deploying
-from fbtasks.store.sources.undeployed import Undeployed
+from fbtasks.store.sources import ddl, existing, subscriptions, undeployed
+from fbtasks.store.sources.subscriptions import Held, Row, deploying
 
 T = TypeVar("T")
 _LOOK: Final = 0.2
@@ -48,49 +46,6 @@ class Applied:
         return [step for step in self.steps if step.action != "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRow:
-    """A subscription as the database has it."""
-
-    id: int | None
-    """None: the database has none. It is a definition of a worker that is alive, or an event that has no handler."""
-    name: str
-    """That of the task; empty where an event has none, as are its app and queue."""
-    app: str
-    kind: str
-    source: str
-    queue: str
-    priority: int | None
-    order: str | None
-    state: str
-    """That of its row, "undeployed", or "unhandled" for an event that has no handler."""
-    ends: bool
-    """Whether another one has taken its place: it goes when what it has is done."""
-    version: int | None
-    active_since: datetime | None
-    problems: list[str]
-    """What is wrong with its trigger, why its table cannot be polled, and why it is not as workers have it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedSource(SourceRow):
-    """A subscription, and what it has."""
-
-    waiting: int | None
-    """How many changes or events wait; None for a polled table, whose rows are not counted."""
-    lag: float | None
-    taken: int
-    ready: int
-    running: int
-    held: int
-    """Tasks that wait until it is the turn of theirs in its lane."""
-    failed: int
-    halted: int
-    """Lanes that stand still since a task failed."""
-    behind: int
-    """How many of those that wait do so behind these lanes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """What became of a subscription that is to go."""
@@ -102,25 +57,6 @@ class Dropped:
     """Connections that may still fire its trigger, which stays until they have ended."""
     tasks: bool
     """Whether tasks of it run."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceProblem:
-    """What is wrong with a subscription, or with an event."""
-
-    name: str
-    problem: str
-    app: str | None = None
-    """The app whose code has it otherwise than the database; None: something else is wrong."""
-    kind: Literal["subscription", "event"] = "subscription"
-
-
-class SourceHealth(NamedTuple):
-    """What is wrong with what feeds tasks."""
-
-    problems: list[SourceProblem]
-    queues: set[str]
-    """Queues for which changes or events wait that could be tasks by now."""
 
 
 class Compared(NamedTuple):
@@ -297,180 +233,10 @@ def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connec
             f"fbtasks subscriptions backfill {names}"
         )
     with _owners(session, "note existing rows"):
-        return {row.name: existing.note(session, row.id, _capture(session, row)) for row in rows}
-
-
-def _capture(session: Session, row: Row) -> Capture:
-    source = change_source(row.definition)
-    return resolve(source, tables.describe(session, source.table))
+        return {row.name: existing.note(session, row.id, capture(session, row)) for row in rows}
 
 
 # Operating
-
-
-def list_sources(database: Database) -> list[SourceRow]:
-    """Returns all subscriptions, and what is wrong with their triggers or tables."""
-
-    def read(session: Session) -> list[SourceRow]:
-        known = _Known.read(session, undeployed.read(session))
-        rows = subscriptions.read(session)
-        found = [SourceRow(**_facts(session, row, known)) for row in rows]
-        return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
-
-    return database.use(read)
-
-
-def inspect_sources(database: Database) -> list[LoadedSource]:
-    """Returns the same, with what each has; and the events that are kept since they have no handler."""
-
-    def read(session: Session) -> list[LoadedSource]:
-        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
-        return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
-
-    return database.use(read)
-
-
-_NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
-
-
-def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed]) -> list[LoadedSource]:
-    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions."""
-    known, loads = _Known.read(session, noted), subscriptions.loads(session)
-    found = [LoadedSource(**_facts(session, row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
-    return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
-
-
-def _load(row: Row, load: Load) -> dict[str, Any]:
-    """What a subscription has; the log has nothing of the rows of a polled table."""
-    return load._asdict() | ({"waiting": None} if row.kind == "poll" else {})
-
-
-def _unhandled(event: Unhandled) -> LoadedSource:
-    facts = _without_row(name="", app="", queue="", kind="event", source=event.event, state="unhandled")
-    facts["problems"].append(_why_unhandled(event))
-    return LoadedSource(**facts, **_NOTHING._replace(waiting=event.raised, lag=event.lag)._asdict())
-
-
-def _why_unhandled(event: Unhandled) -> str:
-    first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (event.since, event.since + KEPT))
-    return (
-        f"no handler is registered for it; {event.raised} raised since {first} "
-        f"{'is' if event.raised == 1 else 'are'} kept for one, the first until {last}"
-    )
-
-
-class _Known(NamedTuple):
-    """What is known of all subscriptions beside their rows."""
-
-    triggers: dict[int, ddl.Trigger]
-    failures: dict[int, str]
-    """Why polls fail, by the numbers of their subscriptions."""
-    undeployed: list[Undeployed]
-
-    @classmethod
-    def read(cls, session: Session, noted: list[Undeployed]) -> _Known:
-        failures = {each.id: each.error for each in polling.failing(session)}
-        return cls(ddl.found(session), failures, noted)
-
-
-def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
-    if row.id in known.failures:
-        problems = [known.failures[row.id]]
-    else:
-        problems = _problems(session, Found(row, known.triggers.get(row.id)))
-    if row.is_live:
-        problems += [each.problem for each in known.undeployed if (each.app, each.name) == (row.app, row.name)]
-    return {
-        "id": row.id,
-        "name": row.name,
-        "app": row.app,
-        "kind": row.kind,
-        "source": row.source,
-        "queue": row.queue,
-        "priority": row.priority,
-        "order": row.ordering,
-        "state": row.state,
-        "ends": row.ends,
-        "version": row.version,
-        "active_since": row.active_time,
-        "problems": problems,
-    }
-
-
-def _without_row(**facts: str) -> dict[str, Any]:
-    """The fields of a :class:`SourceRow` of which the database has no row: these *facts*, and no problem yet."""
-    return {**dict.fromkeys(field.name for field in fields(SourceRow)), **facts, "ends": False, "problems": []}
-
-
-def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str, Any]]:
-    """Definitions of workers of which the database has nothing."""
-    live = {(row.app, row.name) for row in rows if row.is_live}
-    missing: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in found:
-        if (each.app, each.name) in live:
-            continue
-        facts = _without_row(
-            name=each.name, app=each.app, queue=each.queue, kind=each.kind, source=each.source, state="undeployed"
-        )
-        missing.setdefault((each.app, each.name), facts)["problems"].append(each.problem)
-    return list(missing.values())
-
-
-def _problems(session: Session, found: Found) -> list[str]:
-    """What is wrong with the trigger of a subscription, its table included."""
-    row = found.row
-    if row.kind != "change" or not row.is_live:
-        return []
-    try:
-        text = ddl.text(row.id, row.name, row.queue, _capture(session, row))
-    except TaskDefinitionError as error:
-        return [str(error).rstrip(".")]
-    said = trigger_problems(found)
-    if not said and digest(text) != row.text_hash:
-        said.append("the table has changed, or fbtasks, since its trigger was made")
-    return said
-
-
-def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float]) -> SourceHealth:
-    """Returns what is wrong with subscriptions, and which queues are waited for.
-
-    An event may be kept for *max_lag* seconds without a handler. Of a subscription that is active, changes may wait for
-    so long, and before that for as long as the definition has them wait. *open_for* says for how many seconds queues
-    with a window have been open: the time before does not count.
-    """
-    noted, rows = undeployed.read(session), subscriptions.read(session)
-    found = [SourceProblem(each.name, each.problem, each.app) for each in noted]
-    found += [
-        SourceProblem(each.event, _why_unhandled(each), kind="event")
-        for each in subscriptions.unhandled_events(session)
-        if each.lag > max_lag
-    ]
-    queues: set[str] = set()
-    if not rows:
-        return SourceHealth(found, queues)
-    delays = {row.id: row.after_ms / 1000 for row in rows}
-    told = {(each.app, each.name, each.problem) for each in found}
-    for source in _loaded(session, rows, noted):
-        # Polls that fail have a place of their own in what `health` says.
-        said = [
-            f"{each} (fbtasks subscriptions apply)"
-            for each in source.problems
-            if source.kind != "poll" and (source.app, source.name, each) not in told
-        ]
-        if source.halted:
-            lanes, them = ("1 lane is", "it") if source.halted == 1 else (f"{source.halted} lanes are", "them")
-            behind = f", and {source.behind} wait behind {them}" if source.behind else ""
-            said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
-        if source.state == "orphaned" and source.waiting:
-            said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
-        if source.state == "active" and source.id is not None and source.lag is not None:
-            due_for = source.lag - delays.get(source.id, 0.0)
-            if due_for >= 0 and source.waiting != source.behind:
-                queues.add(source.queue)
-            if min(due_for, open_for.get(source.queue, math.inf)) > max_lag:
-                said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
-        found += [SourceProblem(source.name, each) for each in said]
-    return SourceHealth(found, queues)
 
 
 def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> list[str]:

@@ -10,7 +10,7 @@ from fbtasks.services import limits, schedules
 from fbtasks.services.limits import LimitProblem
 from fbtasks.services.queues import with_policies
 from fbtasks.services.schedules import ScheduleProblem
-from fbtasks.services.subscriptions import SourceProblem, find_problems
+from fbtasks.services.sources import SourceProblem, find_problems
 from fbtasks.store import processes, results
 from fbtasks.store.database import Database
 from fbtasks.store.sources import polling

@@ -130,9 +130,14 @@ def any_ready(session: Session, queues: Iterable[str]) -> Look:
     )
 
 
-def batches_wait(session: Session, queues: Iterable[str]) -> bool:
-    """Whether calls in any of *queues* wait for their batch to be full, or for their time to come."""
-    return bool(session.read("batch_waits", ",".join(queues))[0][0])
+def still_opens(session: Session, queues: Iterable[str]) -> bool:
+    """Whether anything that waits in *queues* for limits or for other steps may become ready by itself."""
+    return bool(session.read("still_opens", ",".join(queues))[0][0])
+
+
+def left(session: Session, queues: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Queue, state and number of the tasks that are ready, or wait for limits or other steps."""
+    return [(queue, state, count) for queue, state, count in session.read("left", ",".join(queues))]
 
 
 class Promoted(NamedTuple):

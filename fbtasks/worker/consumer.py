@@ -19,9 +19,10 @@ from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.shares import own_limits
+from fbtasks.store import tasks
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
-from fbtasks.worker.draining import Burst, Draining
+from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.gating import Gating
 from fbtasks.worker.handing_out import HandOut
@@ -242,22 +243,9 @@ class Consumer:
             return False
         if self._anything_due():
             if self.connection.session is not None and self._hand_out.wanted():  # else its children only begin
-                self._burst.waits()
+                self._burst.waits(LOCKED)
             return False
-        return not self._batches_wait()
-
-    def _batches_wait(self) -> bool:
-        """Whether calls wait for their batch to be full, or for their time to come: a burst runs them then."""
-        if self.connection.session is None:
-            return True
-        try:
-            waits = self._intake.batches_wait(self.connection.session)
-        except DatabaseError as error:
-            self._note_lost(error)
-            return True
-        if waits:
-            self._burst.works()
-        return waits
+        return self._nothing_opens()
 
     def _holds_some(self) -> bool:
         return bool(self._hand_out or self._outcomes or self._outcomes.blocked or self._hooks)
@@ -270,6 +258,19 @@ class Consumer:
         except DatabaseError as error:
             self._note_lost(error)
             return True
+
+    def _nothing_opens(self) -> bool:
+        """Whether a burst leaves what waits for limits or other steps. Says what that is."""
+        session = self.connection.session
+        try:
+            if session is None or self._intake.still_opens(session):
+                self._burst.waits(OPENS)
+                return False
+            self._burst.leaves(tasks.left(session, self._options.queues))
+        except DatabaseError as error:
+            self._note_lost(error)
+            return False
+        return True
 
     def _wait(self) -> None:
         deadlines = [moment for moment in self._deadlines() if moment is not None]

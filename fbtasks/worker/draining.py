@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim
 from fbtasks.errors import DatabaseReplaced
+from fbtasks.states import State
 from fbtasks.store.migrate import latest_version
 
 logger = logging.getLogger("fbtasks.worker")
 BURST_SAYS: Final = 2.0
-"""Seconds for which a burst waits for other transactions before it says so."""
+"""Seconds for which a burst waits before it says so."""
+LOCKED: Final = (
+    "cannot be claimed while other transactions have it locked. The worker ends when they have ended and it is done."
+)
+OPENS: Final = "waits for limits, or for tasks that others run. The worker ends when it is done."
+_LEFT: Final = {
+    State.READY: ("is ready, and not claimed now", "are ready, and not claimed now"),
+    State.HELD: ("waits for a limit", "wait for limits"),
+    State.AWAITING: ("waits for tasks that come before it", "wait for tasks that come before them"),
+}
 
 
 class Burst:
@@ -29,16 +39,20 @@ class Burst:
         self._since = None
         self._said = False
 
-    def waits(self) -> None:
-        """Takes note that something is due and nothing runs. Says so, once, when it stays like that."""
+    def waits(self, why: str) -> None:
+        """Takes note that nothing runs and something is left. Says so, once, and *why*, when it stays like that."""
         now = clock.monotonic()
         self._since = now if self._since is None else self._since
         if not self._said and now - self._since >= BURST_SAYS:
             self._said = True
-            logger.warning(
-                "What is left in the queues cannot be claimed while other transactions have it locked. "
-                "The worker ends when they have ended and it is done."
-            )
+            logger.warning("What is left in the queues %s", why)
+
+    @staticmethod
+    def leaves(left: Iterable[tuple[str, int, int]]) -> None:
+        """Says what is *left*, by queue and state: nothing that this worker can wait for."""
+        for queue, state, count in left:
+            what = _LEFT[State(state)][count > 1]
+            logger.info("Left in queue %s: %d %s %s.", queue, count, "task" if count == 1 else "tasks", what)
 
 
 class Draining:

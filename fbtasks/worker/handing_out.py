@@ -100,11 +100,6 @@ class HandOut:
         return {queue: most - here[queue] for queue, most in self._own_limits.items()}
 
     @property
-    def has_batches(self) -> bool:
-        """Whether this worker knows tasks whose calls are run in batches."""
-        return bool(self._batches)
-
-    @property
     def has_limits(self) -> bool:
         """Whether this worker knows tasks that have limits, or batches."""
         return self._gating.has_any

@@ -24,6 +24,8 @@ POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0
 POLL_WITH_EVENTS: Final = 15.0
 """Seconds between polls while events are known to arrive."""
+OPENS: Final = 0.01
+"""Seconds between two claims at least while it is known when something opens: a rate has its next token, say."""
 MISSED: Final = 0.02
 """Seconds until a worker looks again at sources that another one was giving out."""
 MISSES: Final = 10
@@ -67,7 +69,7 @@ class Intake:
         self._next_poll = self._next_due = 0.0
         self._misses = 0
         self._look_at = math.inf
-        """When a source is due next, or a queue opens, as the last look has told."""
+        """When a source is due next, or a gate or a queue opens, as the last look has told; 0: that is asked soon."""
         self.parked = ParkedNames()
 
     def look(self) -> None:
@@ -149,9 +151,11 @@ class Intake:
         full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
         if full_of_idle_work or claims.unseen or taken.hungry or any(claim.suspect for claim in claims):
             self._maybe_ready = True
+        if self._look_at <= clock.monotonic() or any(claim.gated for claim in claims):
+            self._look_at = 0.0  # they have taken tokens
         if claims:
             self._poll = POLL_FIRST
-            self._next_poll = clock.monotonic() + self._poll
+            self._next_poll = self._next_look()
         elif self._hand_out.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
             self._poll = POLL_FIRST
             self._next_poll = clock.monotonic()
@@ -172,8 +176,12 @@ class Intake:
 
     def _poll_later(self) -> None:
         self._poll = min(self._poll * 2, POLL_WITH_EVENTS if self._events_arrive() else POLL_LAST)
+        self._next_poll = self._next_look()
+
+    def _next_look(self) -> float:
+        """The monotonic time of the next poll: sooner when something opens before."""
         now = clock.monotonic()
-        self._next_poll = min(now + self._poll, max(now + POLL_FIRST, self._look_at))
+        return min(now + self._poll, max(now + OPENS, self._look_at))
 
     def _takes_repeated(self) -> bool:
         """Whether a task may be claimed that is suspected for the second time: one at a time."""
@@ -240,9 +248,9 @@ class Intake:
         self._maybe_ready = self._any_ready(session) or self._next_due <= clock.monotonic()
         return self._maybe_ready
 
-    def batches_wait(self, session: Session) -> bool:
-        """Whether calls in the queues wait for their batch, when this worker knows tasks that have any."""
-        return self._hand_out.has_batches and tasks.batches_wait(session, self._queues)
+    def still_opens(self, session: Session) -> bool:
+        """Whether something that cannot be claimed now may become ready by itself."""
+        return tasks.still_opens(session, self._queues)
 
     @property
     def looks_again(self) -> bool:

@@ -253,7 +253,10 @@ HABITS = {
     "-A proj worker -E": (
         "No such option '-E': not needed: what the worker does is in the database, see fbtasks inspect."
     ),
-    "-A proj worker -B": "No such option '-B': not there yet: have cron or a systemd timer run fbtasks call NAME.",
+    "-A proj worker -B": (
+        "No such option '-B': no process is needed: every worker has the schedules of @app.periodic tick. "
+        "See fbtasks schedules list."
+    ),
     "-A proj worker --without-gossip": (
         "No such option '--without-gossip': always so: workers meet in the database alone."
     ),
@@ -268,7 +271,10 @@ HABITS = {
     "-A proj worker --grace inf": (
         "Invalid value for '--grace': inf must be a number of seconds, at most a hundred years."
     ),
-    "-A proj beat": "No such command 'beat': not there yet: have cron or a systemd timer run fbtasks call NAME.",
+    "-A proj beat": (
+        "No such command 'beat': no process is needed: every worker has the schedules of @app.periodic tick. "
+        "See fbtasks schedules list."
+    ),
     "-A proj status": "No such command 'status': use fbtasks inspect workers, or fbtasks health.",
     "-A proj events": (
         "No such command 'events': there are no events: use fbtasks inspect active, or fbtasks inspect stats."

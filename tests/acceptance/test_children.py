@@ -9,6 +9,7 @@ import time
 import pytest
 from support.children import child_executor
 from support.sql import execute, rows
+from support.variants import slow
 
 from fbtasks import FBTasks
 from fbtasks.call import Cancelled, Claim, Failed, Released, Succeeded
@@ -246,7 +247,7 @@ SLOW_IMPORT = """
 """
 
 
-@pytest.mark.parametrize("pool", ["threads", "asyncio"])
+@pytest.mark.parametrize("pool", ["threads", slow("asyncio")])
 def test_a_suspect_is_not_charged_with_a_death_before_its_process_has_imported_the_app(project, wait_for, pool):
     project.write(SLOW_IMPORT)
     producer = FBTasks("producer", project.url)

@@ -13,7 +13,8 @@ import pytest
 from support import sql
 from support.variants import slow
 
-import fbtasks.kombu
+import fbtasks.kombu.consumer
+import fbtasks.kombu.thread
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, FBTasks
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
@@ -226,3 +227,25 @@ def test_a_consumer_that_waits_for_an_event_hears_of_a_replaced_file(url, tmp_pa
         os.replace(f"{path}.copy", path)
         with pytest.raises(DatabaseReplaced):
             connection.drain_events(timeout=60)
+
+
+def test_a_consumer_hears_of_a_replaced_file_that_a_new_connection_has_found(url, tmp_path, monkeypatch):
+    """The new connection ends the thread that would have found it with the next heartbeat."""
+    for module in (fbtasks.kombu.consumer, fbtasks.kombu.thread):
+        monkeypatch.setattr(module, "HEARTBEAT", 300.0)
+    path = f"{tmp_path}/queue.fdb"
+    with opened(url) as app:
+        app.migrate()
+    shutil.copy(path, f"{path}.copy")
+    connection = kombu.Connection(url, transport_options={"polling_interval": 300, "lease": 3000})
+    try:
+        with connection, connection.Consumer(kombu.Queue("waits"), callbacks=[print]):
+            with pytest.raises(TimeoutError):
+                connection.drain_events(timeout=1)
+            os.replace(f"{path}.copy", path)
+            with kombu.Connection(url, transport_options={"lease": 3000}) as second:
+                second.connect()
+            with pytest.raises(DatabaseReplaced):
+                connection.drain_events(timeout=20)
+    finally:
+        fbtasks.kombu.close_all()

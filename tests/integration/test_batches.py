@@ -126,8 +126,8 @@ def test_a_worker_is_told_when_to_look_again(app, session, claim):
     look = tasks.any_ready(session, ["default"])
     assert not look.ready
     assert 0 < look.again <= 2
-    assert tasks.batches_wait(session, ["other", "default"])
-    assert not tasks.batches_wait(session, ["other"])
+    assert tasks.still_opens(session, ["other", "default"])
+    assert not tasks.still_opens(session, ["other"])
 
 
 def test_a_worker_that_was_idle_for_long_looks_in_time(app, monkeypatch):
@@ -233,8 +233,8 @@ def test_each_queue_has_batches_of_its_own(app, session, claim):
     assert claim() == []  # which also reads that one has come to the other queue
     age(app, LONG)
     assert claim() == []
-    assert tasks.batches_wait(session, ["mail"])
-    assert not tasks.batches_wait(session, ["default"])
+    assert tasks.still_opens(session, ["mail"])
+    assert not tasks.still_opens(session, ["default"])
     assert not tasks.any_ready(session, ["default"]).ready  # it does not look again and again
     assert tasks.any_ready(session, ["mail"]).ready
     assert numbers(claim(queue="mail")) == [5]
@@ -307,7 +307,7 @@ def test_a_paused_limit_lets_no_batch_in(app, session, claim):
     adding(app, 2).delay_many([(1,), (2,)])
     execute(app, "UPDATE QUEUE_LIMIT SET PAUSED = 1")
     assert claim() == []
-    assert not tasks.batches_wait(session, ["default"])
+    assert not tasks.still_opens(session, ["default"])
 
 
 def test_a_drain_does_not_wait_for_what_is_paused(app):

@@ -5,6 +5,7 @@ from support.programs import command_line
 from support.sql import NOW, execute
 
 from fbtasks.services import queues
+from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
 from fbtasks.sql import queries
@@ -53,7 +54,7 @@ def shown(capsys, *arguments):
 
 
 def test_what_waits_behind_a_halted_lane_is_counted(halted, url, capsys):
-    (source,) = service.inspect_sources(halted.database)
+    (source,) = source_service.inspect_sources(halted.database)
     assert (source.halted, source.behind, source.waiting, source.held, source.failed) == (1, 3, 4, 1, 1)
     said = "1 lane is halted since a task failed, and 3 wait behind it (fbtasks retry or discard)"
     assert [each.problem for each in get_health(halted.database, 300).sources] == [said]
@@ -90,7 +91,7 @@ def test_nothing_waits_behind_a_lane_that_goes_on(halted, refused, url):
     refused.clear()
     assert command_line("retry", "--all-failed", "--url", url) == 0
     drain(halted)
-    (source,) = service.inspect_sources(halted.database)
+    (source,) = source_service.inspect_sources(halted.database)
     assert (source.halted, source.behind, source.waiting, source.held, source.taken) == (0, 0, 0, 0, 11)
 
 
@@ -137,7 +138,7 @@ def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
     service.apply(app.database, app.name, app.feeds())
     app.close()
     execute(app, "INSERT INTO T VALUES (1, 'R')")
-    (source,) = service.inspect_sources(app.database)
+    (source,) = source_service.inspect_sources(app.database)
     assert source.waiting is None
     _, line, said = shown(capsys, "inspect", "sources", "--url", url)
     assert line.split() == ["row", "T", "active", "-", "0", "0", "0", "0"]
@@ -147,7 +148,7 @@ def test_rows_of_a_polled_table_are_not_said_to_be_none(app, url, capsys):
 def test_events_without_a_handler_are_shown_and_are_a_problem_in_time(app, url, capsys):
     app.raise_event("order.piad", {"id": 1})
     app.raise_event("order.piad", "x" * 5_000)
-    (source,) = service.inspect_sources(app.database)
+    (source,) = source_service.inspect_sources(app.database)
     assert (source.kind, source.source, source.state, source.waiting) == ("event", "order.piad", "unhandled", 2)
     _, line, *said = shown(capsys, "inspect", "sources", "--url", url)
     assert line.split()[:4] == ["-", "order.piad", "unhandled", "2"]
@@ -159,7 +160,7 @@ def test_events_without_a_handler_are_shown_and_are_a_problem_in_time(app, url, 
     assert (problem.kind, problem.name, problem.problem[: len(why)]) == ("event", "order.piad", why)
     app.on_event("order.piad", name="late")(len)
     service.apply(app.database, app.name, app.feeds())
-    assert [each.state for each in service.inspect_sources(app.database)] == ["active"]
+    assert [each.state for each in source_service.inspect_sources(app.database)] == ["active"]
 
 
 def test_a_queue_without_a_worker_is_named_as_soon_as_changes_wait_for_it(app):

@@ -13,6 +13,7 @@ from fbtasks.deploy import applying
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.firebird import connections
 from fbtasks.maintenance.housekeeping import Housekeeping
+from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
 from fbtasks.store import grants, processes
@@ -137,7 +138,7 @@ def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
     for state, number in zip((0, 1, 2, 3, 4), ids, strict=True):
         execute(app, "UPDATE QUEUE_TASK SET STATE = ? WHERE ID = ?", state, number)
     execute(app, f"DELETE FROM QUEUE_TASK WHERE ID > {ids[-1]}")
-    execute(app, "INSERT INTO QUEUE_TICKET VALUES (1, 1, ?)", ids[4])
+    execute(app, "INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, TASK_ID) VALUES (1, 1, ?)", ids[4])
     execute(
         app,
         "INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME, "
@@ -158,7 +159,7 @@ def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
     app.close()
     (dropped,) = service.drop(app.database, ["1"])
     assert dropped.gone
-    for table in ("CHANGE", "NOTE", "TICKET", "GATE", "DISPATCH", "SUBSCRIPTION"):
+    for table in ("CHANGE", "NOTE", "TICKET", "GATE", "DISPATCH WHERE SUBSCRIPTION_ID > 0", "SUBSCRIPTION"):
         assert one(app, f"SELECT COUNT(*) FROM QUEUE_{table}") == 0, table
     assert rows(app, "SELECT FED FROM QUEUE_POLICY") == [(0,)]
 
@@ -277,7 +278,7 @@ def test_what_a_source_has_is_counted(app):
     claim(app)
     execute(app, "INSERT INTO T VALUES (9)")
     execute(app, "UPDATE QUEUE_TASK SET STATE = 0 ROWS 1")
-    changed, mail = service.inspect_sources(app.database)
+    changed, mail = source_service.inspect_sources(app.database)
     assert (changed.taken, changed.waiting, changed.ready, changed.running) == (4, 1, 1, 3)
     assert 0 <= changed.lag < 60
     assert (mail.taken, mail.waiting, mail.lag, mail.source) == (0, 0, None, "order.paid")
@@ -350,7 +351,7 @@ def test_what_was_broken_off_is_gone_on_with(app, url, monkeypatch, owner, step,
     execute(app, "INSERT INTO T VALUES (3)")
     other.close()
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == (3 if before else 2 * noted + 1)
-    live = [row for row in service.list_sources(app.database) if not row.ends]
+    live = [row for row in source_service.list_sources(app.database) if not row.ends]
     assert [(row.order, row.problems) for row in live] == [("total", [])]
 
 
@@ -494,12 +495,12 @@ def test_a_replaced_handler_stays_as_long_as_a_transaction_may_see_it(app, url):
         connection.commit()
     assert rows(app, "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1") == [(1, 1)]
     service.apply(newer.database, "test", newer.feeds())
-    assert [row.id for row in service.list_sources(app.database)] == [1, 2]
+    assert [row.id for row in source_service.list_sources(app.database)] == [1, 2]
     assert len(claim(app)) == 1
     execute(app, "DELETE FROM QUEUE_TASK")
     claim(app)
     service.apply(newer.database, "test", newer.feeds())
-    assert [row.id for row in service.list_sources(app.database)] == [2]
+    assert [row.id for row in source_service.list_sources(app.database)] == [2]
     newer.close()
 
 
@@ -565,8 +566,8 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
     operator = as_role("operator")
-    assert [row.problems for row in service.list_sources(operator.database)] == [[]]
-    assert [row.waiting for row in service.inspect_sources(operator.database)] == [0]
+    assert [row.problems for row in source_service.list_sources(operator.database)] == [[]]
+    assert [row.waiting for row in source_service.inspect_sources(operator.database)] == [0]
     assert get_health(operator.database, 300).sources == []
     assert service.pause(operator.database, ["changed"]) == ["changed"]
     assert service.resume(operator.database, ["changed"]) == ["changed"]
@@ -579,7 +580,7 @@ def test_an_operator_lists_pauses_and_resumes_and_makes_no_trigger(app, as_role)
             AuthenticationError, match="Run the command as the owner of the database, SYSDBA, or as SYSDBA"
         ):
             act()
-    (row,) = service.list_sources(app.database)
+    (row,) = source_service.list_sources(app.database)
     assert (row.state, row.version, row.problems) == ("active", 1, [])
 
 
@@ -611,8 +612,8 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
     with worker.database.session() as session:
         assert service.register(session, "test", worker.feeds()) == {}
     assert rows(app, "SELECT NAME FROM QUEUE_HANDLER") == [("mail",)]
-    assert [row.name for row in service.list_sources(app.database)] == ["changed", "mail"]
-    assert [row.state for row in service.list_sources(app.database)] == ["active", "active"]
+    assert [row.name for row in source_service.list_sources(app.database)] == ["changed", "mail"]
+    assert [row.state for row in source_service.list_sources(app.database)] == ["active", "active"]
     with worker.database.session() as session:
         for statement in (
             "EXECUTE PROCEDURE QUEUE_UNHANDLE_V1(1, 'test')",  # not of an event
@@ -629,7 +630,7 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
 
 def test_a_producer_reads_no_subscriptions(app, as_role):
     with pytest.raises(AuthenticationError):
-        service.list_sources(as_role("producer").database)
+        source_service.list_sources(as_role("producer").database)
 
 
 def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog):

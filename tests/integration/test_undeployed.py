@@ -10,6 +10,7 @@ from fbtasks import FBTasks
 from fbtasks.deploy import applying
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird.session import Transaction
+from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
 from fbtasks.store import processes
@@ -60,7 +61,7 @@ def told(app):
 
 
 def listed(app):
-    return [(row.id, row.name, row.app, row.state, row.problems) for row in service.list_sources(app.database)]
+    return [(row.id, row.name, row.app, row.state, row.problems) for row in source_service.list_sources(app.database)]
 
 
 def changed(app, table="ORDERS", **options):
@@ -74,7 +75,7 @@ def test_a_table_that_is_not_there_is_told_until_it_is_deployed(app):
     assert told(app) == [("paid", "test", NO_TABLE)]
     assert not get_health(app.database, 300).healthy
     assert listed(app) == [(None, "paid", "test", "undeployed", [NO_TABLE])]
-    (loaded,) = service.inspect_sources(app.database)
+    (loaded,) = source_service.inspect_sources(app.database)
     assert (loaded.state, loaded.problems, loaded.waiting, loaded.kind) == ("undeployed", [NO_TABLE], 0, "change")
     execute(app, TABLE)
     worker.look()
@@ -163,7 +164,7 @@ def test_what_is_told_goes_with_the_last_worker_that_has_it(app):
     first.look()
     second.look()
     assert told(app) == [("paid", "test", NO_TABLE)]
-    assert len(service.list_sources(app.database)) == 1
+    assert len(source_service.list_sources(app.database)) == 1
     first.leave()
     assert told(app) == [("paid", "test", NO_TABLE)]
     execute(app, "UPDATE QUEUE_PROCESS SET LEASE_UNTIL = HEARTBEAT_TIME")
@@ -192,7 +193,7 @@ def test_two_apps_with_a_task_of_one_name_are_told_apart(app, url):
     execute(app, TABLE)
     service.apply(app.database, app.name, app.feeds())
     assert [each[:2] for each in told(app)] == [("paid", "other")]
-    assert [(row.app, row.state) for row in service.list_sources(app.database)] == [
+    assert [(row.app, row.state) for row in source_service.list_sources(app.database)] == [
         ("test", "active"),
         ("other", "undeployed"),
     ]

@@ -559,22 +559,6 @@ BEGIN
     END
 END^
 
--- Whether calls of any of QUEUES, which are divided by commas, wait for their batch to be full or their time to come. Where that has
--- come, QUEUE_ANY_READY_V1 tells whether they can be claimed.
-CREATE OR ALTER PROCEDURE QUEUE_BATCH_WAITS_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
-RETURNS (WAITS SMALLINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE A_MOMENT_AGO TIMESTAMP;
-BEGIN
-    A_MOMENT_AGO = DATEADD(-100 MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
-    WAITS = IIF(EXISTS(
-        SELECT 1 FROM QUEUE_LIMIT L JOIN QUEUE_GATE G ON G.OWNER_ID = L.ID JOIN QUEUE_TASK T ON T.ID = G.HOLDER_ID
-            WHERE L.BATCH IS NOT NULL AND L.PAUSED = 0 AND G.WAITS = 1 AND G.WAKE_TIME > :A_MOMENT_AGO
-                AND POSITION(',' || T.QUEUE || ',', ',' || :QUEUES || ',') > 0), 1, 0);
-    SUSPEND;
-END^
-
 -- Lets in tasks of one limit that QUEUE is to claim now: their ids, of 19 digits, in IDS. Up to ROOM; of the rank READY_RANK, which
 -- is that of the first ready task, only while more than LESS_SAME of the room is left, and of higher ranks while more than LESS_HIGHER is: that
 -- room is for what is ready. A task of another queue becomes ready there. Who has the limit's row of QUEUE_DISPATCH locked does this,

@@ -866,4 +866,99 @@ BEGIN
     SUSPEND;
 END^
 
+-- Whether anything that waits in QUEUES, which are divided by commas, may be claimed later by itself: before a limit, because its gate
+-- opens at a known time or a task that runs has a place; as a step, because a task that it follows runs. Not so behind a
+-- limit that is paused or gone, in a queue that is paused or closed, or behind what does not run. For a worker that leaves when nothing is due.
+CREATE OR ALTER PROCEDURE QUEUE_STILL_OPENS_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+RETURNS (OPENS SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE COMMA INTEGER;
+    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE WINDOWED SMALLINT;
+    DECLARE PAUSED SMALLINT;
+    DECLARE LIMIT_ID INTEGER;
+    DECLARE IS_OPEN SMALLINT;
+    DECLARE OPENS_MS BIGINT;
+    DECLARE ID BIGINT;
+    DECLARE TRAITS SMALLINT;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+BEGIN
+    OPENS = 0;
+    QUEUES = QUEUES || ',';
+    WHILE (OPENS = 0 AND AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
+    BEGIN
+        COMMA = POSITION(',', QUEUES, AT_BYTE);
+        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
+        AT_BYTE = COMMA + 1;
+        WINDOWED = 0; PAUSED = 0; LIMIT_ID = NULL; IS_OPEN = 1;
+        SELECT P.WINDOWED, P.PAUSED, P.LIMIT_ID FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :WINDOWED, :PAUSED, :LIMIT_ID;
+        IF (WINDOWED = 1) THEN
+            EXECUTE PROCEDURE QUEUE_IS_OPEN_V1(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
+        IF (IS_OPEN = 0 OR PAUSED = 1) THEN
+            CONTINUE;
+        IF (LIMIT_ID IS NOT NULL) THEN
+            EXECUTE PROCEDURE QUEUE_HAS_ROOM_V1(LIMIT_ID) RETURNING_VALUES IS_OPEN, OPENS_MS;
+        IF (IS_OPEN = 0) THEN
+        BEGIN
+            IF (OPENS_MS IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.QUEUE = :QUEUE)) THEN
+                CONTINUE;
+            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE)) THEN
+                OPENS = 1;
+        END
+        IF (OPENS = 0) THEN
+            FOR SELECT T.ID, T.TRAITS, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.STATE = 4 AND T.QUEUE = :QUEUE
+                INTO :ID, :TRAITS, :OWNER_ID, :LANE DO
+            BEGIN
+                IF (BIN_AND(TRAITS, 2) > 0) THEN
+                    SELECT FIRST 1 P.OWNER_ID, P.LANE FROM QUEUE_PATH P WHERE P.TASK_ID = :ID AND P.IS_IN = 0
+                        ORDER BY P.TASK_ID, P.STEP INTO :OWNER_ID, :LANE;
+                IF ((EXISTS(SELECT 1 FROM QUEUE_LIMIT L WHERE L.ID = :OWNER_ID AND L.PAUSED = 0 AND COALESCE(L.SET_AT_ONCE, 1) > 0)
+                        OR EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID AND S.STATE = 'active'))
+                    AND (EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NOT NULL)
+                        OR EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.OWNER_ID = :OWNER_ID AND R.LANE = :LANE)
+                        OR EXISTS(SELECT 1 FROM QUEUE_TASK R JOIN QUEUE_PATH P ON P.TASK_ID = R.ID
+                            WHERE R.STATE = 2 AND P.OWNER_ID = :OWNER_ID AND P.LANE = :LANE AND P.IS_IN = 1))) THEN
+                BEGIN
+                    OPENS = 1;
+                    LEAVE;
+                END
+            END
+        IF (OPENS = 0) THEN
+            FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 5 AND T.QUEUE = :QUEUE INTO :ID DO
+                IF (EXISTS(
+                    WITH RECURSIVE BEFORE_IT AS (
+                        SELECT K.FROM_ID ID FROM QUEUE_LINK K WHERE K.TO_ID = :ID
+                        UNION ALL
+                        SELECT N.NODE_ID FROM BEFORE_IT B JOIN QUEUE_NODE N ON N.GROUP_ID = B.ID AND N.DONE = 0)
+                    SELECT 1 FROM BEFORE_IT B JOIN QUEUE_TASK R ON R.ID = B.ID WHERE R.STATE = 2)) THEN
+                BEGIN
+                    OPENS = 1;
+                    LEAVE;
+                END
+    END
+END^
+
+-- How many tasks are in QUEUES, which are divided by commas: ready, waiting before limits, and waiting for other steps.
+CREATE OR ALTER PROCEDURE QUEUE_LEFT_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+RETURNS (QUEUE VARCHAR(63) CHARACTER SET ASCII, STATE SMALLINT, TASKS BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE COMMA INTEGER;
+BEGIN
+    QUEUES = QUEUES || ',';
+    WHILE (AT_BYTE <= CHAR_LENGTH(QUEUES)) DO
+    BEGIN
+        COMMA = POSITION(',', QUEUES, AT_BYTE);
+        QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
+        AT_BYTE = COMMA + 1;
+        FOR SELECT T.STATE, COUNT(*) FROM QUEUE_TASK T WHERE T.STATE IN (0, 4, 5) AND T.QUEUE = :QUEUE GROUP BY T.STATE
+            INTO :STATE, :TASKS DO
+            SUSPEND;
+    END
+END^
+
 SET TERM ; ^

@@ -1,0 +1,191 @@
+"""A burst waits for what can still become ready by itself, and leaves the rest, which it names."""
+
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.sql import execute, one, rows
+
+from fbtasks import Ordered, Unique, debounce, group
+from fbtasks.call import Failed, Finished, Parked, Succeeded
+from fbtasks.liveness.neighbours import Rhythm
+from fbtasks.liveness.registration import Registration
+from fbtasks.maintenance import queue_limits
+from fbtasks.services import pausing
+from fbtasks.store import tasks
+from fbtasks.testing import drain
+from fbtasks.worker import consumer, draining, intake
+
+DONE = Succeeded(keep=False)
+COUNT = "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 10"
+
+
+@pytest.fixture
+def session(app):
+    with app.database.session() as session:
+        yield session
+
+
+@pytest.fixture
+def other(session):
+    """Another worker: what it claims, and how that ends."""
+
+    class Other:
+        def claim(self, most=100):
+            self.claims = session.run(lambda t: tasks.claim(t, self.id, "default", most))
+            return self.claims
+
+        def end(self, outcome=DONE):
+            done = [Finished(each, outcome) for each in self.claims]
+            assert session.run(lambda t: tasks.finish(t, self.id, 0, done)) == []
+
+    Other.id = Registration("worker", Rhythm(3600), name="other", queues="default").register(session.run)
+    return Other()
+
+
+@pytest.fixture
+def make(app):
+    def make(name="work", **options):
+        return app.task(name=name, **options)(lambda *_: name)
+
+    return make
+
+
+def left(caplog):
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Left in")]
+
+
+def test_it_waits_for_tokens_and_for_quiet(app, make):
+    app.limit("sms", rate="50/s", burst=1)
+    make(limits={"sms": None}).delay_many([(n,) for n in range(3)])
+    quiet = make("quiet", unique=Unique(conflict=debounce(0.2)))
+    for _ in range(3):
+        quiet.delay(1)
+    drain(app)
+    assert one(app, COUNT) == 4
+
+
+def test_the_next_token_is_looked_for_when_it_comes(app, make, monkeypatch):
+    """Whatever the pause between two polls, also in the worker that serves others meanwhile."""
+    for module in (consumer, intake):
+        monkeypatch.setattr(module, "POLL_FIRST", 600.0)
+    monkeypatch.setattr(intake, "POLL_LAST", 600.0)
+    app.limit("sms", rate="50/s", burst=1)
+    make(limits={"sms": None}).delay_many([(n,) for n in range(5)])
+    began = time.monotonic()
+    drain(app)
+    assert one(app, COUNT) == 5
+    assert time.monotonic() - began < 300
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_it_waits_for_a_place_that_another_worker_gives_back(app, make, other, waits, several):
+    app.limit("one", at_once=1)
+    app.limit("two", at_once=2)
+    make(limits={"one": None, "two": None} if several else {"one": None}).delay_many([(1,), (2,)])
+    assert len(other.claim()) == 1
+    waits(other.end)
+    assert one(app, COUNT) == 1
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+
+
+def test_it_waits_for_a_place_of_the_queue(app, make, other, waits):
+    app.queue("default", at_once=1)
+    with app.database.session() as session:
+        queue_limits.sync_queues(session, "test", app.queues.values())
+    make().delay_many([(1,), (2,)])
+    assert len(other.claim()) == 1
+    waits(other.end)
+    assert one(app, COUNT) == 1
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_it_waits_for_a_step_that_another_worker_runs(app, make, other, waits, nested):
+    first, last = make("first"), make("last")
+    before = group(first.si(), group(first.si(), first.si())) if nested else first.si()
+    (before | last.si()).delay()
+    assert len(other.claim()) == (3 if nested else 1)
+    waits(other.end)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE NAME = 'last' AND STATE = 10") == 1
+
+
+@pytest.fixture
+def waits(app, caplog, monkeypatch, wait_for):
+    """Runs a burst that waits until what is given has been done."""
+
+    def waits(act):
+        thread = threading.Thread(target=drain, args=(app,))
+        with caplog.at_level(logging.INFO, "fbtasks.worker"):
+            thread.start()
+            try:
+                wait_for(lambda: draining.OPENS in caplog.text)
+                assert thread.is_alive()
+            finally:
+                act()
+                thread.join(30)
+        assert not thread.is_alive()
+        assert left(caplog) == []
+
+    monkeypatch.setattr(draining, "BURST_SAYS", 0.05)
+    return waits
+
+
+def stays(app, caplog, *said):
+    """Whether a burst ends and says *said* of what it leaves."""
+    with caplog.at_level(logging.INFO, "fbtasks.worker"):
+        drain(app)
+    assert left(caplog) == [f"Left in queue default: {what}." for what in said]
+    return True
+
+
+def test_it_leaves_what_a_limit_holds_that_does_not_open(app, make, caplog, other):
+    app.limit("paused", rate="1/h")
+    make(limits={"paused": None}).delay_many([(1,), (2,)])
+    assert len(other.claim()) == 1  # the next token comes in an hour
+    execute(app, "UPDATE QUEUE_LIMIT SET PAUSED = 1")
+    assert stays(app, caplog, "1 task waits for a limit")
+
+
+def test_it_leaves_what_waits_behind_a_failure_or_a_retry(app, caplog, other):
+    @app.task(name="move", ordered=Ordered("key", stop_on_failure=True))
+    def move(key):
+        pass
+
+    move.delay_many([(1,), (1,), (1,)])
+    other.claim()
+    other.end(Failed("builtins.ValueError", "no"))
+    assert stays(app, caplog, "2 tasks wait for limits")
+
+
+def test_it_leaves_what_waits_for_an_undefined_limit(app, make, caplog):
+    app.limit("one", at_once=1)
+    make(limits={"one": None}).delay(1)
+    execute(app, "DELETE FROM QUEUE_NOTE")
+    execute(app, "DELETE FROM QUEUE_LIMIT")
+    assert stays(app, caplog, "1 task waits for a limit")
+
+
+def test_it_leaves_steps_of_what_does_not_run(app, make, caplog, other):
+    first, last = make("first"), make("last")
+    (first.s() | last.s() | last.s()).delay()
+    other.claim()
+    other.end(Parked())
+    app.tasks.pop("first")
+    assert stays(app, caplog, "2 tasks wait for tasks that come before them")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_it_leaves_a_queue_that_is_closed(app, make, caplog, paused):
+    now = datetime.now(UTC)
+    window = [f"{now + timedelta(hours=hours):%H:%M}" for hours in (2, 4)]
+    if not paused:
+        app.queue("default", run_between=tuple(window), tz="UTC")
+    app.limit("sms", rate="1000/s", burst=1)
+    make(limits={"sms": None}).delay_many([(1,), (2,)])
+    make("plain").delay(1)
+    if paused:
+        pausing.pause(app.database, ["default"])
+    assert stays(app, caplog, "1 task is ready, and not claimed now", "2 tasks wait for limits")
+    assert rows(app, COUNT) == [(0,)]
