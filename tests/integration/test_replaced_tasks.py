@@ -6,7 +6,7 @@ import pytest
 from support.children import child_executor
 from support.sql import execute, one, rows
 
-from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskRevoked, chain, group
+from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
 from fbtasks.call import Call, Claim, Replaced, Retry
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -283,6 +283,9 @@ def test_errors_where_replace_is_called(app, steps):
         ):
             with pytest.raises(EnqueueError, match=said):
                 steps.swap.replace(wrong())
+    batched = app.task(name="batched", batch=2, wait=1)(lambda requests: None)
+    with pytest.raises(TaskDefinitionError, match="a run of it has several calls"):
+        batched.replace(steps.add.s(1))
     with closing(FBTasks("small", app.settings.url, payload_limit=1_000)) as small:
         one_ = small.task(name="one")(lambda *_: None)
         with pytest.raises(PayloadTooLarge, match="a workflow of 2000 tasks"):
