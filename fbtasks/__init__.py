@@ -44,10 +44,11 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from fbtasks.events import Event
+    from fbtasks.group_result import GroupResult
     from fbtasks.limits import Ordered, Unique, debounce
     from fbtasks.middleware import OutgoingCall
     from fbtasks.request import Request, current_request
-    from fbtasks.result import AsyncResult, GroupResult
+    from fbtasks.result import AsyncResult
     from fbtasks.retry import RetryPolicy, RetryRule
     from fbtasks.rows import Row
 
@@ -114,7 +115,8 @@ _HOMES = {
     "changes": ("Change",),
     "events": ("Event",),
     "middleware": ("OutgoingCall",),
-    "result": ("AsyncResult", "GroupResult"),
+    "result": ("AsyncResult",),
+    "group_result": ("GroupResult",),
     "retry": ("RetryPolicy", "RetryRule"),
     "definition": ("Task", "shared_task", "task"),
     "rows": ("Row",),

@@ -31,6 +31,7 @@ from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.function import as_arguments, same_code
 from fbtasks.gates import Gates
+from fbtasks.group_result import Groups
 from fbtasks.handlers import check_class
 from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
 from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
@@ -351,7 +352,7 @@ class FBTasks:
 
         return [run_eagerly(self, call) for call in calls]
 
-    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
+    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
         """Runs the steps of *plan* here and now. Returns the result of each."""
         from fbtasks.eager import run_plan_eagerly
 
@@ -373,6 +374,11 @@ class FBTasks:
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
         """The result of an earlier call by its id."""
         return AsyncResult(id, self)
+
+    @property
+    def GroupResult(self) -> Groups:  # noqa: N802  # Celery's word
+        """``app.GroupResult(id)``: the results of a group that was saved, ``app.GroupResult.restore(id)`` the same."""
+        return Groups(self)
 
     def connect(self, **options: Any) -> Any:
         """A connection of firebird-driver to the app's database, for the application's own data.

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple
 
+from fbtasks.plan import Plan
 from fbtasks.states import State
 
 When = datetime | timedelta | None
@@ -231,6 +232,14 @@ class PutBefore:
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """The task has a workflow in its place, whose step *end* gets its id, and what follows it or counts it."""
+
+    plan: Plan[Call]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """The worker does not know a task of this name; it waits for one that does."""
 
@@ -264,6 +273,7 @@ Outcome = (
     | Released
     | Postponed
     | PutBefore
+    | Replaced
     | Parked
     | Crashed
     | Several

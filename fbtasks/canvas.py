@@ -10,33 +10,20 @@ database.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, Unpack
 
 from fbtasks import checks
 from fbtasks.call import Call
+from fbtasks.compiling import KNOWN_LATER, App, Compiler, End, Place, empty_group
 from fbtasks.declare import chosen
 from fbtasks.errors import EnqueueError
 from fbtasks.function import as_arguments
+from fbtasks.group_result import GroupResult
 from fbtasks.options import CallOptions, CommonOptions, unknown_of_call
-from fbtasks.plan import Follows, Link, Member, Plan
-from fbtasks.result import Application, AsyncResult, GroupResult, NodeResult
-
-if TYPE_CHECKING:
-    from fbtasks.enqueuing import Enqueuer
+from fbtasks.plan import Follows, Member, ReplaceRequested
 
 OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")
-_EMPTY: Final = object()
-
-
-class App(Application, Protocol):
-    """The app as signatures know it."""
-
-    always_eager: bool
-    enqueuer: Enqueuer
-
-    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
-        """Runs the steps of *plan* here and now. Returns the result of each."""
 
 
 class Task(Protocol):
@@ -56,77 +43,6 @@ class Task(Protocol):
         """Raises :class:`EnqueueError` for what is no connection to the app's database."""
 
 
-class Placeholder:
-    """Stands for the result of another step where that is not known yet."""
-
-    def __repr__(self) -> str:
-        return "<the result of the step before>"
-
-
-class _End(NamedTuple):
-    """Where a signature ends, for what follows it."""
-
-    node: int | None = None
-    """What is to be waited for; None: nothing."""
-    value: Any = _EMPTY
-    """The result, where that is known from the beginning: of groups without members."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the result is known from the beginning."""
-        return self.value is not _EMPTY
-
-
-class _Place(NamedTuple):
-    """Where a signature stands in its workflow."""
-
-    before: _End = _End()
-    """What it follows."""
-    parent: int | None = None
-    """The result of that."""
-    followed: bool = False
-    """Whether something follows it."""
-    collects: bool = False
-    """Whether that is given the errors of those that fail."""
-
-
-class _Shape(NamedTuple):
-    """The result that is to be made of a node: of a step, or of several."""
-
-    node: int | None
-    members: tuple[int, ...] = ()
-    parent: int | None = None
-
-
-class _Compiler:
-    """Makes the plan of one signature, and notes which results it has."""
-
-    def __init__(self) -> None:
-        self.plan = Plan()
-        self.shapes: list[_Shape] = []
-        self.ignored: set[int] = set()
-        """Steps whose results are not kept."""
-
-    def shape(self, node: int | None, members: Iterable[int] = (), parent: int | None = None) -> int:
-        """Returns the number of a new result."""
-        self.shapes.append(_Shape(node, tuple(members), parent))
-        return len(self.shapes) - 1
-
-    def follow(self, before: _End, target: int, kind: Follows) -> None:
-        """Has a step follow what is *before* it."""
-        if before.node is not None:
-            self.plan.links.append(Link(before.node, target, kind))
-
-    def results(self, app: Application, ids: Mapping[int, AsyncResult[Any]]) -> list[NodeResult]:
-        """The results, by the numbers of their shapes; *ids* has those of the steps."""
-        made: list[NodeResult] = []
-        for node, members, parent in self.shapes:
-            result: NodeResult = GroupResult([made[each] for each in members], app) if node is None else ids[node]
-            result.parent = None if parent is None else made[parent]
-            made.append(result)
-        return made
-
-
 class Signature:
     """A call, or several, that can be made part of a workflow. Its methods change it, and return it."""
 
@@ -136,31 +52,44 @@ class Signature:
         self.errbacks: list[TaskSignature] = []
         """What runs when it has failed."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises :class:`AttributeError`, which says what to use here for a word of Celery's."""
+            from fbtasks.celery_words import SIGNATURE_ATTRIBUTES, no_attribute
+
+            raise AttributeError(no_attribute("a signature", name, SIGNATURE_ATTRIBUTES), name=name, obj=self)
+
     def __or__(self, other: object) -> Chain:
         """The chain of this and *other*, which is given its result."""
         return Chain((*_steps_of(self), *_steps_of(_signature("|", other))))
 
     def set(self, **options: Unpack[CallOptions]) -> Self:
-        """Sets options of its calls: see docs/reference/options.md. Countdown, eta and task_id are for one call."""
+        """Sets options of its calls: see docs/reference/options.md. Countdown, eta and task_id are for one call.
+
+        *link* and *link_error*, a signature or a list of them, are as for the methods of these names.
+        """
         given = chosen(CallOptions, options, unknown_of_call)
+        for each in _one_or_several("link=", given.pop("link", ())):
+            self.link(each)
+        for each in _one_or_several("link_error=", given.pop("link_error", ())):
+            self.link_error(each)
         alone = sorted(given.keys() & set(_OF_ONE_CALL))
         if alone and not isinstance(self, TaskSignature):
             raise EnqueueError(f"{alone[0]} is for one call: set it on a step, as in task.s().set({alone[0]}=...).")
-        self._set(options)
+        kept: Any = {name: options[name] for name in given}  # type: ignore[literal-required]  # names of options
+        self._set(kept)
         return self
 
     def link(self, signature: Signature) -> Self:
         """Has *signature* run when this has succeeded, with its result."""
         found = _signature("link()", signature)
-        if isinstance(self, Group) or isinstance(found, Group | Chord):
-            raise EnqueueError(
-                "link() takes a task's signature or a chain, and not of a group: write signature | group(...), or "
-                "group(...) | signature."
-            )
+        if isinstance(self, Group):
+            raise EnqueueError("link() is not for a group: write group(...) | signature, or link its members.")
         self.links.append(found)
         return self
 
-    def link_error(self, signature: TaskSignature) -> Self:
+    def link_error(self, signature: Signature) -> Self:
         """Has *signature* run when this has failed: with the id of the task that failed, and its exception.
 
         Of a chain or a group: when any of its tasks has failed. It does not run for what was cancelled.
@@ -170,6 +99,20 @@ class Signature:
             raise EnqueueError(f"link_error() takes the signature of one task that nothing follows, not {found}.")
         self.errbacks.append(found)
         return self
+
+    def on_error(self, signature: Signature) -> Self:
+        """The same: Celery's word for it."""
+        return self.link_error(signature)
+
+    def clone(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> Signature:
+        """A copy of it. *args* come before the arguments of its first calls."""
+        return self._with(*as_arguments(args, kwargs)).set(**options)
+
+    def __invert__(self) -> Any:
+        """Enqueues all of it, waits for it, and returns the result: ``~(a.s(1) | b.s())``."""
+        return self.delay().get()
 
     def apply_async(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -194,8 +137,7 @@ class Signature:
     ) -> Any:
         signature = self
         if args or kwargs or options:
-            signature = self._with(*as_arguments(args, kwargs))
-            signature.set(**options)
+            signature = self.clone(args, kwargs, **options)
         return _send(signature, using)
 
     def _tasks(self) -> Iterable[Task]:
@@ -213,13 +155,13 @@ class Signature:
         other.links, other.errbacks = list(self.links), list(self.errbacks)
         return other
 
-    def _compile(self, to: _Compiler, place: _Place) -> tuple[_End, int]:
+    def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
         """Adds itself in its *place*. Returns where it ends, and its result."""
         raise NotImplementedError
 
-    def _compile_links(self, to: _Compiler, end: _End, shape: int) -> None:
+    def _compile_links(self, to: Compiler, end: End, shape: int) -> None:
         for link in self.links:
-            link._compile(to, _Place(end, shape))
+            link._compile(to, Place(end, shape))
         for errback in self.errbacks:
             errback._compile_errback(to, end)
 
@@ -274,6 +216,11 @@ class TaskSignature(Signature):
         task: Any = self.task
         return task(*args, *self.args, **{**self.kwargs, **kwargs})
 
+    def set_immutable(self, immutable: bool) -> Self:
+        """Has it be given the result of what it follows, or not be given it, as made by :meth:`Task.si`."""
+        self.immutable = immutable
+        return self
+
     def _tasks(self) -> Iterable[Task]:
         return [self.task]
 
@@ -284,7 +231,7 @@ class TaskSignature(Signature):
         more = (*args, *self.args), {**self.kwargs, **kwargs}
         return self._copied(TaskSignature(self.task, *more, immutable=self.immutable, options=self.options))
 
-    def _compile(self, to: _Compiler, place: _Place) -> tuple[_End, int]:
+    def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
         args, given, before = self.args, 0, place.before
         if not self.immutable and before.is_known:
             args = (before.value, *args)
@@ -294,11 +241,11 @@ class TaskSignature(Signature):
         to.follow(before, number, Follows.WITH_RESULT if given else Follows.WITHOUT_RESULT)
         if self.task.options.ignore_result and not place.followed:
             to.ignored.add(number)
-        shape = to.shape(number, parent=place.parent)
-        self._compile_links(to, _End(number), shape)
-        return _End(number), shape
+        shape = to.shape_of_step(number, place.parent)
+        self._compile_links(to, End(number), shape)
+        return End(number), shape
 
-    def _compile_errback(self, to: _Compiler, end: _End) -> None:
+    def _compile_errback(self, to: Compiler, end: End) -> None:
         if end.node is None:  # nothing that can fail
             return
         number = to.plan.add_step(self.task.step(self.args, self.kwargs, 0 if self.immutable else 2, **self.options))
@@ -309,6 +256,11 @@ class _Composite(Signature):
     """A signature that is made of others."""
 
     parts: tuple[Signature, ...]
+
+    @property
+    def tasks(self) -> list[Signature]:
+        """The signatures that it is made of."""
+        return [*self.parts]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueues all of it, as :meth:`delay`."""
@@ -340,13 +292,13 @@ class Chain(_Composite):
             Chain((self.parts[0]._with(args, kwargs), *(part._with((), {}) for part in self.parts[1:])))
         )
 
-    def _compile(self, to: _Compiler, place: _Place) -> tuple[_End, int]:
+    def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
         end, shape = place.before, place.parent
         followed = place.followed or bool(self.links or self.errbacks)
         last = len(self.parts) - 1
         for number, part in enumerate(self.parts):
             collects = place.collects and number == last
-            end, shape = part._compile(to, _Place(end, shape, followed or number < last, collects))
+            end, shape = part._compile(to, Place(end, shape, followed or number < last, collects))
         assert shape is not None
         self._compile_links(to, end, shape)
         return end, shape
@@ -363,24 +315,31 @@ class Group(_Composite):
         shown = ", ".join(map(repr, self.parts[:5])) + (", ..." if len(self.parts) > 5 else "")
         return f"group({shown})"
 
+    def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
+        """Sets countdowns: *start* seconds for the first, and *step* more for each one, up to *stop*."""
+        for number, part in enumerate(self.parts):
+            countdown = start + number * step
+            part.set(countdown=countdown if stop is None else min(countdown, stop))
+        return self
+
     def _with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
         return self._copied(Group([part._with(args, kwargs) for part in self.parts]))
 
-    def _compile(self, to: _Compiler, place: _Place) -> tuple[_End, int]:
+    def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
         place = place._replace(followed=place.followed or bool(self.errbacks))
         has_tasks = any(True for _ in self._tasks())
         number = to.plan.add_group(collects=place.collects) if place.followed and has_tasks else None
         made = [part._compile(to, place) for part in self.parts]
-        shape = to.shape(None, [each for _, each in made], place.parent)
+        shape = to.shape_of_group(number, [each for _, each in made], place.parent)
         ends = [end for end, _ in made]
         if number is None:
-            return _End(place.before.node, _EMPTY if has_tasks else [end.value for end in ends]), shape
+            return End(place.before.node, KNOWN_LATER if has_tasks else [end.value for end in ends]), shape
         for at, end in enumerate(ends):
-            node = _empty_group(to, end.value) if end.is_known else end.node
+            node = empty_group(to, end.value) if end.is_known else end.node
             assert node is not None
             to.plan.members.append(Member(number, at, node, done=end.is_known))
-        self._compile_links(to, _End(number), shape)
-        return _End(number), shape
+        self._compile_links(to, End(number), shape)
+        return End(number), shape
 
 
 class Chord(_Composite):
@@ -396,7 +355,7 @@ class Chord(_Composite):
             raise EnqueueError(f"on_error {checks.shown(on_error)} must be 'fail' or 'collect'.")
         self.header = header
         self.body = body
-        self.on_error = on_error
+        self._on_error = on_error
         self.parts = (header, body)
 
     def __repr__(self) -> str:
@@ -405,13 +364,13 @@ class Chord(_Composite):
     def _with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
         header = self.header._with(args, kwargs)
         assert isinstance(header, Group)
-        return self._copied(Chord(header, self.body._with((), {}), self.on_error))
+        return self._copied(Chord(header, self.body._with((), {}), self._on_error))
 
-    def _compile(self, to: _Compiler, place: _Place) -> tuple[_End, int]:
-        collects = self.on_error == "collect"
+    def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
+        collects = self._on_error == "collect"
         end, shape = self.header._compile(to, place._replace(followed=True, collects=collects))
         followed = place.followed or bool(self.links or self.errbacks)
-        end, shape = self.body._compile(to, _Place(end, shape, followed, place.collects))
+        end, shape = self.body._compile(to, Place(end, shape, followed, place.collects))
         self._compile_links(to, end, shape)
         return end, shape
 
@@ -443,14 +402,6 @@ def chord(header: Any, body: Any = None, *, on_error: OnError = "fail") -> Any:
     return _ChordHeader(found, on_error) if body is None else Chord(found, _signature("chord()", body), on_error)
 
 
-def _empty_group(to: _Compiler, value: list[Any]) -> int:
-    """A group without members but such groups."""
-    number = to.plan.add_group(collects=False)
-    for at, each in enumerate(value):
-        to.plan.members.append(Member(number, at, _empty_group(to, each), done=True))
-    return number
-
-
 def _several(what: str, given: Sequence[Any]) -> list[Signature]:
     if len(given) == 1 and not isinstance(given[0], Signature):
         only = given[0]
@@ -469,6 +420,18 @@ def _steps_of(signature: Signature) -> tuple[Signature, ...]:
     )
 
 
+def _one_or_several(what: str, given: Any) -> list[Signature]:
+    return [given] if isinstance(given, Signature) else _several(what, (given,))
+
+
+def enqueue_side_by_side(signatures: Sequence[Signature], using: Any) -> list[Any]:
+    """Enqueues all of *signatures* in one transaction. Returns the result of each."""
+    if len(signatures) == 1:
+        return [_send(signatures[0], using)]
+    results: GroupResult = _send(Group(signatures), using)
+    return [*results]
+
+
 def _signature(what: str, value: object) -> Signature:
     if not isinstance(value, Signature):
         raise _no_signature(what, value)
@@ -481,26 +444,27 @@ def _no_signature(what: str, value: object) -> EnqueueError:
     return EnqueueError(f"{what} takes signatures, as in task.s(1, 2), not {checks.shown(value)}.{hint}")
 
 
+def replacement(app: App, signature: object) -> ReplaceRequested:
+    """Returns what asks for *signature* in the place of a task of *app*. Raises :class:`EnqueueError`."""
+    found = _signature("self.replace()", signature)
+    _check_app(app, found)
+    to = Compiler()
+    _, shape = found._compile(to, Place())
+    return to.replacement(app, shape, found)
+
+
+def _check_app(app: App, signature: Signature) -> None:
+    for task in signature._tasks():
+        if task.app is not app:
+            raise EnqueueError(f"a workflow has the tasks of one app: {task.name!r} belongs to {task.app.name!r}.")
+
+
 def _send(signature: Signature, using: Any) -> Any:
     """Enqueues *signature*, in a transaction of its own or in that of the connection *using*; eager ones are run."""
     app = next((task.app for task in signature._tasks()), None)
     if app is None:
         return GroupResult([], None)
-    for task in signature._tasks():
-        if task.app is not app:
-            raise EnqueueError(f"a workflow has the tasks of one app: {task.name!r} belongs to {task.app.name!r}.")
-    to = _Compiler()
-    _, shape = signature._compile(to, _Place())
-    if app.always_eager:
-        return to.results(app, app.run_plan_eagerly(to.plan))[shape]
-    first = app.enqueuer.enqueue_plan(to.plan, using)
-    ids = {
-        node: AsyncResult[Any](
-            call.task_id or str(first + node),
-            app,
-            ignored=node in to.ignored,
-            number=first + node if using is None else None,
-        )
-        for node, call in to.plan.steps.items()
-    }  # fmt: skip
-    return to.results(app, ids)[shape]
+    _check_app(app, signature)
+    to = Compiler()
+    _, shape = signature._compile(to, Place())
+    return to.send(app, shape, using)

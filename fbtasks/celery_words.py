@@ -17,7 +17,9 @@ _ALWAYS_STARTED: Final = "always so: a task that a worker has claimed is STARTED
 _HANDLER: Final = "a method of a class of tasks: @app.task(base=MyTask)"
 _RATE: Final = "use app.limit(NAME, rate=...) and @app.task(limits=NAME), which holds for all workers together"
 _CANVAS: Final = "not there: a task does not see the workflow that it is a step of"
-_NEXT: Final = "not there yet: end the task with (a.s() | b.s()).delay()"
+_STARMAP: Final = "use group(task.s(*args) for args in calls): a task each, and the list of their results"
+_MAP: Final = "use group(task.s(item) for item in items): a task each, and the list of their results"
+_CHUNKS: Final = "use group(task.s(*args) for args in calls): each call is a task, and workers claim many at once"
 _ONE_URL: Final = "the database of url= is the broker and keeps the results"
 _NO_EXCHANGE: Final = "there are no exchanges: queue= names the queue, and a worker serves it with -Q"
 _COMPRESSION: Final = "not there: payloads are stored as they are. Keep large data elsewhere and pass its key"
@@ -75,9 +77,8 @@ CALL_OPTIONS: Final = {
     "group_id": _CANVAS,
     "headers": _OWN_ARGUMENT,
     "ignore_result": "an option of the task: @app.task(ignore_result=True)",
+    "immutable": "use task.si(...), or task.signature(args, immutable=True)",
     "immediate": "not there: a call waits until a worker takes it",
-    "link": "use task.s(...).link(signature).delay()",
-    "link_error": "use task.s(...).link_error(signature).delay()",
     "mandatory": "always so: the call is in its queue, whether a worker serves that or not",
     "parent_id": _OWN_ARGUMENT,
     "producer": "use task.using(connection).apply_async(...), which enqueues in the transaction of a connection",
@@ -182,7 +183,6 @@ APP_ATTRIBUTES: Final = {
     "events": _EVENTS,
     "finalize": "not needed: a task is complete when it is defined",
     "gen_task_name": "use @app.task(name=...)",
-    "GroupResult": "keep the ids of its results: app.AsyncResult(id) finds each",
     "log": "the worker logs with the module logging",
     "main": "use app.name",
     "on_after_configure": "not needed: an app is complete when it is made",
@@ -204,16 +204,28 @@ TASK_ATTRIBUTES: Final = {
     "add_to_chord": _CANVAS,
     "apply": "use task(...), which runs the function here and now, or .delay() within fbtasks.testing.eager(app)",
     "backend": "use app.AsyncResult(id), which gives a result; the database keeps them",
-    "chunks": "use task.delay_many(calls), which enqueues many calls in one transaction",
-    "map": "use task.delay_many((item,) for item in items)",
+    "chunks": _CHUNKS,
+    "map": _MAP,
     "rate_limit": _RATE,
-    "replace": _NEXT,
     "run": "use task(...) or task.function(...)",
     "send_event": _EVENTS,
-    "starmap": "use task.delay_many(calls), which enqueues many calls in one transaction",
+    "starmap": _STARMAP,
     "subtask": "use task.signature(args, kwargs)",
 }
 """Attributes of a task."""
+
+SIGNATURE_ATTRIBUTES: Final = {
+    "apply": "use .delay() within fbtasks.testing.eager(app)",
+    "freeze": "not needed: the results have their ids when the workflow is enqueued; set(task_id=...) gives one",
+    "from_dict": "not there: a signature is made by task.s(...), or app.signature(name, args)",
+    "id": "a signature has none before it is enqueued: use the id of its result, or set(task_id=...)",
+    "run": "use delay()",
+    "stamp": _OWN_ARGUMENT,
+    "subtask_type": "not there: use isinstance(signature, fbtasks.Signature)",
+    "type": "use task",
+    "unchain_tasks": "use tasks, the signatures that a chain is made of",
+}
+"""Attributes of a signature."""
 
 RESULT_ATTRIBUTES: Final = {
     "args": "use fbtasks inspect task ID, which shows the arguments, while they are kept",
@@ -256,15 +268,15 @@ REQUEST_ATTRIBUTES: Final = {
 
 NAMES: Final = {
     "Celery": "use FBTasks, as in app = FBTasks('name', 'firebird:///path/queue.fdb')",
-    "chunks": "use task.delay_many(calls), which enqueues many calls in one transaction",
+    "chunks": _CHUNKS,
     "crontab": "use the text of it: @app.periodic(cron='30 2 * * mon-fri')",
     "current_app": "there is no current app: a task of @shared_task finds the app that includes its module",
     "current_task": "use fbtasks.current_request()",
     "signals": _SIGNALS,
     "signature": "use task.s(...), or app.signature(name, args)",
     "uuid": "use str(uuid.uuid4()), for a task_id of your own",
-    "xmap": "use task.delay_many((item,) for item in items)",
-    "xstarmap": "use task.delay_many(calls), which enqueues many calls in one transaction",
+    "xmap": _MAP,
+    "xstarmap": _STARMAP,
 }
 """Names that are imported from celery."""
 

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from fbtasks import checks
 from fbtasks.call import Call
-from fbtasks.canvas import Placeholder, TaskSignature
+from fbtasks.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
 from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
@@ -24,9 +24,10 @@ from fbtasks.function import (
     check_function,
     home_module,
 )
-from fbtasks.gates import Gates
+from fbtasks.gates import Gates, Placeholder
 from fbtasks.handlers import check_class, class_options, hooks_of
-from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
+from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through, step_through
+from fbtasks.node_result import Application
 from fbtasks.options import (
     CallOptions,
     CommonOptions,
@@ -41,7 +42,7 @@ from fbtasks.options import (
 from fbtasks.plan import Plan
 from fbtasks.poll_source import PollSource
 from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
-from fbtasks.result import Application, AsyncResult, results_of
+from fbtasks.result import AsyncResult, results_of
 from fbtasks.retry import RetryPolicy
 from fbtasks.sources import ChangeSource, check_silent_name
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
@@ -90,7 +91,7 @@ class App(Application, Protocol):
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""
 
-    def run_plan_eagerly(self, plan: Plan) -> Mapping[int, AsyncResult[Any]]:
+    def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
         """Runs the steps of *plan* here and now. Returns the result of each."""
 
     def AsyncResult(self, id: str | int) -> AsyncResult[Any]:  # noqa: N802  # Celery's word
@@ -243,6 +244,25 @@ class Task(TaskCalls[P, R]):
         """
         raise SnoozeRequested(checks.seconds("snooze", seconds, zero=False))
 
+    def replace(self, signature: Signature) -> NoReturn:
+        """Leaves the function and has *signature* run in the place of this call: ``self.replace(a.s(1) | b.s())``.
+
+        Its last task gets the id of this call, so that who has the result gets its result, what follows this call
+        follows it, and a group counts it. It is written in the transaction in which the outcome of this run is
+        recorded. Raises :class:`EnqueueError` for what cannot be enqueued, or does not end with one task.
+        """
+        if self.subscription is not None:
+            raise TaskDefinitionError(
+                f"the task {self.name!r} is called by workers, for {self.subscription}, and cannot be replaced: "
+                "enqueue a workflow of its own, and return."
+            )
+        if self.options.batching is not None:
+            raise TaskDefinitionError(
+                f"the task {self.name!r} has batch=, and a run of it has several calls: none of them can be replaced. "
+                "Enqueue a workflow of its own for each that needs one."
+            )
+        raise replacement(self.app, signature)
+
     def update_state(self, meta: Any = None, *, state: str = "PROGRESS", task_id: str | None = None) -> None:
         """Tells those who have the result how far the task has come: *meta* is ``result.info`` while it runs.
 
@@ -282,6 +302,9 @@ class Task(TaskCalls[P, R]):
 
     def enqueue(self, arguments: Sequence[Arguments], options: CallOptions, using: Any = None) -> list[AsyncResult[R]]:
         """Enqueues a call for each of *arguments*, all with the same options; *using* is as of :meth:`send`."""
+        if options and (options.get("link") or options.get("link_error")):
+            signatures = [self.signature(args, kwargs, **options) for args, kwargs in arguments]
+            return enqueue_side_by_side(signatures, using)
         arounds = self.app.middlewares.enqueue
         if not arounds:
             return self.send([self.call(args, kwargs, **options) for args, kwargs in arguments], using)
@@ -309,6 +332,13 @@ class Task(TaskCalls[P, R]):
 
     def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
         """The call as a record for a workflow, in which it is given *given* more arguments, the first ones."""
+        arounds = self.app.middlewares.enqueue
+        if not arounds:
+            return self._step(args, kwargs, given, **options)
+        call = OutgoingCall(self.name, args, kwargs, {**options})
+        return step_through(arounds, call, lambda each: self._step(each.args, each.kwargs, given, **each.options))
+
+    def _step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
         if not given:
             call = self.call(args, kwargs, **options)
         elif self.subscription is not None:
@@ -326,7 +356,7 @@ class Task(TaskCalls[P, R]):
             self._parameters.check(self.name, whole, kwargs)
             call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
             if self.gates is not None:
-                call = call._replace(gates=self.gates.of(whole, kwargs, call.queue))
+                call = call._replace(gates=self.gates.of_step(whole, kwargs, call.queue))
         if self.options.unique is not None:
             raise EnqueueError(
                 f"the task {self.name!r} is unique, and a call that is merged into another one cannot be part of a "

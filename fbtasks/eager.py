@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import clock
 from fbtasks.batch_runner import BatchRunner
-from fbtasks.call import Call, Claim, Failed, Input, Retry, Snoozed, Stored, Succeeded
+from fbtasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.notify.outcomes import Wait
 from fbtasks.plan import Follows, Link, Plan
@@ -24,8 +24,13 @@ class EagerResult(AsyncResult[Any]):
     def __init__(self, id: str, app: App, outcome: Stored | None, snoozed: float = 0.0) -> None:
         """*snoozed*: for how many seconds the task would have waited now. Then it has no outcome."""
         super().__init__(id, app)
+        self._app = app
         self._snoozed = snoozed
         self._outcome: Stored | None = outcome
+
+    def under(self, id: str) -> EagerResult:
+        """The same of a task of that *id*."""
+        return EagerResult(id, self._app, self._outcome, self._snoozed)
 
     def revoke(self, *, terminate: bool = False) -> bool:  # noqa: ARG002  # it has ended
         """False: it has ended."""
@@ -92,6 +97,8 @@ def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerRe
                 continue
             case Snoozed(delay):
                 return EagerResult(task_id, app, None, delay)
+            case Replaced(plan, end):
+                return run_plan_eagerly(app, plan)[end].under(task_id)
             case Succeeded(content_type, result):
                 stored = Stored(state=State.SUCCEEDED, try_count=tries, content_type=content_type or None,
                                 result=result or None)  # fmt: skip
@@ -103,7 +110,7 @@ def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerRe
         return EagerResult(task_id, app, stored)
 
 
-def run_plan_eagerly(app: App, plan: Plan) -> dict[int, AsyncResult[Any]]:
+def run_plan_eagerly(app: App, plan: Plan[Call]) -> dict[int, EagerResult]:
     """Runs the steps of *plan* here and now, each after what it follows. Returns their results."""
     return _EagerPlan(app, plan).run()
 
@@ -119,7 +126,7 @@ class _Ended(NamedTuple):
 class _EagerPlan:
     """A workflow that is run here and now."""
 
-    def __init__(self, app: App, plan: Plan) -> None:
+    def __init__(self, app: App, plan: Plan[Call]) -> None:
         self._app = app
         self._plan = plan
         self._links: dict[int, Link] = {link.target: link for link in plan.links}
@@ -127,9 +134,9 @@ class _EagerPlan:
         for member in sorted(plan.members, key=lambda each: each.number):
             self._members[member.group].append(member.node)
         self._ended: dict[int, _Ended] = {}
-        self._results: dict[int, AsyncResult[Any]] = {}
+        self._results: dict[int, EagerResult] = {}
 
-    def run(self) -> dict[int, AsyncResult[Any]]:
+    def run(self) -> dict[int, EagerResult]:
         """Runs all steps that are to run."""
         for node, call in self._plan.steps.items():
             link = self._links.get(node)

@@ -21,6 +21,7 @@ from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
 from fbtasks.serialize import Serializer
 from fbtasks.store import flows, guests, raising, settlement, tasks
+from fbtasks.store.codec import Limit
 from fbtasks.store.database import Database
 from fbtasks.store.settlement import ENQUEUE, InDoubt
 from fbtasks.store.sources.silence import silence
@@ -66,6 +67,11 @@ class Enqueuer:
         Raises when it cannot be one; nothing is written here.
         """
         given = chosen(CallOptions, options, unknown_of_call) if options else {}
+        if given.get("link") or given.get("link_error"):
+            raise EnqueueError(
+                f"link and link_error are for calls of a task that this program has, and {name!r} is called by its "
+                "name, or by a schedule: have a task of this program enqueue the workflow."
+            )
         timezone = self._settings.timezone
         start = start_of(given.get("countdown"), given.get("eta"), timezone) if given else None
         expires = given.get("expires", task.expires)
@@ -139,32 +145,39 @@ class Enqueuer:
         except InDoubt as doubt:
             raise _uncertain(calls, doubt) from doubt
 
-    def enqueue_plan(self, plan: Plan, using: Any = None) -> int:
+    def enqueue_plan(self, plan: Plan[Call], using: Any = None) -> int:
         """Writes a workflow as :meth:`enqueue` writes calls. Returns the database's number of its node 0."""
         calls = list(plan.steps.values())
-        if self._room.queues:
-            self.check_limits({call.queue for call in calls})
         if using is not None:
             refuse_fork()
             transaction = guests.transaction(using, self._database)
-            self._note_groups(plan)
-            limits = self.limits.of(calls)
+            limits = self.prepare(plan)
             with guests.all_or_nothing(transaction):
                 return flows.enqueue(transaction, plan, limits)[0]
-        return self._room.wait_for(lambda: self._enqueue_plan(plan, calls), calls)
+        return self._room.wait_for(lambda: self._enqueue_plan(plan), calls)
 
-    def _enqueue_plan(self, plan: Plan, calls: Sequence[Call]) -> int:
+    def prepare(self, plan: Plan[Call]) -> Mapping[str, Limit]:
+        """Has the database know what the app says of the queues, groups and limits of *plan*. Returns the limits.
+
+        It does so in transactions of its own, once for each queue and limit.
+        """
+        calls = list(plan.steps.values())
+        if self._room.queues:
+            self.check_limits({call.queue for call in calls})
         self._database.make_ready()
         self._note_groups(plan)
-        limits = self.limits.of(calls)
+        return self.limits.of(calls)
+
+    def _enqueue_plan(self, plan: Plan[Call]) -> int:
+        limits = self.prepare(plan)
         try:
             return settlement.once(self._use, lambda t: flows.enqueue(t, plan, limits), ENQUEUE, _ASKED)
         except InDoubt as doubt:
             first: int = doubt.written
             found = [Enqueued(first + node, duplicate=False) for node in plan.steps]
-            raise _uncertain(calls, InDoubt(str(doubt), doubt.number, found)) from doubt
+            raise _uncertain([*plan.steps.values()], InDoubt(str(doubt), doubt.number, found)) from doubt
 
-    def _note_groups(self, plan: Plan) -> None:
+    def _note_groups(self, plan: Plan[Call]) -> None:
         """Has workers look after the groups of *plan*, in their queues. Once for each queue."""
         new = set(plan.queues_of_groups().values()) - self._group_queues
         if new:

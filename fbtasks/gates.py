@@ -16,6 +16,13 @@ from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, batch_limit, o
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
+class Placeholder:
+    """Stands for the result of another step where that is not known yet."""
+
+    def __repr__(self) -> str:
+        return "<the result of the step before>"
+
+
 class Gates:
     """The limits of one task, and which gate a call of it has to pass for each."""
 
@@ -82,6 +89,20 @@ class Gates:
                     f"does not have.{checks.did_you_mean(name, known)}"
                 )
 
+    def of_step(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
+        """The gates of a call whose first arguments are placeholders; none when a key is known only with those.
+
+        Then the worker that claims it puts it before its gates.
+        """
+        for _, key in self._keys:
+            if callable(key):
+                return ()
+            if key is not None:
+                given = self._bind(args, kwargs)
+                if any(_is_unknown(given[name]) for name in key):
+                    return ()
+        return self.of(args, kwargs, queue)
+
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
         """The gates of a call in *queue*, which has batches of its own.
 
@@ -116,6 +137,11 @@ class Gates:
                 f"the key of the limit {limit!r} of the task {self._task!r} raised {type(error).__name__}: {error}. "
                 "Nothing was enqueued."
             ) from error
+
+
+def _is_unknown(value: object) -> bool:
+    several = value if isinstance(value, tuple) else (value,)
+    return any(isinstance(each, Placeholder) for each in several)
 
 
 def _on_duplicate(options: Unique, limit: LimitDefinition) -> OnDuplicate:

@@ -135,8 +135,8 @@ class _NotYet(AsyncResult[Any]):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"{name!r} is not known yet: the calls of delay_many() are enqueued together, when all have passed the "
-            "middleware.",
+            f"{name!r} is not known yet: the calls of delay_many(), and those of a workflow, are enqueued together, "
+            "when all have passed the middleware.",
             name=name,
             obj=self,
         )
@@ -169,6 +169,27 @@ def enqueue_through(
         written = dict(zip(map(id, places), write(made), strict=True))
         results = [written.get(id(result), result) for result in results]
     return results
+
+
+def step_through(arounds: Sequence[_Around], call: OutgoingCall, make: Callable[[OutgoingCall], Call]) -> Call:
+    """Has *call*, a step of a workflow, pass *arounds*. Returns what *make* makes of it.
+
+    The workflow is enqueued when all of its steps have passed. Raises :class:`EnqueueError` when one is not to be
+    enqueued, or twice.
+    """
+    made: list[Call] = []
+
+    def note(changed: OutgoingCall) -> AsyncResult[Any]:
+        made.append(make(changed))
+        return _NotYet()
+
+    _pass(arounds, 0, call, note)
+    if len(made) != 1:
+        raise EnqueueError(
+            f"{_ENQUEUE} of a middleware called next() {len(made)} times for {call.task!r}, a step of a workflow. "
+            "Each step is needed once: raise an error to stop the workflow."
+        )
+    return made[0]
 
 
 def _pass(

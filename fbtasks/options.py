@@ -176,7 +176,8 @@ class TaskOptions(CommonOptions):
 class CallOptions(TypedDict, total=False):
     """The options of one call. Those left out, or None, are as the task says.
 
-    What is right for the last four depends on the app, which checks them: :meth:`fbtasks.enqueuing.Enqueuer.make_call`.
+    What is right for the last ones depends on the app, which checks them: :meth:`fbtasks.enqueuing.Enqueuer.make_call`.
+    Of *link* and *link_error* :meth:`fbtasks.canvas.Signature.set` makes a workflow.
     """
 
     countdown: Annotated[float | None, times.countdown]
@@ -187,6 +188,8 @@ class CallOptions(TypedDict, total=False):
     expires: float | timedelta | datetime | None
     queue: str | None
     serializer: str | None
+    link: Any
+    link_error: Any
 
 
 class RetryOptions(TypedDict, total=False):

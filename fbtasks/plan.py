@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from fbtasks.call import Call
+from fbtasks.errors import FBTasksError
+
+
+class Step(Protocol):
+    """What a plan knows of a step: a :class:`fbtasks.call.Call`."""
+
+    @property
+    def queue(self) -> str:
+        """The queue that it is enqueued into."""
+
+
+S = TypeVar("S", bound=Step)
 
 
 class Follows(IntEnum):
@@ -48,19 +59,21 @@ class Member(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class Plan(Generic[S]):
     """The nodes of one workflow. What a step follows has a lower number than the step."""
 
-    steps: dict[int, Call] = field(default_factory=dict)
+    steps: dict[int, S] = field(default_factory=dict)
     groups: dict[int, bool] = field(default_factory=dict)
     """Groups that something follows, and whether that is given the errors of members that fail."""
     members: list[Member] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
+    unwritten: int = 0
+    """Groups that nothing follows: they have numbers, by which their results are known, and no rows."""
 
     def __len__(self) -> int:
-        return len(self.steps) + len(self.groups)
+        return len(self.steps) + len(self.groups) + self.unwritten
 
-    def add_step(self, call: Call) -> int:
+    def add_step(self, call: S) -> int:
         """Returns the number of a new step."""
         number = len(self)
         self.steps[number] = call
@@ -70,6 +83,12 @@ class Plan:
         """Returns the number of a new group."""
         number = len(self)
         self.groups[number] = collects
+        return number
+
+    def number_group(self) -> int:
+        """Returns the number of a new group that is not written."""
+        number = len(self)
+        self.unwritten += 1
         return number
 
     def queues_of_groups(self) -> dict[int, str]:
@@ -85,3 +104,13 @@ class Plan:
                 at = outer.get(at)
             found[group] = next(iter(self.steps.values())).queue if at is None else found[at]
         return found
+
+
+class ReplaceRequested(FBTasksError):
+    """The task asked for a workflow in its place. Let it pass: it is how ``self.replace()`` leaves the function."""
+
+    def __init__(self, plan: Plan[Any], end: int) -> None:
+        super().__init__(f"replacement by {len(plan.steps)} tasks requested")
+        self.plan = plan
+        self.end = end
+        """The step that is to have the place of the task."""

@@ -12,12 +12,25 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Failed, Finished, Outcome, Parked, Retry, Snoozed, Succeeded, rest_of
+from fbtasks.call import (
+    Cancelled,
+    Claim,
+    Failed,
+    Finished,
+    Outcome,
+    Parked,
+    Replaced,
+    Retry,
+    Snoozed,
+    Succeeded,
+    rest_of,
+)
 from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.inputs import given_by
 from fbtasks.interrupts import Interrupts, TaskStopped
 from fbtasks.middleware import run_through
+from fbtasks.plan import ReplaceRequested
 from fbtasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.reports import SILENT, Reports
 from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
@@ -235,6 +248,8 @@ class Runner:
             return prepared.ended(Cancelled("stopped"))  # the worker that stopped it records why
         if isinstance(error, SnoozeRequested):
             return prepared.ended(Snoozed(error.seconds))
+        if isinstance(error, ReplaceRequested):
+            return prepared.ended(Replaced(error.plan, error.end))
         if isinstance(error, RetryRequested):
             cause = error.exc or error
             if cause.__traceback__ is None:  # given to retry() without having been raised

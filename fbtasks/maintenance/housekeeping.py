@@ -16,7 +16,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.states import State
-from fbtasks.store import progress, results, tasks
+from fbtasks.store import keyvalues, progress, results, tasks
 from fbtasks.store.sources import subscriptions
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,8 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        last = (self._fold, self._forget_events, self._forget_progress, self._leftovers.turn, self._audit)
+        forget = (self._forget_events, self._forget_progress, self._forget_groups)
+        last = (self._fold, *forget, self._leftovers.turn, self._audit)
         parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
@@ -140,6 +141,10 @@ class Housekeeping:
     def _forget_progress(self, session: Session) -> bool:
         """Forgets what tasks said that do not run any more. Whether there may be more."""
         return session.run(progress.prune) >= progress.BATCH
+
+    def _forget_groups(self, session: Session) -> bool:
+        """Forgets saved groups whose time is over, and what Celery has stored. Whether there may be more."""
+        return session.run(keyvalues.prune) >= keyvalues.BATCH
 
     def _audit(self, session: Session) -> bool:
         queue_limits.audit(session)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fbtasks.call import Input
-from fbtasks.errors import DuplicateKey
+from fbtasks.call import Call, Finished, Input, Replaced, Stale
+from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.plan import Follows, Plan
 from fbtasks.states import State
@@ -25,6 +26,10 @@ _RELATIVE_EXPIRY: Final = 4096
 _DIGITS: Final = 19
 _GROUP: Final = -1
 """The state of a group, as QUEUE_STEP_INPUTS writes it; 0: of what is not known any more."""
+_STALE: Final = 0
+_REPLACED: Final = 1
+"""What QUEUE_REPLACE has done; 2: it has cancelled the task, as was asked before."""
+_NOTHING_KNOWN: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class _Part(NamedTuple):
@@ -37,35 +42,128 @@ class _Part(NamedTuple):
     number: int
 
 
-def enqueue(transaction: Transaction, plan: Plan, limits: Mapping[str, Limit]) -> tuple[int, int]:
+def enqueue(transaction: Transaction, plan: Plan[Call], limits: Mapping[str, Limit]) -> tuple[int, int]:
     """Writes all of *plan*. Returns the database's number of its node 0, and that of the transaction.
 
     *limits* are those whose gates its steps have to pass. Raises :class:`EnqueueError` when a step's ``task_id`` is
     taken, and what :func:`fbtasks.store.tasks.enqueue` raises.
     """
     first, number, now = transaction.rows("step_ids", len(plan))[0]
-    for group in codec.chunks(_nodes(plan, first)):
-        transaction.execute("put_nodes", b"".join(group))
-    with tasks.ids_may_be_taken():
-        for group in codec.chunks(_steps(plan, first, limits)):
-            transaction.execute("enqueue_steps", b"".join(group), now)
-    for node, call in plan.steps.items():
-        if len(call.payload) > codec.INLINE:
-            transaction.execute("put_payload", first + node, call.payload)
+    _Writing(plan, first).write(transaction, limits, now)
     return first, number
 
 
-def _nodes(plan: Plan, first: int) -> Iterator[bytes]:
-    queues = plan.queues_of_groups()
-    empty = {member.node for member in plan.members if member.done}
-    for group, collects in plan.groups.items():
-        queue = queues[group].encode("ascii")
-        yield b"G%019d%d%d%03d%b" % (first + group, collects, group in empty, len(queue), queue)
-    parts = [_Part(b"M", each.group, int(each.done), each.node, each.number) for each in plan.members]
-    parts += [_Part(b"L", link.source, link.kind, link.target, 0) for link in plan.links]
-    for part, count in _runs(parts):
-        head = (part.mark, first + part.node, part.kind, first + part.first, count, part.number)
-        yield b"%b%019d%d%019d%010d%010d" % head
+def replace(
+    transaction: Transaction, worker_id: int, slot: int, items: Iterable[Finished], limits: Mapping[str, Limit]
+) -> list[Stale]:
+    """Writes the workflows that tasks have asked for in their places. Returns the stale ones, as ``tasks.finish`` does.
+
+    Raises :class:`StatementRefused` for a workflow that cannot be enqueued.
+    """
+    stale = []
+    for claim, outcome, elapsed, _ in items:
+        assert isinstance(outcome, Replaced)
+        params = claim.id, claim.claim_id, worker_id, slot, int(elapsed * 1000)
+        done, stands, *place = transaction.rows("replace", *params)[0]
+        if done == _STALE:
+            stale.append(Stale(claim.id, stands))
+        elif done == _REPLACED:
+            try:
+                _put_in_place(transaction, claim.id, outcome, _Inherited(*place), limits)
+            except DatabaseError:
+                raise
+            except Exception as error:  # such as a task_id that is taken, a queue that is full, a call of nonsense
+                raise StatementRefused(f"the workflow that is to replace the task is not enqueued: {error}") from error
+    return stale
+
+
+class _Inherited(NamedTuple):
+    """What a task that is replaced leaves, as QUEUE_REPLACE returns it."""
+
+    traits: int
+    enqueued_by: str | None
+    """None: the user of this connection."""
+    source: int | None
+    """What it has followed."""
+    kind: int
+
+
+def _put_in_place(
+    transaction: Transaction, task: int, outcome: Replaced, inherited: _Inherited, limits: Mapping[str, Limit]
+) -> None:
+    first, _, now = transaction.rows("step_ids", len(outcome.plan))[0]
+    _Writing(outcome.plan, first, {outcome.end: task}, inherited).write(transaction, limits, now)
+    if inherited.enqueued_by is not None:
+        last = first + len(outcome.plan) - 1
+        transaction.execute("replaced", task, first, last, inherited.enqueued_by)
+
+
+class _Writing:
+    """A plan whose nodes have numbers of the database: from *first* on, but those that are *known* already."""
+
+    def __init__(
+        self,
+        plan: Plan[Call],
+        first: int,
+        known: Mapping[int, int] = _NOTHING_KNOWN,
+        inherited: _Inherited | None = None,
+    ) -> None:
+        self._plan = plan
+        self._numbers = {node: first + node for node in (*plan.steps, *plan.groups)} | dict(known)
+        self._known = known
+        self._inherited = inherited
+        self._followers = {link.target for link in plan.links}
+
+    def write(self, transaction: Transaction, limits: Mapping[str, Limit], now: datetime) -> None:
+        """Writes it, with the time *now*."""
+        for group in codec.chunks(self._nodes()):
+            transaction.execute("put_nodes", b"".join(group))
+        with tasks.ids_may_be_taken():
+            for group in codec.chunks(self._steps(limits)):
+                transaction.execute("enqueue_steps", b"".join(group), now)
+        for node, call in self._plan.steps.items():
+            if len(call.payload) > codec.INLINE:
+                transaction.execute("put_payload", self._numbers[node], call.payload)
+
+    def _nodes(self) -> Iterator[bytes]:
+        plan, number = self._plan, self._numbers
+        queues = plan.queues_of_groups()
+        empty = {member.node for member in plan.members if member.done}
+        for group, collects in plan.groups.items():
+            queue = queues[group].encode("ascii")
+            yield b"G%019d%d%d%03d%b" % (number[group], collects, group in empty, len(queue), queue)
+        parts = [
+            _Part(b"M", number[each.group], int(each.done), number[each.node], each.number) for each in plan.members
+        ]
+        parts += [_Part(b"L", number[link.source], link.kind, number[link.target], 0) for link in plan.links]
+        for part, count in _runs([*parts, *self._beginnings()]):
+            yield b"%b%019d%d%019d%010d%010d" % (part.mark, part.node, part.kind, part.first, count, part.number)
+
+    def _beginnings(self) -> Iterator[_Part]:
+        """The steps that follow none stand where the replaced task has stood. They are not given its inputs."""
+        if self._inherited is not None and self._inherited.source is not None:
+            on_error = Follows(self._inherited.kind).on_error
+            kind = Follows.ON_ERROR_UNTOLD if on_error else Follows.WITHOUT_RESULT
+            for node in self._plan.steps:
+                if node not in self._followers:
+                    yield _Part(b"L", self._inherited.source, kind, self._numbers[node], 0)
+
+    def _steps(self, limits: Mapping[str, Limit]) -> Iterator[bytes]:
+        """The last ones first: what follows a step is there when it ends, even if that is at once."""
+        plan = self._plan
+        linked = {link.source for link in plan.links}
+        members = {member.node for member in plan.members}
+        fed = {link.target for link in plan.links if link.kind.feeds}
+        for node in reversed(plan.steps):
+            call = plan.steps[node]
+            traits = _LINKED * (node in linked) | _MEMBER * (node in members) | _FED * (node in fed)
+            if node in self._followers:
+                traits |= _RELATIVE_START * isinstance(call.start, timedelta)
+                traits |= _RELATIVE_EXPIRY * isinstance(call.expires, timedelta)
+            if self._inherited is not None and node in self._known:
+                traits |= self._inherited.traits
+            head = self._numbers[node], node in self._followers, traits
+            yield b"%019d%d%05d%b" % (*head, codec.pack_call(call, limits))
 
 
 def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
@@ -79,22 +177,6 @@ def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
     for _, group in groupby(numbered, run):
         some = [part for _, part in group]
         yield some[0], len(some)
-
-
-def _steps(plan: Plan, first: int, limits: Mapping[str, Limit]) -> Iterator[bytes]:
-    """The last ones first: what follows a step is there when it ends, even if that is at once."""
-    linked = {link.source for link in plan.links}
-    members = {member.node for member in plan.members}
-    follows: dict[int, bool] = {}
-    for link in plan.links:
-        follows[link.target] = follows.get(link.target, False) or link.kind.feeds
-    for node in reversed(plan.steps):
-        call = plan.steps[node]
-        traits = _LINKED * (node in linked) + _MEMBER * (node in members) + _FED * follows.get(node, False)
-        if node in follows:
-            traits += _RELATIVE_START * isinstance(call.start, timedelta)
-            traits += _RELATIVE_EXPIRY * isinstance(call.expires, timedelta)
-        yield b"%019d%d%05d%b" % (first + node, node in follows, traits, codec.pack_call(call, limits))
 
 
 def follows_groups(transaction: Transaction, queue: str) -> bool:
@@ -191,8 +273,8 @@ _RUNS: Final = ("with result", "without result", "on failure", "on failure")
 _GROUP_STATES: Final = ("open", "done", "failed")
 
 
-def failed_with(transaction: Transaction, task: int) -> list[int]:
-    """The tasks that failed because *task* did: what follows groups to which it leads."""
+def failed_with(transaction: Transaction, task: int) -> list[int | None]:
+    """The tasks that failed because *task* did: what follows groups to which it leads. None: a group is undecided."""
     return [row[0] for row in transaction.rows("failed_with", task)]
 
 

@@ -53,7 +53,7 @@ class Consumer:
         self._waker = Waker()
         self._listener = WatchedListener(app.database, self._events, self.wake)
         self._turn = HostLock(app.settings.url)
-        self._outcomes = Outcomes(self._turn)
+        self._outcomes = Outcomes(self._turn, app.enqueuer.prepare)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(
@@ -295,7 +295,7 @@ class Consumer:
                 return [0.0]
             until.append(min(outcomes.gathered_at, clock.monotonic() + GATHER / 8))
         until += [self.membership.next_beat, self._hand_out.unknown.next_line]
-        until += [outcomes.again_at, outcomes.recorder.notes.due]
+        until += [outcomes.again_at, outcomes.recorder.notes.due, self._hooks.next_look]
         if not self.draining.begun:
             if executor.prepared():
                 return [0.0]
@@ -331,6 +331,7 @@ class Consumer:
                 self._outcomes.record(session, self.membership.worker_id)
                 self._outcomes.retry(session, self.membership.worker_id, at_once=True)
                 self._outcomes.give_up()
+                self._hooks.look_again()
                 self._call_hooks(session)
                 self._polling.ended(self._outcomes.watched_ended)
                 self._polling.finish(session)

@@ -6,6 +6,7 @@ from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.errors import FBTasksError
 from fbtasks.gates import Gates
+from fbtasks.inputs import given_by
 from fbtasks.serialize import Payload
 from fbtasks.store.codec import pack_gates
 
@@ -25,14 +26,13 @@ class Gating:
     def passes(self, claim: Claim) -> bool:
         """Whether *claim* has passed what its task has to.
 
-        A step of a workflow that is given results has, whatever its program knew of limits: its key may be one of them.
-        A step that others follow is not merged into another task, since it would never end.
+        A step of a workflow is not merged into another task: others may wait for its end, and it has inputs of its own.
         """
         gates = self._gates.get(claim.name)
-        return claim.gated or claim.fed or gates is None or (claim.wanted and gates.merges_only)
+        return claim.gated or gates is None or ((claim.wanted or claim.fed) and gates.merges_only)
 
     def outcome(self, claim: Claim) -> Outcome:
-        """What becomes of a claim that has not. Its payload is there."""
+        """What becomes of a claim that has not. Its payload is there, and what it is given as a step of a workflow."""
         try:
             return PutBefore(self._packed(self._gates[claim.name], claim))
         except FBTasksError as error:  # its payload is no call, or has no key
@@ -41,8 +41,9 @@ class Gating:
 
     def _packed(self, gates: Gates, claim: Claim) -> str:
         payload = Payload(claim.content_type, claim.payload or b"")
-        found = gates.of(*self._app.serializer.load_call(payload, task=claim.name), claim.queue)
-        if claim.wanted:
+        args, kwargs = self._app.serializer.load_call(payload, task=claim.name)
+        found = gates.of([*given_by(claim.inputs, self._app.serializer), *args], kwargs, claim.queue)
+        if claim.wanted or claim.inputs:
             found = tuple(gate for gate in found if gate.on_duplicate is None)
         limits = {gate.limit: self._app.enqueuer.limits.note(gate.limit, claim.queue) for gate in found}
         return pack_gates(found, limits).decode("ascii")

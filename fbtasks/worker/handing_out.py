@@ -173,8 +173,10 @@ class HandOut:
         for claim in self._claims:
             if self._gating.passes(claim):
                 passing.append(claim)
+            elif (fed := with_inputs(session, claim) if claim.fed else claim) is None:
+                self._outcomes.end(claim, INPUTS_GONE)
             else:
-                self._outcomes.end(claim, self._gating.outcome(with_payload(session, claim)))
+                self._outcomes.end(claim, self._gating.outcome(with_payload(session, fed)))
         self._claims = passing
         self._ungated = False
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
+from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.errors import ConflictError, StatementRefused
@@ -16,6 +18,10 @@ from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
+
+LOOK_AGAIN: Final = 0.1
+LOOK_AGAIN_LAST: Final = 10.0
+"""Seconds until it is looked again whether a claim has decided a group: twice as many each time, up to the latter."""
 
 
 class FailureHooks:
@@ -28,6 +34,11 @@ class FailureHooks:
         """Tasks that were failed in the database, or may have been: what it says of them is to be read."""
         self._members: list[int] = []
         """Tasks that have failed, and with which what follows them in a workflow may have failed."""
+        self._undecided: dict[int, set[int]] = {}
+        """Those of them with a group that a claim is still to decide, and what has failed with each until now."""
+        self.next_look: float | None = None
+        """When it is to be looked again at those, on the monotonic clock."""
+        self._pause = LOOK_AGAIN
         self._calls: deque[tuple[Claim, Failed]] = deque()
 
     def __len__(self) -> int:
@@ -55,10 +66,18 @@ class FailureHooks:
         self._failed += failed
         self._members += failed
 
+    def look_again(self) -> None:
+        """Has the next call look at the groups that were undecided."""
+        self.next_look = None if self.next_look is None else 0.0
+
     def call(self, session: Session) -> None:
         """Hands out as many calls as the executor takes."""
+        if self.next_look is not None and clock.monotonic() >= self.next_look:
+            self._members += self._undecided
+            self.next_look = None
+            self._pause = min(2 * self._pause, LOOK_AGAIN_LAST)
         while self._members:
-            self._failed += self._failed_with(session, self._members[-1])
+            self._look_behind(session, self._members[-1])
             self._members.pop()
         while self._failed:
             self._read(session, self._failed[-1])
@@ -77,9 +96,19 @@ class FailureHooks:
         """Whether there are hooks."""
         return bool(self._app.on_failure or any(task.hooks.failure for task in self._app.tasks.values()))
 
-    def _failed_with(self, session: Session, task: int) -> list[int]:
-        """Asks what has failed because a task did, in a workflow."""
-        return session.run(lambda t: flows.failed_with(t, task)) if self._has_any else []
+    def _look_behind(self, session: Session, task: int) -> None:
+        """Takes note of what has failed because *task* did, in a workflow."""
+        if not self._has_any:
+            return
+        found = session.run(lambda t: flows.failed_with(t, task))
+        failed = {each for each in found if each is not None}
+        known_before = task in self._undecided
+        known = self._undecided.pop(task, set())
+        self._failed += failed - known
+        if None in found:
+            self._undecided[task] = failed | known
+            self._pause = self._pause if known_before else LOOK_AGAIN
+            self.next_look = clock.monotonic() + self._pause
 
     def _read(self, session: Session, task: int) -> None:
         """Asks what a task has failed with. Hooks of which the database does not tell are not called."""

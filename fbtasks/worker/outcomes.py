@@ -20,6 +20,7 @@ from fbtasks.call import (
     Parked,
     Postponed,
     Released,
+    Replaced,
     Retry,
     Snoozed,
     Stale,
@@ -32,7 +33,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
 from fbtasks.worker.hindrances import Hindrance
 from fbtasks.worker.logs import together
-from fbtasks.worker.recording import ATTEMPTS, Recorder
+from fbtasks.worker.recording import ATTEMPTS, Prepare, Recorder, no_limits
 from fbtasks.worker.task_log import label, log_outcome, log_stale, one_line
 
 logger = logging.getLogger("fbtasks.worker")
@@ -67,6 +68,7 @@ class Tally(Counter[type]):
     _ALWAYS: Final = {Succeeded: "succeeded", Failed: "failed", Retry: "retried", Released: "given back"}
     _SELDOM: Final = {
         Advanced: "continued",
+        Replaced: "replaced",
         Snoozed: "snoozed",
         Cancelled: "cancelled",
         Crashed: "crashed",
@@ -107,8 +109,9 @@ class Outcomes:
     again alone: all others are recorded meanwhile.
     """
 
-    def __init__(self, turn: HostLock) -> None:
-        self.recorder = Recorder(turn)
+    def __init__(self, turn: HostLock, prepare: Prepare = no_limits) -> None:
+        """*prepare*: as of :class:`Recorder`."""
+        self.recorder = Recorder(turn, prepare=prepare)
         self._waiting: list[Finished] = []
         self._writing: list[Finished] = []
         self._blocked: list[Blocked] = []

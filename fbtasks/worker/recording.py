@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Finished, Stale
+from fbtasks.call import Call, Finished, Replaced, Stale
+from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.store import progress, tasks
+from fbtasks.plan import Plan
+from fbtasks.store import codec, flows, progress, tasks
+from fbtasks.store.codec import Limit
 from fbtasks.worker.progress import ProgressNotes
 
 T = TypeVar("T")
 ATTEMPTS: Final = 8
 """Attempts to record, while another transaction is in the way, before what can be recorded is told from what cannot."""
+Prepare = Callable[[Plan[Call]], Mapping[str, Limit]]
+"""Has the database know the limits and queues of a workflow. Returns the limits."""
+
+
+def no_limits(_: Plan[Call]) -> Mapping[str, Limit]:
+    """Returns none."""
+    return codec.NO_LIMITS
 
 
 class Recorder:
     """Records outcomes, and claims together with that, while it holds the host's lock. Used by one thread at a time."""
 
-    def __init__(self, turn: HostLock, stat_slot: int = 0) -> None:
-        """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row."""
+    def __init__(self, turn: HostLock, stat_slot: int = 0, prepare: Prepare = no_limits) -> None:
+        """*stat_slot*: where outcomes are counted, so that no two recorders of one worker count in one row.
+
+        *prepare* is called with the workflows that tasks want in their places, before they are written.
+        """
         self._turn = turn
         self.notes = ProgressNotes()
         """What running tasks say, which is written with outcomes."""
         self._stat_slot = stat_slot
+        self._prepare = prepare
+        self._limits = codec.NO_LIMITS
 
     def record(self, session: Session, worker_id: int, items: Sequence[Finished], attempts: int) -> list[Stale]:
         """Records *items* in a transaction. Returns those whose claim was stale."""
+        self._look_at(items)
         with self._turn.held():
             stale = session.run(lambda t: self._finish(t, worker_id, items), point="finish", attempts=attempts)
         self.notes.written()
@@ -40,6 +56,7 @@ class Recorder:
         """Records *items*, if there are any, and claims, in one transaction. Returns also what *claim* returned."""
         if not items:
             return [], self.claim(session, claim)
+        self._look_at(items)
         with self._turn.held():
             found = session.run(
                 lambda t: (self._finish(t, worker_id, items), claim(t)), point="exchange finish", attempts=ATTEMPTS
@@ -54,6 +71,7 @@ class Recorder:
 
     def record_effect(self, transaction: Transaction, worker_id: int, item: Finished) -> Stale | None:
         """Records *item* and commits what its task has done in *transaction*, unless the claim is stale."""
+        self._look_at([item])
         with self._turn.held():
             for stale in self._finish(transaction, worker_id, [item]):
                 return stale
@@ -61,10 +79,26 @@ class Recorder:
         return None
 
     def _finish(self, transaction: Transaction, worker_id: int, items: Sequence[Finished]) -> list[Stale]:
-        stale = tasks.finish(transaction, worker_id, self._stat_slot, items)
+        replaced = [item for item in items if type(item.outcome) is Replaced]
+        stale: list[Stale] = []
+        if replaced:
+            stale = flows.replace(transaction, worker_id, self._stat_slot, replaced, self._limits)
+            items = [item for item in items if type(item.outcome) is not Replaced]
+        stale += tasks.finish(transaction, worker_id, self._stat_slot, items)
         if self.notes:
             progress.put(transaction, self.notes.items())
         return stale
+
+    def _look_at(self, items: Sequence[Finished]) -> None:
+        """Has the database know what the workflows among *items* need: outside of the transaction that writes them."""
+        for item in items:
+            if type(item.outcome) is Replaced:
+                try:
+                    self._limits = self._prepare(item.outcome.plan)
+                except DatabaseError:
+                    raise
+                except Exception as error:  # such as a limit that this user may not bring in
+                    raise StatementRefused(str(error)) from error
 
     def record_notes(self, session: Session) -> None:
         """Writes what running tasks have said, when no outcomes came to be written with it."""

@@ -15,6 +15,7 @@ from fbtasks.call import (
     Parked,
     Postponed,
     Released,
+    Replaced,
     Retry,
     Snoozed,
     Succeeded,
@@ -76,6 +77,8 @@ def log_outcome(finished: Finished) -> None:
             _say(
                 logging.INFO, claim, "has done some of its changes in %.3f s; the others follow in their turn.", elapsed
             )
+        case Replaced(plan, _):
+            _say(logging.INFO, claim, "has a workflow of %d tasks in its place after %.3f s.", len(plan.steps), elapsed)
         case Released():
             _say(logging.INFO, claim, "was given back.")
         case Postponed(delay):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Released, Retry, Snoozed, Stale, Succeeded
+from fbtasks.call import Cancelled, Claim, Finished, Released, Replaced, Retry, Snoozed, Stale, Succeeded
 from fbtasks.errors import (
     CommitUncertain,
     ConflictError,
@@ -125,14 +125,14 @@ class TransactionalRunner:
         (_, outcome, elapsed, _), _, raised, done, _ = result
         if session.connection.is_closed():
             self._disconnect()
-            if isinstance(outcome, Succeeded):
+            if isinstance(outcome, Succeeded | Replaced):
                 raise TaskDefinitionError(
                     f"the task {claim.name!r} closed self.connection, so its effects are undone: "
                     "leave it open, and close only cursors."
                 )
             return result
         misuse = transaction.misuse()
-        if misuse is not None and isinstance(outcome, Succeeded | Retry | Snoozed):
+        if misuse is not None and isinstance(outcome, Succeeded | Replaced | Retry | Snoozed):
             result = self._runner.refused(claim, misuse, elapsed)
         if transaction.ended:
             logger.error(
@@ -142,7 +142,7 @@ class TransactionalRunner:
             )
             self._disconnect()
             return result
-        if done or isinstance(result.finished.outcome, Succeeded):
+        if done or isinstance(result.finished.outcome, Succeeded | Replaced):
             return self._commit(transaction, result)
         transaction.rollback()
         self._look_at(session, raised)
@@ -228,7 +228,9 @@ class TransactionalRunner:
 
     def _open(self) -> Session:
         self._session = self._session or self._runner.app.database.open()
-        self._recorder = self._recorder or Recorder(HostLock(self._runner.app.settings.url), self._stat_slot)
+        app = self._runner.app
+        if self._recorder is None:
+            self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, app.enqueuer.prepare)
         return self._session
 
     def cancel_statement(self) -> None:

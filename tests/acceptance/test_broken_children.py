@@ -8,11 +8,14 @@ import time
 import pytest
 from support.variants import slow
 
-from fbtasks.call import Rest, Retry, Succeeded
+from fbtasks.call import Call, Replaced, Rest, Retry, Succeeded
+from fbtasks.plan import Plan
 from fbtasks.worker.executors.channel import Hearing
 from fbtasks.worker.wire import Ended, pack_message
 
 pytestmark = pytest.mark.acceptance
+
+CALL = Call("add", "default", "application/json", b"[[],{}]")
 
 SOURCE = """
     import asyncio, logging, os, pickle, resource, socket, struct, time
@@ -202,6 +205,29 @@ def test_what_cannot_be_left_of_a_run_is_not_believed(rest):
     with ours, theirs:
         hearing = Hearing(ours)
         for said in (Retry(1.0, "", rest=Rest(own=b"", tries=1)), Retry(1.0, "", rest=rest)):
+            theirs.sendall(pack_message(Ended(1, said, 0.1, False)))
+        found, over = hearing.messages()
+        assert (len(found), over) == (1, True)
+        assert "means nothing" in hearing.junk
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Replaced(Plan(), 0),
+        Replaced("plan", 0),
+        Replaced(Plan(steps={0: "call"}), 0),
+        Replaced(Plan(steps={0: CALL}, links=[1]), 0),
+        Replaced(Plan(steps={0: CALL}, members=None), 0),
+        Replaced(Plan(steps={0: CALL}), 1),
+    ],
+    ids=repr,
+)
+def test_what_is_no_workflow_is_not_believed(wrong):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        hearing = Hearing(ours)
+        for said in (Replaced(Plan(steps={0: CALL}), 0), wrong):
             theirs.sendall(pack_message(Ended(1, said, 0.1, False)))
         found, over = hearing.messages()
         assert (len(found), over) == (1, True)

@@ -1,9 +1,16 @@
-"""Chords whose members are run by several workers, of which some are killed: one body, with all results."""
+"""Workflows whose steps are run by several workers, of which some are killed: each step once, with all results.
+
+FBTASKS_ROUNDS says how often the slow variants of chords are run.
+"""
+
+import os
+import signal
+import time
 
 import pytest
 from support.sql import execute, one, rows
 
-from fbtasks import chord
+from fbtasks import TaskRevoked, chain, chord, group
 
 PROJECT = """
 @app.task(name="member")
@@ -25,7 +32,13 @@ LEDGER = [
 @pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("members", "workers", "kills"),
-    [(1_000, 2, 1), pytest.param(10_000, 4, 4, marks=pytest.mark.slow)],
+    [
+        (1_000, 2, 1),
+        *(
+            pytest.param(10_000, 4, 4, marks=pytest.mark.slow, id=f"round {number}")
+            for number in range(int(os.environ.get("FBTASKS_ROUNDS", "1")))
+        ),
+    ],
 )
 def test_a_chord_has_one_body(project, wait_for, members, workers, kills):
     with project.producer(PROJECT) as app:
@@ -37,7 +50,7 @@ def test_a_chord_has_one_body(project, wait_for, members, workers, kills):
         running = [project.worker("--pool", "solo", "--lease", "5") for _ in range(workers)]
         done = "SELECT COUNT(*) FROM QUEUE_NODE WHERE DONE = 1"
         for kill in range(kills):
-            wait_for(lambda kill=kill: one(app, done) > (2 * members - 100) * (kill + 1) // kills, 120)
+            wait_for(lambda kill=kill: one(app, done) > (2 * members - 100) * (kill + 1) // kills, 200)
             running[kill % workers].kill()
             running[kill % workers] = project.worker("--pool", "solo", "--lease", "5")
         for result in results:
@@ -45,3 +58,104 @@ def test_a_chord_has_one_body(project, wait_for, members, workers, kills):
         assert rows(app, "SELECT ID, STATE FROM MOVE ORDER BY ID") == [(int(result.id), 0) for result in results]
         wait_for(lambda: one(app, "SELECT COUNT(*) FROM QUEUE_NOTE") == 0)
         assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+
+
+STEPS = """
+import time
+from fbtasks import group
+
+@app.task(name="add")
+def add(one, other):
+    return one + other
+
+@app.task(name="wait")
+def wait(seconds):
+    time.sleep(seconds)
+
+@app.task(name="total")
+def total(numbers):
+    return sum(numbers)
+
+@app.task(name="swap", bind=True)
+def swap(self, numbers):
+    self.replace(group(add.s(n, 1) for n in numbers) | total.s())
+
+@app.task(name="effect", bind=True, transactional=True)
+def effect(self, numbers):
+    self.replace(group(add.s(n, 1) for n in numbers) | total.s())
+"""
+
+
+def tasks_of(app, *names):
+    return [app.task(name=name)(lambda *_: None) for name in names]
+
+
+def assert_nothing_is_left(app, wait_for):
+    wait_for(lambda: one(app, "SELECT COUNT(*) FROM QUEUE_NOTE") == 0)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize(
+    ("task", "fault"),
+    [
+        ("swap", "finish.before"),
+        ("swap", "finish.after"),
+        *(pytest.param("effect", fault, marks=pytest.mark.slow) for fault in ("effect.before", "effect.after")),
+    ],
+)
+def test_a_task_replaces_itself_once(project, wait_for, task, fault):
+    """Its worker, or child, is killed just before or after the commit with the workflow."""
+    with project.producer(STEPS) as app:
+        swap, add = tasks_of(app, task, "add")
+        result = (swap.s([1, 2, 3]) | add.s(100)).delay()
+        pool = ("--pool", "solo") if task == "swap" else ("-c", "1")
+        worker = project.worker(*pool, "--lease", "5", fault=fault)
+        if task == "swap":
+            assert worker.wait(60) == -signal.SIGKILL
+            project.worker(*pool, "--lease", "5")
+        assert result.get(timeout=60) == 109
+        sql = "SELECT NAME, COUNT(*) FROM QUEUE_HISTORY GROUP BY NAME ORDER BY NAME"
+        assert rows(app, sql) == [("add", 4), ("total", 1)]
+        assert_nothing_is_left(app, wait_for)
+
+
+@pytest.mark.acceptance
+@pytest.mark.slow
+def test_a_long_chain_goes_on_from_worker_to_worker(project, wait_for):
+    with project.producer(STEPS) as app:
+        (add,) = tasks_of(app, "add")
+        for statement in LEDGER:
+            execute(app, statement)
+        result = chain(add.s(0, 1), *(add.s(1) for _ in range(999))).delay()
+        running = [project.worker("--pool", "solo", "--lease", "5") for _ in range(2)]
+        for kill in range(4):
+            wait_for(lambda kill=kill: one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") > 200 * (kill + 1), 200)
+            running[kill % 2].kill()
+            running[kill % 2] = project.worker("--pool", "solo", "--lease", "5")
+        assert result.get(timeout=300) == 1_000
+        assert rows(app, "SELECT COUNT(*), COUNT(DISTINCT ID) FROM MOVE") == [(999, 999)]
+        assert_nothing_is_left(app, wait_for)
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("members", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_large_group_is_cancelled_in_the_middle(project, wait_for, members):
+    """Whatever runs: all has ended ten seconds later, and who waits hears of it."""
+    with project.producer(STEPS) as app:
+        wait, add, total = tasks_of(app, "wait", "add", "total")
+        parts = [add.s(1, 1) for _ in range(members // 10)] + [wait.s(60) for _ in range(members - members // 10)]
+        result = (group(parts) | total.s() | add.s(1)).delay()
+        for _ in range(2):
+            project.worker("-c", "2")
+        waiting = "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'wait' AND STATE = 2"
+        wait_for(lambda: one(app, waiting) >= 4, 120)
+        began = time.monotonic()
+        assert result.cancel(terminate=True) >= members - members // 10
+        wait_for(lambda: one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0, 60)
+        took = time.monotonic() - began
+        for each in (result, result.parent, result.parent.parent):
+            with pytest.raises(TaskRevoked):
+                each.get(timeout=10)
+        assert took < 10
+        assert_nothing_is_left(app, wait_for)

@@ -27,7 +27,7 @@ from fbtasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
-from fbtasks.store import tasks
+from fbtasks.store import codec, tasks
 from fbtasks.testing import drain, eager
 
 
@@ -484,14 +484,15 @@ def test_limits_hold_steps_back_when_they_are_ready(app, steps):
     app.limit("one", at_once=1)
     seen = []
     limited = app.task(name="limited", limits={"one": None})(lambda value: seen.append(value))
-    by_value = app.task(name="by_value", limits={"one": "value"})(lambda value: None)
+    by_value = app.task(name="by_value", limits={"one": "value"})(lambda value: seen.append(("by value", value)))
     (steps.add.s(1) | group(limited.s() for _ in range(3))).delay()
     (group(limited.si(5), steps.add.s(1)) | limited.s()).delay()
     drain(app)
     assert sorted(seen, key=str) == [1, 1, 1, 5, [None, 1]]
     assert steps.left() == (0, 0)
-    with pytest.raises(EnqueueError, match="<the result of the step before>"):
-        (steps.add.s(1) | by_value.s()).delay()
+    (steps.add.s(1) | by_value.s()).delay()
+    drain(app)
+    assert (seen[-1], steps.left()) == (("by value", 1), (0, 0))
 
 
 def test_a_bounded_queue_counts_what_is_awaiting(app, steps):
@@ -526,7 +527,7 @@ def test_errors_in_a_signature(app, steps):
         (lambda: group("ab"), "takes signatures"),
         (lambda: add.s(1) | 7, "takes signatures, as in task.s"),
         (lambda: chain(), "a chain needs a step"),
-        (lambda: add.s(1).link(group(add.s())), "and not of a group"),
+        (lambda: group(add.s(1)).link(add.s()), "is not for a group: write group"),
         (lambda: add.s(1).link_error(add.s() | add.s()), "the signature of one task"),
         (lambda: chord([add.s(1)], add.s(), on_error="raise"), "must be 'fail' or 'collect'"),
         (lambda: (add.s(1) | none.s()).delay(), "'none' has no room for the result of what it follows"),
@@ -581,6 +582,11 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
         for wrong in (record % (first, 0, int(taken.id), 1, 0), record % (first, 0, first + 1, 10, 0)):
             with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
                 session.run(lambda t, wrong=wrong: t.execute("put_nodes", wrong), UPDATE)
+        drain(app)
+        step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
+        with pytest.raises(EnqueueError, match="has the number of a task that has ended"):
+            session.run(lambda t: t.execute("enqueue_steps", step, None), UPDATE)
+    assert taken.get(timeout=10) == 1
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
 
 

@@ -38,6 +38,7 @@ def add(a: int, b: int) -> int:
 OWNERS = {
     "APP_ATTRIBUTES": app,
     "TASK_ATTRIBUTES": add,
+    "SIGNATURE_ATTRIBUTES": add.s(1, 2),
     "RESULT_ATTRIBUTES": AsyncResult("1", app=app),
     "REQUEST_ATTRIBUTES": Request(id="1", task="add", queue="q"),
     "NAMES": fbtasks,
@@ -148,6 +149,7 @@ HEADINGS = {
     "Attributes of the app": celery_words.APP_ATTRIBUTES,
     "`@app.task`": celery_words.TASK_OPTIONS,
     "Attributes of a task": celery_words.TASK_ATTRIBUTES,
+    "Attributes of a signature": celery_words.SIGNATURE_ATTRIBUTES,
     "`apply_async`": celery_words.CALL_OPTIONS,
     "`self.retry`": celery_words.RETRY_OPTIONS,
     "`self.request`": celery_words.REQUEST_ATTRIBUTES,

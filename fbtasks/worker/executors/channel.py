@@ -13,11 +13,13 @@ from typing import Any, Final
 
 from fbtasks.call import (
     Advanced,
+    Call,
     Cancelled,
     Failed,
     Outcome,
     Parked,
     Released,
+    Replaced,
     Rest,
     Retry,
     Several,
@@ -25,6 +27,7 @@ from fbtasks.call import (
     Succeeded,
     rest_of,
 )
+from fbtasks.plan import Link, Member, Plan
 from fbtasks.showing import shorten, show
 from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, Reported, memory_file, receive_task
 
@@ -117,9 +120,16 @@ def _is_outcome(outcome: Outcome) -> bool:
             return math.isfinite(delay)
         case Snoozed(float() | int() as delay):
             return math.isfinite(delay)
+        case Replaced(Plan(steps=dict(), links=list(), members=list()) as plan, int() as end):
+            return _is_plan(plan) and end in plan.steps
         case Several(tuple() as parts):
             return all(not isinstance(part, Several) and _is_outcome(part) for part in parts)
     return False
+
+
+def _is_plan(plan: Plan[Call]) -> bool:
+    parts = ((plan.links, Link), (plan.members, Member), ([*plan.steps.values()], Call))
+    return isinstance(plan.groups, dict) and all(isinstance(each, kind) for some, kind in parts for each in some)
 
 
 def _is_rest(rest: object) -> bool:
