@@ -16,7 +16,7 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits
 from fbtasks.states import State
-from fbtasks.store import progress, results, tasks
+from fbtasks.store import admission, progress, results, tasks
 from fbtasks.store.sources import subscriptions
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ PAUSE: Final = 60.0
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
 FORGET: Final = 600.0
-"""Seconds after which it is looked whether there are events to forget, or to hand on."""
+"""Seconds after which it is looked whether there are events to forget, or to hand on, or gates to forget."""
 FOLD: Final = 3600.0
 """The same for counters to fold."""
 
@@ -82,7 +82,8 @@ class Housekeeping:
         self._settings = settings
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = self._next_forget = 0.0
+        self._next_fold = self._next_forget = self._next_gates = 0.0
+        self._gate = admission.Place()
         self._given_up: list[int] = []
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
@@ -90,7 +91,7 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        last = (self._fold, self._forget_events, self._forget_progress, self._audit)
+        last = (self._fold, self._forget_events, self._forget_gates, self._forget_progress, self._audit)
         parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
@@ -119,6 +120,22 @@ class Housekeeping:
         for _ in range(BATCHES):
             if session.run(subscriptions.prune_events) < subscriptions.BATCH:
                 self._next_forget = now + FORGET
+                return False
+        return True
+
+    def _forget_gates(self, session: Session) -> bool:
+        """Forgets gates of limits that are not needed now, where the time has come. Whether there may be more.
+
+        Not as soon as one is empty: most are needed again soon.
+        """
+        now = clock.monotonic()
+        if now < self._next_gates:
+            return False
+        for _ in range(BATCHES):
+            after, _ = session.run(lambda t: admission.forget_gates(t, self._gate))
+            self._gate = after or admission.Place()
+            if after is None:
+                self._next_gates = now + FORGET
                 return False
         return True
 

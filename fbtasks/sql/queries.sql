@@ -21,6 +21,9 @@ SELECT DONE FROM QUEUE_SET_LIMIT_V1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: find_limit
 SELECT ID, STAGE, HASH FROM QUEUE_FIND_LIMIT_V1(?)
 
+-- name: forget_gates
+SELECT LIMIT_ID, LANE, FORGOTTEN FROM QUEUE_FORGET_GATES_V1(?, ?, ?)
+
 -- name: use_limit
 SELECT DONE FROM QUEUE_USE_LIMIT_V1(?, ?)
 

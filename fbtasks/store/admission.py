@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import LimitDefinition
 from fbtasks.store.codec import Limit
+
+READS: Final = 1_000
+"""Gates that maintenance reads in one transaction."""
+
+
+class Place(NamedTuple):
+    """A gate: those behind it are looked at next."""
+
+    limit: int = 0
+    lane: int = -1
 
 
 def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *, only_new: bool) -> bool:
@@ -30,3 +42,12 @@ def find(session: Session, name: str) -> tuple[Limit, str] | None:
 def use(transaction: Transaction, limit: Limit, queue: str) -> bool:
     """Notes that tasks of *queue* pass *limit*. False when that was known."""
     return bool(transaction.value("use_limit", limit.id, queue))
+
+
+def forget_gates(transaction: Transaction, after: Place) -> tuple[Place | None, int]:
+    """Deletes gates that no task needs, among the next ones behind *after*.
+
+    Returns where to go on (None: these were the last), and how many are gone.
+    """
+    limit, lane, forgotten = transaction.rows("forget_gates", *after, READS)[0]
+    return None if limit is None else Place(limit, lane), forgotten

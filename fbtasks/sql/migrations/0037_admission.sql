@@ -1,7 +1,8 @@
 -- Limits: how many tasks run at once, how often they begin, and in which order, for each key. A task that a limit concerns waits
 -- in state 4 before its gate, with a ticket, and is let in by a claim, which takes it at once. A limit is the owner of its gates, as
 -- a subscription is of its lanes (0036_sources.sql), and keeps to the same rule: who has its row of QUEUE_DISPATCH locked
--- writes its gates and tickets; all others leave a note.
+-- writes its gates and tickets; all others leave a note. A gate stays when nothing is in it or behind it: of a row that is deleted and
+-- inserted again, an old transaction keeps the key each time, and who looks for it meets them all. Maintenance deletes it later.
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_LIMIT (
@@ -105,14 +106,9 @@ BEGIN
             UPDATE QUEUE_GATE G SET HALTED = 0, HOLDER_ID = NULL, WAKE_TIME = :NOW_UTC
                 WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE AND G.HALTED = 1 AND G.HOLDER_ID = :TASK_ID;
         ELSE  -- 'F', 'S', 'B'
-        BEGIN
-            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE AND G.USED <= 1 AND G.WAITS = 0
-                AND G.HALTED = 0 AND G.FREE_US IS NULL;
-            IF (ROW_COUNT = 0) THEN
-                UPDATE QUEUE_GATE G SET USED = MAXVALUE(USED - 1, 0),
-                    WAKE_TIME = IIF(G.WAITS = 1 AND G.HALTED = 0, COALESCE(WAKE_TIME, :NOW_UTC), NULL)
-                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
-        END
+            UPDATE QUEUE_GATE G SET USED = MAXVALUE(USED - 1, 0),
+                WAKE_TIME = IIF(G.WAITS = 1 AND G.HALTED = 0, COALESCE(WAKE_TIME, :NOW_UTC), NULL)
+                WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
     END
 END^
 
@@ -207,7 +203,8 @@ BEGIN
         BEGIN
             -- Its holder is gone, or goes back to the beginning. Others are still merged into it for the time that was set.
             IF (HOLDER_ID = TASK_ID AND (WAITS = 1 OR KIND = 'B' OR COALESCE(FREE_US, 0) <= NOW_US)) THEN
-                DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+                UPDATE QUEUE_GATE G SET HOLDER_ID = NULL, WAITS = 0, FREE_US = NULL, WAKE_TIME = NULL
+                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             CONTINUE;
         END
         STANDS = NULL;
@@ -344,7 +341,8 @@ BEGIN
                     ELSE LESS_HIGHER END THEN 'R'
                 ELSE 'N' END;
             IF (VERDICT = 'E') THEN
-                DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+                UPDATE QUEUE_GATE G SET HOLDER_ID = NULL, WAITS = 0, FREE_US = NULL, WAKE_TIME = NULL
+                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             ELSE
                 UPDATE QUEUE_GATE G SET WAITS = IIF(:VERDICT = 'N', 0, 1),
                     FREE_US = IIF(:VERDICT = 'N', :NOW_US + 1000 * :LASTS_MS, FREE_US),
@@ -420,37 +418,41 @@ BEGIN
                 END
             END
         END
-        -- A rate forgets a key when its tokens are all there again.
-        TOKEN_US = IIF(VERDICT = 'E', FREE_US + (BURST - 1) * PERIOD_US, TOKEN_US);
-        IF (VERDICT = 'E' AND USED = 0 AND COALESCE(TOKEN_US, 0) <= NOW_US) THEN
-            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
-        ELSE
-            UPDATE QUEUE_GATE G SET USED = :USED, FREE_US = :FREE_US, MARK_RANK = :MARK_RANK, MARK_ID = :MARK_ID,
-                WAITS = IIF(:VERDICT = 'E', 0, 1), WAKE_TIME = CASE
-                    WHEN :VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO :NOW_UTC)
-                    WHEN :VERDICT = 'L' THEN DATEADD(1 SECOND TO :NOW_UTC)
-                    WHEN :VERDICT = 'S' AND :USED >= :AT_ONCE THEN NULL
-                    ELSE DATEADD(:TOKEN_US / 1000 + 1 MILLISECOND TO TIMESTAMP '1970-01-01') END
-                WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+        UPDATE QUEUE_GATE G SET USED = :USED, FREE_US = :FREE_US, MARK_RANK = :MARK_RANK, MARK_ID = :MARK_ID,
+            WAITS = IIF(:VERDICT = 'E', 0, 1), WAKE_TIME = CASE
+                WHEN :VERDICT = 'E' THEN NULL
+                WHEN :VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO :NOW_UTC)
+                WHEN :VERDICT = 'L' THEN DATEADD(1 SECOND TO :NOW_UTC)
+                WHEN :VERDICT = 'S' AND :USED >= :AT_ONCE THEN NULL
+                ELSE DATEADD(:TOKEN_US / 1000 + 1 MILLISECOND TO TIMESTAMP '1970-01-01') END
+            WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
     END
     UPDATE QUEUE_DISPATCH D SET MARK_ID = :NOTE_ID, WAKE_MARK = :WAKE_MARK WHERE D.SUBSCRIPTION_ID = :LIMIT_ID;
 END^
 
--- Whether there may be something to let in by a limit now, and else in how many milliseconds (NULL: when something happens).
-CREATE OR ALTER PROCEDURE QUEUE_LIMIT_READY_V1 (LIMIT_ID INTEGER)
+-- Whether there may be something to let in by a limit now, and else in how many milliseconds (NULL: when something happens). With
+-- FROM_START, also notes that were committed late are seen; notes that were read may still be there, as versions that an old
+-- transaction keeps.
+CREATE OR ALTER PROCEDURE QUEUE_LIMIT_READY_V1 (LIMIT_ID INTEGER, FROM_START SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE WAKE_TIME TIMESTAMP;
+    DECLARE NOTE_ID BIGINT;
+    DECLARE WAKE_MARK TIMESTAMP;
+    DECLARE PAUSED SMALLINT;
 BEGIN
-    READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID), 1, 0);
+    SELECT IIF(:FROM_START = 1, 0, D.MARK_ID), D.WAKE_MARK FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :LIMIT_ID
+        INTO :NOTE_ID, :WAKE_MARK;
+    READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > :NOTE_ID), 1, 0);
     IF (READY = 0) THEN
+        SELECT L.PAUSED FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :PAUSED;
+    IF (PAUSED = 0) THEN
     BEGIN
         NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-        SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_DISPATCH D JOIN QUEUE_LIMIT L ON L.ID = D.SUBSCRIPTION_ID
-            JOIN QUEUE_GATE G ON G.OWNER_ID = D.SUBSCRIPTION_ID AND G.WAKE_TIME >= D.WAKE_MARK
-            WHERE D.SUBSCRIPTION_ID = :LIMIT_ID AND L.PAUSED = 0 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :WAKE_TIME;
+        SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.WAKE_TIME >= :WAKE_MARK
+            ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :WAKE_TIME;
         IF (WAKE_TIME <= NOW_UTC) THEN
             READY = 1;
         ELSE
@@ -488,7 +490,7 @@ BEGIN
         ORDER BY 1, 2 INTO :STAGE, :LIMIT_ID DO
         IF (LIMITS < 900) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID) RETURNING_VALUES IS_READY, NEXT_MS;
+            EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
             FOUND = FOUND || LPAD(LIMIT_ID, 11);
             LIMITS = LIMITS + 1;
             SHARERS = SHARERS + IS_READY;
@@ -508,7 +510,7 @@ BEGIN
         -- In the order in which tasks pass them.
         LIMIT_ID = CAST(SUBSTRING(FOUND FROM CHAR_LENGTH(FOUND) - 11 * LIMITS + 1 FOR 11) AS INTEGER);
         LIMITS = LIMITS - 1;
-        EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID) RETURNING_VALUES IS_READY, NEXT_MS;
+        EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
         IF (IS_READY = 0) THEN
             CONTINUE;
         SHARERS = MAXVALUE(SHARERS, 1);
@@ -521,6 +523,46 @@ BEGIN
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
         SHARERS = SHARERS - 1;
     END
+END^
+
+-- Deletes gates that no task is in or waits before, and a rate's when its tokens are all there again: among the next READS behind
+-- AFTER_LANE of the limit AFTER_ID, or of the one that follows it. LIMIT_ID and LANE are where to go on; NULL: there are no more.
+CREATE OR ALTER PROCEDURE QUEUE_FORGET_GATES_V1 (AFTER_ID INTEGER, AFTER_LANE BIGINT, READS INTEGER)
+RETURNS (LIMIT_ID INTEGER, LANE BIGINT, FORGOTTEN INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE NOW_US BIGINT;
+    DECLARE BURST_US BIGINT;
+    DECLARE IS_MINE SMALLINT;
+    DECLARE IS_IDLE SMALLINT;
+BEGIN
+    FORGOTTEN = 0;
+    SELECT FIRST 1 L.ID, COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0) * (COALESCE(L.SET_BURST, L.BURST, 1) - 1) FROM QUEUE_LIMIT L
+        WHERE L.ID >= :AFTER_ID ORDER BY L.ID INTO :LIMIT_ID, :BURST_US;
+    SELECT 1 FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :LIMIT_ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :IS_MINE;
+    IF (IS_MINE = 1) THEN
+    BEGIN
+        NOW_US = 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)) AS BIGINT);
+        AFTER_LANE = IIF(LIMIT_ID = AFTER_ID, AFTER_LANE, -1);
+        FOR SELECT G.LANE, IIF(G.USED = 0 AND G.WAITS = 0 AND G.HALTED = 0 AND COALESCE(G.FREE_US, 0) + :BURST_US <= :NOW_US
+                AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = G.HOLDER_ID), 1, 0) AS IS_IDLE
+            FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE > :AFTER_LANE ORDER BY G.OWNER_ID, G.LANE
+            INTO :LANE, :IS_IDLE AS CURSOR GATES DO
+        BEGIN
+            IF (IS_IDLE = 1) THEN
+                DELETE FROM QUEUE_GATE WHERE CURRENT OF GATES;
+            FORGOTTEN = FORGOTTEN + IS_IDLE;
+            READS = READS - 1;
+            IF (READS = 0) THEN
+            BEGIN
+                SUSPEND;
+                EXIT;
+            END
+        END
+    END
+    LIMIT_ID = LIMIT_ID + 1;
+    LANE = -1;
+    SUSPEND;
 END^
 
 -- Notes what an app says of a limit. DONE is 0 when that is known already, 2 when it is not taken over: with ONLY_NEW another
