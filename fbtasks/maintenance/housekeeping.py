@@ -28,7 +28,7 @@ PAUSE: Final = 60.0
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
 FORGET: Final = 600.0
-"""Seconds after which it is looked whether there are events to forget, or to hand on, or gates to forget."""
+"""Seconds after which it is looked whether there are events to forget, or to hand on, or what limits leave."""
 FOLD: Final = 3600.0
 """The same for counters to fold."""
 
@@ -82,7 +82,8 @@ class Housekeeping:
         self._settings = settings
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = self._next_forget = self._next_gates = 0.0
+        self._next_fold = self._next_forget = self._next_gates = self._next_merged = 0.0
+        self._merged_up_to = 0
         self._gate = admission.Place()
         self._given_up: list[int] = []
 
@@ -91,8 +92,8 @@ class Housekeeping:
 
         With *give_up* false no parked task is failed.
         """
-        last = (self._fold, self._forget_events, self._forget_gates, self._forget_progress, self._audit)
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
+        last = (self._fold, self._forget_events, self._forget_gates, self._forget_merged, self._forget_progress)
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last, self._audit]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
@@ -136,6 +137,19 @@ class Housekeeping:
             self._gate = after or admission.Place()
             if after is None:
                 self._next_gates = now + FORGET
+                return False
+        return True
+
+    def _forget_merged(self, session: Session) -> bool:
+        """Forgets merged calls whose task is forgotten, where the time has come for it. Whether there may be more."""
+        now = clock.monotonic()
+        if now < self._next_merged:
+            return False
+        for _ in range(BATCHES):
+            last, _ = session.run(lambda t: admission.forget_merged(t, self._merged_up_to))
+            self._merged_up_to = last or 0
+            if last is None:
+                self._next_merged = now + FORGET
                 return False
         return True
 

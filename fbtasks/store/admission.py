@@ -9,7 +9,7 @@ from fbtasks.limits import LimitDefinition
 from fbtasks.store.codec import Limit
 
 READS: Final = 1_000
-"""Gates that maintenance reads in one transaction."""
+"""Gates, or merged calls, that maintenance reads in one transaction."""
 
 
 class Place(NamedTuple):
@@ -51,3 +51,12 @@ def forget_gates(transaction: Transaction, after: Place) -> tuple[Place | None, 
     """
     limit, lane, forgotten = transaction.rows("forget_gates", *after, READS)[0]
     return None if limit is None else Place(limit, lane), forgotten
+
+
+def forget_merged(transaction: Transaction, after: int) -> tuple[int | None, int]:
+    """Deletes what leads from merged calls to tasks that are forgotten, among the next ones with an id above *after*.
+
+    Returns the id up to which it looked (None: to the end), and how many are gone.
+    """
+    last, forgotten = transaction.rows("forget_merged", after, READS)[0]
+    return last, forgotten

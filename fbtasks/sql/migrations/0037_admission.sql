@@ -565,6 +565,34 @@ BEGIN
     SUSPEND;
 END^
 
+-- Deletes what leads from calls that were merged to tasks that are forgotten, among the next READS behind AFTER_ID. LAST_ID is how far
+-- it looked; NULL: to the end.
+CREATE OR ALTER PROCEDURE QUEUE_FORGET_MERGED_V1 (AFTER_ID BIGINT, READS INTEGER)
+RETURNS (LAST_ID BIGINT, FORGOTTEN INTEGER)
+SQL SECURITY DEFINER
+AS
+    DECLARE ID BIGINT;
+    DECLARE TO_ID BIGINT;
+BEGIN
+    FORGOTTEN = 0;
+    FOR SELECT R.ID, R.TO_ID FROM QUEUE_REDIRECT R WHERE R.ID > :AFTER_ID ORDER BY R.ID INTO :ID, :TO_ID DO
+    BEGIN
+        IF (NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TO_ID) AND NOT EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :TO_ID)) THEN
+            FOR SELECT R.TO_ID FROM QUEUE_REDIRECT R WHERE R.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :TO_ID AS CURSOR MERGED DO
+            BEGIN
+                DELETE FROM QUEUE_REDIRECT WHERE CURRENT OF MERGED;
+                FORGOTTEN = FORGOTTEN + 1;
+            END
+        READS = READS - 1;
+        IF (READS = 0) THEN
+        BEGIN
+            LAST_ID = ID;
+            LEAVE;
+        END
+    END
+    SUSPEND;
+END^
+
 -- Notes what an app says of a limit. DONE is 0 when that is known already, 2 when it is not taken over: with ONLY_NEW another
 -- definition stays.
 CREATE OR ALTER PROCEDURE QUEUE_SET_LIMIT_V1 (
