@@ -8,7 +8,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   runs three examples with real workers"
+	@echo "make demo   runs four examples with real workers"
 	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them; SLOW=1: more variants)"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
 	@echo "make bench  measures fbtasks beside other systems, into docs/benchmarks (QUICK=1: a small run, into .bench)"

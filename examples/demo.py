@@ -22,6 +22,7 @@ os.environ["FBTASKS_URL"] = os.environ.get("FBTASKS_DEMO_URL") or f"firebird://{
 os.chdir(HERE)
 
 import article_queue  # noqa: E402  # the apps take their URL from the environment
+import invoices_demo  # noqa: E402
 import languages_demo  # noqa: E402
 import word_count  # noqa: E402
 
@@ -94,11 +95,18 @@ def changes() -> None:
     languages_demo.main(500, FOLDER)
 
 
+def invoices() -> None:
+    console.rule("A schedule, a limit for each customer, and a total at the end")
+    invoices_demo.main(100, FOLDER)
+
+
 try:
     with closing(article_queue.app), closing(word_count.app):
         article()
         words()
     with closing(languages_demo.app):
         changes()
+    with closing(invoices_demo.app):
+        invoices()
 except FBTasksError as error:
     sys.exit(f"Error: {error}")

@@ -171,7 +171,7 @@ class FBTasks:
 
     @typed(QueueArguments)
     def queue(self, name: str, **options: Any) -> QueueDefinition:
-        """Says how much a queue may hold, and when its tasks may run: ``app.queue("imports", max_length=1000)``.
+        """Says how much a queue may hold, when its tasks may run and how they age: ``app.queue("mail", age=60)``.
 
         It is brought into the database by workers when they start, by ``fbtasks migrate -A``, and by the first call
         into a queue of which nothing is known there. Without options it takes back what was said before. Raises

@@ -109,6 +109,8 @@ class Claims(list[Claim]):
     """Whether another worker was at what the sources of the queue have: there may be more in a moment."""
     idles = False
     """Whether nothing is left in the queue but idle work, which was not asked for."""
+    limited = False
+    """Whether the limit of the queue had no room for more: the end of one that runs makes some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,8 @@ class TaskRow:
     enqueued_by: str | None = None
     error_type: str | None = None
     error_msg: str | None = None
+    waits_for: list[str] = field(default_factory=list)
+    """Of a task that is held: the limits that it has still to pass. It waits for the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,3 +375,5 @@ class WorkerRow:
     pid_start: int
     busy_for: float | None = None
     """Seconds since it claimed the oldest of the tasks that it runs. None when it runs none."""
+    shares: tuple[str, ...] = ()
+    """Its queues with their weights and its own limits, as ``-Q`` takes them."""

@@ -15,7 +15,7 @@ _ALWAYS_LATE: Final = "always so: a task stays in the queue until its outcome is
 _ALWAYS_BACK: Final = "always so: a task whose process died runs again, up to crash_limit times"
 _ALWAYS_STARTED: Final = "always so: a task that a worker has claimed is STARTED"
 _HANDLER: Final = "a method of a class of tasks: @app.task(base=MyTask)"
-_RATE: Final = "not there yet: give the task a queue of its own, and that queue a worker with -c 1"
+_RATE: Final = "use app.limit(NAME, rate=...) and @app.task(limits=NAME), which holds for all workers together"
 _CANVAS: Final = "not there: a task does not see the workflow that it is a step of"
 _NEXT: Final = "not there yet: end the task with (a.s() | b.s()).delay()"
 _ONE_URL: Final = "the database of url= is the broker and keeps the results"

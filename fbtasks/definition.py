@@ -519,6 +519,18 @@ def _fed_by(
             f"serializer={options.serializer!r} has no effect: what comes from a source is JSON, and results are not "
             "kept. Leave it out, or give ignore_result=False as well."
         )
+    for word, value in (("ordered", options.ordered), ("unique", options.unique)):
+        if value is not None:
+            raise TaskDefinitionError(
+                f"{word}= is for calls: what a source brings is ordered and merged by options of its own, such as "
+                "order= and coalesce=. Leave it out."
+            )
+    keyed = [name for name, key in (options.limits or {}).items() if key is not None]
+    if keyed:
+        raise TaskDefinitionError(
+            f"limits={{{keyed[0]!r}: ...}} has a key, and a task that a source feeds has no arguments to count by: it "
+            f"may stand for many changes. Give {{{keyed[0]!r}: None}}, which counts all of them together."
+        )
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         task = kind(function, options, subscription)

@@ -18,10 +18,12 @@ Key = str | tuple[str, ...] | Callable[..., Any] | None
 LARGEST: Final = 1_000_000
 ORDERED: Final = "ordered:"
 UNIQUE: Final = "unique:"
-"""What the names of the limits of ordered and of unique tasks begin with."""
+QUEUE: Final = "queue:"
+"""What the names of the limits of ordered tasks, of unique tasks and of queues begin with."""
+_RESERVED: Final = (ORDERED, UNIQUE, QUEUE)
 _UNITS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE: Final = re.compile(r"([0-9]{1,7})\s*/\s*(?:([0-9]{1,5})\s*)?(s|m|h|d)")
-_BURST: Final = 20_000
+_BURST: Final = 100_000
 """Microseconds whose tokens may be used at once, where nothing else is said."""
 
 
@@ -29,12 +31,13 @@ def limit_name(what: str, value: object) -> str:
     """The name of a limit: 1 to 100 printable characters."""
     if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable() or value != value.strip():
         raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 100 printable characters.")
-    if value.startswith((ORDERED, UNIQUE)):
-        raise ConfigurationError(f"{what} {checks.shown(value)} must not begin with {ORDERED!r} or {UNIQUE!r}.")
+    if value.startswith(_RESERVED):
+        raise ConfigurationError(f"{what} {checks.shown(value)} must not begin with any of {', '.join(_RESERVED)}.")
     return value
 
 
-def _rate(what: str, value: object) -> str:
+def check_rate(what: str, value: object) -> str:
+    """How many may begin in which time."""
     found = _RATE.fullmatch(value) if isinstance(value, str) else None
     if found is None or not int(found[1]) or found[2] == "0":
         raise ConfigurationError(
@@ -56,10 +59,10 @@ class LimitOptions:
 
     at_once: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
     """Tasks that may run at once for each key."""
-    rate: Annotated[str | None, optional(_rate)] = None
+    rate: Annotated[str | None, optional(check_rate)] = None
     """How many may begin in which time for each key: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
     burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LARGEST, unit="tasks"))] = None
-    """How many may begin at once after a pause; None: those of 20 milliseconds, at least 1."""
+    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -96,19 +99,53 @@ class LimitDefinition(NamedTuple):
         return json.dumps({name: value for name, value in self._asdict().items() if value}, sort_keys=True)
 
     @property
+    def is_any(self) -> bool:
+        """Whether it limits anything."""
+        return self.at_once is not None or self.period is not None or self.until is not None
+
+    @property
     def hash(self) -> str:
         """What tells it from another one."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+def rate_text(period: int) -> str:
+    """Returns the rate at which *period* microseconds pass between two that begin, as ``app.limit`` takes it."""
+    for unit, size in _UNITS.items():
+        many = round(size / period)
+        if many and size // many == period:
+            return f"{many}/{unit}"
+    for unit, size in reversed(_UNITS.items()):
+        if period % size == 0:
+            return f"1/{period // size}{unit}"
+    return f"1/{period / 1_000_000:g}s"
+
+
 def define_limit(name: str, options: LimitOptions) -> LimitDefinition:
     """The definition that *options* make of the limit *name*."""
-    if options.rate is None:
-        return LimitDefinition(name, options.at_once)
-    found = _RATE.fullmatch(options.rate)
+    return _limit(name, options.at_once, options.rate, options.burst)
+
+
+def queue_limit(queue: str, at_once: int | None, rate: str | None, burst: int | None) -> LimitDefinition:
+    """The limit of *queue*, which may be on nothing."""
+    return _limit(f"{QUEUE}{queue}", at_once, rate, burst)
+
+
+def _limit(name: str, at_once: int | None, rate: str | None, burst: int | None) -> LimitDefinition:
+    if rate is None:
+        return LimitDefinition(name, at_once)
+    found = _RATE.fullmatch(rate)
     assert found is not None  # as it was checked
     period = _period(found)
-    return LimitDefinition(name, None, period, options.burst or max(1, _BURST // period))
+    return LimitDefinition(name, at_once, period, burst or max(1, _BURST // period))
+
+
+def in_words(at_once: int | None, period: int | None) -> str | None:
+    """Returns what a limit says, for people: ``3 at once, 10/s``. *period*: microseconds between two that begin."""
+    said = [] if at_once is None else [f"{at_once} at once"]
+    if period is not None:
+        said.append(rate_text(period))
+    return ", ".join(said) or None
 
 
 def _key(what: str, value: Any) -> Key:

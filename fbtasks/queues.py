@@ -1,4 +1,4 @@
-"""What an app says of its queues: how much one may hold, and when work of it may be done."""
+"""What an app says of its queues: how much one may hold, when work of it may be done, and how its tasks age."""
 
 import hashlib
 import json
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from fbtasks import checks, windows
+from fbtasks import checks, limits, windows
 from fbtasks.checks import optional
 from fbtasks.declare import check_fields
 from fbtasks.errors import ConfigurationError
+from fbtasks.limits import LimitDefinition, queue_limit
 from fbtasks.windows import Window, check_window_options, window_of
 
 WhenFull = Literal["wait", "reject", "drop_oldest", "drop_newest"]
@@ -35,14 +36,26 @@ class QueueOptions:
     when_full: Annotated[WhenFull, _when_full] = "wait"
     wait_for: Annotated[float | None, optional(checks.seconds)] = None
     """Seconds for which a call waits when the queue is full; None: 30."""
+    at_once: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
+    """Tasks of the queue that may run at once, in all workers together; None: any number."""
+    rate: Annotated[str | None, optional(limits.check_rate)] = None
+    """How many of its tasks may begin in which time: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
+    burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
+    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
     run_between: Annotated[tuple[str, str] | None, optional(windows.hours)] = None
     days: Annotated[str | None, optional(windows.day_names)] = None
     tz: Annotated[str | None, optional(windows.zone)] = None
     """The zone of the window; None: the app's timezone, or UTC when it names none."""
 
+    age: Annotated[float | None, optional(partial(checks.seconds, zero=False))] = None
+    """Seconds for which a ready task waits until it is on a level with one that comes then and whose priority is one
+    higher; None: for ever."""
+
     def __post_init__(self) -> None:
         check_fields(self)
         check_window_options(self.run_between, self.days, self.tz)
+        if self.burst is not None and self.rate is None:
+            raise ConfigurationError("burst= is of a queue with rate=.")
         if self.max_length is None and (self.when_full != "wait" or self.wait_for is not None):
             raise ConfigurationError("when_full= and wait_for= are of a queue with a limit: give max_length= as well.")
         if self.wait_for is not None and self.when_full != "wait":
@@ -65,6 +78,14 @@ class QueueDefinition:
     when_full: str | None
     wait_for: float
     window: Window | None
+    limit: LimitDefinition
+    """On how many of its tasks run at once, and how often they begin; it may say nothing."""
+    age: float | None
+
+    @property
+    def age_ms(self) -> int | None:
+        """The same in milliseconds, as the database counts."""
+        return None if self.age is None else max(1, round(self.age * 1000))
 
     @property
     def text(self) -> str:
@@ -75,7 +96,9 @@ class QueueDefinition:
             found |= {"max_length": self.max_length, "when_full": self.when_full}
         if window is not None:
             found |= {"run_between": window.run_between, "days": window.days, "tz": window.tz}
-        return json.dumps(found, sort_keys=True)
+        limit = self.limit
+        found |= {"at_once": limit.at_once, "period": limit.period, "burst": limit.burst, "age": self.age}
+        return json.dumps({name: value for name, value in found.items() if value is not None}, sort_keys=True)
 
     @property
     def hash(self) -> str:
@@ -91,7 +114,15 @@ def define_queue(queue: str, options: QueueOptions, default_tz: str) -> QueueDef
         None if options.max_length is None else options.when_full,
         WAIT_FOR if options.wait_for is None else options.wait_for,
         window_of(options.run_between, options.days, options.tz, default_tz),
+        queue_limit(queue, options.at_once, options.rate, options.burst),
+        options.age,
     )
+
+
+def age_in(text: str | None) -> float | None:
+    """The age of a definition in JSON, in seconds; None: its tasks do not age."""
+    age: float | None = json.loads(text or "{}").get("age")
+    return age
 
 
 def describe_window(text: str | None) -> str:

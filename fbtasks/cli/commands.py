@@ -11,6 +11,8 @@ COMMANDS: Final = {
     "discard": ("tasks", "Delete finished tasks for good."),
     "cancel": ("tasks", "Cancel tasks: waiting ones at once; running ones are stopped by their worker."),
     "purge": ("tasks", "Delete all waiting tasks of a queue."),
+    "pause": ("pausing", "Let no task of a queue, or of a name, begin; what runs goes on."),
+    "resume": ("pausing", "Go on after a pause. Tasks of a name are put back into their queues."),
     "prune": ("tasks", "Delete results and failures that have been kept long enough."),
     "health": ("health", "Check for monitoring: exit code 1 when a queue is not served or waits too long."),
     "call": ("calls", "Enqueue a task by its name and print its id."),
@@ -21,6 +23,7 @@ COMMANDS: Final = {
         "Deploy and operate what feeds tasks from the database: changes and rows of tables, and events.",
     ),
     "schedules": ("main", "Operate periodic tasks: list, pause, resume, change and run them."),
+    "limits": ("main", "Operate the limits of tasks: list and change them, and open keys that a failure closed."),
     "migrate": (
         "database",
         "Create or update the tables of the queue; with -A, also what the app defines beside its tasks.",
@@ -69,3 +72,11 @@ SCHEDULES: Final = {
     "remove": ("schedules", "Delete schedules; what they have enqueued stays."),
 }
 """The commands of ``fbtasks schedules``."""
+
+LIMITS: Final = {
+    "list": ("limits", "All limits: what each lets in, and what waits for it."),
+    "set": ("limits", "Let in more or fewer than the code says, from the next claim of each worker on."),
+    "reset": ("limits", "Go by what the code says again."),
+    "resume": ("limits", "Go on with a key that a failed task has closed; that task stays failed."),
+}
+"""The commands of ``fbtasks limits``."""

@@ -8,7 +8,7 @@ from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
 from fbtasks.cli.output import answer, say
 from fbtasks.services import database as service
-from fbtasks.services import schedules, subscriptions
+from fbtasks.services import limits, schedules, subscriptions
 
 
 @click.command()
@@ -19,21 +19,24 @@ def migrate(database: DatabaseArgs, as_json: bool) -> None:
     with database.opened() as app:
         done = service.migrate(announce(app).database)
         queues: list[str] = []
+        limited: list[str] = []
         ticking: list[str] = []
         applied = subscriptions.Applied([], {})
         if database.app_path:
             app.load()
             queues = service.apply_queues(app.database, app.name, app.queues.values())
+            limited = limits.apply_limits(app.database, app.name, app.limits.values())
             ticking = schedules.apply_schedules(app.database, app.name, app.schedules)
             applied = subscriptions.apply(app.database, app.name, app.feeds())
     versions = ", ".join(map(str, done.applied))
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
     if queues:
         text += f" The limits and windows of {', '.join(queues)} are those of the app."
-    text = "\n".join([text, *(f"Schedule {said}." for said in ticking), *render.steps(applied.changes, done=True)])
+    said = [*(f"Limit {each}." for each in limited), *(f"Schedule {each}." for each in ticking)]
+    text = "\n".join([text, *said, *render.steps(applied.changes, done=True)])
     record = {"url": str(app.settings.url), "applied": done.applied, "version": done.version, "queues": queues}
-    record["schedules"] = ticking
-    answer({**record, "subscriptions": applied.changes}, text, as_json=as_json)
+    brought = {"limits": limited, "schedules": ticking, "subscriptions": applied.changes}
+    answer({**record, **brought}, text, as_json=as_json)
     render.raise_problems(applied.problems, as_json=as_json)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fbtasks.cli.commands import INSPECT, SCHEDULES, SUBSCRIPTIONS
+from fbtasks.cli.commands import INSPECT, LIMITS, SCHEDULES, SUBSCRIPTIONS
 
 
 class CommandGroup(click.Group):
@@ -58,7 +58,7 @@ class CommandGroup(click.Group):
 
         words = COMMANDS if ctx.parent is None else INSPECT_COMMANDS if self.table is INSPECT else {}
         if (
-            self.table not in (SUBSCRIPTIONS, SCHEDULES)
+            self.table not in (SUBSCRIPTIONS, SCHEDULES, LIMITS)
             and name not in words
             and (name in INSPECT or name in INSPECT_COMMANDS)
         ):

@@ -34,6 +34,7 @@ def _problems(found: Health) -> list[str]:
         *(f"polling {each.table} for {each.task} fails: {each.error}" for each in found.failing),
         *(f"{each.kind} {_named(each)}: {each.problem}" for each in found.sources),
         *(f"schedule {each.name}: {each.problem}" for each in found.schedules),
+        *(each.problem if each.name is None else f"limit {each.name}: {each.problem}" for each in found.limits),
         *([] if found.workers else ["no worker is alive"]),
     ]
 

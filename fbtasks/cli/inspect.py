@@ -12,6 +12,7 @@ from fbtasks.cli.commands import INSPECT
 from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
 from fbtasks.cli.output import as_dict, print_json, say, show_records
 from fbtasks.serialize import show_json
+from fbtasks.services import pausing
 from fbtasks.services import queues as queue_service
 from fbtasks.services import subscriptions as source_service
 from fbtasks.services import tasks as task_service
@@ -82,7 +83,8 @@ def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
     else:
         shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
         returned = None if found.result is None else show_json(found.result)
-        render.task(found.row, shown, returned, found.traceback)
+        said = found.progress and f"{found.progress[0]} {show_json(found.progress[1])}"
+        render.task(found.row, shown, returned, found.traceback, said)
 
 
 def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
@@ -97,6 +99,7 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
         "result": task_service.json_value(found.result),
         "result_type": None if found.result is None else found.result.content_type,
         "traceback": found.traceback,
+        "progress": found.progress and {"state": found.progress[0], "info": task_service.json_value(found.progress[1])},
     }
 
 
@@ -108,7 +111,10 @@ def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     with database.opened() as app:
         rows = queue_service.list_queues(app.database, queue)
+        names = [] if as_json or queue else pausing.paused_names(app.database)
     show_records(rows, render.queues, as_json=as_json)
+    if names:
+        say(f"Paused tasks, which are parked: {', '.join(names)}. Go on: fbtasks resume --task NAME")
 
 
 @click.command()

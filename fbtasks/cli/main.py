@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fbtasks.cli.commands import COMMANDS, INSPECT, SCHEDULES, SUBSCRIPTIONS
+from fbtasks.cli.commands import COMMANDS, INSPECT, LIMITS, SCHEDULES, SUBSCRIPTIONS
 from fbtasks.cli.groups import CommandGroup
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
@@ -67,3 +67,8 @@ def subscriptions() -> None:
 @click.group(cls=CommandGroup, table=SCHEDULES)
 def schedules() -> None:
     """Operate periodic tasks: list, pause, resume, change and run them."""
+
+
+@click.group(cls=CommandGroup, table=LIMITS)
+def limits() -> None:
+    """Operate the limits of tasks: list and change them, and open keys that a failure closed."""

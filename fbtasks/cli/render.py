@@ -13,6 +13,7 @@ from fbtasks.call import TaskRow, WorkerRow
 from fbtasks.cli.output import ago, count, failure, say, since, span, visible, write
 from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
+from fbtasks.services.limits import LimitRow, describe_closed
 from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.subscriptions import Connection, LoadedSource, SourceRow, Step
@@ -61,7 +62,7 @@ _LISTS: Final[dict[State, list[Column]]] = {
     State.CANCELLED: [_ENDED, _ELAPSED, _column("REASON", "line", "error_msg")],
     State.RUNNING: [_ELAPSED, _column("WORKER", "name")],
     State.READY: _WAITING,
-    State.HELD: _WAITING,
+    State.HELD: [_PRIORITY, ("FOR", "name", lambda r: ", then ".join(r.waits_for)), *_WAITING[1:]],
     State.AWAITING: [_PRIORITY],
     State.SCHEDULED: [_PRIORITY, ("DUE", "word", lambda r: ago(r.start_time)), _LAST_ERROR],
     State.PARKED: [_PRIORITY, ("PARKED", "word", lambda r: ago(r.claim_time)), _LAST_ERROR],
@@ -80,7 +81,7 @@ def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
     _records([_column("ID", "number"), *columns, *_LISTS[state]], rows)
 
 
-def task(row: TaskRow, arguments: str, result: str | None, trace: str | None) -> None:
+def task(row: TaskRow, arguments: str, result: str | None, trace: str | None, progress: str | None = None) -> None:
     """Prints one task, whole."""
     error = _error(row)
     if trace and row.error_msg and row.error_msg in trace:
@@ -91,6 +92,8 @@ def task(row: TaskRow, arguments: str, result: str | None, trace: str | None) ->
         "NAME": row.name,
         "STATE": row.state.name.lower(),
         "QUEUE": row.queue,
+        "WAITS FOR": _waits_for(row) if row.waits_for else None,
+        "PROGRESS": progress,
         "PRIORITY": row.priority,
         "ARGUMENTS": arguments,
         "ENQUEUED": _stamp(row.raise_time),
@@ -108,6 +111,10 @@ def task(row: TaskRow, arguments: str, result: str | None, trace: str | None) ->
     table([("", "word"), ("", "text")], ((k, v) for k, v in facts.items() if v is not None))
     if trace:
         say(f"\n{trace.rstrip()}")
+
+
+def _waits_for(row: TaskRow) -> str:
+    return f"{', then '.join(row.waits_for)} (for {since(_could_run_since(row))})"
 
 
 def _stamp(moment: datetime | None) -> str | None:
@@ -140,12 +147,15 @@ _QUEUE: Final[list[Column]] = [
 ]
 _LIMIT: Final[Column] = ("LENGTH", "word", lambda r: None if r.max_length is None else f"{r.length} of {r.max_length}")
 _WINDOW: Final[list[Column]] = [
-    ("OPEN", "word", lambda r: None if r.window is None else _is_open(r)),
+    ("OPEN", "word", lambda r: None if r.window is None and not r.paused else _is_open(r)),
     _column("WINDOW", "word"),
 ]
+_AGE: Final[Column] = ("AGE", "word", lambda r: None if r.age is None else span(r.age))
 
 
 def _is_open(row: QueueRow) -> str:
+    if row.paused:
+        return "paused"
     if row.is_open:
         return "yes"
     return "no" if row.opens is None else f"no, {ago(row.opens)}"
@@ -156,8 +166,12 @@ def queues(rows: list[QueueRow]) -> None:
     columns = list(_QUEUE)
     if any(row.max_length is not None for row in rows):
         columns.append(_LIMIT)
-    if any(row.window is not None for row in rows):
-        columns += _WINDOW
+    if any(row.limit is not None for row in rows):
+        columns.append(_column("LIMIT", "word"))
+    if any(row.window is not None or row.paused for row in rows):
+        columns += _WINDOW if any(row.window is not None for row in rows) else _WINDOW[:1]
+    if any(row.age is not None for row in rows):
+        columns.append(_AGE)
     if len(columns) > len(_QUEUE):  # a name is not folded for their sake
         columns[0] = _column("QUEUE", "word")
     if rows:
@@ -179,7 +193,7 @@ _WORKER: Final[list[Column]] = [
     _column("POOL", "word"),
     ("RUNNING", "word", lambda r: f"{r.running} of {r.concurrency}"),
     ("LONGEST", "word", lambda r: None if r.busy_for is None else span(r.busy_for)),
-    ("QUEUES", "text", lambda r: " ".join(r.queues)),
+    ("QUEUES", "text", lambda r: " ".join(r.shares)),
     ("HEARTBEAT", "word", _heartbeat),
 ]
 
@@ -279,7 +293,9 @@ def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
         return said
     if queue.max_length is not None and queue.length >= queue.max_length:
         said.append(f"its queue {queue.queue} is full ({queue.length} of {queue.max_length} tasks)")
-    if not queue.is_open:
+    if queue.paused:
+        said.append(f"its queue {queue.queue} is paused")
+    elif not queue.is_open:
         said.append(
             f"its queue {queue.queue} is closed" + ("" if queue.opens is None else f", opens {ago(queue.opens)}")
         )
@@ -339,6 +355,40 @@ def schedules(rows: list[ScheduleRow]) -> None:
     for row in rows:
         if row.error:
             say(f"{row.name}: {row.error}")
+
+
+def lets_in(row: LimitRow) -> str:
+    """Returns what a limit lets in, in words; and what the code says where operators have said something else."""
+    if row.kind in ("ordered", "unique"):
+        return "one at a time, in order" if row.kind == "ordered" else "one of equal calls"
+    said = _allowed(row.at_once, row.rate, row.burst)
+    return f"{said} (set; the code: {_allowed(row.code_at_once, row.code_rate, row.code_burst)})" if row.set else said
+
+
+def _allowed(at_once: int | None, rate: str | None, burst: int | None) -> str:
+    said = [] if at_once is None else [f"{at_once} at once"]
+    if rate is not None:
+        said.append(f"{rate} (burst {burst or 1})")
+    return ", ".join(said) or "any number"
+
+
+_TASK_LIMIT: Final[list[Column]] = [
+    ("NAME", "name", lambda r: r.name or "(not defined)"),
+    ("LETS IN", "word", lets_in),
+    _column("STATE", "word"),
+    ("IN", "number", attrgetter("inside")),
+    *(_column(title, "number") for title in ("WAITING", "KEYS")),
+]
+
+
+def limits(rows: list[LimitRow]) -> None:
+    """Prints limits, one line for each, and the keys that are closed."""
+    if not rows:
+        say("There are no limits: no worker of an app with limits has started yet, and no such task was called.")
+        return
+    _records(_TASK_LIMIT, rows)
+    for row in rows:
+        _say_problems([(row.name or "", [describe_closed(row.name or "", key) for key in row.closed])])
 
 
 _TO_DO: Final = {"alter": "change"}

@@ -16,6 +16,7 @@ from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app
 from fbtasks.liveness.hosts import host_name
+from fbtasks.shares import Share, parse_shares, share_text
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
@@ -43,7 +44,13 @@ class Pool(click.Choice):  # type: ignore[type-arg]  # generic in new versions o
 
 @click.command()
 @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", required=True, help="The app whose tasks to run.")
-@click.option("-Q", "--queues", metavar="NAMES", help="Queues to serve, separated by commas; default: the app's.")
+@click.option(
+    "-Q",
+    "--queues",
+    metavar="NAMES",
+    help="Queues to serve, separated by commas; default: the app's. With mail:3, mail has three times the share of a "
+    "queue without a weight; with mail=2, this worker runs two tasks of it at a time; mail:3=2 is both.",
+)
 @click.option("-c", "--concurrency", type=click.IntRange(1, 1000), help="Tasks at once; default: the processors.")
 @click.option("-P", "--pool", type=Pool(), default="processes", help="Where tasks run.")
 @click.option("-n", "--name", help="The worker's name; default: its pid. The host is added.")
@@ -79,9 +86,12 @@ def worker(
     """Run the tasks of an app until stopped."""
     app = import_app(app_path)
     app.load()
+    served = app.queues_served()
+    shares = dict.fromkeys(served, Share()) if queues is None else parse_shares(queues, served)
     options = WorkerOptions(
         name=f"{_checked(name or str(os.getpid()))}@{host_name().partition('/')[0]}",
-        queues=tuple(app.queues_served() if queues is None else dict.fromkeys(q.strip() for q in queues.split(","))),
+        queues=tuple(shares),
+        shares=shares,
         pool=pool,
         concurrency=1 if pool == "solo" else concurrency or os.cpu_count() or 1,
         burst=burst,
@@ -94,7 +104,7 @@ def worker(
     )
     for queue in options.queues:
         app.enqueuer.check_queue(queue)
-    if len(",".join(options.queues)) > MOST_QUEUES:
+    if len(_queues(options, ",")) > MOST_QUEUES:
         raise ConfigurationError(
             f"{len(options.queues)} queues are too many for one worker: their names, with a comma between them, have "
             f"more than {MOST_QUEUES} characters. Share them between several workers with -Q."
@@ -131,11 +141,15 @@ def _introduce(app: FBTasks, options: WorkerOptions) -> None:
         VERSION,
         app.name,
         app.settings.url,
-        ", ".join(options.queues),
+        _queues(options),
         options.pool,
         options.concurrency,
         ", ".join(sorted(app.tasks)) or "(none)",
     )
+
+
+def _queues(options: WorkerOptions, between: str = ", ") -> str:
+    return between.join(share_text(queue, share) for queue, share in options.shares.items())
 
 
 def _checked(name: str) -> str:
@@ -151,7 +165,7 @@ def _banner(app: FBTasks, options: WorkerOptions) -> None:
     click.echo(f"fbtasks {VERSION} worker {options.name}", err=True)
     click.echo(f"  app     {app.name}", err=True)
     click.echo(f"  url     {app.settings.url}", err=True)
-    click.echo(f"  queues  {', '.join(options.queues)}", err=True)
+    click.echo(f"  queues  {_queues(options)}", err=True)
     click.echo(f"  pool    {options.pool}, {options.concurrency} at once", err=True)
     click.echo(f"  tasks   {', '.join(sorted(app.tasks)) or '(none)'}", err=True)
     for queue in set(options.queues) - set(app.queues_served()):

@@ -14,9 +14,9 @@ from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import queue_limits
+from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.states import State
-from fbtasks.store import admission, progress, results, tasks
+from fbtasks.store import progress, results, tasks
 from fbtasks.store.sources import subscriptions
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ PAUSE: Final = 60.0
 PAUSE_WITH_MORE: Final = 1.0
 """The same, where more is left to do."""
 FORGET: Final = 600.0
-"""Seconds after which it is looked whether there are events to forget, or to hand on, or what limits leave."""
+"""Seconds after which it is looked whether there are events to forget, or to hand on."""
 FOLD: Final = 3600.0
 """The same for counters to fold."""
 
@@ -82,18 +82,17 @@ class Housekeeping:
         self._settings = settings
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = self._next_forget = self._next_gates = self._next_merged = 0.0
-        self._merged_up_to = 0
-        self._gate = admission.Place()
+        self._next_fold = self._next_forget = 0.0
         self._given_up: list[int] = []
+        self._leftovers = task_limits.Leftovers()
 
     def turn(self, session: Session, *, give_up: bool = True) -> float:
         """Does all of it. Returns the seconds after which the next turn is to come.
 
         With *give_up* false no parked task is failed.
         """
-        last = (self._fold, self._forget_events, self._forget_gates, self._forget_merged, self._forget_progress)
-        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last, self._audit]
+        last = (self._fold, self._forget_events, self._forget_progress, self._leftovers.turn, self._audit)
+        parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
 
@@ -121,35 +120,6 @@ class Housekeeping:
         for _ in range(BATCHES):
             if session.run(subscriptions.prune_events) < subscriptions.BATCH:
                 self._next_forget = now + FORGET
-                return False
-        return True
-
-    def _forget_gates(self, session: Session) -> bool:
-        """Forgets gates of limits that are not needed now, where the time has come. Whether there may be more.
-
-        Not as soon as one is empty: most are needed again soon.
-        """
-        now = clock.monotonic()
-        if now < self._next_gates:
-            return False
-        for _ in range(BATCHES):
-            after, _ = session.run(lambda t: admission.forget_gates(t, self._gate))
-            self._gate = after or admission.Place()
-            if after is None:
-                self._next_gates = now + FORGET
-                return False
-        return True
-
-    def _forget_merged(self, session: Session) -> bool:
-        """Forgets merged calls whose task is forgotten, where the time has come for it. Whether there may be more."""
-        now = clock.monotonic()
-        if now < self._next_merged:
-            return False
-        for _ in range(BATCHES):
-            last, _ = session.run(lambda t: admission.forget_merged(t, self._merged_up_to))
-            self._merged_up_to = last or 0
-            if last is None:
-                self._next_merged = now + FORGET
                 return False
         return True
 

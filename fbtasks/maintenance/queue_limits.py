@@ -10,7 +10,7 @@ from typing import Final
 from fbtasks.errors import ConfigurationError, DuplicateKey
 from fbtasks.firebird.session import INSERT, Session, Transaction
 from fbtasks.queues import QueueDefinition, window_from
-from fbtasks.store import limits
+from fbtasks.store import admission, limits
 from fbtasks.store.limits import Definition, Policy
 from fbtasks.windows import Window
 
@@ -37,6 +37,7 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
         definition.max_length,
         definition.when_full,
         window is not None,
+        definition.age_ms,
         definition.text,
         definition.hash,
     )
@@ -46,6 +47,9 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
             return False
         limits.set_places(transaction, row.queue)
         _write_shifts(transaction, row.queue, window)
+        if definition.limit.is_any or limits.has_limit(transaction, row.queue):
+            admission.set_limit(transaction, app, definition.limit, only_new=False)
+            limits.take_limit(transaction, row.queue, definition.limit.name)
         return True
 
     for _ in range(_FIRSTS):

@@ -8,7 +8,7 @@ from typing import Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session
-from fbtasks.queues import describe_window
+from fbtasks.queues import age_in, describe_window
 from fbtasks.store import limits, processes, results, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.results import QueueRow as QueueRow
@@ -49,7 +49,7 @@ def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
     found = {row.queue: row for row in rows}
     for policy in limits.policies(session):
         row = found.get(policy.queue, QueueRow(queue=policy.queue))
-        if policy.max_length is not None or policy.windowed:
+        if any((policy.max_length, policy.windowed, policy.paused, policy.limit, age_in(policy.definition))):
             found[policy.queue] = replace(
                 row,
                 max_length=policy.max_length,
@@ -57,6 +57,9 @@ def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
                 window=describe_window(policy.definition) if policy.windowed else None,
                 is_open=policy.is_open,
                 opens=policy.opens,
+                paused=policy.paused,
+                limit=policy.limit,
+                age=age_in(policy.definition),
             )
     return [found[name] for name in sorted(found)]
 

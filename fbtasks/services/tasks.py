@@ -15,7 +15,7 @@ from fbtasks.maintenance.housekeeping import prune as prune_batches
 from fbtasks.serialize import JSON_TYPE, Payload
 from fbtasks.services.queues import check_queue
 from fbtasks.states import State
-from fbtasks.store import results, tasks
+from fbtasks.store import admission, progress, results, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.results import Filter as Filter
 
@@ -43,6 +43,8 @@ class TaskDetail:
     result: Payload | None
     """None unless the task has returned."""
     traceback: str | None
+    progress: tuple[str, Payload] | None = None
+    """What it has said last while it runs: a word, and what there is to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,18 @@ def list_tasks(database: Database, state: State, wanted: Filter) -> TaskPage:
     def read(session: Session) -> list[TaskRow]:
         if wanted.queue is not None:
             check_queue(session, wanted.queue)
-        return results.listing(session, state, replace(wanted, limit=wanted.limit + 1))
+        rows = results.listing(session, state, replace(wanted, limit=wanted.limit + 1))
+        return _with_waits(session, rows) if state is State.HELD else rows
 
     rows = database.use(read)
     return TaskPage(rows[: wanted.limit], more=len(rows) > wanted.limit)
+
+
+def _with_waits(session: Session, rows: list[TaskRow]) -> list[TaskRow]:
+    """*rows*, with the limits for which those that are held wait."""
+    held = [row.id for row in rows if row.state is State.HELD]
+    waits = admission.waits_for(session, held)
+    return [replace(row, waits_for=waits[row.id]) if row.id in waits else row for row in rows]
 
 
 def get_task(database: Database, task_id: str) -> TaskDetail:
@@ -116,10 +126,18 @@ def get_task(database: Database, task_id: str) -> TaskDetail:
         row = results.find(session, number)
         if row is None:
             raise _not_found(task_id)
+        (row,) = _with_waits(session, [row])
         call = results.call_of(session, number)
         stored = results.outcome(session, number)
         arguments = None if call is None or call[1] is None else Payload(call[0], call[1])
-        return TaskDetail(row, arguments, _result(stored), None if stored is None else stored.traceback)
+        said = progress.of_task(session, number) if row.state is State.RUNNING else None
+        return TaskDetail(
+            row,
+            arguments,
+            _result(stored),
+            None if stored is None else stored.traceback,
+            None if said is None else (said[0], Payload(JSON_TYPE, said[1])),
+        )
 
     return database.use(read)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fbtasks.call import WorkerRow
 from fbtasks.firebird.session import Session
-from fbtasks.services import schedules
+from fbtasks.services import limits, schedules
+from fbtasks.services.limits import LimitProblem
 from fbtasks.services.queues import with_policies
 from fbtasks.services.schedules import ScheduleProblem
 from fbtasks.services.subscriptions import SourceProblem, find_problems
@@ -23,7 +24,7 @@ class Health:
     workers: int
     """How many workers are alive."""
     unserved: list[str]
-    """Queues that no worker serves, and that have ready tasks, or for which changes or events wait."""
+    """Queues that no worker serves, and that have ready or held tasks, or for which changes or events wait."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
     failing: list[Failing]
@@ -32,12 +33,14 @@ class Health:
     """What is wrong with subscriptions."""
     schedules: list[ScheduleProblem]
     """What is wrong with schedules."""
+    limits: list[LimitProblem]
+    """Limits that are not defined, and keys that are closed."""
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
         return bool(self.workers) and not (
-            self.unserved or self.overdue or self.sources or self.failing or self.schedules
+            self.unserved or self.overdue or self.sources or self.failing or self.schedules or self.limits
         )
 
 
@@ -71,11 +74,12 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         served = {row.queue for row in rows if row.workers}
         return Health(
             workers=len(alive),
-            unserved=sorted(({row.queue for row in rows if row.ready} | found.queues) - served),
+            unserved=sorted(({row.queue for row in rows if row.ready or row.held} | found.queues) - served),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
             sources=found.problems,
             schedules=schedules.find_problems(session),
+            limits=limits.find_problems(session),
         )
 
     return database.use(read)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import LimitDefinition
 from fbtasks.store.codec import Limit
+from fbtasks.store.values import as_utc
 
-READS: Final = 1_000
-"""Gates, or merged calls, that maintenance reads in one transaction."""
-
-
-class Place(NamedTuple):
-    """A gate: those behind it are looked at next."""
-
-    limit: int = 0
-    lane: int = -1
+GATES: Final = 1000
+"""Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""
+LOOKED: Final = 2000
+"""Tasks of which it looks in one transaction whether they are there."""
+_NUMBERS: Final = 1000
+"""Tasks that are asked for in one statement."""
 
 
 def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *, only_new: bool) -> bool:
@@ -44,19 +44,113 @@ def use(transaction: Transaction, limit: Limit, queue: str) -> bool:
     return bool(transaction.value("use_limit", limit.id, queue))
 
 
-def forget_gates(transaction: Transaction, after: Place) -> tuple[Place | None, int]:
-    """Deletes gates that no task needs, among the next ones behind *after*.
+class Row(NamedTuple):
+    """A limit as the database has it: as its app defines it, and as operators have set it."""
 
-    Returns where to go on (None: these were the last), and how many are gone.
+    id: int
+    name: str
+    app: str
+    at_once: int | None
+    period: int | None
+    """Microseconds between two that begin."""
+    burst: int | None
+    set_at_once: int | None
+    set_period: int | None
+    set_burst: int | None
+    in_order: bool
+    stops: bool
+    until: str | None
+    state: str
+
+
+class Load(NamedTuple):
+    """How many tasks a limit concerns."""
+
+    inside: int = 0
+    """Tasks that it has let in, and that have not given that back."""
+    waiting: int = 0
+    keys: int = 0
+
+
+class Closed(NamedTuple):
+    """A key that is closed since a task failed."""
+
+    limit: int
+    lane: int
+    task: int
+    since: datetime | None
+    """None: that task is no longer there."""
+    waiting: int
+
+
+def read(reader: Session | Transaction) -> list[Row]:
+    """All limits of which an app has said something, by their names."""
+    read = reader.read if isinstance(reader, Session) else reader.rows
+    found = (Row(*row) for row in read("limits"))
+    rows = [row._replace(in_order=bool(row.in_order), stops=bool(row.stops)) for row in found]
+    return sorted(rows, key=lambda row: row.name)
+
+
+def active(session: Session, app: str) -> dict[str, int]:
+    """The numbers of the limits that the code of *app* has, as far as the database knows."""
+    return {name: number for number, name in session.read("limit_names", app)}
+
+
+def loads(session: Session) -> dict[int, Load]:
+    """How many tasks each limit concerns, by its number."""
+    return {
+        owner: Load(int(inside), int(waiting), keys) for owner, inside, waiting, keys in session.read("limit_loads")
+    }
+
+
+def unknown(session: Session) -> dict[int, int]:
+    """How many tasks wait for limits of which no app has said anything, by the numbers of those."""
+    return dict(session.read("limit_unknown"))
+
+
+def closed(session: Session) -> list[Closed]:
+    """The keys that are closed since a task failed."""
+    return [
+        Closed(limit, lane, task, None if since is None else as_utc(since), waiting)
+        for limit, lane, task, since, waiting in session.read("limit_closed")
+    ]
+
+
+def waits_for(session: Session, tasks: Sequence[int]) -> dict[int, list[str]]:
+    """The names of the limits that tasks have still to pass, by the tasks: each waits for the first."""
+    found: dict[int, list[str]] = {}
+    for at in range(0, len(tasks), _NUMBERS):
+        numbers = ",".join(str(int(task)) for task in tasks[at : at + _NUMBERS])
+        for task, name in session.read("waits_for", more=f" AND T.ID IN ({numbers}) ORDER BY T.ID, P.STEP"):
+            found.setdefault(task, []).append(name or "a limit that no app defines")
+    return found
+
+
+def orphan(transaction: Transaction, limit: int) -> None:
+    """Notes that the code of its app has a limit no more."""
+    transaction.execute("orphan_limit", limit)
+
+
+def override(transaction: Transaction, limit: int, at_once: int | None, period: int | None, burst: int | None) -> None:
+    """Writes what an operator says of a limit instead of the code; None: what the code says counts."""
+    transaction.execute("override_limit", limit, at_once, period, burst)
+
+
+def resume(transaction: Transaction, gates: Iterable[Closed]) -> None:
+    """Opens gates that are closed since a task failed."""
+    for gate in gates:
+        transaction.execute("resume_gate", gate.limit, gate.lane, gate.task)
+
+
+def forget_gates(transaction: Transaction) -> int:
+    """Deletes up to :data:`GATES` gates that nothing needs, and tickets of tasks that are gone. Returns how many."""
+    return int(transaction.value("forget_gates", GATES))
+
+
+def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:
+    """Looks at the next tasks after the number *after*, and forgets what is left of those that are gone.
+
+    Returns how many it forgot, and the last one that it looked at; None: there are no more.
     """
-    limit, lane, forgotten = transaction.rows("forget_gates", *after, READS)[0]
-    return None if limit is None else Place(limit, lane), forgotten
-
-
-def forget_merged(transaction: Transaction, after: int) -> tuple[int | None, int]:
-    """Deletes what leads from merged calls to tasks that are forgotten, among the next ones with an id above *after*.
-
-    Returns the id up to which it looked (None: to the end), and how many are gone.
-    """
-    last, forgotten = transaction.rows("forget_merged", after, READS)[0]
-    return last, forgotten
+    ((forgotten, last),) = transaction.rows("forget_traces", after, LOOKED)
+    return forgotten, last

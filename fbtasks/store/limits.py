@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fbtasks import clock
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.limits import in_words
 from fbtasks.store.values import as_utc
+
+_MOST: Final = 500
+"""Tasks that one transaction puts back."""
 
 
 class Policy(NamedTuple):
@@ -30,6 +34,9 @@ class Policy(NamedTuple):
     """Until when it is known when the queue is open."""
     opens: datetime | None
     """When it opened, if it is open, or opens next."""
+    paused: bool
+    limit: str | None
+    """How many of its tasks run at once, and how often they begin, in words."""
 
     @property
     def places_are_right(self) -> bool:
@@ -41,7 +48,7 @@ class Policy(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Whether its tasks may begin now."""
-        return not self.windowed or (self.opens is not None and self.opens <= self.now)
+        return not self.paused and (not self.windowed or (self.opens is not None and self.opens <= self.now))
 
 
 def policies(session: Session) -> list[Policy]:
@@ -50,10 +57,13 @@ def policies(session: Session) -> list[Policy]:
         Policy(
             queue, max_length, when_full, bool(windowed), app, definition, digest, as_utc(now),
             free or 0, owed or 0, unfinished or 0,
-            None if until is None else as_utc(until), None if opens is None else as_utc(opens),
+            None if until is None else as_utc(until), None if opens is None else as_utc(opens), bool(paused),
+            in_words(at_once if set_at_once is None else set_at_once, period if set_period is None else set_period),
         )
-        for queue, max_length, when_full, windowed, app, definition, digest, now, free, owed, unfinished, until, opens
-        in session.read("policies")
+        for (
+            queue, max_length, when_full, windowed, app, definition, digest, now, free, owed, unfinished, until, opens,
+            paused, set_at_once, at_once, set_period, period,
+        ) in session.read("policies")
     ]  # fmt: skip
 
 
@@ -71,6 +81,7 @@ class Definition(NamedTuple):
     max_length: int | None
     when_full: str | None
     windowed: bool
+    age_ms: int | None
     text: str
     hash: str
 
@@ -80,9 +91,39 @@ def set_policy(transaction: Transaction, definition: Definition, *, only_new: bo
 
     With *only_new* another definition stays as it is.
     """
-    queue, app, max_length, when_full, windowed, text, digest = definition
-    row = (queue, app, max_length, when_full, int(windowed), text, digest, int(only_new))
+    queue, app, max_length, when_full, windowed, age_ms, text, digest = definition
+    row = (queue, app, max_length, when_full, int(windowed), age_ms, text, digest, int(only_new))
     return bool(transaction.value("set_policy", *row) == 1)
+
+
+def has_limit(transaction: Transaction, queue: str) -> bool:
+    """Whether a queue has a limit on what runs, which may say nothing."""
+    return bool(transaction.value("has_limit", queue))
+
+
+def take_limit(transaction: Transaction, queue: str, name: str) -> None:
+    """Notes that claims from a queue go by the limit *name*."""
+    transaction.execute("take_limit", name, queue)
+
+
+def pause_queue(transaction: Transaction, queue: str, *, paused: bool) -> bool:
+    """Has nothing claimed from a queue, or goes on. False when it is so already."""
+    return bool(transaction.value("pause_queue", queue, int(paused)))
+
+
+def pause_name(transaction: Transaction, name: str, *, paused: bool) -> bool:
+    """Has tasks of a name parked, or goes on: then :func:`unpark` is to follow. False when it is so already."""
+    return bool(transaction.value("pause_name", name, int(paused)))
+
+
+def unpark(transaction: Transaction, name: str) -> int:
+    """Puts some parked tasks of a name that is not paused back into their queues. Returns how many; 0: all are."""
+    return int(transaction.value("unpark", name, _MOST))
+
+
+def paused_names(session: Session) -> list[str]:
+    """Returns the names of tasks that are paused."""
+    return [name for (name,) in session.read("paused_names")]
 
 
 def lock_policy(transaction: Transaction, queue: str) -> None:

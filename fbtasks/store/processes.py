@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from fbtasks.call import HeartbeatReply, Neighbour, WorkerRow
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.shares import queue_in
 from fbtasks.store.values import as_utc
 
 Kind = Literal["worker", "consumer"]
@@ -51,6 +52,11 @@ def register(
     identity = kind, host[:255], pid, pid_start, int(lease * 1000)
     worker = name and name[:255], ",".join(queues), pool, concurrency, version, "\n".join(tasks)
     return int(transaction.value("register", *identity, *worker, delivery_limit, former))
+
+
+def task_names(session: Session) -> set[str]:
+    """Returns the names of the tasks that registered workers know."""
+    return {name for (names,) in session.read("worker_tasks") for name in (names or "").split("\n") if name}
 
 
 def heartbeat(
@@ -136,7 +142,7 @@ def workers(session: Session) -> list[WorkerRow]:
             pid=row[3],
             pool=row[4],
             concurrency=row[5],
-            queues=tuple(row[6].split(",")),
+            queues=tuple(map(queue_in, row[6].split(","))),
             started=as_utc(row[7]),
             heartbeat_age=row[8] / 1000,
             lease_left=row[9] / 1000,
@@ -145,6 +151,7 @@ def workers(session: Session) -> list[WorkerRow]:
             running=row[12],
             pid_start=row[13],
             busy_for=None if row[14] is None else row[14] / 1000,
+            shares=tuple(row[6].split(",")),
         )
         for row in session.read("workers")
     ]

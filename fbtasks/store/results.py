@@ -59,6 +59,11 @@ class QueueRow:
     """Whether they may run now."""
     opens: datetime | None = None
     """Of a queue with a window: since when it is open, or when it opens next."""
+    paused: bool = False
+    limit: str | None = None
+    """How many of its tasks run at once, and how often they begin, in words: ``3 at once, 10/s``."""
+    age: float | None = None
+    """Seconds of waiting that count as much as a priority one higher; None: its tasks do not age."""
 
     @property
     def waiting(self) -> int:

@@ -88,7 +88,8 @@ def claim(
     rows = transaction.rows("claim", worker_id, queue, most, parked_name, flags, *mark)
     for claim_id, packed, unseen, missed, idles in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
-        claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles)
+        claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles & 1)
+        claims.limited = idles > 1
     return claims
 
 
@@ -195,6 +196,11 @@ def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> s
 def release_orphans(transaction: Transaction, worker_id: int, most: int = BATCH) -> int:
     """Gives back rows that say they run and whose worker is not registered, nor *worker_id*. Returns how many."""
     return int(transaction.value("orphans", worker_id, most))
+
+
+def is_live(session: Session, name: str) -> bool:
+    """Whether a task of that name has not ended."""
+    return bool(session.read("is_live", name)[0][0])
 
 
 def retry(transaction: Transaction, task: int) -> bool:

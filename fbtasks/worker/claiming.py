@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim, Claims
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.shares import Share
 from fbtasks.store import flows, tasks
+from fbtasks.worker.turns import Turns
 
 LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
@@ -26,47 +29,76 @@ class Taken:
     claims: Claims = field(default_factory=Claims)
     idle: list[str] = field(default_factory=list)
     """The queues in which nothing is left but idle work."""
-    more: bool = False
-    """Whether a queue may have more than its share."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """The queues that were asked, each with the number of tasks that is counted as its turn."""
+    hungry: set[str] = field(default_factory=set)
+    """Those of them that may have more than their share."""
+    without_room: set[str] = field(default_factory=set)
+    """The queues of which this worker holds as many tasks as it may."""
+    limited: list[str] = field(default_factory=list)
+    """The queues whose limit had no room for more."""
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
 class Claiming:
     """Claims from a worker's queues in turn. Used by one thread at a time."""
 
-    def __init__(self, queues: Sequence[str]) -> None:
+    def __init__(self, queues: Sequence[str], shares: Mapping[str, Share] = MappingProxyType({})) -> None:
         self._queues = queues
-        self._first = 0
+        self._turns = Turns(queues, shares)
         self._marks: dict[str, Mark] = {}
 
     def claim(
-        self, transaction: Transaction, worker_id: int, room: int, *, repeated: bool, anew: bool = False
+        self,
+        transaction: Transaction,
+        worker_id: int,
+        room: int,
+        *,
+        repeated: bool,
+        anew: bool = False,
+        rooms: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
-        """Up to *room* tasks; each queue has an equal share of what room is left.
+        """Up to *room* tasks, and of a queue no more than *rooms* says; each queue has its share of what room is left.
 
         With *anew* not only behind what was claimed last. Idle work is claimed when nothing else is left in any of the
         queues, as far as there is room then. Changes nothing here: a transaction that meets a conflict is
         rolled back and run again. When it is committed, :meth:`committed` is told.
         """
-        queues = self._queues
-        order = [queues[(self._first + i) % len(queues)] for i in range(len(queues))]
-        taken = Taken()
-        for nth, queue in enumerate(order):
-            share = -(-(room - len(taken.claims)) // (len(order) - nth))
-            if share > 0:
-                self._claim_from(transaction, worker_id, queue, share, repeated, anew, taken)
+        taken = Taken(without_room={queue for queue, own in rooms.items() if own <= 0})
+        to_ask = list(self._queues)
+        dealt = self._turns.deal(to_ask, room, rooms)
+        while dealt:
+            queue, share = dealt.pop(0)
+            to_ask.remove(queue)
+            found = self._claim_from(transaction, worker_id, queue, share, repeated, anew, taken)
+            if share == rooms.get(queue):
+                taken.hungry.discard(queue)
+                taken.without_room |= {queue} if found == share else set()
+            if found < share and to_ask:
+                dealt = self._turns.deal(to_ask, room - len(taken.claims), rooms)
+        self._claim_idle(transaction, worker_id, room, repeated, rooms, taken)
+        return taken
+
+    def _claim_idle(
+        self, transaction: Transaction, worker_id: int, room: int, repeated: bool, rooms: Mapping[str, int],
+        taken: Taken,
+    ) -> None:  # fmt: skip
         for queue in taken.idle:
             left = room - len(taken.claims)
-            if left <= 0 or taken.more or any(claim.suspect for claim in taken.claims):
+            if left <= 0 or taken.hungry or any(claim.suspect for claim in taken.claims):
                 break
+            if queue in rooms:
+                left = min(left, rooms[queue] - sum(claim.queue == queue for claim in taken.claims))
+                if left <= 0:
+                    continue
             claims = tasks.claim(transaction, worker_id, queue, left, repeated=repeated, from_start=False)
             taken.claims += claims
             taken.claims.unseen |= claims.unseen
-        return taken
 
     def _claim_from(
         self, transaction: Transaction, worker_id: int, queue: str, most: int, repeated: bool, anew: bool, taken: Taken
-    ) -> None:
+    ) -> int:
+        """Claims up to *most* tasks of *queue*. Returns how many these are."""
         after, until = self._marks.get(queue) or (None, 0.0)
         now = clock.monotonic()
         anew |= now > until
@@ -80,13 +112,19 @@ class Claiming:
         taken.claims.missed |= claims.missed
         if claims.idles:
             taken.idle.append(queue)
+        if claims.limited:
+            taken.limited.append(queue)
         full = len(claims) == most
-        taken.more |= full
+        stopped_early = claims.unseen or any(claim.suspect for claim in claims)
+        if full or stopped_early:
+            taken.hungry.add(queue)
+        taken.asked[queue] = len(claims) if stopped_early else most
         taken.marks[queue] = (claims[-1] if full else None, until)
+        return len(claims)
 
     def committed(self, taken: Taken) -> None:
-        """Goes on behind what was *taken*, and from the next queue."""
-        self._first = (self._first + 1) % len(self._queues)
+        """Goes on behind what was *taken*, with the queues whose turn is next."""
+        self._turns.used(taken.asked, taken.hungry, taken.without_room)
         self._marks.update(taken.marks)
 
 

@@ -18,6 +18,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.notify.listener import WatchedListener
+from fbtasks.shares import own_limits
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import Burst, Draining
@@ -54,10 +55,18 @@ class Consumer:
         self._outcomes = Outcomes(self._turn)
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
-        self._hand_out = HandOut(app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app))
+        self._hand_out = HandOut(
+            app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app), own_limits(options.shares)
+        )
         self._ticks = Ticks()
         self._intake = Intake(
-            options.queues, self.membership, self._outcomes, self._hand_out, self._ticks, self._events_arrive
+            options.queues,
+            options.shares,
+            self.membership,
+            self._outcomes,
+            self._hand_out,
+            self._ticks,
+            self._events_arrive,
         )
         self.sources = Sources(app, options.queues)
         self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
@@ -76,8 +85,8 @@ class Consumer:
         """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker."""
         session = self.connection.open()
         queues = self._app.queues.values()
-        for name in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
-            logger.info("The limit %s is as the app %s says.", name, self._app.name)
+        for said in task_limits.sync_limits(session, self._app.name, self._app.limits.values()):
+            logger.info("Limit %s.", said)
         for queue in queue_limits.sync_queues(session, self._app.name, queues):
             logger.info("The limit and the window of the queue %s are those of this app now.", queue)
         for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from itertools import islice, takewhile
 from typing import Any, Final
@@ -42,8 +42,9 @@ class HandOut:
         outcomes: Outcomes,
         hooks: FailureHooks,
         gating: Gating,
+        own_limits: Mapping[str, int],
     ) -> None:
-        """*tasks*: those that the executor can run."""
+        """*tasks*: those that the executor can run. *own_limits*: how many of a queue may be here at a time."""
         self._executor = executor
         self._membership = membership
         self._outcomes = outcomes
@@ -55,12 +56,15 @@ class HandOut:
         windows = {name: task.window for name, task in tasks.items()}
         self._windows = {name: window for name, window in windows.items() if window is not None}
         self._gating = gating
+        self._own_limits = own_limits
         self._ungated = False
         """Whether a task was claimed that has not passed the gates of its limits."""
         self._to_check = False
         """Whether a task with a window was claimed, which may be closed."""
         self.lets_next_in = False
         """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
+        self.limited: frozenset[str] = frozenset()
+        """Queues whose limits had no room for more when they were claimed from last."""
         self.unknown = UnknownNames()
         self.stops_requested = False
         """Whether an event or a heartbeat has told that something is to be stopped here; set from any thread."""
@@ -83,6 +87,13 @@ class HandOut:
         """The same; 0 while the executor has enough to do."""
         room, executor = self.room(), self._executor
         return 0 if room <= 0 or (executor.idle() == 0 and room < executor.capacity() // 2) else room
+
+    def rooms(self) -> dict[str, int]:
+        """How many more claims there may be here of each queue for which this worker has a limit of its own."""
+        if not self._own_limits:
+            return {}
+        here = Counter(claim.queue for claim in (*self._claims, *self._executor.busy()))
+        return {queue: most - here[queue] for queue, most in self._own_limits.items()}
 
     @property
     def gathering(self) -> bool:
@@ -109,7 +120,8 @@ class HandOut:
             if isinstance(finished.outcome, Parked):  # by a child that was started after the task had been removed
                 self.known -= {finished.claim.name}
                 self.unknown.meet(finished.claim.name)
-            self.lets_next_in |= finished.claim.name in self._in_order
+            claim = finished.claim
+            self.lets_next_in |= claim.gated or claim.name in self._in_order or claim.queue in self.limited
             self._outcomes.add(finished)
 
     def take(self, claims: list[Claim]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claims
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.shares import Share
 from fbtasks.store import tasks
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.handing_out import HandOut
@@ -41,6 +42,7 @@ class Intake:
     def __init__(
         self,
         queues: tuple[str, ...],
+        shares: Mapping[str, Share],
         membership: Membership,
         outcomes: Outcomes,
         hand_out: HandOut,
@@ -53,7 +55,9 @@ class Intake:
         self._hand_out = hand_out
         self._ticks = ticks
         self._events_arrive = events_arrive
-        self._claiming = Claiming(queues)
+        self._claiming = Claiming(queues, shares)
+        self._full: frozenset[str] = frozenset()
+        """The queues of which this worker held as many tasks as it may when it claimed, or looked, last."""
         self._hindrances = Hindrances()
         self._maybe_ready = True
         """Whether tasks may be ready, as an event or the last claim has told; else they are looked for by polls."""
@@ -75,6 +79,8 @@ class Intake:
         """Records what has ended and claims what there is room for, in one transaction where both are to be done."""
         if self._hand_out.lets_next_in:
             self._maybe_ready, self._hand_out.lets_next_in = True, False
+        if self._full and any(self._hand_out.rooms()[queue] > 0 for queue in self._full):
+            self._maybe_ready, self._full = True, frozenset()
         wanted = self._wanted(session)
         if not wanted and self._outcomes and not self._hand_out.gathering:
             self._outcomes.record(session, self._membership.worker_id)
@@ -96,11 +102,24 @@ class Intake:
         now = clock.monotonic()
         if (not self._maybe_ready and now < self._next_poll) or now < self._hindrances.until(CLAIM):
             return 0
-        return self._hand_out.wanted()
+        return self._allowed(self._hand_out.wanted())
+
+    def _allowed(self, room: int) -> int:
+        """*room*, or what is left of it when each queue has a limit of its own here."""
+        rooms = self._hand_out.rooms()
+        return room if len(rooms) < len(self._queues) else min(room, sum(max(0, own) for own in rooms.values()))
+
+    def _open_queues(self) -> Sequence[str]:
+        """The queues of which this worker may take more; all of them when there is none."""
+        self._note_full()
+        return [queue for queue in self._queues if queue not in self._full] or self._queues
+
+    def _note_full(self) -> None:
+        self._full = frozenset(queue for queue, room in self._hand_out.rooms().items() if room <= 0)
 
     def _any_ready(self, session: Session) -> bool:
         """Whether there is something to claim; looks as well when the next task, source or schedule is due."""
-        look = tasks.any_ready(session, self._queues)
+        look = tasks.any_ready(session, self._open_queues())
         self._due_in(look.due)
         self._ticks.expect(look.tick)
         self._look_at = math.inf if look.again is None else clock.monotonic() + look.again
@@ -108,9 +127,10 @@ class Intake:
 
     def _claim(self, session: Session, wanted: int) -> None:
         worker_id, repeated = self._membership.worker_id, self._takes_repeated()
+        rooms = self._hand_out.rooms()
 
         def claim(transaction: Transaction) -> Taken:
-            return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated, anew=self._anew)
+            return self._claiming.claim(transaction, worker_id, wanted, repeated=repeated, anew=self._anew, rooms=rooms)
 
         self._maybe_ready = False  # an event that comes while this claim looks has it look again
         taken = None
@@ -124,8 +144,10 @@ class Intake:
 
     def _claimed(self, taken: Taken, wanted: int) -> None:
         self._claiming.committed(taken)
+        self._hand_out.limited = self._hand_out.limited.difference(taken.marks).union(taken.limited)
         claims = taken.claims
-        if claims.unseen or len(claims) >= wanted or any(claim.suspect for claim in claims):
+        full_of_idle_work = bool(taken.idle) and len(claims) >= wanted
+        if full_of_idle_work or claims.unseen or taken.hungry or any(claim.suspect for claim in claims):
             self._maybe_ready = True
         if claims:
             self._poll = POLL_FIRST
@@ -137,6 +159,7 @@ class Intake:
             self._next_poll = clock.monotonic() + self._missed
         self._misses = self._misses + 1 if claims.missed and not claims else 0
         self._hand_out.take(claims)
+        self._note_full()
 
     @property
     def _missed(self) -> float:
@@ -183,14 +206,19 @@ class Intake:
         hand_out = self._hand_out
         if self.parked.due():
             self._look_for_parked(session)
-        found = self.parked.found
-        while found and (room := hand_out.room()) > 0:
+        while (room := hand_out.room()) > 0 and (found := self._parked_with_room()):
             queue, name = found[0]
+            room = min(room, hand_out.rooms().get(queue, room))
             claims = self._claim_named(session, queue, name, room) if name in hand_out.known else Claims()
             if not claims and not claims.unseen:
-                found.popleft()
+                self.parked.found.remove((queue, name))
             hand_out.take(claims)
             hand_out.submit(session)
+
+    def _parked_with_room(self) -> list[tuple[str, str]]:
+        """Queue and name of what is parked, of those queues of which this worker may take more."""
+        rooms = self._hand_out.rooms() if self.parked.found else {}
+        return [each for each in self.parked.found if rooms.get(each[0], 1) > 0]
 
     def _look_for_parked(self, session: Session) -> None:
         since, known = self.parked.begin(), self._hand_out.known
@@ -218,9 +246,9 @@ class Intake:
         """The monotonic time at which there is something to look for or to claim."""
         if self._maybe_ready and self._wanted_soon():
             return 0.0
-        room, until = self._hand_out.room() > 0, self._hindrances.until
+        room, until = self._allowed(self._hand_out.room()) > 0, self._hindrances.until
         moments = [max(self._next_due, until(PROMOTE))]
-        look = 0.0 if room and self.parked.found else self.parked.next_look
+        look = 0.0 if room and self._parked_with_room() else self.parked.next_look
         if look is not None:
             moments.append(max(look, until(CLAIM_PARKED)))
         if room:

@@ -16,6 +16,7 @@ from fbtasks.firebird.session import INSERT, Session
 from fbtasks.liveness import hosts
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
+from fbtasks.shares import Share, share_text
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
 from fbtasks.worker.child_status import ChildStatus
@@ -39,7 +40,7 @@ class Membership:
             "worker",
             self.rhythm,
             name=options.name,
-            queues=options.queues,
+            queues=[share_text(queue, options.shares.get(queue, Share())) for queue in options.queues],
             pool=options.pool,
             concurrency=options.concurrency,
             version=VERSION,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+from fbtasks.shares import Share
 
 LEASE: Final = 30.0
 POOLS: Final = ("processes", "threads", "asyncio", "solo")
@@ -15,6 +18,8 @@ class WorkerOptions:
 
     name: str
     queues: tuple[str, ...]
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    """What queues have of the worker; one that is not here weighs as much as any other, and has no limit here."""
     pool: str
     concurrency: int
     burst: bool = False

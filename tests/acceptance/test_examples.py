@@ -48,3 +48,25 @@ def test_it_fails_when_rows_are_lost_doubled_or_out_of_order(monkeypatch, called
         with pytest.raises(SystemExit) as left:
             check([1, 2, 3], called, ordered=ordered)
         assert left.value.code == said
+
+
+@pytest.mark.acceptance
+def test_orders_become_invoices_by_a_schedule_a_limit_and_a_chord(url, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "invoices_demo.py"), "20"],
+        env={**os.environ, "FBTASKS_URL": url}, cwd=tmp_path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "20 orders were billed in 2 batches, of 10, 10 invoices." in done.stdout
+    assert re.findall(r"^(\w+): (\d+) invoices, [12] at once at most", done.stdout, re.M) == [
+        ("Alba", "12"), ("Brook", "4"), ("Cedar", "4"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spans", "most"),
+    [([(1, 2), (2, 3), (3, 4)], 1), ([(1, 3), (2, 4)], 2), ([(1, 5), (2, 4), (3, 6)], 3), ([], 0)],
+)
+def test_it_counts_how_many_were_sent_at_once(monkeypatch, spans, most):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    assert import_module("invoices_demo").most_at_once(spans) == most

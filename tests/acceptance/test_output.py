@@ -16,8 +16,10 @@ from rich.cells import cell_len
 from support.programs import command_line
 from support.sql import NOW, execute, one
 
+from fbtasks import Ordered
 from fbtasks.cli import main
 from fbtasks.cli.output import visible, visible_json
+from fbtasks.services.limits import apply_limits
 from fbtasks.services.schedules import apply_schedules
 from fbtasks.sql import queries
 from fbtasks.testing import drain
@@ -229,9 +231,19 @@ app.on_change("T", insert=True, name="two")(lambda change: None)
 """
 
 
+def close_a_key(shop):
+    """Defines limits, and has a task fail whose order then stands still."""
+    shop.limit("customer", at_once=2)
+    move = shop.task(name="shop.move", ordered=Ordered(None, stop_on_failure=True), max_retries=0)(lambda: 1 / 0)
+    move.delay()
+    drain(shop)
+    apply_limits(shop.database, shop.name, shop.limits.values())
+
+
 def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
     """One value on the standard output; an error is a line on the other one."""
     execute(shop, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    close_a_key(shop)
     for name in ("hourly", "gone"):
         shop.add_periodic("shop.say", every=3600, args=(1,), name=name)
     apply_schedules(shop.database, shop.name, shop.schedules)
@@ -247,9 +259,15 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
         ("health",): ([], {"healthy": False, "workers": 0}),
         ("inspect", "stats"): ([], {}),
         ("inspect", "task"): (["none"], {"task_id": "none", "state": "succeeded", "args": [None], "kwargs": {}}),
+        ("inspect", "workflow"): (["none"], None),
+        ("limits", "reset"): (["customer"], {"name": "customer", "at_once": 2, "set": []}),
+        ("limits", "resume"): (["ordered:shop.move"], {"name": "ordered:shop.move", "opened": [10]}),
+        ("limits", "set"): (["customer", "--at-once", "5"], {"at_once": 5, "code_at_once": 2, "set": ["at_once"]}),
         ("migrate",): ([], {"applied": []}),
+        ("pause",): (["default"], {"queues": ["default"], "tasks": [], "put_back": 0}),
         ("prune",): ([], {"count": 0}),
-        ("purge",): (["default", "--yes"], {"queue": "default", "count": 4}),
+        ("purge",): (["default", "--yes"], {"queue": "default", "count": 3}),
+        ("resume",): (["default"], {"queues": ["default"], "tasks": [], "put_back": 0}),
         ("result",): (["none"], {"state": "succeeded", "result": None, "error_type": None}),
         ("retry",): (["order-1", "gone"], {"count": 2}),
         ("schedules", "pause"): (["hourly"], {"changed": ["hourly"]}),
@@ -280,7 +298,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
 def test_the_shapes_of_json_are_those_of_the_page(shop, fb):
     failed = json.loads(fb("inspect", "failed", "--json").out)[0]
     task = json.loads(fb("inspect", "task", str(failed["id"]), "--json").out)
-    more = ["args", "kwargs", "content_type", "result", "result_type", "traceback"]
+    more = ["args", "kwargs", "content_type", "result", "result_type", "traceback", "progress"]
     assert list(task) == [*failed, *more]
     assert {key: task[key] for key in failed} == failed
     assert (task["args"], task["kwargs"], task["result_type"]) == ([2], {}, None)

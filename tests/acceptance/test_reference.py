@@ -16,6 +16,7 @@ from fbtasks.cli import main
 from fbtasks.config import Settings
 from fbtasks.declare import options_of
 from fbtasks.fed_options import FedTaskOptions, OnChange, OnEvent, PollTable
+from fbtasks.limits import LimitOptions
 from fbtasks.options import CallOptions, TaskOptions
 from fbtasks.queues import QueueOptions
 from fbtasks.schedules import ScheduleOptions
@@ -91,6 +92,7 @@ def as_said(default):
         (TaskOptions, "@app.task"),
         (CallOptions, "apply_async"),
         (QueueOptions, "app.queue"),
+        (LimitOptions, "app.limit"),
         (ScheduleOptions, "app.add_periodic"),
         (OnChange, "@app.on_change"),
         (OnEvent, "@app.on_event"),
@@ -186,6 +188,7 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
+GROUPS = ("inspect", "limits", "schedules", "subscriptions")
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
@@ -199,7 +202,7 @@ def test_examples_are_valid(page):
         for line in block.splitlines():
             words = line.split("#")[0].split()
             if words[:1] == ["fbtasks"]:
-                names = [words[1]] + ([words[2]] if words[1] in ("inspect", "schedules", "subscriptions") else [])
+                names = [words[1]] + ([words[2]] if words[1] in GROUPS else [])
                 command = dict(commands(main))[" ".join(names)]
                 known = {opt for p in command.params for opt in p.opts}
                 given = {

@@ -444,3 +444,13 @@ def test_a_transactional_handler_does_not_hear_its_own_changes_but_others_do(app
     assert [each for each in heard if each[0] == "other"] == [("other", 1), ("other", 3)]
     assert rows(app, "SELECT ID, N FROM T ORDER BY ID") == [(1, 1), (2, 0), (3, 1)]
     assert waiting(app) == (0, 0, 0, 0)
+
+
+def test_a_limit_counts_what_a_source_feeds(app, heard):
+    app.limit("slow", at_once=1)
+    feed(app, heard.append, limits={"slow": None})
+    capture(app, inserts(6, None))
+    drain(app)  # the worker puts each before the gate, which lets it in when the one before it has ended
+    assert sorted(each.key["ID"] for each in heard) == [0, 1, 2, 3, 4, 5]
+    assert waiting(app) == (0, 0, 0, 0)
+    assert rows(app, "SELECT * FROM QUEUE_GATE") == rows(app, "SELECT * FROM QUEUE_PATH") == []

@@ -28,7 +28,7 @@ INNER = {
     "QUEUE_TAKE_CANCEL", "QUEUE_COUNT", "QUEUE_RELEASE",
     "QUEUE_NAME_TASK", "QUEUE_ARCHIVE", "QUEUE_TAKE_BACK", "QUEUE_VERDICT",
     "QUEUE_PAY_PLACES", "QUEUE_PICK_PLACE", "QUEUE_TAKE_PLACE", "QUEUE_HOLD_PLACES", "QUEUE_DROP_OLDEST",
-    "QUEUE_IS_OPEN",
+    "QUEUE_IS_OPEN", "QUEUE_AGED",
     "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_DEAD_LETTER", "QUEUE_MSG_PROMOTE",
     "QUEUE_MSG_RELEASE", "QUEUE_MSG_EXPIRE",
     "QUEUE_DISPATCH", "QUEUE_DISPATCH_ONE", "QUEUE_SOURCE_READY", "QUEUE_FIRST_DUE", "QUEUE_READ_NOTES",
@@ -36,8 +36,10 @@ INNER = {
     "QUEUE_SUBSCRIBE", "QUEUE_ORPHAN", "QUEUE_UNSUBSCRIBE", "QUEUE_ERASE_SUBSCRIPTION", "QUEUE_FORGET_SUBSCRIPTION",
     "QUEUE_PUT_HANDLER", "QUEUE_FEED_QUEUE", "QUEUE_ENQUEUE_SCHEDULED",
     "QUEUE_ADMIT", "QUEUE_ADMIT_ONE", "QUEUE_FOLD_NOTES", "QUEUE_FOLD_UNIQUE", "QUEUE_PASS_GATE", "QUEUE_MERGE",
-    "QUEUE_LIMIT_READY", "QUEUE_LIMIT_CHANGED", "QUEUE_LEAVE_GATES", "QUEUE_WAIT_AT_GATE", "QUEUE_WAIT_AGAIN",
+    "QUEUE_LIMIT_READY", "QUEUE_LIMIT_CHANGED", "QUEUE_WAKE_LIMIT",
+    "QUEUE_LEAVE_GATES", "QUEUE_WAIT_AT_GATE", "QUEUE_WAIT_AGAIN",
     "QUEUE_PUT_BEFORE_GATES", "QUEUE_ANSWERING",
+    "QUEUE_ROOM", "QUEUE_HAS_ROOM", "QUEUE_TAKE_ROOM", "QUEUE_LEAVE_QUEUE", "QUEUE_PUT_ASIDE",
     "QUEUE_STEP_ENDED", "QUEUE_STEP_IS_NEEDED", "QUEUE_STEP_WAITS", "QUEUE_REOPEN_STEPS", "QUEUE_REOPEN_STEP",
     "QUEUE_FORGET_STEP", "QUEUE_FOLD_GROUPS", "QUEUE_GROUPS_READY", "QUEUE_STEP_READY", "QUEUE_DROP_STEP",
     "QUEUE_FOLLOW", "QUEUE_LOOK_AT_GROUP", "QUEUE_NODE_DONE", "QUEUE_END_STEP", "QUEUE_CASCADE", "QUEUE_GROUP_ENDED",
@@ -619,7 +621,8 @@ def test_an_operator_operates(app, users, project):
     waiting = [add.apply_async((1, 1), countdown=3600) for _ in range(3)]
     project.env["FBTASKS_URL"] = operator
     assert "add" in project.run("inspect", "failed").stdout
-    for what in ("active", "ready", "scheduled", "parked", "queues", "workers", "stats"):
+    project.run("limits", "list")
+    for what in ("active", "ready", "scheduled", "parked", "held", "queues", "workers", "stats"):
         project.run("inspect", what)
     assert "TypeError" in project.run("inspect", "task", failed.id).stdout
     project.run("retry", again.id)

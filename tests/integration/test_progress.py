@@ -1,10 +1,13 @@
 """update_state and result.info: how far a task has come that runs, through its worker."""
 
+import json
+import re
 import time
 from contextlib import closing
 
 import pytest
 from support.children import child_executor
+from support.programs import command_line
 from support.sql import one, rows
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
@@ -95,6 +98,24 @@ def test_it_belongs_to_one_claim(app, claim):
     session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Retry(0, "again"))]))
     assert (result.info, result.state) == (None, "RETRY")
     assert session.run(progress.prune) == 1
+
+
+def test_an_operator_sees_what_a_task_said_that_runs(app, claim, url, monkeypatch, capsys):
+    monkeypatch.setenv("FBTASKS_URL", url)
+    session, claim = claim
+    inspect = ("inspect", "task", str(claim.id))
+
+    def shown(*options):
+        capsys.readouterr()
+        assert command_line(*inspect, *options) == 0
+        return capsys.readouterr().out
+
+    assert "PROGRESS" not in shown()
+    session.run(lambda t: progress.put(t, [Progress(claim.id, claim.claim_id, "AT", b'{"done":[1,"\\u00e4"]}')]))
+    assert re.search(r'^PROGRESS +AT {"done": \[1, "ä"\]}$', shown(), re.MULTILINE)
+    assert json.loads(shown("--json"))["progress"] == {"state": "AT", "info": {"done": [1, "ä"]}}
+    session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Retry(0, "again"))]))
+    assert json.loads(shown("--json"))["progress"] is None
 
 
 def test_it_is_written_with_outcomes_or_soon(app, claim):

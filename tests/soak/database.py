@@ -131,12 +131,11 @@ class Database:
                     pass
             for _ in range(10):  # reads the notes of what has ended, and of what is forgotten
                 session.run(lambda t: tasks.claim(t, 1, "default", 1))
-            after: admission.Place | None = admission.Place()
+            while session.run(admission.forget_gates):
+                pass
+            after: int | None = 0
             while after is not None:
-                after, _ = session.run(lambda t, after=after: admission.forget_gates(t, after))
-            merged: int | None = 0
-            while merged is not None:
-                merged, _ = session.run(lambda t, merged=merged: admission.forget_merged(t, merged))
+                _, after = session.run(lambda t, after=after: admission.forget_traces(t, after))
             session.run(progress.prune)
         limits = " WHERE OWNER_ID IN (SELECT ID FROM QUEUE_LIMIT)"
         owned = ("QUEUE_TICKET", "QUEUE_NOTE", "QUEUE_GATE")

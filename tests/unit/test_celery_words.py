@@ -76,10 +76,10 @@ def test_an_option_that_does_not_exist(table: str, word: str, answer: str) -> No
 
 def test_each_of_several_options_is_answered() -> None:
     with pytest.raises(TaskDefinitionError) as caught:
-        app.task(acks_late=True, queu="mail")
+        app.task(acks_late=True, priorty=3)
     assert str(caught.value).startswith(
         "unknown task option 'acks_late': always so: a task stays in the queue until its outcome is recorded. "
-        "unknown task option 'queu'. Did you mean 'queue'? Known options: autoretry_for, "
+        "unknown task option 'priorty'. Did you mean 'priority'? Known options: autoretry_for, "
     )
 
 

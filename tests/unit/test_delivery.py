@@ -36,6 +36,9 @@ def defined(app, kind, **options):
         ({"coalesce": True, "order": None}, "give batch= as well, or order='key'"),
         ({"stop_on_failure": True, "order": None}, "needs order='key' or 'total'"),
         ({"serializer": "json"}, "serializer='json' has no effect: .* or give ignore_result=False"),
+        ({"ordered": "id"}, "ordered= is for calls: .* such as order="),
+        ({"unique": True}, "unique= is for calls"),
+        ({"limits": {"sms": "id"}}, r"limits=\{'sms': ...\} has a key, .* Give \{'sms': None\}"),
         ({"expires": 5}, "expires=5 is for calls and for rows"),
     ],
 )

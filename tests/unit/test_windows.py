@@ -150,6 +150,8 @@ QUEUE_REFUSED = {
     "no limit": ({"when_full": "reject"}, "give max_length= as well"),
     "wait for": ({"max_length": 1, "when_full": "reject", "wait_for": 1}, "wait_for= is of when_full='wait'"),
     "unknown": ({"maxlength": 1}, "max_length"),
+    "no age": ({"age": 0}, "age 0 must be a number of seconds above 0"),
+    "age": ({"age": "1 minute"}, "must be a number of seconds"),
 }
 
 

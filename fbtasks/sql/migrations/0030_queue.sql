@@ -49,7 +49,7 @@ CREATE TABLE QUEUE_TASK (
     -- when it is no longer awaiting; 8 others follow it (QUEUE_LINK); 16 a group counts it (QUEUE_NODE); 32 it is given results of others; 64 it has a place of a queue with a limit (QUEUE_PLACE);
     -- 128 nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate; 512 it is in: the gates of
     -- its limits have let it in; 1024 its gate stays taken while it waits for another try; 2048 it has gates of limits;
-    -- 4096 its EXPIRE_TIME counts from when it is no longer awaiting.
+    -- 4096 its EXPIRE_TIME counts from when it is no longer awaiting; 8192 it runs, and the limit of its queue counts it.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
     -- The subscription that it comes from, or its one limit; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
@@ -166,15 +166,28 @@ CREATE TABLE QUEUE_POLICY (
     GATED QUEUE_FLAG,
     -- 1 when tasks of it follow groups.
     GROUPED QUEUE_FLAG,
+    -- 1 when nothing is claimed from it.
+    PAUSED QUEUE_FLAG,
+    -- The limit on how many tasks of it run at once, or how often they begin. Once it has one, it keeps that, which may say nothing.
+    LIMIT_ID INTEGER,
     -- How many tasks that have not ended it holds at most (NULL: any number), and what becomes of one more.
     MAX_LENGTH INTEGER CHECK (MAX_LENGTH > 0),
     WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
     -- 1 when it is open in its rows of QUEUE_SHIFT alone.
     WINDOWED QUEUE_FLAG,
+    -- Milliseconds after which a ready task is on a level with one whose priority is one higher (NULL: never).
+    AGE_MS BIGINT CHECK (AGE_MS > 0),
     -- What the code of which app says of it, as JSON, with its hash.
     APP VARCHAR(255) CHARACTER SET UTF8,
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8,
     HASH CHAR(64) CHARACTER SET ASCII
+)^
+
+-- Names of tasks that are paused (PAUSED 1), and of those that go on, and are brought back from being parked (0). No key: a name may be
+-- there twice.
+CREATE TABLE QUEUE_RULE (
+    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
+    PAUSED QUEUE_FLAG
 )^
 
 -- Which limits hold back tasks of which queues. A pair may be there twice.
@@ -313,6 +326,22 @@ BEGIN
         UPDATE QUEUE_PATH P SET IS_IN = 0 WHERE P.TASK_ID = :TASK_ID AND P.IS_IN = 1 AND (:KIND = 'F' OR P.KEEPS = 0);
 END^
 
+-- Has a task that runs no longer count for the limit of its queue: KIND is 'F' when it has ended, and 'B' when it is put back.
+CREATE OR ALTER PROCEDURE QUEUE_LEAVE_QUEUE_V1 (TASK_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, KIND CHAR(1) CHARACTER SET ASCII)
+SQL SECURITY DEFINER
+AS
+    DECLARE LIMIT_ID INTEGER;
+BEGIN
+    SELECT P.LIMIT_ID FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :LIMIT_ID;
+    IF (LIMIT_ID IS NOT NULL) THEN
+        INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+            VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, :KIND, 0, :TASK_ID);
+    IF (EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = 0 AND G.WAITS = 1)) THEN
+        POST_EVENT 'fbtasks:queue:' || QUEUE;
+    IF (KIND = 'B') THEN
+        UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -8193) WHERE T.ID = :TASK_ID;
+END^
+
 -- What is to be done for workflows when a task ends, is put back, or is forgotten. Declared here, where it is called;
 -- 0043_workflows.sql has it.
 CREATE OR ALTER PROCEDURE QUEUE_STEP_ENDED_V1 (ID BIGINT, TRAITS SMALLINT, STATE SMALLINT)
@@ -376,6 +405,8 @@ AS
 BEGIN
     IF (BIN_AND(OLD.TRAITS, 2048) > 0) THEN
         EXECUTE PROCEDURE QUEUE_LEAVE_GATES_V1(OLD.ID, OLD.TRAITS, OLD.OWNER_ID, OLD.LANE, 'F');
+    IF (BIN_AND(OLD.TRAITS, 8192) > 0) THEN
+        EXECUTE PROCEDURE QUEUE_LEAVE_QUEUE_V1(OLD.ID, OLD.QUEUE, 'F');
     IF (OLD.LANE IS NOT NULL AND BIN_AND(OLD.TRAITS, 2050) <> 2048) THEN
     BEGIN
         KIND = CASE
@@ -420,6 +451,12 @@ BEGIN
             VALUES (OLD.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', OLD.LANE, OLD.ID);
         IF (BIN_AND(OLD.TRAITS, 128) = 0) THEN
             POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
+    END
+    IF (BIN_AND(OLD.TRAITS, 2) > 0 AND OLD.STATE = 11) THEN
+    BEGIN
+        INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+            SELECT P.OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', P.LANE, OLD.ID FROM QUEUE_PATH P WHERE P.TASK_ID = OLD.ID;
+        POST_EVENT 'fbtasks:queue:' || OLD.QUEUE;
     END
     -- Not when it was put back into its queue.
     IF (BIN_AND(OLD.TRAITS, 24) > 0 AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = OLD.ID)) THEN
@@ -1065,6 +1102,8 @@ BEGIN
                 ERROR_MSG = 'cancelled on request';
             END
         END
+        IF (BIN_AND(TRAITS, 8192) > 0 AND KIND NOT IN ('S', 'D', 'F', 'C')) THEN
+            EXECUTE PROCEDURE QUEUE_LEAVE_QUEUE_V1(ID, QUEUE, 'B');
         IF (KIND IN ('S', 'D')) THEN
         BEGIN
             SUCCEEDED = SUCCEEDED + 1;
@@ -1206,7 +1245,7 @@ BEGIN
         EXECUTE PROCEDURE QUEUE_TAKE_PLACE_V1(QUEUE, MAX_LENGTH, 'reject') RETURNING_VALUES PLACED;
     INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES,
         ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-    SELECT H.ID, BIN_AND(H.TRAITS, -577) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL AND BIN_AND(H.TRAITS, 2048) = 0, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
+    SELECT H.ID, BIN_AND(H.TRAITS, -8769) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL AND BIN_AND(H.TRAITS, 2048) = 0, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
         :NOW_UTC, H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
     FROM QUEUE_HISTORY H WHERE H.ID = :ID AND H.STATE IN (11, 12);
     DONE = ROW_COUNT;
@@ -1244,6 +1283,8 @@ BEGIN
     FOR SELECT H.ID, H.TRAITS FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
             AND (H.LANE IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
                 WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
+            AND (BIN_AND(H.TRAITS, 2) = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_PATH P JOIN QUEUE_GATE G
+                ON G.OWNER_ID = P.OWNER_ID AND G.LANE = P.LANE WHERE P.TASK_ID = H.ID AND G.HOLDER_ID = H.ID AND G.HALTED = 1))
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :TRAITS AS CURSOR C DO
     BEGIN
         IF (BIN_AND(TRAITS, 24) > 0) THEN
@@ -1314,6 +1355,7 @@ AS
 BEGIN
     LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP));
     FOR SELECT T.ID, T.NAME FROM QUEUE_TASK T WHERE T.STATE = 3 AND T.CLAIM_TIME < :LIMIT_TIME
+            AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = T.NAME)
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :NAME AS CURSOR C DO
     BEGIN
         UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME WHERE CURRENT OF C;

@@ -724,10 +724,11 @@ AS
     DECLARE MISSED_ONE SMALLINT;
     DECLARE PLACES INTEGER;  -- NULL: the queue has no limit
     DECLARE BOUNDED SMALLINT = 0;
+    DECLARE AGE_MS BIGINT;
 BEGIN
     MISSED = 0;
     CROWDED = 0;
-    SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL INTO :BOUNDED;
+    SELECT IIF(P.MAX_LENGTH IS NULL, 0, 1), P.AGE_MS FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :BOUNDED, :AGE_MS;
     WHILE (WAITING < ROOM) DO
     BEGIN
         SELECT MIN(S.PRIORITY_RANK) FROM QUEUE_SUBSCRIPTION S
@@ -756,12 +757,14 @@ BEGIN
                 CROWDED = 1;
             -- Half of the room, as far as more urgent tasks leave it, is theirs however many ready tasks of their own rank there
             -- are; of a room for one that is so every second time, by chance. Else a queue in which tasks are always ready never asked them.
+            -- With ageing no task is more urgent for good: it is theirs until so many of their rank are ready.
             SHARE = ROOM / 2 + IIF(MOD(ROOM, 2) = 1 AND RAND() < 0.5, 1, 0);
             IF (WAITING > ROOM - SHARE AND RANK < 9999) THEN  -- a claim may leave idle work, and then it would pile up
             BEGIN
                 WAITING = ROOM - SHARE;
                 SELECT MAXVALUE(:WAITING, COUNT(*)) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
-                    WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK < :RANK) INTO :WAITING;
+                    WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= IIF(:AGE_MS IS NULL, -9999, :RANK)
+                        AND T.PRIORITY_RANK <= IIF(:AGE_MS IS NULL, :RANK - 1, :RANK)) INTO :WAITING;
             END
         END
         IF (BOUNDED = 1 AND SHARERS > 0) THEN

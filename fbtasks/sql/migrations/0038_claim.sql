@@ -29,6 +29,8 @@ AS
     DECLARE GROUPED SMALLINT;
     DECLARE LIMIT_ID INTEGER;
     DECLARE WINDOWED SMALLINT;
+    DECLARE PAUSED SMALLINT;
+    DECLARE QUEUE_LIMIT_ID INTEGER;
     DECLARE BOUNDED SMALLINT;
     DECLARE FULL_UP SMALLINT;
     DECLARE IS_OPEN SMALLINT;
@@ -46,12 +48,20 @@ BEGIN
         COMMA = POSITION(',', QUEUES, AT_BYTE);
         QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
         AT_BYTE = COMMA + 1;
-        FED = 0; GATED = 0; GROUPED = 0; WINDOWED = 0; BOUNDED = 0; IS_OPEN = 1;
-        SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1) FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
-            INTO :FED, :GATED, :GROUPED, :WINDOWED, :BOUNDED;
+        FED = 0; GATED = 0; GROUPED = 0; WINDOWED = 0; BOUNDED = 0; PAUSED = 0; QUEUE_LIMIT_ID = NULL; IS_OPEN = 1;
+        SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1), P.PAUSED, P.LIMIT_ID
+            FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+            INTO :FED, :GATED, :GROUPED, :WINDOWED, :BOUNDED, :PAUSED, :QUEUE_LIMIT_ID;
+        IF (PAUSED = 1) THEN
+            CONTINUE;
         IF (WINDOWED = 1) THEN
         BEGIN
             EXECUTE PROCEDURE QUEUE_IS_OPEN_V1(QUEUE) RETURNING_VALUES IS_OPEN, ONE_NEXT_MS;
+            LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
+        END
+        IF (IS_OPEN = 1 AND QUEUE_LIMIT_ID IS NOT NULL) THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_HAS_ROOM_V1(QUEUE_LIMIT_ID) RETURNING_VALUES IS_OPEN, ONE_NEXT_MS;
             LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
         END
         IF (IS_OPEN = 0) THEN
@@ -124,16 +134,103 @@ BEGIN
     SUSPEND;
 END^
 
+-- Which ready tasks of a queue with AGE_MS a claim reads next: those of RANK that are due from FROM_TIME to UNTIL_TIME. A task sorts by
+-- its START_TIME + its rank * AGE_MS, here in tenths of a millisecond (KEY_). The queue is read in windows of this key, from
+-- the lowest on, and each window rank by rank. A window is as wide as a tenth of the age, or half of what was read before where
+-- that is more: so a claim that finds little in many windows looks at few. ITEMS has the ranks, in six characters each,
+-- with the key of the first task that was not read, in twenty. What it has no room for is left to the claim.
+CREATE OR ALTER PROCEDURE QUEUE_AGED_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, AGE_MS BIGINT)
+RETURNS (RANK SMALLINT, FROM_TIME TIMESTAMP, UNTIL_TIME TIMESTAMP)
+SQL SECURITY DEFINER
+AS
+    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
+    DECLARE AGE BIGINT;
+    DECLARE ITEMS VARCHAR(26000) CHARACTER SET ASCII = '';
+    DECLARE LEFT_OVER VARCHAR(26000) CHARACTER SET ASCII;
+    DECLARE NEXT_RANK SMALLINT = -9999;
+    DECLARE START_TIME TIMESTAMP;
+    DECLARE KEY_ BIGINT;
+    DECLARE LOWEST_KEY BIGINT;
+    DECLARE NEXT_KEY BIGINT;
+    DECLARE UNTIL_KEY BIGINT;
+    DECLARE AT_BYTE INTEGER;
+BEGIN
+    AGE = 10 * AGE_MS;
+    WHILE (NEXT_RANK IS NOT NULL AND OCTET_LENGTH(ITEMS) <= 25900) DO
+    BEGIN
+        RANK = NULL;
+        SELECT FIRST 1 T.PRIORITY_RANK, T.START_TIME FROM QUEUE_TASK T
+            WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK AND T.PRIORITY_RANK <= 9998
+            ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME INTO :RANK, :START_TIME;
+        IF (RANK IS NOT NULL) THEN
+        BEGIN
+            KEY_ = 10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) + RANK * AGE;
+            ITEMS = ITEMS || LPAD(RANK, 6) || LPAD(KEY_, 20);
+            NEXT_KEY = MINVALUE(COALESCE(NEXT_KEY, KEY_), KEY_);
+        END
+        NEXT_RANK = RANK + 1;
+    END
+    LOWEST_KEY = NEXT_KEY;
+    WHILE (ITEMS <> '') DO
+    BEGIN
+        UNTIL_KEY = NEXT_KEY + MAXVALUE(AGE / 10, (NEXT_KEY - LOWEST_KEY) / 2);
+        NEXT_KEY = NULL;
+        LEFT_OVER = '';
+        AT_BYTE = 1;
+        WHILE (AT_BYTE < OCTET_LENGTH(ITEMS)) DO
+        BEGIN
+            RANK = CAST(SUBSTRING(ITEMS FROM AT_BYTE FOR 6) AS SMALLINT);
+            KEY_ = CAST(SUBSTRING(ITEMS FROM AT_BYTE + 6 FOR 20) AS BIGINT);
+            AT_BYTE = AT_BYTE + 26;
+            IF (KEY_ <= UNTIL_KEY) THEN
+            BEGIN
+                FROM_TIME = DATEADD((KEY_ - RANK * AGE) / 10.0 MILLISECOND TO EPOCH);
+                UNTIL_TIME = DATEADD(MINVALUE(UNTIL_KEY - RANK * AGE, 2534023007999999) / 10.0 MILLISECOND TO EPOCH);
+                SUSPEND;
+                START_TIME = IIF(UNTIL_TIME < TIMESTAMP '9999-12-31 23:59:59.9999', DATEADD(0.1 MILLISECOND TO UNTIL_TIME), NULL);
+                KEY_ = NULL;
+                SELECT FIRST 1 10 * DATEDIFF(MILLISECOND FROM :EPOCH TO T.START_TIME) + :RANK * :AGE FROM QUEUE_TASK T
+                    WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :START_TIME
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME INTO :KEY_;
+            END
+            IF (KEY_ IS NOT NULL) THEN
+            BEGIN
+                LEFT_OVER = LEFT_OVER || LPAD(RANK, 6) || LPAD(KEY_, 20);
+                NEXT_KEY = MINVALUE(COALESCE(NEXT_KEY, KEY_), KEY_);
+            END
+        END
+        ITEMS = LEFT_OVER;
+    END
+END^
+
+-- Puts a ready task that cannot be claimed now where it is to wait: one whose name is paused is parked, without the places of limits that
+-- it does not keep; one that was parked that way, and goes on, waits for them anew.
+CREATE OR ALTER PROCEDURE QUEUE_PUT_ASIDE_V1 (ID BIGINT, IS_PAUSED SMALLINT, IS_IN SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE TRAITS SMALLINT;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+BEGIN
+    UPDATE QUEUE_TASK T SET STATE = IIF(:IS_PAUSED = 1, 3, 0), CLAIM_TIME = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP),
+            TRAITS = IIF(:IS_IN = 1, BIN_OR(T.TRAITS, 512), T.TRAITS)
+        WHERE T.ID = :ID RETURNING T.TRAITS, T.OWNER_ID, T.LANE INTO :TRAITS, :OWNER_ID, :LANE;
+    IF (IS_PAUSED = 1 AND BIN_AND(TRAITS, 2560) = 2560) THEN
+        EXECUTE PROCEDURE QUEUE_WAIT_AGAIN_V1(ID);
+    ELSE IF (IS_PAUSED = 0 AND BIN_AND(TRAITS, 2560) = 2048) THEN
+        EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(ID, TRAITS, OWNER_ID, LANE);
+END^
+
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is claimed from a
--- queue outside its window. What the sources of the queue have becomes tasks first, and once more when other transactions hold what
+-- queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose names are paused are parked on the way. What the sources of the queue have becomes tasks first, and once more when other transactions hold what
 -- was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py reads them, with payloads of up to that size;
 -- a longer one is read later. The last row also tells
 --   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted by hand with
---           an ID that no worker can handle is failed, but no more than 200 tasks in one claim
+--           an ID that no worker can handle is failed, but no more than 200 tasks in one claim, those that are parked included
 --   MISSED  1: another transaction was at a source, or may be ending what something waits for
---   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority
+--   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue had no room for more
 -- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was committed late;
--- 4 idle work may be claimed. A suspect comes alone in its claim.
+-- 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as QUEUE_AGED_V1 says, without a mark.
 -- LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim
 -- ended. What was claimed before it may still be there, as versions that an old transaction keeps; so that rank is read from the
 -- mark on, and from its beginning only when that is not enough. Two cursors, since tasks of the mark's own moment are found by
@@ -179,7 +276,19 @@ AS
     DECLARE IS_OPEN SMALLINT;
     DECLARE OPENS_MS BIGINT;
     DECLARE LAST_RANK SMALLINT;
+    DECLARE AGE_MS BIGINT;
+    DECLARE AGED SMALLINT = 0;
+    DECLARE FROM_TIME TIMESTAMP = TIMESTAMP '0001-01-01';
+    DECLARE UNTIL_TIME TIMESTAMP = TIMESTAMP '9999-12-31 23:59:59.9999';
     DECLARE MISSED_AGAIN SMALLINT;
+    DECLARE PAUSED SMALLINT = 0;
+    DECLARE RULED SMALLINT;
+    DECLARE LIMIT_ID INTEGER;
+    DECLARE COUNTED SMALLINT = 0;
+    DECLARE ASKED INTEGER;
+    DECLARE PERIOD_US BIGINT;
+    DECLARE FREE_US BIGINT;
+    DECLARE STRETCHES CURSOR FOR (SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM QUEUE_AGED_V1(:QUEUE, :AGE_MS) A);
     DECLARE AT_MOMENT CURSOR FOR (
         SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
             T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
@@ -192,7 +301,7 @@ AS
             T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
         FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :MOMENT
-            AND (:PARKED IS NULL OR T.NAME = :PARKED)
+            AND T.START_TIME <= :UNTIL_TIME AND (:PARKED IS NULL OR T.NAME = :PARKED)
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
@@ -204,16 +313,40 @@ BEGIN
     IDLES = 0;
     REPEATED = BIN_AND(FLAGS, 1);
     LAST_RANK = IIF(BIN_AND(FLAGS, 4) > 0 OR PARKED IS NOT NULL, 9999, 9998);
-    SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :FED, :GATED, :GROUPED, :WINDOWED;
+    SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, P.PAUSED, P.LIMIT_ID, P.AGE_MS
+        FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+        INTO :FED, :GATED, :GROUPED, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
+    IF (PAUSED = 1) THEN
+        EXIT;
     IF (WINDOWED = 1) THEN
     BEGIN
         EXECUTE PROCEDURE QUEUE_IS_OPEN_V1(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
         IF (IS_OPEN = 0) THEN
             EXIT;
     END
+    RULED = IIF(EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.PAUSED = 1), 1, 0);
+    IF (PARKED IS NOT NULL) THEN
+    BEGIN
+        IF (RULED = 1 AND EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :PARKED AND R.PAUSED = 1)) THEN
+            EXIT;
+        RULED = 1;
+    END
+    ASKED = MOST;
+    IF (LIMIT_ID IS NOT NULL) THEN
+    BEGIN
+        EXECUTE PROCEDURE QUEUE_ROOM_V1(LIMIT_ID, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), MOST) RETURNING_VALUES MOST, MISSED, PERIOD_US, FREE_US;
+        IF (MOST = 0) THEN
+        BEGIN
+            IDLES = IIF(MISSED = 1, 0, 2);
+            SUSPEND;
+            EXIT;
+        END
+        COUNTED = 8192;
+    END
     IF (FED = 1 AND PARKED IS NULL) THEN
         EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), NULL)
-            RETURNING_VALUES MISSED, CROWDED;
+            RETURNING_VALUES MISSED_ONE, CROWDED;
+    MISSED = MAXVALUE(MISSED, COALESCE(MISSED_ONE, 0));
     IF (GROUPED = 1 AND PARKED IS NULL) THEN
     BEGIN
         EXECUTE PROCEDURE QUEUE_FOLD_GROUPS_V1(IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES MISSED_ONE;
@@ -225,9 +358,17 @@ BEGIN
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
     END
     WANTED = IIF(PARKED IS NULL, 0, 3);
-    SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+    IF (AGE_MS IS NOT NULL AND PARKED IS NULL) THEN
+    BEGIN
+        LOW_RANK = NULL;
+        OPEN STRETCHES;
+        FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
+        AGED = ROW_COUNT;
+    END
+    IF (AGED = 0) THEN
+        SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+            WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
+            ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
     RANK = COALESCE(RANK, LOW_RANK);
     IF (RANK > LAST_RANK) THEN
     BEGIN
@@ -244,7 +385,7 @@ BEGIN
         END
         ELSE IF (AT_MARK = 0) THEN
         BEGIN
-            MOMENT = TIMESTAMP '0001-01-01';
+            MOMENT = FROM_TIME;
             OPEN LATER;
         END
         WHILE (ENOUGH = 0) DO
@@ -299,17 +440,28 @@ BEGIN
                     ENOUGH = 1;
                 END
             END
+            ELSE IF (RULED = 1 AND (EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :TASK_NAME AND R.PAUSED = 1)
+                    OR (PARKED IS NOT NULL AND BIN_AND(TRAITS, 2560) = 2048))) THEN
+            BEGIN
+                EXECUTE PROCEDURE QUEUE_PUT_ASIDE_V1(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
+                EXPIRED = EXPIRED + 1;
+                IF (EXPIRED >= 200) THEN
+                BEGIN
+                    UNSEEN = 1;
+                    ENOUGH = 1;
+                END
+            END
             ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
             BEGIN
                 IF (AT_MARK = 1) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
-                        WHERE CURRENT OF AT_MOMENT;
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
+                        TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF AT_MOMENT;
                 ELSE IF (AT_MARK = 0) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC
-                        WHERE CURRENT OF LATER;
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
+                        TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF LATER;
                 ELSE
                     UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
-                        TRAITS = BIN_OR(TRAITS, 512) WHERE T.ID = :ID;
+                        TRAITS = BIN_OR(TRAITS, 512 + :COUNTED) WHERE T.ID = :ID;
                 TASK_ID = NULL;
                 IF (BIN_AND(TRAITS, 1) = 1) THEN
                     SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;
@@ -353,9 +505,22 @@ BEGIN
         BEGIN
             NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
             RANK = NULL;
-            SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-                WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
-                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+            IF (AGED = 1) THEN
+            BEGIN
+                FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
+                IF (ROW_COUNT = 0) THEN
+                BEGIN
+                    -- What came meanwhile, and idle work: as in a queue without ageing.
+                    AGED = 0;
+                    NEXT_RANK = -9999;
+                    FROM_TIME = TIMESTAMP '0001-01-01';
+                    UNTIL_TIME = TIMESTAMP '9999-12-31 23:59:59.9999';
+                END
+            END
+            IF (AGED = 0) THEN
+                SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                    WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
             IF (RANK > LAST_RANK) THEN
             BEGIN
                 RANK = NULL;
@@ -374,7 +539,12 @@ BEGIN
                 ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
         END
     END
-    IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES = 1) THEN
+    IF (COUNTED > 0) THEN
+    BEGIN
+        IDLES = IDLES + IIF(FOUND >= MOST AND MOST < ASKED, 2, 0);
+        EXECUTE PROCEDURE QUEUE_TAKE_ROOM_V1(LIMIT_ID, FOUND, IDLES / 2, PERIOD_US, FREE_US);
+    END
+    IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES > 0) THEN
         SUSPEND;
 END^
 

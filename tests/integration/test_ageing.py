@@ -1,0 +1,220 @@
+"""Ageing: in which order a claim takes the tasks of a queue with an age."""
+
+import random
+import re
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from support.feeding import change, subscribe
+from support.programs import command_line
+from support.sql import NOW, execute, one, plans, rows
+
+from fbtasks import FBTasks
+from fbtasks.maintenance import queue_limits
+from fbtasks.services.queues import list_queues
+from fbtasks.store import tasks
+
+AGE = 60
+
+
+def says(app, url, **options):
+    """An app says that of the queue "mail", as one does whose worker starts."""
+    with closing(FBTasks("says", url)) as other, app.database.session() as session:
+        other.queue("mail", **options)
+        queue_limits.sync_queues(session, "says", other.queues.values())
+
+
+def put(app, *waiting):
+    """Ready tasks: pairs of a priority, and the seconds for which it has been due."""
+    note = app.tasks.get("note") or app.task(name="note", queue="mail")(lambda *args: None)
+    calls = [note.apply_async((n,), priority=priority) for n, (priority, _) in enumerate(waiting)]
+    moment = one(app, f"SELECT {NOW} FROM RDB$DATABASE")
+    for call, (_, age) in zip(calls, waiting, strict=True):
+        due = moment - timedelta(seconds=age)
+        execute(app, "UPDATE QUEUE_TASK SET START_TIME = ? WHERE ID = ?", due, int(call.id))
+    return [int(call.id) for call in calls]
+
+
+def claim(app, most=1, **options):
+    with app.database.session() as session:
+        return [task.id for task in session.run(lambda t: tasks.claim(t, 1, "mail", most, **options))]
+
+
+def claim_one_by_one(app):
+    taken = []
+    while found := claim(app):
+        taken += found
+    return taken
+
+
+def test_a_task_that_waits_for_longer_than_the_age_goes_before_one_of_a_higher_priority(app, url):
+    says(app, url, age=AGE)
+    young, old, older, newest = put(app, (1, 0), (0, 1.2 * AGE), (-2, 4 * AGE), (5, 0))
+    assert claim_one_by_one(app) == [newest, older, old, young]
+
+
+def test_it_does_not_before_that(app, url):
+    says(app, url, age=AGE)
+    high, low, lowest = put(app, (1, 0), (0, 0.8 * AGE), (-2, 2.8 * AGE))
+    taken = claim_one_by_one(app)
+    assert taken[0] == high
+    assert set(taken[1:]) == {low, lowest}
+
+
+def test_a_steady_stream_of_higher_priorities_does_not_hold_it_up(app, url):
+    """Each claim finds new tasks of a higher priority; the low one is older by a second from one to the next."""
+    says(app, url, age=10)
+    (low,) = put(app, (0, 0))
+    seconds = 0
+    while True:
+        put(app, (1, 0), (1, 0))
+        if claim(app) == [low]:
+            break
+        execute(app, "UPDATE QUEUE_TASK SET START_TIME = DATEADD(-1 SECOND TO START_TIME) WHERE ID = ?", low)
+        seconds += 1
+        assert seconds <= 11
+    assert seconds >= 8
+
+
+def test_without_an_age_it_waits_for_ever(app, url):
+    says(app, url, max_length=100)
+    low, high = put(app, (0, 10_000), (1, 0))
+    assert claim_one_by_one(app) == [high, low]
+
+
+def test_an_age_counts_for_tasks_that_wait_already_and_no_longer_when_it_is_gone(app, url):
+    ids = put(app, *[(1, 0)] * 3, *[(0, 150)] * 3, *[(-1, 200)] * 3)
+    high, low, lowest = ids[:3], ids[3:6], ids[6:]
+    assert claim(app) == [high[0]]
+    says(app, url, age=30)
+    assert claim(app) == [lowest[0]]
+    says(app, url, age=100)
+    assert claim(app) == [low[0]]
+    says(app, url, age=1000)
+    assert claim(app) == [high[1]]
+    says(app, url)
+    assert one(app, "SELECT AGE_MS FROM QUEUE_POLICY WHERE QUEUE = 'mail'") is None
+    assert claim(app) == [high[2]]
+    assert len(claim(app, 100)) == 4
+
+
+@pytest.mark.parametrize("most", [1, 7])
+def test_claims_keep_to_the_order_as_closely_as_they_promise(app, url, most):
+    """Of 150 tasks, to a tenth of the age, or half of what one claim takes; none is left, none is taken twice."""
+    says(app, url, age=AGE)
+    chance = random.Random(most)
+    ids = put(app, *[(chance.choice([0, 0, 1, 2, 5]), chance.uniform(0, 400)) for _ in range(150)])
+    found = rows(app, "SELECT ID, START_TIME, PRIORITY FROM QUEUE_TASK")
+    keys = {each: start.timestamp() - priority * AGE for each, start, priority in found}
+    waiting = dict(keys)
+    while taken := claim(app, most):
+        first = min(waiting.values())
+        for each in taken:
+            del waiting[each]
+        last = max(keys[each] for each in taken)
+        assert last <= min(waiting.values(), default=last) + max(AGE / 10, (last - first) / 2) + 0.01
+    assert waiting == {}
+    assert len(keys) == len(ids)
+
+
+def test_more_priorities_than_a_claim_looks_at_are_claimed_as_well(app, url):
+    says(app, url, age=AGE)
+    execute(
+        app,
+        f"""EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
+            WHILE (I < 1200) DO BEGIN
+                INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+                    CONTENT_TYPE, PAYLOAD)
+                VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 'note', 'mail', 0, 5 * :I, {NOW}, {NOW},
+                    'application/json', '[[],{{}}]');
+                I = I + 1;
+            END END""",
+    )
+    assert len(claim(app, 2000)) == 1200
+
+
+def test_idle_work_does_not_age(app, url):
+    says(app, url, age=1)
+    idle, lowest = put(app, (-9999, 1e8), (-9998, 0))
+    assert claim(app, idle=False) == [lowest]
+    assert claim(app, idle=False) == []
+    assert claim(app) == [idle]
+
+
+def test_tasks_at_the_ends_of_time_are_claimed(app, url):
+    says(app, url, age=3e9)
+    ids = put(app, (9999, 0), (-9998, 0), (0, 0))
+    execute(app, "UPDATE QUEUE_TASK SET START_TIME = TIMESTAMP '0001-01-01' WHERE ID = ?", ids[0])
+    execute(app, "UPDATE QUEUE_TASK SET START_TIME = TIMESTAMP '9999-12-31 23:59:59.9999' WHERE ID = ?", ids[1])
+    assert claim_one_by_one(app) == [ids[0], ids[2], ids[1]]
+
+
+def test_what_another_transaction_holds_is_passed_over(app, url):
+    says(app, url, age=AGE)
+    first, second, third = put(app, (0, 100), (1, 30), (1, 20))
+    with app.connect() as other:
+        other.cursor().execute("SELECT ID FROM QUEUE_TASK WHERE ID = ? WITH LOCK", (first,)).fetchall()
+        assert claim(app, 2) == [second, third]
+        other.rollback()
+    assert claim(app) == [first]
+
+
+def test_the_first_task_of_each_priority_is_found_by_the_index(app, url):
+    says(app, url, age=AGE)
+    put(app, (0, 0))
+    with closing(app.database.open()) as session:
+        session.run(lambda t: tasks.claim(t, 1, "mail", 1))
+        found = [plan for plan in plans(session, "QUEUE_AGED_V1") if "QUEUE_TASK" in plan]
+    assert len(found) == 2
+    for plan in found:
+        assert re.search(r'Index "QUEUE_TASK_CLAIM" Range Scan \(lower bound: [34]/5, upper bound: [23]/5\)', plan)
+        assert "Sort" not in plan
+
+
+def test_expired_tasks_end_on_the_way(app, url):
+    says(app, url, age=AGE)
+    gone, stays = put(app, (0, 100), (1, 0))
+    execute(app, f"UPDATE QUEUE_TASK SET EXPIRE_TIME = DATEADD(-1 SECOND TO {NOW}) WHERE ID = ?", gone)
+    assert claim(app, 2) == [stays]
+    assert one(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", gone) == 12
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_a_task_behind_a_limit_is_let_in_beside_higher_priorities(app, url, most):
+    says(app, url, age=AGE)
+    app.limit("sms", at_once=1)
+    limited = app.task(name="limited", queue="mail", limits={"sms": None})(lambda: None)
+    number = int(limited.apply_async(priority=-5).id)
+    put(app, *[(5, 0)] * 30)
+    taken = []
+    for _ in range(20 if most == 1 else 1):
+        taken += claim(app, most)
+    assert number in taken
+
+
+def test_changes_of_a_low_priority_become_tasks_beside_higher_ones(app, url):
+    """No more of them than the claims have room for: the others can still be taken together."""
+    subscribe(app, "changes", queue="mail", rank=5)
+    for lane in range(60):
+        change(app, lane)
+    made = "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'changes'"
+    put(app, *[(5, 0)] * 100)
+    claim(app, 10)
+    assert one(app, made) == 0
+    says(app, url, age=AGE)
+    claim(app, 10)
+    assert one(app, made) == 5
+    for _ in range(6):
+        assert len(claim(app, 10)) == 10
+    assert one(app, made) == 10
+
+
+def test_an_age_is_shown(app, url, capsys):
+    says(app, url, age=90)
+    (row,) = list_queues(app.database)
+    assert (row.queue, row.age) == ("mail", 90)
+    assert command_line("inspect", "queues", "--url", url) == 0
+    title, line = capsys.readouterr().out.splitlines()
+    assert title.split()[-1] == "AGE"
+    assert line.split()[-2:] == ["90", "s"]

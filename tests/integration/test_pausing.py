@@ -1,0 +1,191 @@
+"""Queues and names of tasks that are paused: nothing begins, and nothing is lost."""
+
+import pytest
+from support.programs import command_line_in
+from support.sql import execute, one, rows
+
+from fbtasks import ConfigurationError
+from fbtasks.call import Finished, Succeeded
+from fbtasks.services import pausing
+from fbtasks.services.queues import list_queues
+from fbtasks.store import tasks
+from fbtasks.testing import drain
+
+
+def claim(app, most=100, queue="default", **options):
+    with app.database.session() as session:
+        return session.run(lambda t: tasks.claim(t, 1, queue, most, **options))
+
+
+def end(app, claims):
+    done = [Finished(each, Succeeded(keep=False)) for each in claims]
+    with app.database.session() as session:
+        assert session.run(lambda t: tasks.finish(t, 1, 0, done)) == []
+
+
+@pytest.fixture
+def add(app):
+    return app.task(name="add", ignore_result=True)(lambda n=0: n)
+
+
+def names(claims):
+    return sorted(each.name for each in claims)
+
+
+def state_counts(app):
+    return dict(rows(app, "SELECT STATE, COUNT(*) FROM QUEUE_TASK GROUP BY STATE"))
+
+
+def test_nothing_is_claimed_from_a_paused_queue(app, add):
+    add.delay_many([()] * 3)
+    (begun,) = claim(app, 1)
+    assert pausing.pause(app.database, ["default"]).queues == ["default"]
+    assert pausing.pause(app.database, ["default"]).queues == []
+    add.delay()
+    assert claim(app) == []
+    with app.database.session() as session:
+        assert not tasks.any_ready(session, ["default"]).ready
+    (row,) = list_queues(app.database)
+    assert (row.paused, row.is_open, row.ready, row.running) == (True, False, 3, 1)
+    end(app, [begun])
+    assert pausing.resume(app.database, ["default"]).queues == ["default"]
+    assert len(claim(app)) == 3
+
+
+def test_tasks_of_a_paused_name_are_parked_and_others_run(app, add):
+    other = app.task(name="other")(lambda: None)
+    for _ in range(3):
+        add.delay()
+        other.delay()
+    assert pausing.pause(app.database, names=["add"]).tasks == ["add"]
+    assert names(claim(app)) == ["other"] * 3
+    assert state_counts(app) == {2: 3, 3: 3}
+    add.delay()
+    assert claim(app) == []
+    assert claim(app, parked_name="add") == []
+    done = pausing.resume(app.database, names=["add"])
+    assert (done.tasks, done.put_back) == (["add"], 4)
+    assert names(claim(app)) == ["add"] * 4
+    assert rows(app, "SELECT * FROM QUEUE_RULE") == []
+
+
+def test_what_is_due_later_is_parked_when_its_turn_comes(app, add):
+    add.apply_async(countdown=60)
+    pausing.pause(app.database, names=["add"])
+    execute(app, "UPDATE QUEUE_TASK SET START_TIME = DATEADD(-1 HOUR TO START_TIME)")
+    with app.database.session() as session:
+        session.run(lambda t: tasks.promote(t))
+    assert claim(app) == []
+    assert state_counts(app) == {3: 1}
+
+
+def test_a_long_queue_is_parked_bit_by_bit(app, add):
+    add.delay_many([(n,) for n in range(450)])
+    pausing.pause(app.database, names=["add"])
+    sizes = []
+    while claim(app).unseen:
+        sizes.append(state_counts(app)[3])
+    assert sizes == [200, 400]
+    assert state_counts(app) == {3: 450}
+    assert pausing.resume(app.database, names=["add"]).put_back == 450
+    assert [each.payload for each in claim(app, 450)] == [b"[[%d],{}]" % n for n in range(450)]
+
+
+def test_the_parked_ones_of_a_paused_name_do_not_fail_with_time(app, add):
+    add.delay()
+    pausing.pause(app.database, names=["add"])
+    claim(app)
+    execute(app, "UPDATE QUEUE_TASK SET CLAIM_TIME = DATEADD(-100 DAY TO CLAIM_TIME)")
+    with app.database.session() as session:
+        assert session.run(lambda t: t.rows("fail_parked", 1000, 10)) == []
+        assert session.read("parked_names") == []
+    pausing.resume(app.database, names=["add"])
+    assert state_counts(app) == {0: 1}
+
+
+def test_a_paused_task_gives_its_places_to_others_and_waits_for_them_again(app):
+    app.limit("customer", at_once=1)
+    first = app.task(name="first", limits={"customer": "n"}, ignore_result=True)(lambda n: None)
+    second = app.task(name="second", limits={"customer": "n"}, ignore_result=True)(lambda n: None)
+    first.delay(1)
+    second.delay(1)
+    pausing.pause(app.database, names=["first"])
+    claims = claim(app) or claim(app)
+    assert names(claims) == ["second"]
+    first.delay(1)
+    pausing.resume(app.database, names=["first"])
+    assert claim(app) == []
+    end(app, claims)
+    for _ in range(2):
+        claims = claim(app)
+        assert names(claims) == ["first"]
+        assert claim(app) == []
+        end(app, claims)
+    claim(app)
+    assert rows(app, "SELECT * FROM QUEUE_GATE") == rows(app, "SELECT * FROM QUEUE_TASK") == []
+
+
+def test_an_order_stands_over_a_pause(app):
+    book = app.task(name="book", ordered="n", ignore_result=True)(lambda n, text: None)
+    for text in "abc":
+        book.delay(1, text)
+    pausing.pause(app.database, names=["book"])
+    assert claim(app) == claim(app) == []
+    book.delay(1, "d")
+    assert claim(app) == []
+    pausing.resume(app.database, names=["book"])
+    book.delay(1, "e")
+    order = []
+    while claims := claim(app):
+        order += [each.payload for each in claims]
+        end(app, claims)
+    assert order == [b'[[1,"%s"],{}]' % text for text in (b"a", b"b", b"c", b"d", b"e")]
+
+
+def test_a_pause_that_is_lost_between_is_taken_up_by_the_next_resume(app, add):
+    add.delay_many([()] * 3)
+    pausing.pause(app.database, names=["add"])
+    claim(app)
+    execute(app, "UPDATE QUEUE_RULE SET PAUSED = 0")  # where a resume ended that was killed
+    assert len(claim(app, 1, parked_name="add")) == 1
+    assert pausing.resume(app.database, names=["add"]).put_back == 2
+
+
+def test_drain_leaves_what_is_paused(app, add):
+    add.delay()
+    pausing.pause(app.database, ["default"])
+    drain(app)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 0") == 1
+    pausing.resume(app.database, ["default"])
+    drain(app)
+    assert rows(app, "SELECT * FROM QUEUE_TASK") == []
+
+
+def test_unknown_names_are_refused_and_nothing_is_changed(app, add):
+    add.delay()
+    with pytest.raises(ConfigurationError, match="unknown queue 'defualt'"):
+        pausing.pause(app.database, ["default", "defualt"])
+    with pytest.raises(ConfigurationError, match=r"'ad'.*Did you mean 'add'"):
+        pausing.pause(app.database, ["default"], ["ad"], known=["add"])
+    assert not any(row.paused for row in list_queues(app.database))
+
+
+def test_from_the_command_line(app, add, url, tmp_path):
+    add.delay()
+
+    def run(*arguments):
+        done = command_line_in(tmp_path, {"FBTASKS_URL": str(url)}, *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert run("pause", "default", "--task", "add") == (
+        "Nothing of default, add begins until: fbtasks resume default --task add\n"
+    )
+    assert run("pause", "default", "--task", "add") == "Nothing to do: it is so already.\n"
+    shown = run("inspect", "queues")
+    assert "paused" in shown
+    assert "Paused tasks, which are parked: add." in shown
+    run("resume", "default")
+    claim(app)
+    assert run("resume", "--task", "add") == "add: tasks begin again, 1 task put back.\n"
+    assert '"put_back": 0' in run("resume", "default", "--json")
