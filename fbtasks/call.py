@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -98,6 +99,15 @@ class Claim(NamedTuple):
     fed: bool = False
     """Whether it follows others and is given their results, which are still to be read into ``inputs``."""
     inputs: tuple[Input, ...] = ()
+    members: tuple[Claim, ...] = ()
+    """The claims that are run together, when this is a batch of them; all else is as of the first one."""
+
+
+def batch_of(members: Sequence[Claim]) -> Claim:
+    """The claim that stands for a batch of *members*. Its payload is None, and it is fed, while that holds for one."""
+    here = all(each.payload is not None for each in members)
+    fed = any(each.fed for each in members)
+    return members[0]._replace(payload=b"" if here else None, fed=fed, inputs=(), members=tuple(members))
 
 
 class Claims(list[Claim]):
@@ -223,8 +233,26 @@ class Crashed:
     """Of a run of changes: what was not done before; or what has failed, and what goes on. None: all of the task."""
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A batch has ended, and each of its calls has an outcome of its own, in their order."""
+
+    outcomes: tuple[Outcome, ...]
+
+
 Outcome = (
-    Succeeded | Failed | Retry | Snoozed | Advanced | Cancelled | Released | Postponed | PutBefore | Parked | Crashed
+    Succeeded
+    | Failed
+    | Retry
+    | Snoozed
+    | Advanced
+    | Cancelled
+    | Released
+    | Postponed
+    | PutBefore
+    | Parked
+    | Crashed
+    | Several
 )
 
 
@@ -252,6 +280,21 @@ class Finished(NamedTuple):
     elapsed: float = 0.0
     recorded: bool = False
     """Whether the outcome is in the database already: a transactional task records its own."""
+
+    def parts(self) -> list[Finished]:
+        """The same of each call of a batch; of another claim this alone."""
+        members = self.claim.members
+        if not members:
+            return [self]
+        outcome = self.outcome
+        if isinstance(outcome, Several):
+            outcomes: Sequence[Outcome] = outcome.outcomes
+        elif isinstance(outcome, Crashed) and len(members) > 1:  # any of them can have done it
+            beside = f"{outcome.message}, in a batch with {len(members) - 1} others"
+            outcomes = [replace(outcome, message=beside, charged=False)] * len(members)
+        else:
+            outcomes = [outcome] * len(members)
+        return [self._replace(claim=each, outcome=end) for each, end in zip(members, outcomes, strict=True)]
 
 
 class Progress(NamedTuple):

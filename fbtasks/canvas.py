@@ -17,7 +17,7 @@ from fbtasks.call import Call
 from fbtasks.declare import chosen
 from fbtasks.errors import EnqueueError
 from fbtasks.function import as_arguments
-from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.options import CallOptions, CommonOptions, unknown_of_call
 from fbtasks.plan import Follows, Link, Member, Plan
 from fbtasks.result import Application, AsyncResult, GroupResult, NodeResult
 
@@ -43,7 +43,7 @@ class Task(Protocol):
     """A task as its signatures know it."""
 
     name: str
-    options: TaskOptions
+    options: CommonOptions
 
     @property
     def app(self) -> App:

@@ -39,6 +39,8 @@ TASK_OPTIONS: Final = {
     "backend": _ONE_URL,
     "compression": _COMPRESSION,
     "exchange": _NO_EXCHANGE,
+    "flush_every": "use batch=, as in @app.task(batch=100, wait=2)",
+    "flush_interval": "use wait=, as in @app.task(batch=100, wait=2)",
     "filter": "write a decorator of your own, below @app.task",
     "rate_limit": _RATE,
     "reject_on_worker_lost": _ALWAYS_BACK,

@@ -16,12 +16,20 @@ from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
-from fbtasks.function import Parameters, as_arguments, check_args, check_function, home_module
+from fbtasks.function import (
+    Parameters,
+    as_arguments,
+    check_args,
+    check_batch_function,
+    check_function,
+    home_module,
+)
 from fbtasks.gates import Gates
 from fbtasks.handlers import check_class, class_options, hooks_of
 from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
 from fbtasks.options import (
     CallOptions,
+    CommonOptions,
     RetryOptions,
     TaskOptions,
     progress_word,
@@ -124,7 +132,7 @@ class Task(TaskCalls[P, R]):
     """
 
     def __init__(
-        self, function: Callable[P, R], options: TaskOptions, subscription: Subscription | None = None
+        self, function: Callable[P, R], options: CommonOptions, subscription: Subscription | None = None
     ) -> None:
         super().__init__(self, None)
         if isinstance(function, Task):
@@ -137,9 +145,12 @@ class Task(TaskCalls[P, R]):
         self.subscription = subscription
         """What feeds it; None: it is called by name alone."""
         first = (self,) if options.bind else ()
+        batch = options.batching
+        if batch is not None:
+            check_batch_function(function, first)
         self.gates = (
-            Gates(self.name, function, first, options.limits, options.ordered, options.unique)
-            if options.limits is not None or options.ordered is not None or options.unique is not None
+            Gates(self.name, function, first, options.limits, options.ordered, options.unique, batch)
+            if options.limits is not None or options.ordered is not None or options.unique is not None or batch
             else None
         )
         """The limits of its calls."""
@@ -294,7 +305,7 @@ class Task(TaskCalls[P, R]):
         args, kwargs = as_arguments(args, kwargs)
         self._parameters.check(self.name, args, kwargs)
         call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
-        return call if self.gates is None else call._replace(gates=self.gates.of(args, kwargs))
+        return call if self.gates is None else call._replace(gates=self.gates.of(args, kwargs, call.queue))
 
     def step(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, **options: Unpack[CallOptions]) -> Call:
         """The call as a record for a workflow, in which it is given *given* more arguments, the first ones."""
@@ -315,7 +326,7 @@ class Task(TaskCalls[P, R]):
             self._parameters.check(self.name, whole, kwargs)
             call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
             if self.gates is not None:
-                call = call._replace(gates=self.gates.of(whole, kwargs))
+                call = call._replace(gates=self.gates.of(whole, kwargs, call.queue))
         if self.options.unique is not None:
             raise EnqueueError(
                 f"the task {self.name!r} is unique, and a call that is merged into another one cannot be part of a "
@@ -348,6 +359,8 @@ class Task(TaskCalls[P, R]):
 
     @cached_property
     def _parameters(self) -> Parameters:
+        if self.options.batching is not None:  # it is given requests, whatever their arguments are
+            return Parameters(lambda *_args, **_kwargs: None, ())
         return Parameters(self.function, (self,) if self.options.bind else ())
 
 
@@ -400,12 +413,12 @@ class FedDecorator(Protocol[O]):
         """The same as a method of *app*."""
 
 
-def fed_decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], FedDecorator[O]]:
+def fed_decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], FedDecorator[O]]:
     """As :func:`decorator`, for a method that takes what feeds the task first."""
     return shows(declared)
 
 
-def decorator(declared: Callable[O, TaskOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
+def decorator(declared: Callable[O, CommonOptions]) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
     """Has a function or method of ``**options`` show those that are *declared*, to people and to type checkers."""
     return shows(declared)
 
@@ -447,7 +460,7 @@ def define(
     *kind* is the class of the app's tasks. Raises :class:`TaskDefinitionError` for an option that does not exist.
     """
     refuse_unknown(TaskOptions, options, unknown_of_task)
-    kind, options = _with_class(options, kind)
+    kind, options = _with_class(options, kind, TaskOptions)
     checked = TaskOptions(**options)
 
     def decorate(target: Callable[..., Any]) -> Task[..., Any]:
@@ -457,7 +470,7 @@ def define(
 
 
 def _with_class(
-    options: Mapping[str, Any], kind: type[Task[..., Any]] | None
+    options: Mapping[str, Any], kind: type[Task[..., Any]] | None, declared: Any
 ) -> tuple[type[Task[..., Any]], dict[str, Any]]:
     """The class of a task with these options, *kind* unless they say otherwise, and the options with those of it."""
     base = options.get("base")
@@ -465,7 +478,7 @@ def _with_class(
         kind = check_class("base", base, Task)
     if kind is None or kind is Task:
         return Task, {**options}
-    return kind, {**class_options(kind, Task, options_of(TaskOptions)), **options}
+    return kind, {**class_options(kind, Task, options_of(declared)), **options}
 
 
 def define_fed(
@@ -481,9 +494,11 @@ def define_fed(
     Raises :class:`TaskDefinitionError` for an option that *what* does not have.
     """
     rest: dict[str, Any] = {**given, **options}
-    refuse_unknown((source, Delivery, TaskOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, TaskOptions))
+    refuse_unknown(
+        (source, Delivery, CommonOptions), rest, unknown(what, "TASK_OPTIONS", source, Delivery, CommonOptions)
+    )
     subscription = Subscription(_taken(source, rest), _taken(Delivery, rest))
-    kind, rest = _with_class(rest, kind)
+    kind, rest = _with_class(rest, kind, CommonOptions)
     checked = FedTaskOptions(**rest)
     if checked.expires is not None:
         raise TaskDefinitionError(
@@ -504,15 +519,15 @@ def define_polling(
     Raises :class:`TaskDefinitionError` for an option that ``poll_table`` does not have.
     """
     rest: dict[str, Any] = {"table": table, **options}
-    refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, TaskOptions)
-    refuse_unknown((PollSource, TaskOptions), rest, refuse)
+    refuse = unknown("option of poll_table", "TASK_OPTIONS", PollSource, CommonOptions)
+    refuse_unknown((PollSource, CommonOptions), rest, refuse)
     subscription = Subscription(_taken(PollSource, rest), Delivery())
-    kind, rest = _with_class(rest, kind)
+    kind, rest = _with_class(rest, kind, CommonOptions)
     return _fed_by(subscription, FedTaskOptions(**rest), keep, kind)
 
 
 def _fed_by(
-    subscription: Subscription, options: TaskOptions, keep: Callable[[Any], Any], kind: type[Task[..., Any]]
+    subscription: Subscription, options: CommonOptions, keep: Callable[[Any], Any], kind: type[Task[..., Any]]
 ) -> Callable[[Callable[P, R]], Task[P, R]]:
     if options.serializer is not None and options.ignore_result:
         raise TaskDefinitionError(

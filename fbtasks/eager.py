@@ -6,12 +6,12 @@ import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import clock
+from fbtasks.batch_runner import BatchRunner
 from fbtasks.call import Call, Claim, Failed, Input, Retry, Snoozed, Stored, Succeeded
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.notify.outcomes import Wait
 from fbtasks.plan import Follows, Link, Plan
 from fbtasks.result import AsyncResult
-from fbtasks.runner import Runner
 from fbtasks.states import State
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class EagerResult(AsyncResult[Any]):
 
 def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerResult:
     """Runs *call* here and now, with *inputs* as a step of a workflow. Retries follow at once, without their delays."""
-    runner = Runner(app, eager=True)
+    runner = BatchRunner(app, eager=True)
     app.find_task(call.name)
     task_id = call.task_id or str(uuid.uuid4())
     tries = 0
@@ -82,7 +82,7 @@ def run_eagerly(app: App, call: Call, inputs: tuple[Input, ...] = ()) -> EagerRe
             payload=call.payload, task_id=task_id, wanted=True, inputs=inputs,
         )  # fmt: skip
         finished, failure, _, _, retried = runner.run(claim)
-        if retried is not None:
+        if retried:
             runner.call_retry_hooks(retried)
         if failure is not None:
             runner.call_failure_hooks(failure)

@@ -15,7 +15,7 @@ from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.known_limits import KnownLimits
 from fbtasks.limits import LimitDefinition
-from fbtasks.options import CallOptions, TaskOptions, unknown_of_call
+from fbtasks.options import CallOptions, CommonOptions, unknown_of_call
 from fbtasks.plan import Plan
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
@@ -30,7 +30,7 @@ from fbtasks.times import expiry_of, moment_of, start_of
 T = TypeVar("T")
 _ASKED: Final = 10.0
 """Seconds for which a database that is away is asked what became of an enqueue."""
-_PLAIN: Final = TaskOptions()
+_PLAIN: Final = CommonOptions()
 
 
 class Enqueuer:
@@ -58,7 +58,7 @@ class Enqueuer:
         name: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        task: TaskOptions = _PLAIN,
+        task: CommonOptions = _PLAIN,
         **options: Unpack[CallOptions],
     ) -> Call:
         """Returns a call as the record that is enqueued; the options that it does not give are those of its *task*.

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fbtasks import checks
-from fbtasks.options import TaskOptions
+from fbtasks.options import CommonOptions
 from fbtasks.poll_source import PollSource
 from fbtasks.sources import ChangeSource
 from fbtasks.subscriptions import Delivery, EventSource, event_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FedTaskOptions(TaskOptions):
+class FedTaskOptions(CommonOptions):
     """The options of a task that a source feeds: no caller waits for what it returns."""
 
     ignore_result: Annotated[bool, checks.flag] = True

@@ -9,11 +9,12 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from fbtasks import clock
+from fbtasks.batch_runner import BatchRunner
 from fbtasks.call import Cancelled, Claim, Failed, Released
 from fbtasks.definition import Task
 from fbtasks.errors import FBTasksError
 from fbtasks.request import running
-from fbtasks.runner import Prepared, Runner, RunResult
+from fbtasks.runner import Prepared, RunResult
 from fbtasks.runs import Run, Step, check_call
 from fbtasks.subscriptions import Subscription
 
@@ -67,7 +68,7 @@ class _Running:
 
     def part(self, number: int, step: Step) -> Prepared:
         """The task as one call of it has it."""
-        claim, task, request, started = self.prepared
+        claim, task, request, started, _ = self.prepared
         tries = self.run.tries(number)
         args = () if step.argument is None else (step.argument,)
         if tries != claim.try_count:
@@ -92,7 +93,7 @@ class _Running:
         return result._replace(done=self._done)
 
 
-class FedRunner(Runner):
+class FedRunner(BatchRunner):
     """Runs also tasks that a source feeds."""
 
     def run_fed(

@@ -101,6 +101,15 @@ class Parameters:
             raise EnqueueError(f"{task!r} cannot be called like that: {error}.") from None
 
 
+def check_batch_function(function: Callable[..., Any], first: tuple[Any, ...]) -> None:
+    """Raises :class:`TaskDefinitionError` unless it takes a list of requests behind *first*."""
+    if not Parameters(function, first).take(([],), {}):
+        raise TaskDefinitionError(
+            f"the function {function.__qualname__!r} of a task with batch= is given one argument, a list of requests, "
+            "and cannot be called like that: define it as (requests), or with bind=True as (self, requests)."
+        )
+
+
 def as_arguments(
     args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fbtasks import checks
 from fbtasks.call import Gate
 from fbtasks.errors import EnqueueError, TaskDefinitionError
-from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, order_limit, unique_limit
+from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, batch_limit, order_limit, unique_limit
 
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
@@ -27,8 +27,9 @@ class Gates:
         limits: Mapping[str, Key] | None,
         order: Ordered | None,
         unique: Unique | None,
+        batch: tuple[int, float] | None = None,
     ) -> None:
-        """*first*: the arguments that *function* gets before those of a call.
+        """*first*: the arguments that *function* gets before those of a call; *batch*: how many calls, and seconds.
 
         Raises :class:`TaskDefinitionError` for an argument that the function does not have.
         """
@@ -41,6 +42,10 @@ class Gates:
             self._add(unique_limit(task, unique), unique.by or _all_arguments, unique.until == "end")
         if order is not None:
             self._add(order_limit(task, order), order.by, order.during_retry == "wait")
+        self._batch: str | None = None
+        if batch is not None:
+            self.own.append(batch_limit(task, *batch))
+            self._batch = self.own[-1].name
         try:
             self._signature = inspect.signature(function)
         except ValueError as error:
@@ -48,6 +53,7 @@ class Gates:
                 f"the task {task!r} has limits, and its function does not tell its parameters."
             ) from error
         self.names = tuple(name for name, _, _ in self._keys)
+        """Those that it has with a key."""
         for name, key, _ in self._keys:
             self._check(name, key)
 
@@ -58,6 +64,11 @@ class Gates:
     def _check(self, limit: str, key: Key) -> None:
         if not isinstance(key, tuple):
             return
+        if self._batch is not None:
+            raise TaskDefinitionError(
+                f"the limit {limit!r} of the task {self._task!r} goes by {', '.join(map(repr, key))}, and with batch= "
+                "its function has a list of requests in the place of arguments: give a function of a call's arguments."
+            )
         parameters = [*self._signature.parameters.values()][len(self._first) :]
         known = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
         for name in key:
@@ -67,8 +78,11 @@ class Gates:
                     f"does not have.{checks.did_you_mean(name, known)}"
                 )
 
-    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Gate, ...]:
-        """The gates of a call. Raises :class:`EnqueueError` when its key cannot be told."""
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
+        """The gates of a call in *queue*, which has batches of its own.
+
+        Raises :class:`EnqueueError` when its key cannot be told.
+        """
         given: Mapping[str, Any] | None = None
         found = []
         for limit, key, keeps in self._keys:
@@ -81,6 +95,8 @@ class Gates:
                 given = self._bind(args, kwargs) if given is None else given
                 value = tuple(given[name] for name in key)
             found.append(Gate(limit, lane_of(limit, value), keeps))
+        if self._batch is not None:
+            found.append(Gate(self._batch, lane_of(self._batch, queue)))
         return tuple(found)
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,9 +18,11 @@ Key = str | tuple[str, ...] | Callable[..., Any] | None
 LARGEST: Final = 1_000_000
 ORDERED: Final = "ordered:"
 UNIQUE: Final = "unique:"
+BATCH: Final = "batch:"
 QUEUE: Final = "queue:"
-"""What the names of the limits of ordered tasks, of unique tasks and of queues begin with."""
-_RESERVED: Final = (ORDERED, UNIQUE, QUEUE)
+"""What the names of the limits of ordered tasks, of unique tasks, of those with batches and of queues begin with."""
+_RESERVED: Final = (ORDERED, UNIQUE, BATCH, QUEUE)
+MOST_IN_BATCH: Final = 1000
 _UNITS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE: Final = re.compile(r"([0-9]{1,7})\s*/\s*(?:([0-9]{1,5})\s*)?(s|m|h|d)")
 _BURST: Final = 100_000
@@ -92,6 +94,10 @@ class LimitDefinition(NamedTuple):
     """How long the first one waits at most."""
     lasts_ms: int = 0
     """How long after one was let in others are merged into it."""
+    batch: int | None = None
+    """How many are let in together."""
+    wait_ms: int = 0
+    """How long the oldest one waits for so many."""
 
     @property
     def text(self) -> str:
@@ -286,3 +292,8 @@ def unique_limit(task: str, options: Unique) -> LimitDefinition:
         most_ms=quiet if waits is None else round((waits.max_wait or clock.LONGEST.total_seconds()) * 1000),
         lasts_ms=round((options.period or 0) * 1000),
     )
+
+
+def batch_limit(task: str, size: int, wait: float) -> LimitDefinition:
+    """The limit of a task whose calls are run in batches: up to *size*, when the oldest has waited *wait* seconds."""
+    return LimitDefinition(f"{BATCH}{task}", batch=size, wait_ms=round(wait * 1000))

@@ -71,12 +71,14 @@ def progress_word(what: str, value: object) -> str:
 
 IDLE: Final = -9999
 """The lowest priority: tasks of it are claimed when nothing else is ready in the queues of a worker."""
+BATCH_WAIT: Final = 1.0
+"""Seconds that a call waits for its batch to be full, where nothing else is said."""
 _limit = optional(partial(checks.seconds, zero=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions(RetryPolicy):
-    """The options of ``@app.task``, those for retries among them."""
+class CommonOptions(RetryPolicy):
+    """The options of all tasks, whether they are called or fed by a source; those for retries among them."""
 
     name: Annotated[str | None, optional(task_name)] = None
     queue: Annotated[str | None, optional(checks.queue_name)] = None
@@ -117,6 +119,58 @@ class TaskOptions(RetryPolicy):
                     f"idle=True is the lowest priority there is, and priority {self.priority} was given: leave out one."
                 )
             object.__setattr__(self, "priority", IDLE)
+
+    @property
+    def batching(self) -> tuple[int, float] | None:
+        """How many calls are run together at most, and how many seconds one waits for that; None: each by itself."""
+        return None
+
+
+_batch = optional(partial(checks.number, least=1, most=limiting.MOST_IN_BATCH, unit="calls"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions(CommonOptions):
+    """The options of ``@app.task``."""
+
+    batch: Annotated[int | None, _batch] = None
+    wait: Annotated[float | None, optional(checks.seconds)] = None
+
+    def __post_init__(self) -> None:
+        CommonOptions.__post_init__(self)
+        if self.batch is not None:
+            self._check_batch()
+        elif self.wait is not None:
+            raise ConfigurationError(
+                f"wait={self.wait!r} is how long a call waits for its batch to be full: give batch= as well. To have "
+                "each call begin later, give it countdown=."
+            )
+
+    @property
+    def batching(self) -> tuple[int, float] | None:
+        """The same."""
+        return None if self.batch is None else (self.batch, BATCH_WAIT if self.wait is None else self.wait)
+
+    def _check_batch(self) -> None:
+        """Raises :class:`ConfigurationError` for what makes no sense with ``batch``."""
+        size = f"batch={self.batch}"
+        if self.ordered is not None:
+            raise ConfigurationError(
+                f"{size} runs calls together, and ordered= has one run at a time: leave out one. Within a batch, calls "
+                "of one priority come in the order of enqueueing."
+            )
+        if self.limits is not None:
+            raise ConfigurationError(
+                f"{size} lets in calls together, and limits={[*self.limits]} one by one, so that no batch would be "
+                "full: leave out one. How many batches run at once is limited by a queue with a worker of its own: "
+                "fbtasks worker -Q NAME -c 2."
+            )
+        if self.transactional:
+            raise ConfigurationError(
+                f"{size} gives each call an end of its own, and transactional=True is one transaction, which cannot "
+                "undo what was done for one of them alone: leave out one. The function can use a connection of "
+                "app.connect()."
+            )
 
 
 class CallOptions(TypedDict, total=False):

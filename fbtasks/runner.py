@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -47,8 +47,8 @@ class RunResult(NamedTuple):
     """What the task's function raised."""
     done: int = 0
     """Of a run of changes that ends before its last one: how many calls of it have succeeded."""
-    retried: Failure | None = None
-    """What the on_retry hooks are to be told, when the task is tried again and there are any."""
+    retried: tuple[Failure, ...] = ()
+    """What the on_retry hooks are to be told, when the task, or calls of a batch, are tried again and there are any."""
 
 
 class Prepared(NamedTuple):
@@ -58,6 +58,8 @@ class Prepared(NamedTuple):
     task: Task[..., Any]
     request: Request
     started: float
+    members: tuple[Prepared | RunResult, ...] = ()
+    """Of a batch: each of its calls, or the result of one that cannot be read."""
 
     def call(self) -> Any:
         """Calls the task's function, inside of the app's middleware; of a coroutine function returns the coroutine."""
@@ -274,7 +276,7 @@ class Runner:
         logger.debug("Task %s (%s) is to be tried again after:\n%s", request.id, request.task, failed.traceback)
         result = prepared.ended(Retry(delay, f"{failed.error_type}: {failed.message}", failed.error_type))
         if prepared.task.hooks.retry or self.app.on_retry is not None:
-            result = result._replace(retried=Failure(replace(request, connection=None), error))
+            result = result._replace(retried=(Failure(replace(request, connection=None), error),))
         return result
 
     def _fail(self, prepared: Prepared, error: BaseException, *, outside: bool = False) -> RunResult:
@@ -354,8 +356,12 @@ class Runner:
                 except BaseException:
                     logger.exception("The on_failure hook of %s raised; the outcome stands.", failure.request.task)
 
-    def call_retry_hooks(self, retried: Failure) -> None:
-        """Calls the on_retry hooks. What they raise is logged."""
+    def call_retry_hooks(self, retried: Iterable[Failure]) -> None:
+        """Calls the on_retry hooks for each of *retried*. What they raise is logged."""
+        for each in retried:
+            self._call_retry_hooks(each)
+
+    def _call_retry_hooks(self, retried: Failure) -> None:
         request = retried.request
         task = self.app.tasks.get(request.task)
         with running(request):

@@ -27,7 +27,7 @@ def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *
     it = definition
     row = (
         it.name, app, it.at_once, it.period, it.burst, int(it.in_order), int(it.stops), it.until, int(it.replaces),
-        it.quiet_ms, it.most_ms, it.lasts_ms, it.text, it.hash, int(only_new),
+        it.quiet_ms, it.most_ms, it.lasts_ms, it.batch, it.wait_ms, it.text, it.hash, int(only_new),
     )  # fmt: skip
     return bool(transaction.value("set_limit", *row) == 1)
 

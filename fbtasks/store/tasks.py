@@ -122,6 +122,11 @@ def any_ready(session: Session, queues: Iterable[str]) -> Look:
     )
 
 
+def batches_wait(session: Session, queues: Iterable[str]) -> bool:
+    """Whether calls in any of *queues* wait for their batch to be full, or for their time to come."""
+    return bool(session.read("batch_waits", ",".join(queues))[0][0])
+
+
 class Promoted(NamedTuple):
     """What has become ready, and when to look again."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Claim, Claims
+from fbtasks.call import Claim, Claims, batch_of
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.shares import Share
 from fbtasks.store import flows, tasks
@@ -73,7 +73,7 @@ class Claiming:
             found = self._claim_from(transaction, worker_id, queue, share, repeated, anew, taken)
             if share == rooms.get(queue):
                 taken.hungry.discard(queue)
-                taken.without_room |= {queue} if found == share else set()
+                taken.without_room |= {queue} if found >= share else set()
             if found < share and to_ask:
                 dealt = self._turns.deal(to_ask, room - len(taken.claims), rooms)
         self._claim_idle(transaction, worker_id, room, repeated, rooms, taken)
@@ -114,18 +114,40 @@ class Claiming:
             taken.idle.append(queue)
         if claims.limited:
             taken.limited.append(queue)
-        full = len(claims) == most
+        full = len(claims) >= most  # a batch is more than one
         stopped_early = claims.unseen or any(claim.suspect for claim in claims)
         if full or stopped_early:
             taken.hungry.add(queue)
         taken.asked[queue] = len(claims) if stopped_early else most
-        taken.marks[queue] = (claims[-1] if full else None, until)
+        taken.marks[queue] = (claims[-1] if full and not claims[-1].gated else None, until)
         return len(claims)
 
     def committed(self, taken: Taken) -> None:
         """Goes on behind what was *taken*, with the queues whose turn is next."""
         self._turns.used(taken.asked, taken.hungry, taken.without_room)
         self._marks.update(taken.marks)
+
+
+def in_batches(claims: Sequence[Claim], sizes: Mapping[str, int], passes: Callable[[Claim], bool]) -> list[Claim]:
+    """*claims*, those of the tasks of *sizes* put together into batches of up to so many.
+
+    A suspect is in one by itself. What has not passed the gates of its limits is left as it is.
+    """
+    found: list[Claim | list[Claim]] = []
+    filling: dict[str, list[Claim]] = {}
+    for claim in claims:
+        size = sizes.get(claim.name)
+        if size is None or not passes(claim):
+            found.append(claim)
+            continue
+        batch = filling.get(claim.name)
+        if batch is None or claim.suspect or len(batch) >= size:
+            batch = filling[claim.name] = []
+            found.append(batch)
+        batch.append(claim)
+        if claim.suspect:
+            del filling[claim.name]
+    return [batch_of(each) if isinstance(each, list) else each for each in found]
 
 
 def with_inputs(session: Session, claim: Claim) -> Claim | None:
@@ -138,5 +160,7 @@ def with_payload(session: Session, claim: Claim) -> Claim:
     """*claim* with its payload, which is read now when the claim did not return it (above 30,000 bytes)."""
     if claim.payload is not None:
         return claim
+    if claim.members:
+        return batch_of([with_payload(session, each) for each in claim.members])
     with session.transaction() as transaction:
         return claim._replace(payload=tasks.payload(transaction, claim.id) or b"")

@@ -244,7 +244,20 @@ class Consumer:
             if self.connection.session is not None and self._hand_out.wanted():  # else its children only begin
                 self._burst.waits()
             return False
-        return True
+        return not self._batches_wait()
+
+    def _batches_wait(self) -> bool:
+        """Whether calls wait for their batch to be full, or for their time to come: a burst runs them then."""
+        if self.connection.session is None:
+            return True
+        try:
+            waits = self._intake.batches_wait(self.connection.session)
+        except DatabaseError as error:
+            self._note_lost(error)
+            return True
+        if waits:
+            self._burst.works()
+        return waits
 
     def _holds_some(self) -> bool:
         return bool(self._hand_out or self._outcomes or self._outcomes.blocked or self._hooks)
@@ -299,7 +312,11 @@ class Consumer:
         """Stops the executor. What is idle has a while to end in, unless the worker is to end at once."""
         ended = self._executor.stop(lambda: self.draining.at_once)
         self._hand_out.keep(ended)
-        if stopped := sum(not each.recorded and isinstance(each.outcome, Released | Advanced) for each in ended):
+        if stopped := sum(
+            not each.recorded and isinstance(each.outcome, Released | Advanced)
+            for all_ in ended
+            for each in all_.parts()
+        ):
             logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
 
     def close(self) -> None:

@@ -17,6 +17,11 @@ class Gating:
         self._app = app
         self._gates = {name: task.gates for name, task in app.tasks.items() if task.gates is not None}
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any task has limits."""
+        return bool(self._gates)
+
     def passes(self, claim: Claim) -> bool:
         """Whether *claim* has passed what its task has to.
 
@@ -34,6 +39,6 @@ class Gating:
 
     def _packed(self, gates: Gates, claim: Claim) -> str:
         payload = Payload(claim.content_type, claim.payload or b"")
-        found = gates.of(*self._app.serializer.load_call(payload, task=claim.name))
+        found = gates.of(*self._app.serializer.load_call(payload, task=claim.name), claim.queue)
         limits = {gate.limit: self._app.enqueuer.limits.note(gate.limit, claim.queue) for gate in found}
         return pack_gates(found, limits).decode("ascii")

@@ -9,14 +9,14 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Parked, Postponed, Released
+from fbtasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.definition import Task
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.inputs import INPUTS_GONE
 from fbtasks.store.results import now
 from fbtasks.store.tasks import start
-from fbtasks.worker.claiming import with_inputs, with_payload
+from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.gating import Gating
 from fbtasks.worker.hooks import FailureHooks
@@ -55,6 +55,10 @@ class HandOut:
         self._in_order = frozenset(name for name, task in tasks.items() if task.in_order)
         windows = {name: task.window for name, task in tasks.items()}
         self._windows = {name: window for name, window in windows.items() if window is not None}
+        self._batches = {
+            name: task.options.batching[0] for name, task in tasks.items() if task.options.batching is not None
+        }
+        """Of tasks whose calls are run in batches: how many at most."""
         self._gating = gating
         self._own_limits = own_limits
         self._ungated = False
@@ -96,13 +100,24 @@ class HandOut:
         return {queue: most - here[queue] for queue, most in self._own_limits.items()}
 
     @property
+    def has_batches(self) -> bool:
+        """Whether this worker knows tasks whose calls are run in batches."""
+        return bool(self._batches)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether this worker knows tasks that have limits, or batches."""
+        return self._gating.has_any
+
+    @property
     def gathering(self) -> bool:
         """Whether it is better to wait for more outcomes before they are recorded: the executor has enough to do."""
         return not self._outcomes.gathered and self._executor.idle() == 0
 
     def held(self) -> list[Claim]:
         """All that the database says this worker runs."""
-        return [*self._claims, *self._executor.busy(), *self._outcomes.claims()]
+        here = [*self._claims, *self._executor.busy(), *self._outcomes.claims()]
+        return [part for claim in here for part in claim.members or (claim,)] if self._batches else here
 
     def collect(self) -> None:
         """Takes what has ended in the executor, and what that has given back."""
@@ -126,6 +141,8 @@ class HandOut:
 
     def take(self, claims: list[Claim]) -> None:
         """Keeps what was claimed until it is handed out; what no process here can run is parked."""
+        if self._batches:
+            claims = in_batches(claims, self._batches, self._gating.passes)
         for claim in claims:
             if claim.name in self.known:
                 self._claims.append(claim)
@@ -168,12 +185,17 @@ class HandOut:
 
     def _feed_first(self, session: Session) -> bool:
         """Reads what the first claim is to be given. Ends it when that is not there any more; then False."""
-        fed = with_inputs(session, self._claims[0])
-        if fed is None:
-            self._outcomes.end(self._claims.popleft(), INPUTS_GONE)
-            return False
-        self._claims[0] = fed
-        return True
+        first = self._claims.popleft()
+        fed = []
+        for claim in first.members or (first,):
+            one = with_inputs(session, claim) if claim.fed else claim
+            if one is None:
+                self._outcomes.end(claim, INPUTS_GONE)
+            else:
+                fed.append(one)
+        if fed:
+            self._claims.appendleft(batch_of(fed) if first.members else fed[0])
+        return bool(fed)
 
     def _next(self, session: Session, most: int) -> list[Claim]:
         """Up to *most* claims that the executor is to have next, as far as their payloads are here; or one suspect."""
@@ -218,7 +240,15 @@ class HandOut:
         if self.stops_requested:
             self.stops_requested = False
             for (task,) in session.read("stops", self._membership.worker_id):
-                self._executor.interrupt(task, Cancelled("cancelled on request"))
+                self._executor.interrupt(*self._stopping(task))
+
+    def _stopping(self, task: int) -> tuple[int, Outcome]:
+        """What is to be stopped so that *task* is, and its outcome: the others of its batch go back to their queue."""
+        cancelled = Cancelled("cancelled on request")
+        for claim in self._executor.busy() if self._batches else ():
+            if any(each.id == task for each in claim.members):
+                return claim.id, Several(tuple(cancelled if each.id == task else Released() for each in claim.members))
+        return task, cancelled
 
     def _is_overdue(self) -> bool:
         """Whether the worker was stopped for a while, so that what it holds may be another worker's by now."""
@@ -251,4 +281,9 @@ class HandOut:
         held = {(task, claim_id) for task, claim_id in session.read("held_by", self._membership.worker_id)}
         for task, claim_id in held - {(claim.id, claim.claim_id) for claim in self.held()}:
             self._outcomes.end(Claim(task, claim_id), Released())
-        self._claims = deque(claim for claim in self._claims if (claim.id, claim.claim_id) in held)
+        standing: deque[Claim] = deque()
+        for claim in self._claims:
+            parts = [each for each in claim.members or (claim,) if (each.id, each.claim_id) in held]
+            if parts:
+                standing.append(batch_of(parts) if claim.members else claim)
+        self._claims = standing

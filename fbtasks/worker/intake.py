@@ -152,6 +152,9 @@ class Intake:
         if claims:
             self._poll = POLL_FIRST
             self._next_poll = clock.monotonic() + self._poll
+        elif self._hand_out.has_limits and not self._anew:  # what has come may wait at a gate: a look tells how long
+            self._poll = POLL_FIRST
+            self._next_poll = clock.monotonic()
         else:
             self._poll_later()
         if claims.missed:
@@ -236,6 +239,10 @@ class Intake:
         """Whether anything is left to claim now."""
         self._maybe_ready = self._any_ready(session) or self._next_due <= clock.monotonic()
         return self._maybe_ready
+
+    def batches_wait(self, session: Session) -> bool:
+        """Whether calls in the queues wait for their batch, when this worker knows tasks that have any."""
+        return self._hand_out.has_batches and tasks.batches_wait(session, self._queues)
 
     @property
     def looks_again(self) -> bool:

@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Failed, Outcome, Retry
+from fbtasks.call import Claim, Failed, Outcome, Retry, Several
 from fbtasks.definition import Task
 from fbtasks.errors import HeartbeatTimeout, SerializationError, TimeLimitExceeded
 from fbtasks.runs import Run, members
@@ -57,6 +57,8 @@ class Limits:
         return self._ended(claim, step, HeartbeatTimeout(said))
 
     def _ended(self, claim: Claim, step: int, error: TimeLimitExceeded) -> Outcome:
+        if claim.members:
+            return Several(tuple(self._ended(each, step, error) for each in claim.members))
         task, run = self._task(claim), self._run(claim)
         tries = claim.try_count if run is None or self.is_transactional(claim) else run.tries(step)
         kind = f"{type(error).__module__}.{type(error).__qualname__}"

@@ -140,7 +140,11 @@ class Outcomes:
         return min((each.until for each in self._blocked), default=None)
 
     def add(self, finished: Finished) -> None:
-        """Keeps one until it is recorded, or counts and logs it when it is recorded already."""
+        """Keeps one, or each of a batch, until it is recorded; or counts and logs it when it is recorded already."""
+        if finished.claim.members:
+            for part in finished.parts():
+                self.add(part)
+            return
         if not finished.recorded:
             if not self._waiting:
                 self.gathered_at = clock.monotonic() + GATHER

@@ -50,6 +50,15 @@ def test_the_tutorial(tmp_path):
 
 @pytest.mark.acceptance
 @pytest.mark.embedded
+def test_the_page_of_batches(tmp_path):
+    printed = follow(tmp_path, "how-to/batches.md")
+    assert "['PENDING', 'PENDING', 'PENDING']\n" in printed
+    assert "3 calls, 12 clicks\n" in printed
+    assert "one of 3" in printed
+
+
+@pytest.mark.acceptance
+@pytest.mark.embedded
 def test_the_tutorial_of_changes(tmp_path):
     printed = follow(tmp_path, "tutorial-orders.md")
     assert printed.count("Ann: 19.90 with thanks") == 2

@@ -73,7 +73,7 @@ BEGIN
         IF (READY = 0 AND GATED = 1) THEN
             FOR SELECT DISTINCT U.LIMIT_ID FROM QUEUE_LIMIT_USE U WHERE U.QUEUE = :QUEUE INTO :LIMIT_ID DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, 1) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE, 1) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
                 READY = MAXVALUE(READY, ONE_READY);
                 LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
             END
@@ -269,7 +269,7 @@ AS
     DECLARE FED SMALLINT = 0;
     DECLARE GATED SMALLINT = 0;
     DECLARE GROUPED SMALLINT = 0;
-    DECLARE IDS VARCHAR(20000) CHARACTER SET ASCII = '';
+    DECLARE IDS VARCHAR(32000) CHARACTER SET ASCII = '';
     DECLARE MISSED_ONE SMALLINT;
     DECLARE CROWDED SMALLINT = 0;
     DECLARE WINDOWED SMALLINT = 0;
@@ -434,7 +434,7 @@ BEGIN
                 ELSE
                     EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
-                IF (EXPIRED >= 200) THEN
+                IF (EXPIRED >= 200 AND IDS = '') THEN
                 BEGIN
                     UNSEEN = 1;
                     ENOUGH = 1;
@@ -445,7 +445,7 @@ BEGIN
             BEGIN
                 EXECUTE PROCEDURE QUEUE_PUT_ASIDE_V1(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
                 EXPIRED = EXPIRED + 1;
-                IF (EXPIRED >= 200) THEN
+                IF (EXPIRED >= 200 AND IDS = '') THEN
                 BEGIN
                     UNSEEN = 1;
                     ENOUGH = 1;
@@ -487,7 +487,7 @@ BEGIN
                 END
                 PACKED = PACKED || ITEM;
                 FOUND = FOUND + 1;
-                IF (FOUND >= MOST OR SUSPECT > 0) THEN
+                IF ((FOUND >= MOST AND IDS = '') OR SUSPECT > 0) THEN  -- what was let in is claimed, and a batch is one of MOST
                     ENOUGH = 1;
             END
             ELSE IF (FOUND > 0) THEN

@@ -88,7 +88,7 @@ class LoopServer(ThreadServer):
             result = await self._runner.run_async(claim)
         else:
             result = await self._runner.run_fed_async(claim, task, self.calls(slot))
-        if result.retried is not None:
+        if result.retried:
             await self._in_thread(partial(self.tell_retried, result.retried))
         self._link.end(slot, result)
         if result.failure is not None:

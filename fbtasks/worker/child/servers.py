@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -70,14 +71,14 @@ class Server:
             self.call_hooks(slot, number, self._runner.failure_of(claim, failed))
             return
         result = self.run(slot, claim)
-        if result.retried is not None:
+        if result.retried:
             self.tell_retried(result.retried)
         self._link.end(slot, result)
         if result.failure is not None:
             self.follow(slot, result.failure)
 
-    def tell_retried(self, retried: Failure) -> None:
-        """Calls the on_retry hooks of a task that is tried again, before the worker hears of that."""
+    def tell_retried(self, retried: Iterable[Failure]) -> None:
+        """Calls the on_retry hooks of what is tried again, before the worker hears of that."""
         with suppress(TaskStopped):  # its time is over, as the worker knows
             self._runner.call_retry_hooks(retried)
 

@@ -20,6 +20,7 @@ from fbtasks.call import (
     Released,
     Rest,
     Retry,
+    Several,
     Snoozed,
     Succeeded,
     rest_of,
@@ -116,6 +117,8 @@ def _is_outcome(outcome: Outcome) -> bool:
             return math.isfinite(delay)
         case Snoozed(float() | int() as delay):
             return math.isfinite(delay)
+        case Several(tuple() as parts):
+            return all(not isinstance(part, Several) and _is_outcome(part) for part in parts)
     return False
 
 

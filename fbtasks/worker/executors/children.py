@@ -66,7 +66,8 @@ class ChildExecutor(Executor):
         self._one = mode == "processes"
         self._count = concurrency if self._one else 1
         self._slots = 1 if self._one else concurrency
-        self._starter = Starter(app_path, log, app.settings.payload_limit + LONGEST)
+        most = max([1, *(task.options.batching[0] for task in app.tasks.values() if task.options.batching is not None)])
+        self._starter = Starter(app_path, log, most * (app.settings.payload_limit + LONGEST))
         self._options = options or ChildOptions()
         self._children: list[Child] = []
         self._extra: list[Child] = []
@@ -375,7 +376,8 @@ class ChildExecutor(Executor):
     def _note(self, child: Child, said: Reported) -> None:
         run = child.running.get(said.task)
         if run is not None and run.failed is None and run.outcome is None:
-            self._progress.append(Progress(run.claim.id, run.claim.claim_id, said.word, said.meta))
+            for claim in run.claim.members or (run.claim,):
+                self._progress.append(Progress(claim.id, claim.claim_id, said.word, said.meta))
 
     def _still_runs(self, child: Child, run: Run) -> bool:
         """Whether the child has not said by now that it has ended."""

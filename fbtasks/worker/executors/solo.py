@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Succeeded, rest_of
+from fbtasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, rest_of
 from fbtasks.fed_runner import FedRunner
 from fbtasks.firebird.identity import Mark
 from fbtasks.interrupts import AlarmInterrupts, TaskStopped
@@ -100,7 +100,7 @@ class SoloExecutor(Executor):
         self._alarm.limits = self._limits.of(claim)
         self.running = claim
         finished, failure, _, _, retried = self._run_by_kind(claim)
-        if retried is not None:
+        if retried:
             self._runner.call_retry_hooks(retried)
         self.running = None
         if self._halted and not finished.recorded and not isinstance(finished.outcome, Succeeded):
@@ -157,6 +157,9 @@ class SoloExecutor(Executor):
 def _given_back(finished: Finished) -> Finished:
     """The same for a task that goes back to its queue; of a run of changes, what was not done."""
     outcome = finished.outcome
+    if isinstance(outcome, Several):
+        ends = (each if isinstance(each, Succeeded) else Released() for each in outcome.outcomes)
+        return finished._replace(outcome=Several(tuple(ends)))
     rest = rest_of(outcome)
     if rest is None or isinstance(outcome, Failed):
         return finished._replace(outcome=Released())
