@@ -14,7 +14,7 @@ from fbtasks.store import admission
 
 logger = logging.getLogger(__name__)
 _FIRSTS: Final = 5
-_PAUSE: Final = 3600.0
+_PAUSE: Final = 600.0
 """Seconds from one look for what nothing needs to the next."""
 _BATCHES: Final = 5
 """Transactions that one part of it may use in one turn."""
@@ -49,12 +49,12 @@ def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_ne
 
 
 class Leftovers:
-    """What tasks that are gone have left behind, and gates that nothing needs: deleted once an hour."""
+    """What tasks that are gone have left behind, and gates that nothing needs: deleted every ten minutes."""
 
     def __init__(self) -> None:
         self._next = 0.0
         self._after: int | None = 0
-        """The number of the task up to which it has looked in this hour; None: it has looked at all."""
+        """The number of the task up to which it has looked this time; None: it has looked at all."""
 
     def turn(self, session: Session) -> bool:
         """Deletes some, where the time has come for it. Whether there may be more."""
@@ -66,7 +66,7 @@ class Leftovers:
         return False
 
     def _forget_gates(self, session: Session) -> bool:
-        return all(session.run(admission.forget_gates) >= admission.BATCH for _ in range(_BATCHES))
+        return all(session.run(admission.forget_gates) >= admission.GATES for _ in range(_BATCHES))
 
     def _forget_traces(self, session: Session) -> bool:
         """Looks at the next few tasks. Whether there are more."""

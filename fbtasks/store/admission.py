@@ -11,8 +11,8 @@ from fbtasks.limits import LimitDefinition
 from fbtasks.store.codec import Limit
 from fbtasks.store.values import as_utc
 
-BATCH: Final = 200
-"""Rows that maintenance deletes in one transaction."""
+GATES: Final = 1000
+"""Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""
 LOOKED: Final = 2000
 """Tasks of which it looks in one transaction whether they are there."""
 _NUMBERS: Final = 1000
@@ -143,8 +143,8 @@ def resume(transaction: Transaction, gates: Iterable[Closed]) -> None:
 
 
 def forget_gates(transaction: Transaction) -> int:
-    """Deletes up to :data:`BATCH` gates that nothing needs, and tickets of tasks that are gone. Returns how many."""
-    return int(transaction.value("forget_gates", BATCH))
+    """Deletes up to :data:`GATES` gates that nothing needs, and tickets of tasks that are gone. Returns how many."""
+    return int(transaction.value("forget_gates", GATES))
 
 
 def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:

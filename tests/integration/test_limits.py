@@ -11,7 +11,7 @@ from support.sql import NOW, execute, held, one, rows
 from fbtasks import Ordered
 from fbtasks.call import Cancelled, Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
-from fbtasks.store import tasks
+from fbtasks.store import admission, tasks
 
 DONE = Succeeded(keep=False)
 FAILED = Failed("builtins.ValueError", "no")
@@ -48,6 +48,9 @@ def leaves_nothing(app):
     with app.database.session() as session:
         session.run(lambda t: tasks.claim(t, 1, "default", 10))
         session.run(lambda t: tasks.claim(t, 1, "default", 10))
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE WHERE USED + WAITS + HALTED <> 0") == 0
+        while session.run(admission.forget_gates):
+            pass
     tables = "QUEUE_TASK", "QUEUE_GATE", "QUEUE_TICKET", "QUEUE_NOTE", "QUEUE_PATH"
     found = {table: rows(app, f"SELECT * FROM {table}") for table in tables}
     assert not any(found.values()), found

@@ -367,6 +367,7 @@ def test_a_rate_whose_task_runs_on_needs_no_look_and_its_key_is_forgotten(app, c
 
     def forgotten():
         claim()
+        Leftovers().turn(session)
         return not rows(app, "SELECT * FROM QUEUE_GATE")
 
     wait_for(forgotten)

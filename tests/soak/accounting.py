@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -18,9 +18,12 @@ from support.rules import Rows as AnyRows
 
 from fbtasks.states import State
 from soak.ledger import Record
+from soak.limited import APART, LimitRows
 from soak.sources import HANDLERS, SourceRows
 
-RETRIED = frozenset({"retrying", "by_key", "effect"})
+OTHERS = frozenset(HANDLERS) | APART
+"""Kinds that have an account of their own."""
+RETRIED = frozenset({"retrying", "by_key", "effect", "ordered"})
 """Kinds that are tried again when they raise."""
 TRANSACTIONAL = frozenset({"transactional", "effect"})
 TRIES = {"failing": 1}
@@ -79,12 +82,16 @@ class Rows(AnyRows):
     effects: Sequence[tuple[str, str]] = ()
     """(ref, run) of each row that a transactional task inserted."""
     sources: SourceRows = field(default_factory=SourceRows)
+    limits: LimitRows = field(default_factory=LimitRows)
 
-    def of_sources(self, *, wanted: bool) -> Rows:
-        """The same with only the tasks that a source feeds, or without them."""
-        live, history = (
-            [row for row in found if (row.kind in HANDLERS) is wanted] for found in (self.live, self.history)
-        )
+    def of(self, kinds: Collection[str]) -> Rows:
+        """The same with only the tasks of *kinds*."""
+        live, history = ([row for row in found if row.kind in kinds] for found in (self.live, self.history))
+        return replace(self, live=live, history=history)
+
+    def of_producers(self) -> Rows:
+        """The same with only the tasks that are enqueued one by one."""
+        live, history = ([row for row in found if row.kind not in OTHERS] for found in (self.live, self.history))
         return replace(self, live=live, history=history)
 
 
@@ -137,7 +144,7 @@ class Ledgers:
     uncertain: dict[str, Record] = field(default_factory=dict)
     runs: dict[str, list[TaskRun]] = field(default_factory=lambda: defaultdict(list))
     calls: dict[str, list[TaskRun]] = field(default_factory=lambda: defaultdict(list))
-    """The calls for what sources have, by handler and ref."""
+    """The calls for what sources have, and the runs of what else has an account of its own, by kind and ref."""
     faults: list[Fault] = field(default_factory=list)
     actions: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     """What operators did to an id; ``until`` and ``answer`` come from the answer."""
@@ -178,7 +185,7 @@ def sort_out(records: Iterable[Record]) -> Ledgers:
         if event in by_ref:
             by_ref[event][record["ref"]] = record
         elif event == "start":
-            handler = record["kind"] if record["kind"] in HANDLERS else None
+            handler = record["kind"] if record["kind"] in OTHERS else None
             ref = call_of(handler, record["ref"]) if handler else record["ref"]
             run = TaskRun(
                 ref, record["run"], record["kind"], record["pid"], record["worker"], record.get("id"),
@@ -368,7 +375,7 @@ def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[V
     """All violations, and how many second runs were explained by what."""
     books = sort_out(records)
     whole = with_refs(rows, books)
-    rows = whole.of_sources(wanted=False)
+    rows = whole.of_producers()
     explained, violations = second_runs(books.runs, books, rules)
     checks: tuple[Callable[[Ledgers, Rows], Iterator[Violation]], ...] = (
         unfinished, unattempted, undone, outcomes, effects, crashes, cancelled_runs,
@@ -386,7 +393,7 @@ def with_refs(rows: Rows, books: Ledgers) -> Rows:
     refs.update({str(ack["id"]): ref for ref, ack in books.acks.items()})
 
     def named(row: Row) -> Row:
-        return row if row.ref or row.kind in HANDLERS else replace(row, ref=refs.get(row.key, ""))
+        return row if row.ref or row.kind in OTHERS else replace(row, ref=refs.get(row.key, ""))
 
     return replace(rows, live=[named(row) for row in rows.live], history=[named(row) for row in rows.history])
 

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,8 +18,11 @@ from support.sql import execute, one
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.services import schedules
+from fbtasks.states import State
+from fbtasks.store import admission, progress, tasks
 from fbtasks.url import DatabaseURL
-from soak import sources
+from soak import limited, sources
 from soak.accounting import Row, Rows
 
 NAME = "(SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = T.ID)"
@@ -73,6 +77,7 @@ class Database:
 
                 found_ids = ids(query)
                 of_sources = sources.read(query, whole=effects)
+                of_limits = limited.read(query) if effects else limited.LimitRows()
                 large = dict(cursor.execute("SELECT ID, DATA FROM QUEUE_PAYLOAD").fetchall())
                 live = [_row(r, large) for r in cursor.execute(LIVE).fetchall()]
                 history = [_row(r, large) for r in cursor.execute(HISTORY).fetchall()] if effects else []
@@ -82,7 +87,14 @@ class Database:
                 found = cursor.execute("SELECT TASK, RUN FROM SOAK_EFFECT").fetchall() if effects else []
         finally:
             connection.rollback()
-        return Rows(live=live, history=history, effects=[(a, b) for a, b in found], sources=of_sources, **found_ids)
+        return Rows(
+            live=live,
+            history=history,
+            effects=[(a, b) for a, b in found],
+            sources=of_sources,
+            limits=of_limits,
+            **found_ids,
+        )
 
     def locking_connection(self) -> Any:
         """A connection of its own, in a transaction that does not wait for others."""
@@ -106,6 +118,31 @@ class Database:
         """Enqueues a short task for each."""
         for ref in refs:
             self._app.send_task("soak.tasks.quick", (ref,))
+
+    def stop_schedules(self) -> None:
+        """Has no schedule tick any longer: the queue can become empty."""
+        schedules.pause(self._app.database, [each.name for each in schedules.list_schedules(self._app.database)])
+
+    def left(self) -> dict[str, int]:
+        """Forgets all that has ended, as maintenance does in its time. Returns how many rows are left beside tasks."""
+        with self._app.database.session() as session:
+            for state in (State.SUCCEEDED, State.FAILED, State.CANCELLED):
+                while session.run(lambda t, state=state: tasks.prune(t, state, timedelta())):
+                    pass
+            for _ in range(10):  # reads the notes of what has ended, and of what is forgotten
+                session.run(lambda t: tasks.claim(t, 1, "default", 1))
+            while session.run(admission.forget_gates):
+                pass
+            after: int | None = 0
+            while after is not None:
+                _, after = session.run(lambda t, after=after: admission.forget_traces(t, after))
+            session.run(progress.prune)
+        limits = " WHERE OWNER_ID IN (SELECT ID FROM QUEUE_LIMIT)"
+        owned = ("QUEUE_TICKET", "QUEUE_NOTE", "QUEUE_GATE")
+        return {
+            table: int(one(self._app, f"SELECT COUNT(*) FROM {table}{limits if table in owned else ''}"))
+            for table in limited.LEFT
+        }
 
     def waiting(self) -> int:
         """How many tasks wait."""
@@ -169,7 +206,7 @@ def _row(values: tuple[Any, ...], large: dict[int, Any]) -> Row:
         if kind in sources.HANDLERS:
             refs = sources.refs(kind, arguments)
         else:
-            ref = arguments[0]
+            ref = arguments[0] if arguments else ""
     return Row(
         id=id, task_id=task_id, ref=ref, refs=refs, kind=kind, queue=queue, state=state, worker_id=worker_id,
         tries=tries, crashes=crashes, error_type=error_type, error=error,

@@ -12,6 +12,9 @@ rolledback ref: the transaction of the attempt was rolled back
 refused    ref, error: the enqueue raised, and the error says that nothing was written
 uncertain  ref, error: the enqueue raised, and the task may be there or not
 start, end ref, run, worker: the task's function began, returned or raised (outcome)
+           lanes: the places of limits that it has; got: the results that it was given
+asked      ref, key: a unique task is about to be called; granted: the transaction of the call was committed
+flow       ref, kind, size, fails: a workflow is about to be enqueued; flow made (ids), flow refused, flow uncertain
 said       refs: what a transaction has written into the tables of sources
 committed  refs: that transaction was committed; undone: it was not, or a part of it was not
 fault      what, target, until: SIGKILL, SIGSTOP, SIGTERM, self, descriptors, cut, freeze, refuse, throttle, row lock,

@@ -16,7 +16,7 @@ from pathlib import Path
 from soak.ledger import Ledger
 from soak.settings import Run
 
-POOLS = {"processes": 3, "threads": 3, "asyncio": 3, "solo": 1}
+POOLS = {"processes": 3, "threads": 8, "asyncio": 3, "solo": 1}
 ORPHANED = 3.0
 """Seconds that a child has to follow its worker."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER

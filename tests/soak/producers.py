@@ -21,16 +21,22 @@ from fbtasks.errors import (
     FBTasksError,
     PoolTimeout,
 )
-from soak import tasks
+from soak import limited_tasks, tasks
 from soak.ledger import Ledger
+from soak.limited import COUNTED
 from soak.settings import Run
 
 WEIGHTS = {
     "quick": 30, "ignored": 12, "sleeping": 15, "coroutine": 12, "failing": 6, "retrying": 9, "transactional": 15,
     "rejected": 6, "awaited": 6, "suicidal": 0.25, "closing": 1.0,
+    "alone": 8, "few": 8, "several": 10, "gated": 6, "ordered": 12,
 }  # fmt: skip
 HARMFUL = {"suicidal": "suicide", "closing": "descriptors"}
 """Tasks that do harm, and of which kind."""
+BULK = (
+    "quick", "ignored", "sleeping", "coroutine", "transactional", "rejected", "awaited", "few", "several", "gated",
+    "ordered",
+)  # fmt: skip
 LARGE = "x" * 6000
 """A payload and a result too large for their rows."""
 
@@ -46,6 +52,11 @@ def surely_refused(error: BaseException) -> bool:
     if _uncertain is not None:
         return isinstance(error, FBTasksError) and not isinstance(error, _uncertain)
     return isinstance(error, _REFUSED)
+
+
+def task_of(kind: str) -> Any:
+    """The task of a kind."""
+    return getattr(limited_tasks if kind in COUNTED else tasks, kind)
 
 
 class Producer:
@@ -84,11 +95,17 @@ class Producer:
                 return (ref, rng.choice((1, 1, 2, 5)))
             case "suicidal":
                 return (ref, rng.choice((1, 1, 2, 5)), rng.choice(("exit", "kill")))
+            case "few" | "several":
+                return (ref, "key", round(rng.uniform(0.05, 0.25), 3))
+            case "alone" | "gated" | "ordered":
+                return (ref, f"key {rng.randrange(3)}", round(rng.uniform(0.01, 0.06), 3))
             case _:
                 return (ref,)
 
-    def options(self, ref: str) -> dict[str, Any]:
+    def options(self, kind: str, ref: str) -> dict[str, Any]:
         rng = self.rng
+        if kind == "ordered":  # in the order of enqueueing, whatever the priority
+            return {"priority": rng.randint(-5, 5)} if rng.random() < 0.2 else {}
         options: dict[str, Any] = {}
         if rng.random() < 0.3:
             options["task_id"] = f"soak-{ref}"
@@ -110,8 +127,8 @@ class Producer:
     def single(self) -> None:
         kind = self.kind()
         ref = self.attempt(kind)
-        task = getattr(tasks, kind)
-        options = self.options(ref)
+        task = task_of(kind)
+        options = self.options(kind, ref)
         try:
             if options:
                 result = task.apply_async(self.arguments(kind, ref), **options)
@@ -124,10 +141,10 @@ class Producer:
         self.rest(0.04)
 
     def bulk(self) -> None:
-        kind = self.rng.choice(["quick", "ignored", "sleeping", "coroutine", "transactional", "rejected", "awaited"])
+        kind = self.rng.choice(BULK)
         refs = [self.attempt(kind) for _ in range(self.rng.randint(2, 30))]
         try:
-            results = getattr(tasks, kind).delay_many([self.arguments(kind, ref) for ref in refs])
+            results = task_of(kind).delay_many([self.arguments(kind, ref) for ref in refs])
         except Exception as error:
             self.report(refs, error, refused=surely_refused(error))
         else:
@@ -146,8 +163,8 @@ class Producer:
             for _ in range(self.rng.randint(1, 3)):
                 kind = self.kind()
                 refs.append(self.attempt(kind))
-                task = getattr(tasks, kind).using(self.connection)
-                results.append(task.apply_async(self.arguments(kind, refs[-1]), **self.options(refs[-1])))
+                task = task_of(kind).using(self.connection)
+                results.append(task.apply_async(self.arguments(kind, refs[-1]), **self.options(kind, refs[-1])))
             if self.rng.random() < 0.25:
                 self.connection.rollback()
                 for ref in refs:

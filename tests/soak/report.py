@@ -9,8 +9,9 @@ from pathlib import Path
 
 from support.rules import Violation
 
-from soak.accounting import Rows, sort_out
+from soak.accounting import Ledgers, Rows, sort_out
 from soak.ledger import Record
+from soak.limited import LIMITS
 from soak.sources import HANDLERS
 
 STATES = {10: "succeeded", 11: "failed", 12: "cancelled"}
@@ -47,7 +48,7 @@ def summary(
         runs = books.runs.get(ref, ())
         counts[kind]["runs"] += len(runs)
         counts[kind]["ran again"] += len(runs) > 1
-    plain = rows.of_sources(wanted=False)
+    plain = rows.of_producers()
     for row in plain.history:
         counts[row.kind][STATES.get(row.state, str(row.state))] += 1
     for row in plain.live:
@@ -95,6 +96,35 @@ def of_handlers(records: Sequence[Record], rows: Rows) -> str:
         counts = (said[what], len(calls), sum(map(len, calls)), raised, states[11], states[12])
         body.append([f"{handler} ({what})", *counts])
     return table(["handler", *columns], body) + f"\n\nundone        {undone} changes, events and rows"
+
+
+def of_limits(records: Sequence[Record], rows: Rows) -> str:
+    """What was done of that which has limits, is merged, follows each other or ticks."""
+    books = sort_out(records)
+    events = Counter(record["event"] for record in books.records)
+    kinds = Counter(call.partition("/")[0] for call in books.calls)
+    at_most = ", ".join(f"{name} {most} of {LIMITS[name]}" for name, most in sorted(at_once(books).items()))
+    merged = f"{events['granted']} calls in {kinds['once']} tasks"
+    steps = ", ".join(f"{kinds[kind]} {kind}" for kind in ("step", "member", "body"))
+    return (
+        f"at once       {at_most}\nrate          {len(rows.limits.claims)} claims\nmerged        {merged}\n"
+        f"workflows     {events['flow made']}, with {steps}\nticks         {len(rows.limits.ticks)}"
+    )
+
+
+def at_once(books: Ledgers) -> Counter[str]:
+    """The most that had a place of each limit at once, by what they wrote down, whatever became of their workers."""
+    moments: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+    for run in (run for runs in books.runs.values() for run in runs):
+        for name, key in run.records[0].get("lanes", ()):
+            moments[name, key] += [(run.start, 1), (run.end or run.start, -1)]
+    most: Counter[str] = Counter()
+    for (name, _), found in moments.items():
+        inside = 0
+        for _, change in sorted(found):
+            inside += change
+            most[name] = max(most[name], inside)
+    return most
 
 
 def counted(counter: Counter[str]) -> str:

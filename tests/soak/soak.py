@@ -27,10 +27,11 @@ from soak.copies import restored_beneath
 from soak.database import Database
 from soak.faults import KINDS, Faults
 from soak.ledger import Ledger, read_ledger
+from soak.limit_accounting import account_limits
 from soak.locks import Locks
 from soak.monitor import Monitor
 from soak.processes import POOLS, Fleet, adopt_orphans
-from soak.report import complaints, counted, of_handlers, summary, verdict
+from soak.report import complaints, counted, of_handlers, of_limits, summary, verdict
 from soak.settings import Run
 from soak.source_accounting import account_sources
 
@@ -38,6 +39,7 @@ DEFAULT_LEASE = 30.0
 SHORT_LEASE = 3.0
 PRODUCERS = ("single", "bulk", "transaction")
 SOURCE_PRODUCERS = ("sources-1", "sources-2")
+LIMIT_PRODUCERS = ("limits1", "limits2")
 
 
 def options() -> argparse.Namespace:
@@ -117,6 +119,8 @@ class Soak:
             self.fleet.other(f"producer-{how}", "soak.producers", how, str(self.seed))
         for name in SOURCE_PRODUCERS:
             self.fleet.other(name, "soak.source_producers", name, str(self.seed))
+        for name in LIMIT_PRODUCERS:
+            self.fleet.other(name, "soak.limit_producers", name, str(self.seed))
         self.fleet.other("operator", "soak.operators", str(self.seed))
 
     def disturb(self) -> None:
@@ -131,6 +135,7 @@ class Soak:
     def finish(self) -> float:
         """Starts fresh workers until no task is left. Returns the seconds that this took."""
         self.fleet.terminate(60.0)
+        self.database.stop_schedules()
         for pool in self.fleet.pools:
             self.fleet.start(pool)
         started = time.monotonic()
@@ -152,6 +157,8 @@ class Soak:
         violations, explained = account(records, rows, rules)
         of_sources, explained_calls = account_sources(records, rows, rules)
         violations.extend(of_sources)
+        left = self.database.left()
+        violations.extend(account_limits(records, rows, rules, left))
         for log in sorted((self.folder / "logs").glob("*.log")):
             text = log.read_text(errors="replace")
             violations.extend(chain(tracebacks(log.stem, text), mistaken_outages(log.stem, text)))
@@ -166,6 +173,7 @@ class Soak:
         print()
         print(summary(records, rows, faults, explained, self.seconds + took))
         print(f"\n{of_handlers(records, rows)}\n\nsecond calls  {counted(explained_calls)}")
+        print(f"\n{of_limits(records, rows)}")
         print(f"\nworkers       {self.fleet.restarts} started again")
         print(f"\nqueue         up to {self.monitor.deepest} live tasks, drained in {took:.1f} s")
         print(f"\nwarnings in the logs\n{complaints(self.folder / 'logs') or '  none'}")

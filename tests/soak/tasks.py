@@ -17,7 +17,7 @@ from soak.ledger import Ledger
 from soak.settings import Run
 from soak.sources import BOUNDED, MAX_LENGTH
 
-app = FBTasks("soak", include=("soak.handlers",), auto_migrate=True)
+app = FBTasks("soak", include=("soak.handlers", "soak.limited_tasks"), auto_migrate=True)
 for _queue, _when_full in BOUNDED.items():
     app.queue(_queue, max_length=MAX_LENGTH, **_when_full)
 
@@ -33,8 +33,8 @@ class Refusal(Exception):
 
 
 @contextmanager
-def recorded(ref: str, kind: str) -> Iterator[str]:
-    """Records the run of a task that belongs to *ref*; gives the run's own name."""
+def recorded(ref: str, kind: str, **fields: object) -> Iterator[str]:
+    """Records the run of a task that belongs to *ref*, with *fields*; gives the run's own name."""
     request = current_request()
     run = f"{os.getpid()}.{next(_count)}"
     _ledger.write(
@@ -45,6 +45,7 @@ def recorded(ref: str, kind: str) -> Iterator[str]:
         worker=_worker,
         id=request and request.id,
         tries=request and request.retries,
+        **fields,
     )
     outcome = "raised"
     try:

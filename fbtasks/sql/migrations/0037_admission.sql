@@ -1,7 +1,8 @@
 -- Limits: how many tasks run at once, how often they begin, and in which order, for each key. A task that a limit concerns waits
 -- in state 4 before its gate, with a ticket, and is let in by a claim, which takes it at once. A limit is the owner of its gates, as
 -- a subscription is of its lanes (0036_sources.sql), and keeps to the same rule: who has its row of QUEUE_DISPATCH locked
--- writes its gates and tickets; all others leave a note.
+-- writes its gates and tickets; all others leave a note. A gate stays when nothing is in it or behind it: of a row that is deleted and
+-- inserted again, an old transaction keeps the key each time, and who looks for it meets them all. Maintenance deletes it later.
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_LIMIT (
@@ -123,19 +124,9 @@ BEGIN
             UPDATE QUEUE_GATE G SET HALTED = 0, HOLDER_ID = NULL, WAKE_TIME = :NOW_UTC
                 WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE AND G.HALTED = 1 AND G.HOLDER_ID = :TASK_ID;
         ELSE  -- 'F', 'S', 'B'
-        BEGIN
-            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE AND G.USED <= 1 AND G.WAITS = 0
-                AND G.HALTED = 0 AND G.FREE_US IS NULL;
-            IF (ROW_COUNT = 0) THEN
-                UPDATE QUEUE_GATE G SET USED = MAXVALUE(USED - 1, 0),
-                    WAKE_TIME = CASE
-                        WHEN G.HALTED = 1 THEN NULL
-                        WHEN G.WAITS = 1 THEN COALESCE(WAKE_TIME, :NOW_UTC)
-                        -- A rate that nobody uses is forgotten when its tokens are there again.
-                        WHEN G.USED <= 1 THEN MAXVALUE(:NOW_UTC, DATEADD(G.FREE_US / 1000 + 1 MILLISECOND TO TIMESTAMP '1970-01-01'))
-                    END
-                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
-        END
+            UPDATE QUEUE_GATE G SET USED = MAXVALUE(USED - 1, 0),
+                WAKE_TIME = IIF(G.WAITS = 1 AND G.HALTED = 0, COALESCE(WAKE_TIME, :NOW_UTC), NULL)
+                WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
     END
 END^
 
@@ -314,7 +305,8 @@ BEGIN
             DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = 0 AND K.TASK_ID = :TASK_ID;
             IF (HOLDER_ID = TASK_ID AND (WAITS = 1 OR KIND = 'B' OR COALESCE(FREE_US, 0) <= NOW_US
                     OR EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :TASK_ID AND H.STATE <> 10))) THEN
-                DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+                UPDATE QUEUE_GATE G SET HOLDER_ID = NULL, WAITS = 0, FREE_US = NULL, WAKE_TIME = NULL
+                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             ELSE IF (HOLDER_ID = TASK_ID) THEN
                 UPDATE QUEUE_GATE G SET WAKE_TIME = DATEADD(:FREE_US / 1000 MILLISECOND TO TIMESTAMP '1970-01-01')
                     WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NULL;
@@ -661,7 +653,8 @@ BEGIN
                     ELSE LESS_HIGHER END THEN 'R'
                 ELSE 'N' END;
             IF (VERDICT = 'E') THEN
-                DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+                UPDATE QUEUE_GATE G SET HOLDER_ID = NULL, WAITS = 0, FREE_US = NULL, WAKE_TIME = NULL
+                    WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
             ELSE
                 UPDATE QUEUE_GATE G SET WAITS = IIF(:VERDICT = 'N', 0, 1),
                     FREE_US = IIF(:VERDICT = 'N', :NOW_US + 1000 * :LASTS_MS, FREE_US),
@@ -738,43 +731,46 @@ BEGIN
                 END
             END
         END
-        -- A rate forgets a key when its tokens are all there again.
-        TOKEN_US = IIF(VERDICT = 'E', FREE_US + (BURST - 1) * PERIOD_US, TOKEN_US);
-        IF (VERDICT = 'E' AND USED = 0 AND COALESCE(TOKEN_US, 0) <= NOW_US) THEN
-            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
-        ELSE
-            UPDATE QUEUE_GATE G SET USED = :USED, FREE_US = :FREE_US, MARK_RANK = :MARK_RANK, MARK_ID = :MARK_ID,
-                WAITS = IIF(:VERDICT = 'E', 0, 1), WAKE_TIME = CASE
-                    WHEN :VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO :NOW_UTC)
-                    WHEN :VERDICT = 'L' THEN DATEADD(1 SECOND TO :NOW_UTC)
-                    WHEN (:VERDICT = 'S' AND :USED >= :AT_ONCE) OR (:VERDICT = 'E' AND :USED > 0) THEN NULL
-                    ELSE DATEADD(:TOKEN_US / 1000 + 1 MILLISECOND TO TIMESTAMP '1970-01-01') END
-                WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
+        UPDATE QUEUE_GATE G SET USED = :USED, FREE_US = :FREE_US, MARK_RANK = :MARK_RANK, MARK_ID = :MARK_ID,
+            WAITS = IIF(:VERDICT = 'E', 0, 1), WAKE_TIME = CASE
+                WHEN :VERDICT = 'E' THEN NULL
+                WHEN :VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO :NOW_UTC)
+                WHEN :VERDICT = 'L' THEN DATEADD(1 SECOND TO :NOW_UTC)
+                WHEN :VERDICT = 'S' AND :USED >= :AT_ONCE THEN NULL
+                ELSE DATEADD(:TOKEN_US / 1000 + 1 MILLISECOND TO TIMESTAMP '1970-01-01') END
+            WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
     END
     UPDATE QUEUE_DISPATCH D SET MARK_ID = :NOTE_ID, WAKE_MARK = :WAKE_MARK WHERE D.SUBSCRIPTION_ID = :LIMIT_ID;
 END^
 
 -- Whether there may be something for QUEUE to let in by a limit now, and else in how many milliseconds (NULL: when something happens).
-CREATE OR ALTER PROCEDURE QUEUE_LIMIT_READY_V1 (LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII)
+-- With FROM_START, also notes that were committed late are seen; notes that were read may still be there, as versions that an old
+-- transaction keeps.
+CREATE OR ALTER PROCEDURE QUEUE_LIMIT_READY_V1 (LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII, FROM_START SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE WAKE_TIME TIMESTAMP;
+    DECLARE NOTE_ID BIGINT;
+    DECLARE WAKE_MARK TIMESTAMP;
+    DECLARE PAUSED SMALLINT;
     DECLARE BATCH INTEGER;
 BEGIN
-    READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID), 1, 0);
+    SELECT IIF(:FROM_START = 1, 0, D.MARK_ID), D.WAKE_MARK FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :LIMIT_ID
+        INTO :NOTE_ID, :WAKE_MARK;
+    READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > :NOTE_ID), 1, 0);
     IF (READY = 0) THEN
+        SELECT L.PAUSED, L.BATCH FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :PAUSED, :BATCH;
+    IF (PAUSED = 0) THEN
     BEGIN
         NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
-        SELECT L.BATCH FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :BATCH;
         IF (BATCH IS NOT NULL) THEN
-            SELECT MIN(G.WAKE_TIME) FROM QUEUE_GATE G JOIN QUEUE_LIMIT L ON L.ID = G.OWNER_ID LEFT JOIN QUEUE_TASK T ON T.ID = G.HOLDER_ID
-                WHERE G.OWNER_ID = :LIMIT_ID AND G.WAITS = 1 AND L.PAUSED = 0 AND COALESCE(T.QUEUE, :QUEUE) = :QUEUE INTO :WAKE_TIME;
+            SELECT MIN(G.WAKE_TIME) FROM QUEUE_GATE G LEFT JOIN QUEUE_TASK T ON T.ID = G.HOLDER_ID
+                WHERE G.OWNER_ID = :LIMIT_ID AND G.WAITS = 1 AND COALESCE(T.QUEUE, :QUEUE) = :QUEUE INTO :WAKE_TIME;
         ELSE
-            SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_DISPATCH D JOIN QUEUE_LIMIT L ON L.ID = D.SUBSCRIPTION_ID
-                JOIN QUEUE_GATE G ON G.OWNER_ID = D.SUBSCRIPTION_ID AND G.WAKE_TIME >= D.WAKE_MARK
-                WHERE D.SUBSCRIPTION_ID = :LIMIT_ID AND L.PAUSED = 0 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :WAKE_TIME;
+            SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.WAKE_TIME >= :WAKE_MARK
+                ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :WAKE_TIME;
         IF (WAKE_TIME <= NOW_UTC) THEN
             READY = 1;
         ELSE
@@ -812,7 +808,7 @@ BEGIN
         ORDER BY 1, 2 INTO :STAGE, :LIMIT_ID DO
         IF (LIMITS < 900) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE) RETURNING_VALUES IS_READY, NEXT_MS;
+            EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
             FOUND = FOUND || LPAD(LIMIT_ID, 11);
             LIMITS = LIMITS + 1;
             SHARERS = SHARERS + IS_READY;
@@ -834,7 +830,7 @@ BEGIN
         -- In the order in which tasks pass them.
         LIMIT_ID = CAST(SUBSTRING(FOUND FROM CHAR_LENGTH(FOUND) - 11 * LIMITS + 1 FOR 11) AS INTEGER);
         LIMITS = LIMITS - 1;
-        EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE) RETURNING_VALUES IS_READY, NEXT_MS;
+        EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
         IF (IS_READY = 0) THEN
             CONTINUE;
         SHARERS = MAXVALUE(SHARERS, 1);

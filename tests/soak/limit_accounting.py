@@ -1,0 +1,307 @@
+"""The account of limits, orders, unique calls, workflows and schedules, by what the tasks themselves wrote down.
+
+Pure functions of records and rows, as in accounting.py. A run counts from its own first line to its last one, both of
+which lie within the time for which its task has its place: two that overlap had their places at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+from support.rules import WORKER_LOST, Violation
+
+from fbtasks.states import State
+from soak.accounting import (
+    Ledgers,
+    Row,
+    Rows,
+    Rules,
+    TaskRun,
+    call_of,
+    explains,
+    hit,
+    sort_out,
+    story,
+)
+from soak.ledger import Record
+from soak.limited import APART, BURST, LIMITS, RATE, STEPS, key_of
+
+LATE = 0.25
+"""Seconds by which the time of a claim may lie before that of its token: its transaction waited, or looked at more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The ledger and the tables."""
+
+    books: Ledgers
+    rows: Rows
+    rules: Rules
+    left: Mapping[str, int]
+
+    def runs(self, kind: str) -> Iterator[tuple[str, Sequence[TaskRun]]]:
+        """The runs of each task of an own account of *kind*."""
+        for call, runs in self.books.calls.items():
+            if call.startswith(f"{kind}/"):
+                yield call, runs
+
+
+def account_limits(records: Iterable[Record], rows: Rows, rules: Rules, left: Mapping[str, int]) -> list[Violation]:
+    """All violations; *left*: how many rows each table still had when all was forgotten."""
+    account = Account(sort_out(records), rows, rules, left)
+    checks: tuple[Callable[[Account], Iterator[Violation]], ...] = (
+        too_many, out_of_order, too_fast, uncovered, flows, early_steps, ticks, strangers, leftovers,
+    )  # fmt: skip
+    return [violation for check in checks for violation in check(account)]
+
+
+# How many at once
+
+
+def holding(ref: str, runs: Sequence[TaskRun], account: Account) -> Iterator[tuple[TaskRun, float, float]]:
+    """From when to when each run surely had its task's place.
+
+    Not any longer when its worker may be taken for dead, or an operator ended its task, nor when the task runs anew. A
+    run that begins when another one has returned is one that its worker, held up, did not know to be another's by then.
+    """
+    stalls = account.books.stalls
+    actions = [a["t"] for run in runs if run.id for a in account.books.actions.get(str(run.id), ())]
+    for number, run in enumerate(runs):
+        if any(each.outcome == "returned" for each in runs[:number]):
+            continue
+        ends = [run.end] if run.end is not None else []
+        ends += [later.start for later in runs[number + 1 : number + 2]]
+        ends += [
+            fault.start
+            for fault in account.books.faults
+            if hit(run, fault, stalls) and explains(run, fault, account.rules)
+        ]
+        ends += [at for at in actions if at >= run.start]
+        if ends and min(ends) > run.start:
+            yield run, run.start, min(ends)
+
+
+def lanes(run: TaskRun) -> list[tuple[str, str]]:
+    return [(name, key) for name, key in run.records[0].get("lanes", ())]
+
+
+def too_many(account: Account) -> Iterator[Violation]:
+    """More tasks of one key at once than the limit says."""
+    moments: dict[tuple[str, str], list[tuple[float, int, str]]] = defaultdict(list)
+    for ref, runs in account.books.runs.items():
+        if runs[0].records[0].get("lanes"):
+            for run, start, end in holding(ref, runs, account):
+                for lane in lanes(run):
+                    moments[lane] += [(start, 1, ref), (end, 0, ref)]
+    for lane, times in moments.items():
+        inside: set[str] = set()
+        for at, begins, ref in sorted(times):
+            if not begins:
+                inside.discard(ref)
+                continue
+            inside.add(ref)
+            if len(inside) > LIMITS[lane[0]]:
+                told = tuple(chain.from_iterable(story(account.books, each) for each in sorted(inside)))
+                what = f"{lane[0]}, {lane[1]}: {len(inside)} at {at}"
+                yield Violation("more tasks at once than the limit says", what, told)
+                break
+
+
+def out_of_order(account: Account) -> Iterator[Violation]:
+    """A task that began before one of its key, which had been enqueued when that one's call began, had ended."""
+    books = account.books
+    by_key: dict[str, list[str]] = defaultdict(list)
+    for ref, runs in books.runs.items():
+        if runs[0].kind == "ordered" and ref in books.attempts:
+            by_key[lanes(runs[0])[0][1]].append(ref)
+    for refs in by_key.values():
+        refs.sort(key=lambda ref: books.attempts[ref]["t"])
+        done: list[tuple[float, float, str]] = []  # enqueued at, last begun at
+        for ref in refs:
+            mine = [start for _, start, _ in holding(ref, books.runs[ref], account)]
+            if not mine:
+                continue
+            before = max(((last, each) for at, last, each in done if at < books.attempts[ref]["t"]), default=None)
+            if before is not None and before[0] > mine[0]:
+                told = (*story(books, before[1]), *story(books, ref))
+                yield Violation("a task overtook one that it had to follow", f"{ref} before {before[1]}", told)
+            if ref in books.acks:
+                again = any(action["what"] == "retry" for action in _actions(books, ref))
+                done.append((books.acks[ref]["t"], mine[0] if again else mine[-1], ref))
+
+
+def _actions(books: Ledgers, ref: str) -> list[Record]:
+    ids = {str(run.id) for run in books.runs.get(ref, ())} | {
+        str(books.acks[ref]["id"]) for _ in (1,) if ref in books.acks
+    }
+    return [action for id in ids for action in books.actions.get(id, ())]
+
+
+def too_fast(account: Account) -> Iterator[Violation]:
+    """More of one kind in a time than its rate lets begin."""
+    worst, first = float("-inf"), 0
+    claims = account.rows.limits.claims
+    for number, at in enumerate(claims):
+        if at - number / RATE > worst:
+            worst, first = at - number / RATE, number
+        early = worst - (at - number / RATE) - (BURST - 1) / RATE
+        if early > LATE:
+            what = f"{number - first + 1} in {at - claims[first]:.3f} s, of {RATE} a second"
+            yield Violation("more tasks began in a time than the rate lets", what)
+            return
+
+
+# Unique calls
+
+
+def uncovered(account: Account) -> Iterator[Violation]:
+    """Committed calls of a unique task that no run covers which began after them."""
+    runs: dict[str, list[TaskRun]] = defaultdict(list)
+    for call, found in account.runs("once"):
+        runs[key_of(call)].extend(found)
+    ended = [row for row in account.rows.history if row.kind == "once" and row.state != State.SUCCEEDED]
+    asked = {record["ref"]: record for record in account.books.records if record["event"] == "asked"}
+    granted = {record["ref"] for record in account.books.records if record["event"] == "granted"}
+    for ref in granted:
+        record = asked[ref]
+        if any(run.start >= record["t"] and run.outcome == "returned" for run in runs[record["key"]]):
+            continue
+        if any(_excuses(row, record, account) for row in ended):
+            continue
+        yield Violation(
+            "a call that was merged is not covered by a run", ref, (record, *story(account.books, f"once/{ref}"))
+        )
+
+
+def _excuses(row: Row, record: Record, account: Account) -> bool:
+    """Whether the end of *row* may be that of the call."""
+    if key_of(row.ref) != record["key"]:
+        return False
+    if row.state == State.FAILED:
+        return WORKER_LOST in (row.error_type or "")
+    return any(action["until"] >= record["t"] for action in account.books.actions.get(row.key, ()))
+
+
+# Workflows
+
+
+def flows(account: Account) -> Iterator[Violation]:
+    """Steps that are missing, or ended otherwise than their workflow says."""
+    ids = {str(run.id): run.records[0]["ref"] for kind in STEPS for _, runs in account.runs(kind) for run in runs}
+    rows = {row.ref or ids.get(row.key, ""): row for row in account.rows.history if row.kind in STEPS}
+    live = {row.ref: row for row in account.rows.live if row.kind in STEPS}
+    said = {record["ref"]: record for record in account.books.records if record["event"] == "flow"}
+    made = {record["ref"]: record for record in account.books.records if record["event"] == "flow made"}
+    refused = {record["ref"] for record in account.books.records if record["event"] == "flow refused"}
+    for ref, flow in said.items():
+        wanted = list(expected(flow))
+        found = [each for each, _ in wanted if each in rows or each in live]
+        told = tuple(chain.from_iterable(_told(account, each) for each, _ in wanted))
+        if ref in refused and found:
+            yield Violation("the database holds steps of a workflow that was refused", ref, told)
+        elif len(found) != len(wanted) and (ref in made or found):
+            missing = sorted({each for each, _ in wanted} - set(found))
+            yield Violation("a step of a workflow is lost", f"{ref}: {missing}", told)
+        elif stuck := [each for each in found if each in live]:
+            yield Violation("a step of a workflow is stuck", f"{ref}: {stuck}", told)
+        elif not _was_disturbed(account, [rows[each] for each in found]):
+            for each, state in wanted:
+                if each in found and rows[each].state != state:
+                    what = f"{each}: {State(rows[each].state).name} and not {state.name}"
+                    yield Violation("a step of a workflow ended otherwise than it says", what, (rows[each], *told))
+
+
+def expected(flow: Record) -> Iterator[tuple[str, State]]:
+    """The steps of a workflow, and how each is to end."""
+    kind, size, fails = flow["kind"], flow["size"], flow["fails"]
+    for number in range(size):
+        state = State.FAILED if number == fails else State.SUCCEEDED
+        if kind == "chain" and fails is not None and number > fails:
+            state = State.CANCELLED
+        yield f"{flow['ref']}.{number}", state
+    if kind == "chord":
+        yield f"{flow['ref']}.body", State.SUCCEEDED if fails is None else State.FAILED
+
+
+def _was_disturbed(account: Account, rows: Iterable[Row]) -> bool:
+    """Whether operators or the deaths of workers decided about a step."""
+    return any(account.books.actions.get(row.key) or WORKER_LOST in (row.error_type or "") for row in rows)
+
+
+def _told(account: Account, ref: str) -> tuple[object, ...]:
+    return tuple(chain.from_iterable(story(account.books, call_of(kind, ref)) for kind in STEPS))
+
+
+def early_steps(account: Account) -> Iterator[Violation]:
+    """Steps that ran before those that they follow had returned, or were not given their results."""
+    said = {record["ref"]: record for record in account.books.records if record["event"] == "flow"}
+    for kind in ("step", "body"):
+        for call, runs in account.runs(kind):
+            ref = runs[0].records[0]["ref"]
+            flow, _, number = ref.rpartition(".")
+            if flow not in said:
+                yield Violation("a step ran of a workflow that was not enqueued", ref, story(account.books, call))
+                continue
+            if kind == "step":
+                before = [f"{flow}.{int(number) - 1}"] if int(number) else []
+                calls = [call_of("step", each) for each in before]
+            else:
+                before = [f"{flow}.{each}" for each in range(said[flow]["size"])]
+                calls = [call_of("member", each) for each in before]
+            given = list(runs[0].records[0]["got"])
+            ends = [
+                min(
+                    (r.end for r in account.books.calls.get(each, ()) if r.outcome == "returned" and r.end),
+                    default=None,
+                )
+                for each in calls
+            ]
+            if given != before:
+                yield Violation("a step was not given what it follows", f"{ref}: {given}", story(account.books, call))
+            if any(end is None or end > runs[0].start for end in ends):
+                yield Violation("a step ran before what it follows", ref, story(account.books, call))
+
+
+# Schedules, and what is left
+
+
+def ticks(account: Account) -> Iterator[Violation]:
+    """Ticks that are missing, or were enqueued twice."""
+    found = account.rows.limits.ticks
+    for at, count in Counter(found).items():
+        if count > 1:
+            yield Violation("a schedule ticked twice for one moment", f"{at}: {count} tasks")
+    for earlier, later in pairwise(sorted(set(found))):
+        if round(later - earlier, 3) != 1.0:
+            yield Violation("a schedule missed a tick", f"{later - earlier:.3f} s from {earlier}")
+    if not found:
+        yield Violation("a schedule missed a tick", "there was none")
+
+
+def strangers(account: Account) -> Iterator[Violation]:
+    """Runs of unique calls that were never made, and of ticks that the database does not have."""
+    asked = {record["ref"] for record in account.books.records if record["event"] == "asked"}
+    for call, _ in account.runs("once"):
+        if call.partition("/")[2] not in asked:
+            yield Violation("a task ran that was not enqueued", call, story(account.books, call))
+    for row in chain(account.rows.live, account.rows.history):
+        if (
+            row.kind in APART
+            and not State(row.state).live
+            and row.state == State.FAILED
+            and row.kind in ("once", "tick")
+        ):
+            if WORKER_LOST not in (row.error_type or ""):
+                yield Violation("a task failed that should not", f"{row.kind} {row.key}: {row.error_type}", (row,))
+        elif row.kind == "once" and State(row.state).live:
+            yield Violation("a task is stuck in QUEUE_TASK", f"once, id {row.key}", (row,))
+
+
+def leftovers(account: Account) -> Iterator[Violation]:
+    """Places, tickets, paths and parts of workflows that are there when all has ended and is forgotten."""
+    for table, count in account.left.items():
+        if count:
+            yield Violation("something is left of tasks that have ended", f"{table}: {count} rows")
