@@ -71,7 +71,7 @@ def now(app):
 
 def restarted(app):
     """The app as its next worker knows it: without schedules so far."""
-    return FBTasks(app.name, str(app.settings.url))
+    return FBTasks(app.name, app.settings.url.reveal())
 
 
 # From the code

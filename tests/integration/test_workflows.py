@@ -590,7 +590,7 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
 
 
-def test_a_workflow_is_shown_as_a_tree(app, steps, capsys):
+def test_a_workflow_is_shown_as_a_tree(app, url, steps, capsys):
     add, text = steps.add, steps.text
     inner = group(add.s(3), add.s(4)) | text.s()
     body = text.s().link_error(steps.note.s()).link(text.s())
@@ -625,15 +625,15 @@ def test_a_workflow_is_shown_as_a_tree(app, steps, capsys):
     assert after[10:] == ["  text cancelled", "  add cancelled"]
     alone = add.delay(1)
     assert shown(alone.id) == ["add ready"]
-    assert command_line("inspect", "workflow", str(result.id), "--url", app.settings.url) == 0
+    assert command_line("inspect", "workflow", str(result.id), "--url", url) == 0
     printed = capsys.readouterr().out
     assert "end of the group" in printed
     assert "on failure" in printed
-    assert command_line("inspect", "workflow", alone.id, "--url", app.settings.url, "--json") == 0
+    assert command_line("inspect", "workflow", alone.id, "--url", url, "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(each["id"], each["kind"], each["follows"]) for each in listed] == [(int(alone.id), "task", None)]
-    assert command_line("inspect", "workflow", "999", "--url", app.settings.url) == 1
-    assert command_line("inspect", "awaiting", "--url", app.settings.url) == 0
+    assert command_line("inspect", "workflow", "999", "--url", url) == 1
+    assert command_line("inspect", "awaiting", "--url", url) == 0
 
 
 def test_hooks_are_called_for_what_fails_with_a_member(app, steps):
