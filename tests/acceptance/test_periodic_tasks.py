@@ -100,7 +100,7 @@ EACH_SECOND = """
 
 
 @pytest.mark.parametrize(
-    ("workers", "seconds"), [(2, 6), pytest.param(8, 600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    ("workers", "seconds"), [(2, 4), pytest.param(8, 600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
 def test_workers_tick_each_second_once_though_some_are_killed(project, wait_for, workers, seconds):
     """One task for each tick, none missing, in the time of the database; each worker that is killed is replaced."""
