@@ -18,28 +18,6 @@ DONE = Succeeded(keep=False)
 FAILED = Failed("builtins.ValueError", "no")
 
 
-@pytest.fixture
-def session(app):
-    with app.database.session() as session:
-        yield session
-
-
-@pytest.fixture
-def claim(session):
-    def claim(most=100, queue="default", **options):
-        return session.run(lambda t: tasks.claim(t, 1, queue, most, **options))
-
-    return claim
-
-
-@pytest.fixture
-def end(session):
-    def end(claims, outcome=DONE):
-        assert session.run(lambda t: tasks.finish(t, 1, 0, [Finished(each, outcome) for each in claims])) == []
-
-    return end
-
-
 def state(app, result):
     return one(app, "SELECT STATE FROM QUEUE_TASK WHERE ID = ?", int(result.id))
 

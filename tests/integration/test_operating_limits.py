@@ -29,28 +29,6 @@ DONE = Succeeded(keep=False)
 FAILED = Failed("builtins.ValueError", "no")
 
 
-@pytest.fixture
-def session(app):
-    with app.database.session() as session:
-        yield session
-
-
-@pytest.fixture
-def claim(session):
-    def claim(most=100, queue="default"):
-        return session.run(lambda t: tasks.claim(t, 1, queue, most, from_start=True))
-
-    return claim
-
-
-@pytest.fixture
-def end(session):
-    def end(claims, outcome=DONE):
-        assert session.run(lambda t: tasks.finish(t, 1, 0, [Finished(each, outcome) for each in claims])) == []
-
-    return end
-
-
 def limited(app, at_once=2, **options):
     app.limit("customer", at_once=at_once)
     return app.task(name="bill", limits={"customer": "number"}, ignore_result=True, **options)(lambda number: None)
