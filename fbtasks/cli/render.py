@@ -346,7 +346,7 @@ def arguments(row: ScheduleRow) -> str:
 
 
 _SCHEDULE: Final[list[Column]] = [
-    _column("NAME", "name"),
+    _column("NAME", "word"),
     ("WHEN", "word", lambda r: when(r) + (" (set)" if r.set else "")),
     _column("STATE", "word"),
     ("NEXT", "word", lambda r: ago(r.next)),
@@ -370,6 +370,8 @@ def lets_in(row: LimitRow) -> str:
     """Returns what a limit lets in, in words; and what the code says where operators have said something else."""
     if row.kind in ("ordered", "unique"):
         return "one at a time, in order" if row.kind == "ordered" else "one of equal calls"
+    if row.batch is not None and row.wait is not None:
+        return f"{row.batch} together, or after {span(row.wait)}"
     said = _allowed(row.at_once, row.rate, row.burst)
     return f"{said} (set; the code: {_allowed(row.code_at_once, row.code_rate, row.code_burst)})" if row.set else said
 
@@ -382,7 +384,7 @@ def _allowed(at_once: int | None, rate: str | None, burst: int | None) -> str:
 
 
 _TASK_LIMIT: Final[list[Column]] = [
-    ("NAME", "name", lambda r: r.name or "(not defined)"),
+    ("NAME", "word", lambda r: r.name or "(not defined)"),
     ("LETS IN", "word", lets_in),
     _column("STATE", "word"),
     ("IN", "number", attrgetter("inside")),
