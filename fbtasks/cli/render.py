@@ -63,7 +63,7 @@ _LISTS: Final[dict[State, list[Column]]] = {
     State.CANCELLED: [_ENDED, _ELAPSED, _column("REASON", "line", "error_msg")],
     State.RUNNING: [_ELAPSED, _column("WORKER", "name")],
     State.READY: _WAITING,
-    State.HELD: [_PRIORITY, ("FOR", "name", lambda r: ", then ".join(r.waits_for)), *_WAITING[1:]],
+    State.HELD: [_PRIORITY, ("FOR", "word", lambda r: ", then ".join(r.waits_for)), *_WAITING[1:]],
     State.AWAITING: [_PRIORITY],
     State.SCHEDULED: [_PRIORITY, ("DUE", "word", lambda r: ago(r.start_time)), _LAST_ERROR],
     State.PARKED: [_PRIORITY, ("PARKED", "word", lambda r: ago(r.claim_time)), _LAST_ERROR],
@@ -79,7 +79,8 @@ def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
     columns = [_column("NAME", "name"), _column("QUEUE", "name"), _column("TRIES", "number", "try_count")]
     if any(row.task_id for row in rows):
         columns.insert(0, _column("TASK ID", "name", "task_id"))
-    _records([_column("ID", "number"), *columns, *_LISTS[state]], rows)
+    columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or any(row.error_msg for row in rows)]
+    _records([_column("ID", "number"), *columns], rows)
 
 
 def task(

@@ -187,6 +187,10 @@ def test_from_the_command_line(app, add, url, tmp_path):
     assert "Paused tasks, which are parked: add." in shown
     run("resume", "default")
     claim(app)
+    assert "LAST ERROR" not in run("inspect", "parked")
+    execute(app, "UPDATE QUEUE_TASK SET ERROR_MSG = 'gone'")
+    assert "LAST ERROR\n" in run("inspect", "parked")
+    assert run("inspect", "parked").endswith("Paused tasks, which are parked: add. Go on: fbtasks resume --task NAME\n")
     assert run("resume", "--task", "add") == "add: tasks begin again, 1 task put back.\n"
     assert '"put_back": 0' in run("resume", "default", "--json")
     assert run("resume", "default") == "Nothing to do: not paused.\n"
