@@ -150,6 +150,8 @@ class FBTasks:
         *task* may be the name of another app's task. Raises what :meth:`periodic` raises.
         """
         refuse_unknown(ScheduleOptions, options, unknown("option of a schedule", "APP_OPTIONS", ScheduleOptions))
+        if not isinstance(task, Task | str):
+            raise TaskDefinitionError(f"{checks.shown(task)} is not a task: add_periodic() takes a task, or its name.")
         known = self._tasks.get(task) if isinstance(task, str) else self.register(task)
         return self.schedule(task if known is None else known, ScheduleOptions(**options))
 

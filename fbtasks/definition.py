@@ -345,14 +345,9 @@ class Task(TaskCalls[P, R]):
             call = self.call(args, kwargs)  # which says why not
         else:
             whole = (*(Placeholder() for _ in range(given)), *args)
-            if not self._parameters.take(whole, kwargs) and self._parameters.take(args, kwargs):
-                what = (
-                    "the result of what it follows" if given == 1 else "the id of the task that failed, and its error"
-                )
-                raise EnqueueError(
-                    f"{self.name!r} has no room for {what}: it comes before the arguments {checks.shown(tuple(args))}. "
-                    "Give the task a parameter for it, or use .si(...), which is not given it."
-                )
+            fits = self._parameters.take
+            if not fits(whole, kwargs) and any(fits(whole[more:], kwargs) for more in range(1, given + 1)):
+                raise EnqueueError(_no_room(self.name, args, given))
             self._parameters.check(self.name, whole, kwargs)
             call = self.app.enqueuer.make_call(self.name, args, kwargs, self.options, **options)
             if self.gates is not None:
@@ -477,6 +472,19 @@ def task(function: Any = None, /, **options: Any) -> Any:
 
 shared_task = task
 """Celery's word for it."""
+
+
+def _no_room(task: str, args: Sequence[Any], given: int) -> str:
+    """Returns what is wrong with a step that does not take the *given* arguments in front of its own *args*."""
+    if given > 1:
+        return (
+            f"{task!r} has no room for the id of the task that failed, and its error, which come before the arguments "
+            f"{checks.shown(tuple(args))}. Give the task two parameters for them, or use .si(...), which is given none."
+        )
+    return (
+        f"{task!r} has no room for the result of what it follows, which comes before the arguments "
+        f"{checks.shown(tuple(args))}. Give the task a parameter for it, or use .si(...), which is not given it."
+    )
 
 
 def define(

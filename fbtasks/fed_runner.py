@@ -168,7 +168,7 @@ class FedRunner(BatchRunner):
             try:
                 with self._interrupts.window(part.claim.id):
                     self._begin_step(part, begun)
-                    value = self._here(part.call)
+                    value = self._here(part.call, self.app.middlewares.run)
                     if isinstance(value, Coroutine):
                         value = self._in_loop(part.claim, value)
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
@@ -189,7 +189,7 @@ class FedRunner(BatchRunner):
 
     async def _step(self, part: Prepared, begun: float) -> Any:
         self._begin_step(part, begun)
-        return await self._awaited(part.call())
+        return await self._awaited(part.call(self.app.middlewares.run))
 
     def _begin_step(self, part: Prepared, begun: float) -> None:
         """Says that one call begins, inside of what may be interrupted. Raises when the run was stopped before."""

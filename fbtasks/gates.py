@@ -86,7 +86,7 @@ class Gates:
             if name not in known:
                 raise TaskDefinitionError(
                     f"the limit {limit!r} of the task {self._task!r} goes by the argument {name!r}, which its function "
-                    f"does not have.{checks.did_you_mean(name, known)}"
+                    f"does not have.{checks.did_you_mean(name, known) or _having(known)}"
                 )
 
     def of_step(self, args: Sequence[Any], kwargs: Mapping[str, Any], queue: str) -> tuple[Gate, ...]:
@@ -137,6 +137,10 @@ class Gates:
                 f"the key of the limit {limit!r} of the task {self._task!r} raised {type(error).__name__}: {error}. "
                 "Nothing was enqueued."
             ) from error
+
+
+def _having(arguments: Sequence[str]) -> str:
+    return f" It has {', '.join(map(repr, arguments))}." if arguments else " It has none."
 
 
 def _is_unknown(value: object) -> bool:

@@ -69,7 +69,10 @@ class LimitOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         if (self.at_once is None) == (self.rate is None):
-            raise ConfigurationError("a limit is either on how many run at once or on a rate: give at_once= or rate=.")
+            raise ConfigurationError(
+                "a limit is either on how many run at once or on a rate: give at_once= or rate=. For both, define two "
+                "limits, and name both in limits= of the task."
+            )
         if self.burst is not None and self.rate is None:
             raise ConfigurationError("burst= is of a limit with rate=.")
 
@@ -154,8 +157,8 @@ def in_words(at_once: int | None, period: int | None) -> str | None:
     return ", ".join(said) or None
 
 
-def _key(what: str, value: Any) -> Key:
-    """Names of arguments, a function, or None."""
+def _key(what: str, value: Any, *, all_calls: str = "None") -> Key:
+    """Names of arguments, a function, or None, which the caller writes as *all_calls*."""
     if value is None or callable(value):
         return value  # type: ignore[no-any-return]
     names = (value,) if isinstance(value, str) else value
@@ -167,7 +170,7 @@ def _key(what: str, value: Any) -> Key:
         return tuple(names)
     raise ConfigurationError(
         f"{what} {checks.shown(value)} must be the name of an argument, a tuple of them, a function of the arguments, "
-        "or None for all calls."
+        f"or {all_calls} for all calls."
     )
 
 
@@ -176,7 +179,10 @@ def limit_keys(what: str, value: object) -> Mapping[str, Key]:
     if isinstance(value, str):
         value = {value: None}
     if not isinstance(value, Mapping) or not value:
-        raise ConfigurationError(f"{what} {checks.shown(value)} must be a dict: {what}={{'customer': 'customer_id'}}.")
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must be a dict of limits and their keys: "
+            f"{what}={{'customer': 'customer_id', 'sms': None}}."
+        )
     return {limit_name(f"{what} has the name", name): _key(f"{what}[{name!r}]", key) for name, key in value.items()}
 
 
@@ -209,7 +215,7 @@ def ordered(what: str, value: object) -> Ordered:
         return value
     if value is True:
         return Ordered(None)
-    return Ordered(_key(what, value))
+    return Ordered(_key(what, value, all_calls="True"))
 
 
 def _until(what: str, value: object) -> str:

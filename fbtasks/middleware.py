@@ -40,7 +40,7 @@ class OutgoingCall:
         )
 
 
-class _Around(NamedTuple):
+class Around(NamedTuple):
     """A method of a middleware."""
 
     owner: str
@@ -53,8 +53,8 @@ class _Around(NamedTuple):
 class Middlewares:
     """The middleware of one app, the outermost first."""
 
-    enqueue: tuple[_Around, ...] = ()
-    run: tuple[_Around, ...] = ()
+    enqueue: tuple[Around, ...] = ()
+    run: tuple[Around, ...] = ()
 
     def with_inside(self, given: Any) -> Middlewares:
         """The same and *given*, a class, of which one object is made, or an object: inside of those that are there.
@@ -109,7 +109,7 @@ def _check_names(middleware: Any, owner: str) -> None:
         )
 
 
-def _method(middleware: Any, owner: str, name: str) -> _Around | None:
+def _method(middleware: Any, owner: str, name: str) -> Around | None:
     function = getattr(middleware, name, None)
     if function is None:
         return None
@@ -118,7 +118,7 @@ def _method(middleware: Any, owner: str, name: str) -> _Around | None:
     except (TypeError, ValueError) as error:
         first = "call" if name == _ENQUEUE else "request"
         raise ConfigurationError(f"{name} of {owner} is to be called as {name}({first}, next): {error}.") from None
-    return _Around(owner, function, inspect.iscoroutinefunction(function))
+    return Around(owner, function, inspect.iscoroutinefunction(function))
 
 
 # Around the enqueueing
@@ -143,7 +143,7 @@ class _NotYet(AsyncResult[Any]):
 
 
 def enqueue_through(
-    arounds: Sequence[_Around],
+    arounds: Sequence[Around],
     calls: Iterable[OutgoingCall],
     make: Callable[[OutgoingCall], Call],
     write: Callable[[list[Call]], list[AsyncResult[Any]]],
@@ -171,7 +171,7 @@ def enqueue_through(
     return results
 
 
-def step_through(arounds: Sequence[_Around], call: OutgoingCall, make: Callable[[OutgoingCall], Call]) -> Call:
+def step_through(arounds: Sequence[Around], call: OutgoingCall, make: Callable[[OutgoingCall], Call]) -> Call:
     """Has *call*, a step of a workflow, pass *arounds*. Returns what *make* makes of it.
 
     The workflow is enqueued when all of its steps have passed. Raises :class:`EnqueueError` when one is not to be
@@ -193,7 +193,7 @@ def step_through(arounds: Sequence[_Around], call: OutgoingCall, make: Callable[
 
 
 def _pass(
-    arounds: Sequence[_Around], at: int, call: OutgoingCall, last: Callable[[OutgoingCall], AsyncResult[Any]]
+    arounds: Sequence[Around], at: int, call: OutgoingCall, last: Callable[[OutgoingCall], AsyncResult[Any]]
 ) -> AsyncResult[Any]:
     if at == len(arounds):
         return last(call)
@@ -220,7 +220,7 @@ def _pass(
 
 
 def run_through(
-    arounds: Sequence[_Around], request: Request, function: Callable[[Request], Any], *, is_async: bool
+    arounds: Sequence[Around], request: Request, function: Callable[[Request], Any], *, is_async: bool
 ) -> Any:
     """What the outermost of *arounds* returns; the innermost goes around *function*.
 
@@ -229,7 +229,7 @@ def run_through(
     return _run_async(arounds, 0, request, function) if is_async else _run(arounds, 0, request, function)
 
 
-def _run(arounds: Sequence[_Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
+def _run(arounds: Sequence[Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
     if at == len(arounds):
         return function(request)
     around = arounds[at]
@@ -246,7 +246,7 @@ def _run(arounds: Sequence[_Around], at: int, request: Request, function: Callab
     return _driven(around, around.function(request, go_on_async), request)
 
 
-async def _run_async(arounds: Sequence[_Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
+async def _run_async(arounds: Sequence[Around], at: int, request: Request, function: Callable[[Request], Any]) -> Any:
     if at == len(arounds):
         return await function(request)
     around = arounds[at]
@@ -257,7 +257,7 @@ async def _run_async(arounds: Sequence[_Around], at: int, request: Request, func
     return await around.function(request, go_on)
 
 
-def _driven(around: _Around, coroutine: Coroutine[Any, Any, Any], request: Request) -> Any:
+def _driven(around: Around, coroutine: Coroutine[Any, Any, Any], request: Request) -> Any:
     """What *coroutine* returns, which goes around a plain function and so has nothing to wait for."""
     try:
         coroutine.send(None)
@@ -270,7 +270,7 @@ def _driven(around: _Around, coroutine: Coroutine[Any, Any, Any], request: Reque
     )
 
 
-def _checked(around: _Around, request: Request, changed: Request) -> Request:
+def _checked(around: Around, request: Request, changed: Request) -> Request:
     """What the middleware gave ``next``. Raises :class:`TaskDefinitionError` unless it is the request, or nearly so."""
     if changed is request:
         return request

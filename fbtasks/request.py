@@ -88,14 +88,19 @@ def current() -> Current:
     return _current.get()
 
 
-@contextmanager
-def running(request: Request, reports: Reports = SILENT, number: int = 0) -> Iterator[None]:
+class running:  # noqa: N801  # a function to its callers; a class costs a third of a generator, and each run has one
     """Makes *request* the current one for the block; *reports* take what it says, as of the run *number*."""
-    token = _current.set(Current(request, reports, number))
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_current", "_token")
+
+    def __init__(self, request: Request, reports: Reports = SILENT, number: int = 0) -> None:
+        self._current = Current(request, reports, number)
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._current)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from fbtasks.definition import App, Task
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
 from fbtasks.inputs import given_by
 from fbtasks.interrupts import Interrupts, TaskStopped
-from fbtasks.middleware import run_through
+from fbtasks.middleware import Around, run_through
 from fbtasks.plan import ReplaceRequested
 from fbtasks.remote_error import describe_exception, rebuild_exception
 from fbtasks.reports import SILENT, Reports
@@ -74,13 +74,15 @@ class Prepared(NamedTuple):
     members: tuple[Prepared | RunResult, ...] = ()
     """Of a batch: each of its calls, or the result of one that cannot be read."""
 
-    def call(self) -> Any:
-        """Calls the task's function, inside of the app's middleware; of a coroutine function returns the coroutine."""
-        arounds = self.task.app.middlewares.run
+    def call(self, arounds: Sequence[Around]) -> Any:
+        """Calls the task's function, inside of *arounds*; of a coroutine function returns the coroutine."""
+        task, request = self.task, self.request
         if arounds:
-            is_async = self.task.is_async
-            return run_through(arounds, self.request, self._call_async if is_async else self._call, is_async=is_async)
-        return self._begin(self.request)
+            is_async = task.is_async
+            return run_through(arounds, request, self._call_async if is_async else self._call, is_async=is_async)
+        if task.hooks.before is not None:
+            task.hooks.before(request)
+        return task(*request.args, **request.kwargs)
 
     def _begin(self, request: Request) -> Any:
         task = self.task
@@ -140,7 +142,7 @@ class Runner:
         with running(prepared.request, self._reports, claim.id):
             try:
                 with self._interrupts.window(claim.id):
-                    value = self._here(prepared.call)
+                    value = self._here(prepared.call, self.app.middlewares.run)
                     if isinstance(value, Coroutine):  # for asyncio a generator is one too, before Python 3.12
                         value = self._in_loop(claim, value)
             except BaseException as error:  # noqa: BLE001  # whatever a task raises is its outcome
@@ -161,7 +163,7 @@ class Runner:
             return prepared
         with running(prepared.request, self._reports, claim.id):
             try:
-                value = await self._interrupts.watched(claim.id, self._awaited(prepared.call()))
+                value = await self._interrupts.watched(claim.id, self._awaited(prepared.call(self.app.middlewares.run)))
             except BaseException as error:  # noqa: BLE001
                 return self._raised(prepared, error)
             else:
@@ -222,13 +224,17 @@ class Runner:
             except BaseException as error:  # noqa: BLE001  # the result's own code, which may exit
                 return self._fail(prepared, error, outside=True)
             outcome = Succeeded(payload.content_type, payload.data)
-        for hook in (*task.hooks.success, self.app.on_success):
+        if task.hooks.success or self.app.on_success is not None:
+            self._call_success_hooks(prepared, value)
+        return prepared.ended(outcome)
+
+    def _call_success_hooks(self, prepared: Prepared, value: Any) -> None:
+        for hook in (*prepared.task.hooks.success, self.app.on_success):
             if hook is not None:
                 try:
                     self._here(hook, prepared.request, value)
                 except BaseException:  # SystemExit is no reason to run the task again
-                    logger.exception("The on_success hook of %s raised; the outcome stands.", task.name)
-        return prepared.ended(outcome)
+                    logger.exception("The on_success hook of %s raised; the outcome stands.", prepared.task.name)
 
     def _not_run(self, prepared: Prepared) -> RunResult:
         """The result of a task that returned a generator."""

@@ -38,14 +38,22 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
         wanted = task_service.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
         with database.opened() as app:
             page = task_service.list_tasks(app.database, state, wanted)
+            paused = pausing.paused_names(app.database) if state is State.PARKED and page.tasks and not as_json else []
         if as_json:
             print_json(page.tasks)
             return
         render.tasks(page.tasks, state, f"No {name} task matches the filters." if filtered else nothing)
+        _say_paused([name for name in paused if any(task.name == name for task in page.tasks)])
         if page.more:
             say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
 
     return command
+
+
+def _say_paused(names: list[str]) -> None:
+    """Says which names of tasks are paused, and how to go on."""
+    if names:
+        say(f"Paused tasks, which are parked: {', '.join(names)}. Go on: fbtasks resume --task NAME")
 
 
 failed = _list_command("failed", State.FAILED, "No failed tasks.")
@@ -114,8 +122,7 @@ def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
         rows = queue_service.list_queues(app.database, queue)
         names = [] if as_json or queue else pausing.paused_names(app.database)
     show_records(rows, render.queues, as_json=as_json)
-    if names:
-        say(f"Paused tasks, which are parked: {', '.join(names)}. Go on: fbtasks resume --task NAME")
+    _say_paused(names)
 
 
 @click.command()

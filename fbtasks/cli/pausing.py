@@ -33,7 +33,7 @@ def pause(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ...
         done = service.pause(app.database, queues, names, app.tasks)
     remedies = [*done.queues, *(f"--task {name}" for name in done.tasks)]
     text = f"Nothing of {', '.join([*done.queues, *done.tasks])} begins until: fbtasks resume {' '.join(remedies)}"
-    _answer(done, text, as_json=as_json)
+    _answer(done, text, "paused already", as_json=as_json)
 
 
 @click.command()
@@ -47,8 +47,9 @@ def resume(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ..
     with database.opened() as app:
         done = service.resume(app.database, queues, names)
     text = f"{', '.join([*done.queues, *done.tasks])}: tasks begin again"
-    _answer(done, text + (f", {count(done.put_back, 'task')} put back." if done.tasks else "."), as_json=as_json)
+    text += f", {count(done.put_back, 'task')} put back." if done.tasks else "."
+    _answer(done, text, "not paused", as_json=as_json)
 
 
-def _answer(done: service.Paused, text: str, *, as_json: bool) -> None:
-    answer(done, text if done.queues or done.tasks else "Nothing to do: it is so already.", as_json=as_json)
+def _answer(done: service.Paused, text: str, already: str, *, as_json: bool) -> None:
+    answer(done, text if done.queues or done.tasks else f"Nothing to do: {already}.", as_json=as_json)

@@ -63,7 +63,7 @@ _LISTS: Final[dict[State, list[Column]]] = {
     State.CANCELLED: [_ENDED, _ELAPSED, _column("REASON", "line", "error_msg")],
     State.RUNNING: [_ELAPSED, _column("WORKER", "name")],
     State.READY: _WAITING,
-    State.HELD: [_PRIORITY, ("FOR", "name", lambda r: ", then ".join(r.waits_for)), *_WAITING[1:]],
+    State.HELD: [_PRIORITY, ("FOR", "word", lambda r: ", then ".join(r.waits_for)), *_WAITING[1:]],
     State.AWAITING: [_PRIORITY],
     State.SCHEDULED: [_PRIORITY, ("DUE", "word", lambda r: ago(r.start_time)), _LAST_ERROR],
     State.PARKED: [_PRIORITY, ("PARKED", "word", lambda r: ago(r.claim_time)), _LAST_ERROR],
@@ -79,7 +79,8 @@ def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
     columns = [_column("NAME", "name"), _column("QUEUE", "name"), _column("TRIES", "number", "try_count")]
     if any(row.task_id for row in rows):
         columns.insert(0, _column("TASK ID", "name", "task_id"))
-    _records([_column("ID", "number"), *columns, *_LISTS[state]], rows)
+    columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or any(row.error_msg for row in rows)]
+    _records([_column("ID", "number"), *columns], rows)
 
 
 def task(
@@ -346,7 +347,7 @@ def arguments(row: ScheduleRow) -> str:
 
 
 _SCHEDULE: Final[list[Column]] = [
-    _column("NAME", "name"),
+    _column("NAME", "word"),
     ("WHEN", "word", lambda r: when(r) + (" (set)" if r.set else "")),
     _column("STATE", "word"),
     ("NEXT", "word", lambda r: ago(r.next)),
@@ -370,6 +371,8 @@ def lets_in(row: LimitRow) -> str:
     """Returns what a limit lets in, in words; and what the code says where operators have said something else."""
     if row.kind in ("ordered", "unique"):
         return "one at a time, in order" if row.kind == "ordered" else "one of equal calls"
+    if row.batch is not None and row.wait is not None:
+        return f"{row.batch} together, or after {span(row.wait)}"
     said = _allowed(row.at_once, row.rate, row.burst)
     return f"{said} (set; the code: {_allowed(row.code_at_once, row.code_rate, row.code_burst)})" if row.set else said
 
@@ -382,7 +385,7 @@ def _allowed(at_once: int | None, rate: str | None, burst: int | None) -> str:
 
 
 _TASK_LIMIT: Final[list[Column]] = [
-    ("NAME", "name", lambda r: r.name or "(not defined)"),
+    ("NAME", "word", lambda r: r.name or "(not defined)"),
     ("LETS IN", "word", lets_in),
     _column("STATE", "word"),
     ("IN", "number", attrgetter("inside")),

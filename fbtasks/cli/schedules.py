@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
 from typing import Any, Final
 
 import click
@@ -44,7 +44,9 @@ def pause(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None
     """Enqueue nothing until they are resumed."""
     with database.opened() as app:
         changed = service.pause(app.database, names)
-    _answer_changed(changed, "tick no more until: fbtasks schedules resume", as_json=as_json)
+    remedy = f"fbtasks schedules resume {shlex.join(changed)}"
+    text = f"{', '.join(changed)}: no tick until: {remedy}" if changed else "Nothing to do: paused already."
+    answer({"changed": changed}, text, as_json=as_json)
 
 
 @click.command()
@@ -55,12 +57,8 @@ def resume(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> Non
     """Go on after a pause, or after a task could not be enqueued."""
     with database.opened() as app:
         changed = service.resume(app.database, names)
-    _answer_changed(changed, "tick again", as_json=as_json)
-
-
-def _answer_changed(names: Sequence[str], what: str, *, as_json: bool) -> None:
-    text = f"{', '.join(names)}: {what}." if names else "Nothing to do: it is so already."
-    answer({"changed": names}, text, as_json=as_json)
+    text = f"Resumed: {', '.join(changed)}." if changed else "Nothing to do: neither paused nor failed."
+    answer({"changed": changed}, text, as_json=as_json)
 
 
 @click.command()

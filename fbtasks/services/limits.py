@@ -37,7 +37,7 @@ class LimitRow:
     """None: tasks wait for a limit that no app has defined."""
     app: str | None
     kind: str | None
-    """``at_once``, ``rate``, ``ordered``, ``unique``, ``queue`` (of a queue); None when it is not known."""
+    """``at_once``, ``rate``, ``ordered``, ``unique``, ``batch``, ``queue`` (of a queue); None when it is not known."""
     at_once: int | None
     rate: str | None
     burst: int | None
@@ -47,6 +47,10 @@ class LimitRow:
     """What the code says, and counts when it is reset."""
     code_rate: str | None
     code_burst: int | None
+    batch: int | None
+    """How many calls are let in together."""
+    wait: float | None
+    """Seconds that the oldest of them waits for so many."""
     state: str
     """``active``; ``orphaned``: the code has it no more; ``undefined``."""
     inside: int
@@ -90,6 +94,8 @@ def _unknown(session: Session) -> list[tuple[int, int]]:
 def _kind(row: Row) -> str:
     if row.name.startswith(QUEUE):
         return "queue"
+    if row.batch is not None:
+        return "batch"
     if row.until is not None:
         return "unique"
     if row.in_order:
@@ -107,7 +113,8 @@ def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
         burst=row.burst if row.set_burst is None else row.set_burst,
         set=[name for name, value in said.items() if value is not None],
         code_at_once=row.at_once, code_rate=None if row.period is None else rate_text(row.period), code_burst=row.burst,
-        state=row.state, inside=load.inside, waiting=load.waiting, keys=load.keys,
+        batch=row.batch, wait=None if row.batch is None else row.wait_ms / 1000, state=row.state,
+        inside=load.inside, waiting=load.waiting, keys=load.keys,
         closed=[ClosedKey(each.task, each.since, each.waiting) for each in closed if each.limit == row.id],
     )  # fmt: skip
 
@@ -115,7 +122,8 @@ def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
 def _undefined(load: Load) -> LimitRow:
     return LimitRow(
         name=None, app=None, kind=None, at_once=None, rate=None, burst=None, set=[], code_at_once=None, code_rate=None,
-        code_burst=None, state="undefined", inside=load.inside, waiting=load.waiting, keys=load.keys, closed=[],
+        code_burst=None, batch=None, wait=None, state="undefined",
+        inside=load.inside, waiting=load.waiting, keys=load.keys, closed=[],
     )  # fmt: skip
 
 
@@ -163,6 +171,8 @@ def _changed(row: Row, change: Change) -> Row:
     kind = _kind(row)
     if kind in ("ordered", "unique"):
         raise ConfigurationError(f"{row.name!r} lets in one task of a key at a time: there is nothing to set.")
+    if kind == "batch":
+        raise ConfigurationError(f"{row.name!r} is of a task with batch=, which its code alone says: nothing to set.")
     if kind == "at_once" and (change.rate is not None or change.burst is not None):
         raise ConfigurationError(f"{row.name!r} limits how many tasks run at once: give --at-once.")
     if kind == "rate" and change.at_once is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -229,7 +230,11 @@ def find_problems(session: Session) -> list[ScheduleProblem]:
     found, now = [], results.now(session)
     for row in rows:
         if row.state == "failed":
-            found.append(ScheduleProblem(row.name, f"it stands still: {row.error} (fbtasks schedules resume)"))
+            found.append(
+                ScheduleProblem(
+                    row.name, f"it stands still: {row.error} (fbtasks schedules resume {shlex.quote(row.name)})"
+                )
+            )
         elif row.state == "active" and row.next is not None and now - row.next > _OVERDUE:
             late = (now - row.next).total_seconds()
             found.append(ScheduleProblem(row.name, f"its tick is {late:.0f} s late: no worker ticks"))

@@ -60,6 +60,8 @@ class Row(NamedTuple):
     in_order: bool
     stops: bool
     until: str | None
+    batch: int | None
+    wait_ms: int
     state: str
 
 

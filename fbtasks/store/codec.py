@@ -129,15 +129,20 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
         colon = packed.index(b":", at)
         task, start, len_name, len_type, len_payload, *rest = packed[at:colon].split(b";")
         name_at = at = colon + 1
-        task_id = None
-        if rest:
-            fields: list[Any] = [int(field) if field else None for field in rest]
-            priority, tries, crashes, suspect, most, expires, large, len_id, marks = fields
-            name_at = at + len_id
-            task_id = packed[at:name_at].decode() or None
-        else:
-            priority = tries = crashes = suspect = large = marks = 0
-            most = expires = None
+        if not rest:  # nothing is out of the ordinary
+            type_at = at + int(len_name)
+            payload_at = type_at + int(len_type)
+            at = payload_at + int(len_payload)
+            name, kind, payload = packed[name_at:type_at], packed[type_at:payload_at], packed[payload_at:at]
+            yield Claim(
+                int(task), claim_id, name.decode(), queue, 0, 0, 0, None, int(start), None,
+                kind.decode("ascii"), payload,
+            )  # fmt: skip
+            continue
+        fields: list[Any] = [int(field) if field else None for field in rest]
+        priority, tries, crashes, suspect, most, expires, large, len_id, marks = fields
+        name_at = at + len_id
+        task_id = packed[at:name_at].decode() or None
         type_at = name_at + int(len_name)
         payload_at = type_at + int(len_type)
         at = payload_at + int(len_payload)

@@ -138,10 +138,11 @@ class HandOut:
         """Keeps what was claimed until it is handed out; what no process here can run is parked."""
         if self._batches:
             claims = in_batches(claims, self._batches, self._gating.passes)
+        has_gates = self._gating.has_any
         for claim in claims:
             if claim.name in self.known:
                 self._claims.append(claim)
-                self._ungated |= not self._gating.passes(claim)
+                self._ungated |= has_gates and not self._gating.passes(claim)
                 self._to_check |= claim.name in self._windows
             else:
                 self.unknown.meet(claim.name)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.sql import rows
+from support.variants import slow
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
@@ -90,7 +91,7 @@ def test_what_needs_a_database_of_its_own_drops_it(project, contents, tmp_path):
     assert (contents(), sorted(tmp_path.glob("*.fdb*"))) == (before, files)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
 def test_an_interrupted_run_clears_up(project, contents, wait_for, number):
     before = contents()
     command, how = bench(project, "--url", project.url, "--only", "idle")

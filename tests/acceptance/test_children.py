@@ -268,7 +268,7 @@ def test_a_suspect_is_not_charged_with_a_death_before_its_process_has_imported_t
     producer.close()
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes", "solo"])
+@pytest.mark.parametrize("pool", ["threads", slow("processes"), "solo"])
 def test_a_suspect_runs_alone_and_counts_as_any_other_then(project, wait_for, pool):
     project.write(SLOW_IMPORT)
     producer = FBTasks("producer", project.url)

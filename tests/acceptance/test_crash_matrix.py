@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from support import rules
 from support.sql import rows
+from support.variants import slow
 
 from fbtasks.states import State
 
@@ -68,8 +69,19 @@ def finish_with_a_clean_worker(project, producer, results, wait_for):
     check_tables(producer)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("point", ["register", "heartbeat", "claim", "promote", "finish", "exchange", "effect"])
+POINTS = ["register", "heartbeat", "claim", "promote", "finish", "exchange", "effect"]
+OTHERWISE = ("register", "heartbeat", "promote", "finish")
+"""Points before whose commit a worker has done nothing that counts, or what ``exchange`` does as well."""
+
+
+@pytest.mark.parametrize(
+    ("point", "moment"),
+    [
+        slow(point, moment) if point in OTHERWISE and moment == "before" else (point, moment)
+        for point in POINTS
+        for moment in MOMENTS
+    ],
+)
 def test_a_worker_killed_at(project, producer, wait_for, point, moment):
     results = [producer.send_task("proj.plain", (n,)) for n in range(6)]
     results += [producer.send_task("proj.effect", (n,)) for n in range(3)]
@@ -100,8 +112,9 @@ def test_a_worker_killed_at(project, producer, wait_for, point, moment):
     assert crashes == int((point, moment) == ("effect", "before"))
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("point", ["rescue", "start"])
+@pytest.mark.parametrize(
+    ("point", "moment"), [slow("rescue", "before"), ("rescue", "after"), ("start", "before"), ("start", "after")]
+)
 def test_a_rescuer_killed_at(project, producer, wait_for, point, moment):
     result = producer.send_task("proj.slow", (1.5,))
     first = project.worker("-c", "1")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.programs import command_line_in
 from support.rules import TRANSITIONS
 
 from fbtasks.cli import main
@@ -26,12 +27,29 @@ def follow(tmp_path, page):
     env.pop("FBTASKS_URL", None)
     printed = ""
     for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
-        done = subprocess.run(
-            ["sh", "-e", "-c", block], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-        printed += done.stdout
+        for part in parts(block):
+            done = do(part, tmp_path, env)
+            assert done.returncode == 0, done.stderr
+            printed += done.stdout
     return printed
+
+
+def parts(block):
+    """The lines of *block* that are a command of ours, but no worker, and what is between them, in their order."""
+    found = [""]
+    for line in block.splitlines(keepends=True):
+        if re.match(r"fbtasks (?!worker)[\w -]+$", line):
+            found += [line, ""]
+        else:
+            found[-1] += line
+    return [part for part in found if part]
+
+
+def do(part, folder, env):
+    """Runs a command of ours in this process, and all else in a shell."""
+    if re.match(r"fbtasks (?!worker)[\w -]+$", part):
+        return command_line_in(folder, env, *part.split()[1:])
+    return subprocess.run(["sh", "-e", "-c", part], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.acceptance

@@ -256,11 +256,16 @@ def test_hooks_are_stopped_when_the_grace_is_over(project, producer, ledger, wai
     assert other.status == "PENDING"
 
 
-@pytest.mark.parametrize("pool", [*CHILDREN, "solo"])
-@pytest.mark.parametrize("name", ["bad_sleeper", "bad_stubborn"])
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [
+        ("bad_sleeper", "processes"), slow("bad_sleeper", "threads"), slow("bad_sleeper", "asyncio"),
+        ("bad_sleeper", "solo"), ("bad_stubborn", "processes"), ("bad_stubborn", "threads"),
+        slow("bad_stubborn", "asyncio"),
+    ],
+)  # fmt: skip
 def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, wait_for, pool, name):
-    if (pool, name) == ("solo", "bad_stubborn"):
-        pytest.skip("nothing ends a hook in the worker's own thread that wants to go on")
+    """In ``solo`` nothing ends a hook that wants to go on: it is in the worker's own thread."""
     (project.folder / "sitecustomize.py").write_text("import fbtasks.worker.limits as limits\nlimits.HOOKS = 0.5\n")
     project.worker("-c", "1", "--pool", pool)
     result = producer.send_task(f"proj.{name}", (name,))

@@ -33,7 +33,7 @@ SOURCE = """
 
     for name, at_once in (("one", 1), ("three", 3), ("eight", 8)):
         app.limit(name, at_once=at_once)
-    app.limit("fast", rate="200/s")
+    app.limit("fast", rate="200/s", burst=4)
 
     @app.task(name="one", limits={"one": "key"}, ignore_result=True)
     def one(key): run(f"one/{key}")

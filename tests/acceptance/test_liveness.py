@@ -317,7 +317,7 @@ def test_a_transactional_task_that_wakes_too_late_undoes_its_effects(project, pr
     assert one(producer, "SELECT COUNT(*) FROM NOTE") == 1
 
 
-@pytest.mark.parametrize("pool", ["processes", "solo"])
+@pytest.mark.parametrize("pool", [slow("processes"), "solo"])
 def test_a_live_worker_keeps_its_task_though_it_holds_the_interpreter(project, producer, ledger, pool):
     holder = project.worker("-c", "1", "-n", "holder", "--lease", "3", "--pool", pool)
     result = producer.send_task("proj.hold_the_gil", (8,))
@@ -347,7 +347,7 @@ def test_a_task_that_kills_its_worker_every_time_fails_and_harms_nobody(project,
     assert 3 <= ledger().count("kill_worker") <= 6
 
 
-@pytest.mark.parametrize("pool", CHILDREN)
+@pytest.mark.parametrize("pool", [slow("processes"), "threads", slow("asyncio")])
 def test_a_segfault_is_charged_to_its_task_alone(project, producer, ledger, wait_for, pool):
     guilty = producer.send_task("proj.segfault")
     innocent = [producer.send_task("proj.slow", (0.3, f"i{n}")) for n in range(5)]
@@ -373,7 +373,7 @@ def test_a_death_is_not_charged_to_the_neighbour_of_a_stopped_task(project, prod
     assert innocent.get(timeout=30) == "innocent"
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio", "solo"])
+@pytest.mark.parametrize("pool", ["processes", "threads", slow("asyncio"), "solo"])
 def test_the_soft_limit_is_an_exception_inside_the_task(project, producer, ledger, wait_for, pool):
     results = [producer.send_task("proj.soft"), producer.send_task("proj.soft_async")]
     project.worker("-c", "2", "--pool", pool)

@@ -59,8 +59,8 @@ def test_what_is_parked_costs_the_heartbeats_of_others_nothing(project, producer
 
         return wait_for(look)
 
-    reads = beaten(30)
-    print(f"{reads / 30:.0f} reads for each heartbeat")
+    reads = beaten(10)
+    print(f"{reads / 10:.0f} reads for each heartbeat")
     # It looked when it started and when it began to hear events, and its maintenance for what is to be given up.
     assert 20_000 < reads < 4 * 20_000
 

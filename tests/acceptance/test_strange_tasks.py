@@ -94,7 +94,7 @@ def ended(pid):
         return True
 
 
-@pytest.mark.parametrize("pool", ["processes", "asyncio", "solo"])
+@pytest.mark.parametrize("pool", ["processes", slow("asyncio"), "solo"])
 def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer, wait_for, pool):
     outcomes = {
         "raises_unshowable": "FAILURE",

@@ -73,7 +73,7 @@ def test_every_pool_runs_every_kind_of_task(project, producer, pool):
     assert one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 0
 
 
-@pytest.mark.parametrize(("workers", "executors", "count"), [(3, 2, 600), slow(4, 4, 2000)])
+@pytest.mark.parametrize(("workers", "executors", "count"), [(3, 2, 300), slow(4, 4, 2000)])
 def test_many_executors_run_each_of_many_tasks_once(project, producer, wait_for, workers, executors, count):
     """Three workers are in each other's way already."""
     execute(producer, "CREATE TABLE NOTE (N INTEGER)")

@@ -310,7 +310,7 @@ def test_each_signal_that_asks_to_end_drains_and_twice_at_once_is_once(project, 
 
 @pytest.mark.parametrize(
     ("pool", "task"),
-    [("threads", "slow"), ("solo", "slow"), ("solo", "slow_statement")],
+    [("threads", "slow"), slow("solo", "slow"), ("solo", "slow_statement")],
 )
 def test_a_second_signal_after_a_second_stops_what_runs(project, producer, wait_for, pool, task):
     result = producer.send_task(f"proj.{task}", (300,) if task == "slow" else ())

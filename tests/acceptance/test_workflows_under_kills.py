@@ -33,7 +33,7 @@ LEDGER = [
 @pytest.mark.parametrize(
     ("members", "workers", "kills"),
     [
-        (1_000, 2, 1),
+        (300, 2, 1),
         *(
             pytest.param(10_000, 4, 4, marks=pytest.mark.slow, id=f"round {number}")
             for number in range(int(os.environ.get("FBTASKS_ROUNDS", "1")))

@@ -2,7 +2,36 @@
 
 import pytest
 
+from fbtasks.call import Finished, Succeeded
+from fbtasks.store import tasks
+
 
 @pytest.fixture
 def add(app):
     return app.task(name="add")(lambda a, b: a + b)
+
+
+@pytest.fixture
+def session(app):
+    with app.database.session() as session:
+        yield session
+
+
+@pytest.fixture
+def claim(session):
+    """Claims as worker 1 does."""
+
+    def claim(most=100, queue="default", **options):
+        return session.run(lambda t: tasks.claim(t, 1, queue, most, **options))
+
+    return claim
+
+
+@pytest.fixture
+def end(session):
+    """Records what became of claims: that they have succeeded, and nothing of them is kept."""
+
+    def end(claims, outcome=Succeeded(keep=False)):  # noqa: B008  # it cannot be changed
+        assert session.run(lambda t: tasks.finish(t, 1, 0, [Finished(each, outcome) for each in claims])) == []
+
+    return end

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.programs import python
+from support.variants import slow
 
 pytestmark = [
     pytest.mark.embedded,
@@ -140,7 +141,7 @@ def test_an_idle_process_looks_for_requests_that_nobody_posted(tmp_path):
             idle.kill()
 
 
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", [slow(1), 4])
 def test_a_process_that_is_killed_while_it_hands_out_an_event_is_cleared_away(tmp_path, count):
     """Its session is marked as being in use; who comes next waits for the mark to go, and several must not."""
     url = f"firebird://{tmp_path}/q.fdb"

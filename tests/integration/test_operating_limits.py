@@ -13,6 +13,7 @@ from support.sql import execute, one, rows
 from fbtasks import FBTasks, Ordered
 from fbtasks.call import Failed, Finished, Retry, Succeeded
 from fbtasks.cli import commands
+from fbtasks.cli.render import lets_in
 from fbtasks.errors import ConfigurationError, ConflictError
 from fbtasks.limits import LimitOptions, define_limit, rate_text
 from fbtasks.maintenance.housekeeping import Housekeeping
@@ -27,28 +28,6 @@ from fbtasks.store.results import Filter
 
 DONE = Succeeded(keep=False)
 FAILED = Failed("builtins.ValueError", "no")
-
-
-@pytest.fixture
-def session(app):
-    with app.database.session() as session:
-        yield session
-
-
-@pytest.fixture
-def claim(session):
-    def claim(most=100, queue="default"):
-        return session.run(lambda t: tasks.claim(t, 1, queue, most, from_start=True))
-
-    return claim
-
-
-@pytest.fixture
-def end(session):
-    def end(claims, outcome=DONE):
-        assert session.run(lambda t: tasks.finish(t, 1, 0, [Finished(each, outcome) for each in claims])) == []
-
-    return end
 
 
 def limited(app, at_once=2, **options):
@@ -169,17 +148,28 @@ def test_a_rate_is_set_with_its_burst(app, claim):
         ("sms", {"at_once": 1}, "'sms' limits how often tasks begin: give --rate or --burst"),
         ("sms", {"rate": "fast"}, "rate 'fast' must say how many"),
         ("ordered:move", {"at_once": 2}, "lets in one task of a key at a time: there is nothing to set"),
+        ("batch:count", {"at_once": 2}, "'batch:count' is of a task with batch=, which its code alone says"),
     ],
 )
 def test_what_cannot_be_set_is_refused_with_the_reason(app, move, name, said, wanted):
     limited(app)
     app.limit("sms", rate="1/h")
     move()
+    app.task(name="count", batch=100)(lambda requests: None)
     app.migrate()
     sync(app)
     with pytest.raises(ConfigurationError, match=wanted):
         service.change(app.database, name, service.Change(**said))
     assert all(row.set == [] for row in listed(app).values())
+
+
+def test_a_batch_is_listed_with_its_size_and_its_wait(app):
+    app.task(name="count", batch=100, wait=0.5)(lambda requests: None)
+    app.migrate()
+    sync(app)
+    row = listed(app)["batch:count"]
+    assert (row.kind, row.batch, row.wait) == ("batch", 100, 0.5)
+    assert lets_in(row) == "100 together, or after 500 ms"
 
 
 def test_a_limit_that_becomes_a_rate_loses_what_was_set_and_keeps_its_place_among_others(app):

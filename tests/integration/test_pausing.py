@@ -181,11 +181,16 @@ def test_from_the_command_line(app, add, url, tmp_path):
     assert run("pause", "default", "--task", "add") == (
         "Nothing of default, add begins until: fbtasks resume default --task add\n"
     )
-    assert run("pause", "default", "--task", "add") == "Nothing to do: it is so already.\n"
+    assert run("pause", "default", "--task", "add") == "Nothing to do: paused already.\n"
     shown = run("inspect", "queues")
     assert "paused" in shown
     assert "Paused tasks, which are parked: add." in shown
     run("resume", "default")
     claim(app)
+    assert "LAST ERROR" not in run("inspect", "parked")
+    execute(app, "UPDATE QUEUE_TASK SET ERROR_MSG = 'gone'")
+    assert "LAST ERROR\n" in run("inspect", "parked")
+    assert run("inspect", "parked").endswith("Paused tasks, which are parked: add. Go on: fbtasks resume --task NAME\n")
     assert run("resume", "--task", "add") == "add: tasks begin again, 1 task put back.\n"
     assert '"put_back": 0' in run("resume", "default", "--json")
+    assert run("resume", "default") == "Nothing to do: not paused.\n"

@@ -12,6 +12,7 @@ from firebird.driver import TPB, DatabaseError, Isolation, TableAccessMode, Tabl
 from support.polls import Poller, fill
 from support.programs import command_line
 from support.sql import NOW, execute, one, rows
+from support.variants import slow
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
@@ -43,6 +44,10 @@ SHAPES = {
     "no ids, hard delete": (BARE, {"delete": True}),
     "no ids, wide status": (BARE, {**NAMED, "error": "ERR"}),
 }
+WITH_RIGHTS_OF_OTHERS = [
+    "ids, no status", "sequence and status", "ids, hard delete", "sequence, hard delete", "no ids, wide status"
+]  # fmt: skip
+"""Shapes that need the rights of another one, but for what they write."""
 COUNT = 7
 
 
@@ -1352,6 +1357,9 @@ def test_rows_that_come_at_once_are_shared_by_workers(app, handler, monkeypatch,
 
 
 @pytest.mark.embedded  # where a user needs no password; the rights are those of a server
+@pytest.mark.parametrize(
+    "shape", ["ids and status", "sequence, no status", "no ids, hard delete", *map(slow, WITH_RIGHTS_OF_OTHERS)]
+)
 def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url, app, handler, shape, caplog):
     ddl, options = SHAPES[shape]
     fill(app, ddl, *insert(1, 2))

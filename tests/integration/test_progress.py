@@ -9,6 +9,7 @@ import pytest
 from support.children import child_executor
 from support.programs import command_line
 from support.sql import one, rows
+from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
 from fbtasks.call import Claim, Finished, Progress, Retry, Succeeded
@@ -40,7 +41,7 @@ SOURCE = """
 LAST = b'{"done":[1.5,"\\u00e4"]}'
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads", "asyncio"])
+@pytest.mark.parametrize("pool", ["processes", slow("threads"), "asyncio"])
 def test_children_tell_their_worker_once_a_second(pool, project, monkeypatch, wait_for):
     with child_executor(project, monkeypatch, SOURCE, pool, places=2) as executor:
         wait_for(lambda: executor.collect() or executor.free() >= 2)

@@ -21,20 +21,6 @@ FAILED = Failed("builtins.ValueError", "no", "", b'["no"]')
 
 
 @pytest.fixture
-def session(app):
-    with app.database.session() as session:
-        yield session
-
-
-@pytest.fixture
-def claim(session):
-    def claim(most=100, queue="default"):
-        return session.run(lambda t: tasks.claim(t, 1, queue, most))
-
-    return claim
-
-
-@pytest.fixture
 def end(session):
     def end(claims, outcome=KEPT):
         assert session.run(lambda t: tasks.finish(t, 1, 0, [Finished(each, outcome) for each in claims])) == []

@@ -521,6 +521,7 @@ def test_ids_of_steps_are_taken_once(app, steps):
 def test_errors_in_a_signature(app, steps):
     add, note = steps.add, steps.note
     none = app.task(name="none")(lambda: None)
+    one = app.task(name="one")(lambda result: None)
     unique = app.task(name="unique", unique=True)(lambda *given: None)
     for wrong, said in (
         (lambda: chain(add, add.s(1)), r"takes signatures, as in task.s\(1, 2\), .* Give add.s"),
@@ -532,6 +533,8 @@ def test_errors_in_a_signature(app, steps):
         (lambda: chord([add.s(1)], add.s(), on_error="raise"), "must be 'fail' or 'collect'"),
         (lambda: (add.s(1) | none.s()).delay(), "'none' has no room for the result of what it follows"),
         (lambda: add.s(1).link_error(none.s()).delay(), "no room for the id of the task that failed"),
+        (lambda: add.s(1).link_error(one.s()).delay(), "'one' has no room for the id of the task that failed"),
+        (lambda: add.s(1).link_error(note.s(colour=3)).delay(), "cannot be called like that"),
         (lambda: add.s(1).set(colour=3), "unknown option of a call 'colour'"),
         (lambda: (add.s(1) | add.s(1)).set(countdown=3), "countdown is for one call"),
         (lambda: add.s(1, 2, 3).delay(), "cannot be called like that"),

@@ -10,9 +10,33 @@ NOW = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
 """The database's clock, as its tables have it."""
 
 
+_PLAIN = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|MERGE)\b(?!.*(MON\$|CURRENT_CONNECTION))", re.DOTALL)
+"""What any connection may do: no DDL, which a table that is in use may refuse, and nothing about connections."""
+
+
+@contextmanager
+def _connection(app, statement):
+    """One of the app's own connections where any will do: to open one costs more than most statements."""
+    if not _PLAIN.match(statement):
+        with app.connect() as connection:
+            yield connection
+        return
+    app.database.make_ready()
+    with app.database.session() as session:
+        if not session.alive():  # which is for the test to find out
+            with app.connect() as connection:
+                yield connection
+            return
+        try:
+            yield session.connection
+        finally:
+            if session.connection.main_transaction.is_active():
+                session.connection.rollback()
+
+
 def rows(app, statement, *params):
     """All rows of a query."""
-    with app.connect() as connection, connection.cursor() as cursor:
+    with _connection(app, statement) as connection, connection.cursor() as cursor:
         return cursor.execute(statement, params).fetchall()
 
 
@@ -37,7 +61,7 @@ def execute(app, statement, *params):
 
     Returns the rows of a query.
     """
-    with app.connect() as connection, connection.cursor() as cursor:
+    with _connection(app, statement) as connection, connection.cursor() as cursor:
         while True:
             try:
                 cursor.execute(statement, params)

@@ -107,6 +107,11 @@ def test_what_cannot_be_is_refused_where_it_is_defined(app, options, said):
     assert not app.schedules
 
 
+def test_only_a_task_or_its_name_is_called_by_the_clock(app):
+    with pytest.raises(TaskDefinitionError, match=r"7 is not a task: add_periodic\(\) takes a task, or its name"):
+        app.add_periodic(7, every=60)
+
+
 def test_what_a_source_feeds_is_not_called_by_the_clock(app):
     shipped = app.on_event("order.shipped", name="shipped")(print)
     with pytest.raises(

@@ -100,7 +100,7 @@ def reads_open(window, moment):
     return (today in days and now >= begin) or (yesterday in days and now < end)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(WINDOWS, st.sampled_from(CHANGES), st.integers(0, 60))
 @example(Window(("22:00", "06:00"), "mon,tue,wed,thu,fri", BERLIN), CHANGES[1], 0)
 def test_shifts_are_the_minutes_at_which_the_wall_clock_reads_open(window, begin, offset):
