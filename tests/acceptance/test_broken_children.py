@@ -151,7 +151,7 @@ def test_a_log_handler_that_exits_costs_a_line_and_no_run(project, producer):
 BREAKING = ["close_files", "close_files_in_the_loop", "close_files_and_stay", "use_up_memory", "break_logging"]
 
 
-@pytest.mark.parametrize("pool", ["threads", slow("asyncio"), "processes"])
+@pytest.mark.parametrize("pool", [slow("threads"), slow("asyncio"), "processes"])
 def test_a_task_that_breaks_its_process_costs_no_place(project, producer, pool):
     worker = project.worker("-c", "2", "-P", pool, "--grace", "1")
     for name in BREAKING:

@@ -113,7 +113,7 @@ def test_a_worker_killed_at(project, producer, wait_for, point, moment):
 
 
 @pytest.mark.parametrize(
-    ("point", "moment"), [slow("rescue", "before"), ("rescue", "after"), ("start", "before"), ("start", "after")]
+    ("point", "moment"), [slow("rescue", "before"), ("rescue", "after"), slow("start", "before"), ("start", "after")]
 )
 def test_a_rescuer_killed_at(project, producer, wait_for, point, moment):
     result = producer.send_task("proj.slow", (1.5,))
