@@ -266,6 +266,8 @@ class Consumer:
             if session is None or self._intake.still_opens(session):
                 self._burst.waits(OPENS)
                 return False
+            if self._anything_due():  # what held something back has ended between the two looks
+                return False
             self._burst.leaves(tasks.left(session, self._options.queues))
         except DatabaseError as error:
             self._note_lost(error)
