@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from fbtasks.errors import ConfigurationError, DuplicateKey
-from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.errors import ConfigurationError
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.maintenance.firsts import write_first
 from fbtasks.queues import QueueDefinition, window_from
 from fbtasks.store import admission, limits
 from fbtasks.store.limits import Definition, Policy
@@ -20,7 +21,6 @@ _AHEAD: Final = timedelta(days=35)
 """For how long before and after now the times at which a queue is open are written."""
 _LEAST: Final = timedelta(days=14)
 """They are written anew when less than this is left."""
-_FIRSTS: Final = 5
 
 
 def sync_queues(session: Session, app: str, definitions: Iterable[QueueDefinition]) -> list[str]:
@@ -52,12 +52,7 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
             limits.take_limit(transaction, row.queue, definition.limit.name)
         return True
 
-    for _ in range(_FIRSTS):
-        try:
-            return session.run(write, INSERT)
-        except DuplicateKey:  # two are the first: the second finds it there the next time
-            continue
-    return session.run(write, INSERT)
+    return write_first(session, write)
 
 
 def _write_shifts(transaction: Transaction, queue: str, window: Window | None) -> None:

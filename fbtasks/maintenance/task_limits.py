@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.errors import DuplicateKey
-from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.firebird.session import Session
 from fbtasks.limits import LimitDefinition
+from fbtasks.maintenance.firsts import write_first
 from fbtasks.store import admission
 
 logger = logging.getLogger(__name__)
-_FIRSTS: Final = 5
 _PAUSE: Final = 600.0
 """Seconds from one look for what nothing needs to the next."""
 _BATCHES: Final = 5
@@ -36,16 +35,7 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
 
 def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False) -> bool:
     """The same for one limit. Whether it changed; with *only_new* a definition that is there stays."""
-
-    def write(transaction: Transaction) -> bool:
-        return admission.set_limit(transaction, app, definition, only_new=only_new)
-
-    for _ in range(_FIRSTS):
-        try:
-            return session.run(write, INSERT)
-        except DuplicateKey:  # two are the first: the second finds it there the next time
-            continue
-    return session.run(write, INSERT)
+    return write_first(session, lambda t: admission.set_limit(t, app, definition, only_new=only_new))
 
 
 class Leftovers:
