@@ -425,25 +425,18 @@ BEGIN
                 IF (ROW_COUNT = 0) THEN
                     LEAVE;
             END
-            IF (EXPIRE_TIME <= NOW_UTC OR ID < 1) THEN
+            IF (EXPIRE_TIME <= NOW_UTC OR ID < 1
+                    OR (RULED = 1 AND (EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :TASK_NAME AND R.PAUSED = 1)
+                        OR (PARKED IS NOT NULL AND BIN_AND(TRAITS, 2560) = 2048)))) THEN
             BEGIN
                 IF (ID < 1) THEN
                     EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
                         || ', is not above 0: insert rows by QUEUE_ENQUEUE_V1, or with an ID of QUEUE_TASK_SEQ',
                         NULL, NULL, NULL);
-                ELSE
+                ELSE IF (EXPIRE_TIME <= NOW_UTC) THEN
                     EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
-                EXPIRED = EXPIRED + 1;
-                IF (EXPIRED >= 200 AND IDS = '') THEN
-                BEGIN
-                    UNSEEN = 1;
-                    ENOUGH = 1;
-                END
-            END
-            ELSE IF (RULED = 1 AND (EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :TASK_NAME AND R.PAUSED = 1)
-                    OR (PARKED IS NOT NULL AND BIN_AND(TRAITS, 2560) = 2048))) THEN
-            BEGIN
-                EXECUTE PROCEDURE QUEUE_PUT_ASIDE_V1(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
+                ELSE
+                    EXECUTE PROCEDURE QUEUE_PUT_ASIDE_V1(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
                 EXPIRED = EXPIRED + 1;
                 IF (EXPIRED >= 200 AND IDS = '') THEN
                 BEGIN
