@@ -4,6 +4,7 @@ import pytest
 
 from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
+from fbtasks.testing import drain, eager
 
 
 @pytest.fixture
@@ -35,3 +36,19 @@ def end(session):
         assert session.run(lambda t: tasks.finish(t, 1, 0, [Finished(each, outcome) for each in claims])) == []
 
     return end
+
+
+@pytest.fixture(params=["drained", "eager"])
+def run(request, app):
+    """Runs a signature, and returns its result."""
+
+    def drained(signature, **options):
+        result = signature.apply_async(**options)
+        drain(app)
+        return result
+
+    def eagerly(signature, **options):
+        with eager(app):
+            return signature.apply_async(**options)
+
+    return drained if request.param == "drained" else eagerly

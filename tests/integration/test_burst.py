@@ -23,12 +23,6 @@ COUNT = "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE = 10"
 
 
 @pytest.fixture
-def session(app):
-    with app.database.session() as session:
-        yield session
-
-
-@pytest.fixture
 def other(session):
     """Another worker: what it claims, and how that ends."""
 

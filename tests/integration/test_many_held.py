@@ -37,12 +37,6 @@ END"""
 """Copies each task that waits: as many as were enqueued and seen by a claim, which takes longer."""
 
 
-@pytest.fixture
-def session(app):
-    with app.database.session() as session:
-        yield session
-
-
 def claim(session, most=CLAIM, **options):
     return session.run(lambda t: tasks.claim(t, 1, "default", most, **options))
 

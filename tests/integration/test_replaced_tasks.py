@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 from support.children import child_executor
+from support.results import failure
 from support.sql import execute, one, rows
 
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
@@ -15,7 +16,7 @@ from fbtasks.runner import Runner
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
 from fbtasks.store import tasks
-from fbtasks.testing import drain, eager
+from fbtasks.testing import drain
 from fbtasks.worker.recording import Recorder
 
 
@@ -57,26 +58,6 @@ class Steps:
 @pytest.fixture
 def steps(app):
     return Steps(app)
-
-
-@pytest.fixture(params=["drained", "eager"])
-def run(request, app):
-    def drained(signature, **options):
-        result = signature.apply_async(**options)
-        drain(app)
-        return result
-
-    def eagerly(signature, **options):
-        with eager(app):
-            return signature.apply_async(**options)
-
-    return drained if request.param == "drained" else eagerly
-
-
-def failure(result):
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # the callers look at it
-        result.get(timeout=10)
-    return caught.value
 
 
 def test_the_result_is_that_of_the_new_end(run, steps):

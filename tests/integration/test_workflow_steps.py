@@ -4,6 +4,7 @@ import json
 from contextlib import ExitStack, closing
 
 import pytest
+from support.results import failure
 from support.sql import execute, one, rows
 
 from fbtasks import (
@@ -47,12 +48,6 @@ class Steps:
 @pytest.fixture
 def steps(app):
     return Steps(app)
-
-
-def failure(result):
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # the callers look at it
-        result.get(timeout=10)
-    return caught.value
 
 
 def states(app):

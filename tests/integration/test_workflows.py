@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from support.programs import command_line
+from support.results import failure
 from support.sql import execute, one, rows, table_reads
 
 from fbtasks import (
@@ -28,7 +29,7 @@ from fbtasks.firebird.session import UPDATE
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
 from fbtasks.store import codec, tasks
-from fbtasks.testing import drain, eager
+from fbtasks.testing import drain
 
 
 class Steps:
@@ -73,28 +74,6 @@ class Steps:
 @pytest.fixture
 def steps(app):
     return Steps(app)
-
-
-@pytest.fixture(params=["drained", "eager"])
-def run(request, app):
-    """Runs a signature, and returns its result."""
-
-    def drained(signature, **options):
-        result = signature.apply_async(**options)
-        drain(app)
-        return result
-
-    def eagerly(signature, **options):
-        with eager(app):
-            return signature.apply_async(**options)
-
-    return drained if request.param == "drained" else eagerly
-
-
-def failure(result):
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # the callers look at it
-        result.get(timeout=10)
-    return caught.value
 
 
 def test_each_step_is_given_the_result_of_the_one_before_it(run, steps):
