@@ -30,8 +30,9 @@ _CONFIGURATION: Final = """\
 # Several processes open one database; each has an engine of its own.
 ServerMode = SuperClassic
 DefaultDbCachePages = 4096
-# Seconds after which a process that waits for a lock looks whether its owner has died.
-DeadlockTimeout = 1
+# Seconds after which a process that waits for a lock looks whether its owner has died, and whether there is a deadlock.
+# After one second it took a page that was only given up late for a deadlock.
+DeadlockTimeout = 2
 # Only what runs in this process is configured here.
 RemoteServicePort = 0
 """

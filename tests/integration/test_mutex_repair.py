@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from firebird.driver import SrvRepairFlag, connect_server
 from support.programs import python
 from support.variants import slow
 
@@ -70,6 +71,31 @@ listener = Events(app.database.open(), ["fbtasks:queue:default"])
 task = app.task(name="t")(lambda: 1)
 while True:
     print(task.delay().id, listener.wait(30), flush=True)
+"""
+THREADS = """
+import sys, threading
+from fbtasks import FBTasks
+from fbtasks.errors import ConflictError
+app = FBTasks("a", sys.argv[1])
+task = app.task(name="t")(lambda: 1)
+def enqueue():
+    connection = app.connect()
+    done = 0
+    while done < 30:
+        try:
+            task.using(connection).delay()
+            connection.commit()
+            task.delay()
+        except ConflictError:
+            connection.rollback()
+        else:
+            done += 1
+            print(done, flush=True)
+threads = [threading.Thread(target=enqueue) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
 """
 TABLE_MUTEX_AT = 16
 FUTEX_WAIT_BITSET = 9
@@ -139,6 +165,20 @@ def test_an_idle_process_looks_for_requests_that_nobody_posted(tmp_path):
                 time.sleep(0.05)
         finally:
             idle.kill()
+
+
+def test_a_page_that_threads_of_two_processes_want_is_given_up(tmp_path):
+    """Of two threads that answer a request for a page, each may leave that to the other."""
+    url = f"firebird://{tmp_path}/q.fdb"
+    logs = [tmp_path / "one", tmp_path / "two"]
+    with contextlib.ExitStack() as stack:
+        for log in logs:
+            out = stack.enter_context(log.open("wb"))
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", THREADS, url], stdout=out))
+            stack.callback(process.kill)
+        wait_for_lines(logs, 120)
+    with connect_server("", user="SYSDBA") as server:
+        server.database.repair(database=f"{tmp_path}/q.fdb", flags=SrvRepairFlag.VALIDATE_DB | SrvRepairFlag.FULL)
 
 
 @pytest.mark.parametrize("count", [slow(1), 4])

@@ -43,6 +43,41 @@ _PROCESS_ID_AT: Final = 24
 _SESSION: Final = 7
 _SESSION_FLAGS_AT: Final = 28
 _DELIVERING: Final = 1
+# The table of locks (``lock_proto.h``): a ring of processes, each with a ring of owners, which are connections, each
+# with a ring of the requests that it waits for; and each lock has a ring of all its requests, granted or not.
+_LOCKS: Final = "fb_lock_"
+_VERSION_AT: Final = 4
+_LOCKS_VERSION: Final = 128 + 19
+"""The layout of the table of locks that is known here, for 64 bits."""
+_LOCK_PROCESSES_AT: Final = 100
+_LOCK_PROCESS: Final = 7
+_LOCK_PROCESS_ID_AT: Final = 4
+_LOCK_PROCESS_LINK_AT: Final = 8
+_OWNERS_AT: Final = 16
+_OWNER: Final = 6
+_OWNER_LINK_AT: Final = 24
+_PENDING_AT: Final = 48
+"""The ring of what an owner waits for; and, in each of those requests, its link in that ring."""
+_OWNER_PROCESS_AT: Final = 56
+_OWNER_EVENT_AT: Final = 80
+_OWNER_FLAGS_AT: Final = 176
+_WOKEN: Final = 2
+_REQUEST: Final = 2
+_REQUEST_FLAGS_AT: Final = 4
+_REQUEST_OWNER_AT: Final = 8
+_REQUEST_LOCK_AT: Final = 12
+_REQUEST_LINK_AT: Final = 32
+"""Its link in the ring of its lock."""
+_LEVELS: Final = struct.Struct("xBB")
+"""What is requested, and what is granted."""
+_REQUESTS_AT: Final = 4
+_SERIES_AT: Final = 40
+_PAGE: Final = 3
+_SHARED: Final = 3
+_EXCLUSIVE: Final = 6
+_PENDING: Final = 2
+_TOLD: Final = 64
+"""Its owner was told that others wait for it; nobody tells it again."""
 _MOST: Final = 10_000
 """Links that are followed in a ring."""
 
@@ -127,9 +162,9 @@ class EngineFiles:
         memory = self._views[path].memory
         found = []
         with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
-            for process in _ring(memory, _PROCESSES_AT, _PROCESS):
+            for process in _events(memory, _PROCESSES_AT, _PROCESS):
                 (pid,) = _LINK.unpack_from(memory, process + _PROCESS_ID_AT)
-                for session in _ring(memory, process + _SESSIONS_AT, _SESSION):
+                for session in _events(memory, process + _SESSIONS_AT, _SESSION):
                     flags = session + _SESSION_FLAGS_AT
                     if _FLAGS.unpack_from(memory, flags)[0] & _DELIVERING:
                         found.append((pid, flags))
@@ -137,16 +172,77 @@ class EngineFiles:
 
     def end_delivery(self, path: str, flags: int) -> None:
         """Takes the mark of a delivery off a session. The caller holds the file's mutex."""
+        _change(self._views[path].memory, flags, clear=_DELIVERING)
+
+    def tables_of_locks(self) -> list[str]:
+        """The files with tables of locks, as far as their layout is known."""
+        return [
+            path
+            for path, _ in self.guards()
+            if os.path.basename(path).startswith(_LOCKS)
+            and _FLAGS.unpack_from(self._views[path].memory, _VERSION_AT)[0] == _LOCKS_VERSION
+        ]
+
+    def unanswered(self, path: str, pid: int) -> set[tuple[int, int, int]]:
+        """Page locks that connections of process *pid* have, were asked for, and have not given up yet.
+
+        Returns the places of the request granted, of the one that waits, and of the lock.
+        """
         memory = self._views[path].memory
-        _FLAGS.pack_into(memory, flags, _FLAGS.unpack_from(memory, flags)[0] & ~_DELIVERING)
+        found = set()
+        with suppress(struct.error, IndexError):  # a link that leads nowhere: it is being changed
+            for process in _ring(memory, _LOCK_PROCESSES_AT, _LOCK_PROCESS, link=_LOCK_PROCESS_LINK_AT):
+                for owner in _ring(memory, process + _OWNERS_AT, _OWNER, link=_OWNER_LINK_AT):
+                    for waiting in _ring(memory, owner + _PENDING_AT, _REQUEST, link=_PENDING_AT):
+                        (lock,) = _LINK.unpack_from(memory, waiting + _REQUEST_LOCK_AT)
+                        if memory[lock + _SERIES_AT] != _PAGE:
+                            continue
+                        for granted in _ring(memory, lock + _REQUESTS_AT, _REQUEST, link=_REQUEST_LINK_AT):
+                            if self._is_unanswered(memory, granted, waiting, pid):
+                                found.add((granted, waiting, lock))
+        return found
+
+    @staticmethod
+    def _is_unanswered(memory: mmap.mmap, granted: int, waiting: int, pid: int) -> bool:
+        (flags,) = _FLAGS.unpack_from(memory, granted + _REQUEST_FLAGS_AT)
+        if flags & _PENDING or not flags & _TOLD:
+            return False
+        (requested, _), (_, has) = _LEVELS.unpack_from(memory, waiting), _LEVELS.unpack_from(memory, granted)
+        if max(requested, has) < _EXCLUSIVE or min(requested, has) < _SHARED:
+            return False
+        (owner,) = _LINK.unpack_from(memory, granted + _REQUEST_OWNER_AT)
+        (process,) = _LINK.unpack_from(memory, owner + _OWNER_PROCESS_AT)
+        return _LINK.unpack_from(memory, process + _LOCK_PROCESS_ID_AT) == (pid,)
+
+    def ask_again(self, path: str, granted: int, waiting: int) -> int:
+        """Takes the mark off a request, and notes that who waits for it is woken, to tell its owner once more.
+
+        The caller holds the file's mutex. Returns the place of the event that wakes.
+        """
+        memory = self._views[path].memory
+        owner: int = _LINK.unpack_from(memory, waiting + _REQUEST_OWNER_AT)[0]
+        _change(memory, granted + _REQUEST_FLAGS_AT, clear=_TOLD)
+        _change(memory, owner + _OWNER_FLAGS_AT, add=_WOKEN)
+        return owner + _OWNER_EVENT_AT
 
 
-def _ring(memory: mmap.mmap, head: int, kind: int) -> Iterator[int]:
-    """The places of a ring's blocks. Ends where something else is found than a block of that *kind*."""
+def _change(memory: mmap.mmap, flags: int, *, add: int = 0, clear: int = 0) -> None:
+    _FLAGS.pack_into(memory, flags, _FLAGS.unpack_from(memory, flags)[0] & ~clear | add)
+
+
+def _events(memory: mmap.mmap, head: int, kind: int) -> Iterator[int]:
+    return _ring(memory, head, kind, link=_LINK_AT, kind_at=_KIND_AT)
+
+
+def _ring(memory: mmap.mmap, head: int, kind: int, *, link: int, kind_at: int = 0) -> Iterator[int]:
+    """The places of a ring's blocks, whose links are *link* behind their beginning.
+
+    Ends where something else is found than a block of that *kind*.
+    """
     (at,) = _LINK.unpack_from(memory, head)
     for _ in range(_MOST):
-        block = at - _LINK_AT
-        if at == head or block < 0 or memory[block + _KIND_AT] != kind:
+        block = at - link
+        if at == head or block < 0 or memory[block + kind_at] != kind:
             return
         yield block
         (at,) = _LINK.unpack_from(memory, at)

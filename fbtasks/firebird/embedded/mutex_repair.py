@@ -1,4 +1,4 @@
-"""Keeps processes on the embedded engine awake to each other when one of them is killed.
+"""Keeps processes on the embedded engine awake to each other: when one of them is killed, and when a request is lost.
 
 The engine's processes ask each other for page locks through events in shared memory: a counter, a mutex, a condition
 (``event_t`` in the engine's ``isc_sync``). Three things go wrong there when a process is killed at a bad moment, for
@@ -12,9 +12,18 @@ which it is enough to lose the processor there, and each leaves other processes 
   leaves the mark; and the next process on the file, which clears up after the dead with its first event, waits for the
   mark to go (``EventManager::delete_process``).
 
-So each process that uses the engine does three things, once a second: of its own events it unlocks a mutex whose holder
+A fourth needs no death, but a process with several connections (5.0.4):
+
+* Two threads of the process may answer requests for the same page at the same time. The second finds the page in use,
+  marks the request as seen, and leaves it to the first. The first releases the page without a look at who has asked
+  meanwhile (``down_grade`` in the engine's ``cch``). While the connection does not use that page again, everybody
+  waits for it without end; the mark keeps those that wait from asking again.
+
+So each process that uses the engine does four things. Once a second it unlocks a mutex of its own events whose holder
 is dead, as a robust mutex would, since the counter that it protects is whole at every moment; it posts its own events,
 whose owner then looks for notes, and finds none nearly always; and it takes the marks off the sessions of the dead.
+More often, it takes the marks off requests for its pages that have not been answered since the last look, and wakes
+those that wait, who then ask again. A page that is in use is released when it no longer is, as ever.
 
 One thing cannot be mended from here: a process that is killed in the middle of a change to the table of locks may leave
 a list in it that has no end, and a process that searches that next holds the table's mutex for good; so for the table
@@ -48,6 +57,11 @@ _WAIT: Final = 0
 _WAIT_BITSET: Final = 9
 _EVERY: Final = 1.0
 """Seconds between looks; a mutex is freed when two in a row have seen the same dead holder."""
+_ASKING: Final = 0.25
+"""Seconds between looks for requests that are not answered. After two seconds of waiting (DeadlockTimeout) the engine
+looks for deadlocks, and takes such a request for a part of one. To end it, it refuses a page: a ConflictError."""
+_SOON: Final = 0.03
+"""Seconds between those for a while after some were found."""
 _WORDS_AT: Final = (EVENT_CONDITION_AT + 40, EVENT_CONDITION_AT + 44)
 """What threads that wait for an event's condition sleep on."""
 _CONTENDED: Final = 2
@@ -114,14 +128,27 @@ class _Held:
     holder: int
 
 
+_Unanswered = tuple[str, int, int, int]
+"""A request for a page: its file, and the places of what has it, of who waits for it, and of its lock."""
+
+
 def _look_after(folder: str) -> None:
     libc = ctypes.PyDLL(None)  # nothing that is called waits, and this thread is not to lose its turn with a mutex
     files = EngineFiles(folder)
     before: set[_Held] = set()
+    unanswered: set[_Unanswered] = set()
     guarded: dict[tuple[str, int], int] = {}
+    due = hurried = 0.0
     while True:
-        time.sleep(_EVERY)
+        time.sleep(_SOON if time.monotonic() < hurried else _ASKING)
+        now = time.monotonic()
         with suppress(OSError):
+            unanswered = _ask_again(files, unanswered, libc)
+            if unanswered:
+                hurried = now + _EVERY
+            if now < due:
+                continue
+            due = now + _EVERY
             held = set(_look(files, libc))
             for each in held & before:
                 libc.pthread_mutex_unlock(ctypes.c_void_p(files.address(each.file, each.mutex)))
@@ -162,16 +189,45 @@ def _end_deliveries(files: EngineFiles, libc: Any) -> None:
         return [flags for pid, flags in files.delivering(path) if _is_dead(pid)]
 
     for path in files.tables_of_events():
-        if not of_the_dead(path):  # nearly always, and asked without the mutex
-            continue
-        guard = ctypes.c_void_p(files.address(path, GUARD_AT))
-        taken = libc.pthread_mutex_trylock(guard)
-        if taken == errno.EOWNERDEAD:
-            libc.pthread_mutex_consistent(guard)  # the engine does no more about it either
-        if taken in (0, errno.EOWNERDEAD):
-            for flags in of_the_dead(path):
-                files.end_delivery(path, flags)
-            libc.pthread_mutex_unlock(guard)
+        if of_the_dead(path):  # nearly never, and asked without the mutex
+            with _guarded(files, path, libc) as is_ours:
+                for flags in of_the_dead(path) if is_ours else ():
+                    files.end_delivery(path, flags)
+
+
+def _ask_again(files: EngineFiles, before: set[_Unanswered], libc: Any) -> set[_Unanswered]:
+    """Has those asked again that were unanswered *before*, too. Returns all that are unanswered now."""
+
+    def all_in(path: str) -> set[_Unanswered]:
+        return {(path, *each) for each in files.unanswered(path, os.getpid())}
+
+    left = set()
+    for path in files.tables_of_locks():
+        found = all_in(path)
+        if found & before:
+            with _guarded(files, path, libc) as is_ours:
+                for request in found & before & all_in(path) if is_ours else ():
+                    _, granted, waiting, _ = request
+                    _post(files.address(path, files.ask_again(path, granted, waiting)), libc)
+                    logger.debug("The engine is asked again for a page that it has not given up.")
+        left |= found
+    return left
+
+
+@contextmanager
+def _guarded(files: EngineFiles, path: str, libc: Any) -> Iterator[bool]:
+    """Holds the mutex that guards a file; False when another has it."""
+    guard = ctypes.c_void_p(files.address(path, GUARD_AT))
+    taken = libc.pthread_mutex_trylock(guard)
+    if taken == errno.EOWNERDEAD:
+        libc.pthread_mutex_consistent(guard)  # the engine does no more about it either
+    if taken not in (0, errno.EOWNERDEAD):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        libc.pthread_mutex_unlock(guard)
 
 
 def _sleeps(thread: str) -> tuple[int, int] | None:
