@@ -118,14 +118,63 @@ def closed(session: Session) -> list[Closed]:
     ]
 
 
-def waits_for(session: Session, tasks: Sequence[int]) -> dict[int, list[str]]:
-    """The names of the limits that tasks have still to pass, by the tasks: each waits for the first."""
-    found: dict[int, list[str]] = {}
+class Wait(NamedTuple):
+    """A gate that has not let a held task in."""
+
+    owner: int
+    lane: int
+    name: str | None
+    """That of the limit, or of the subscription; None: the database has nothing of it."""
+    of_source: bool
+    """Whether it is that of a lane of a subscription, and not that of a limit."""
+
+    @property
+    def title(self) -> str:
+        """What people are told that the task waits for."""
+        if self.of_source:
+            return "a lane whose subscription is gone" if self.name is None else f"lane of {self.name}"
+        return self.name or "a limit that no app defines"
+
+
+def waits(session: Session, tasks: Sequence[int]) -> dict[int, list[Wait]]:
+    """What held tasks have still to pass, by the tasks: each waits for the first."""
+    found: dict[int, list[Wait]] = {}
     for at in range(0, len(tasks), _NUMBERS):
         numbers = ",".join(str(int(task)) for task in tasks[at : at + _NUMBERS])
-        for task, name in session.read("waits_for", more=f" AND T.ID IN ({numbers}) ORDER BY T.ID, P.STEP"):
-            found.setdefault(task, []).append(name or "a limit that no app defines")
+        rows = session.read("waits", more=f" AND T.ID IN ({numbers}) ORDER BY T.ID, P.STEP")
+        for task, owner, lane, source, path_owner, path_lane, limit, limited, several, at_lane in rows:
+            gates = found.setdefault(task, [])
+            if not gates and owner is not None and (at_lane or not limited):
+                gates.append(Wait(owner, lane, source, of_source=True))
+            if path_owner is not None:
+                gates.append(Wait(path_owner, path_lane, limit, of_source=False))
+            elif limited and not several:
+                gates.append(Wait(owner, lane, limit, of_source=False))
     return found
+
+
+class Gate(NamedTuple):
+    """A gate as it stands."""
+
+    halted: bool = False
+    """Whether it is shut since its holder failed."""
+    holder: int | None = None
+    used: int = 0
+    """How many tasks a limit has let in, as far as notes have been read."""
+    wakes: datetime | None = None
+    """When it is looked at next, if that is later than now."""
+
+
+def gate(session: Session, owner: int, lane: int) -> Gate:
+    """The gate of a lane; one without a row has let nothing in."""
+    for halted, holder, used, wakes in session.read("gate", owner, lane):
+        return Gate(bool(halted), holder, used, None if wakes is None else as_utc(wakes))
+    return Gate()
+
+
+def running(session: Session, owner: int, lane: int) -> list[int]:
+    """The tasks that a gate has let in, and that run."""
+    return sorted(task for (task,) in session.read("gate_runs", owner, lane, owner, lane))
 
 
 def orphan(transaction: Transaction, limit: int) -> None:

@@ -74,6 +74,11 @@ CREATE TABLE QUEUE_DISPATCH (
     SUBSCRIPTION_ID INTEGER NOT NULL PRIMARY KEY,
     -- Changes of lane 0 have been given out up to here; what was committed late may be below.
     MARK_ID BIGINT DEFAULT 0 NOT NULL,
+    -- Where an order is kept: behind which number to read. What is committed from now on has a higher one, unless its transaction
+    -- is older than BACK_TX (NULL: not known yet) and among ELDERS: pairs of 19 digits each, a transaction and the BACK_ID for it.
+    BACK_ID BIGINT DEFAULT 0 NOT NULL,
+    BACK_TX BIGINT,
+    ELDERS VARCHAR(1900) CHARACTER SET ASCII DEFAULT '' NOT NULL,
     -- The lane that was looked at last, so that all have their turn.
     LAST_LANE BIGINT DEFAULT -9223372036854775807 NOT NULL,
     -- How many changes have been given out so far.
@@ -471,12 +476,92 @@ BEGIN
     END
 END^
 
+-- From where on an ordered reader has to read, so that nothing that is committed by now is passed by: a change has its number before
+-- its transaction commits, and others with higher numbers may have been read meanwhile. What the statement does not see yet counts as
+-- not committed. The caller has the row of QUEUE_DISPATCH locked, reads in the order of the numbers, and calls QUEUE_MOVE_BACK_V1 then.
+CREATE OR ALTER PROCEDURE QUEUE_LOOK_BACK_V1 (SUBSCRIPTION_ID INTEGER)
+RETURNS (FROM_ID BIGINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE BACK_TX BIGINT;
+    DECLARE ELDERS VARCHAR(1900) CHARACTER SET ASCII;
+    DECLARE SEEN_CN BIGINT;
+    DECLARE PLACE INTEGER = 1;
+BEGIN
+    SELECT D.BACK_ID, D.BACK_TX, D.ELDERS FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
+        INTO :FROM_ID, :BACK_TX, :ELDERS;
+    IF (BACK_TX IS NOT NULL AND RDB$GET_TRANSACTION_CN(BACK_TX) IS NULL) THEN
+    BEGIN
+        -- A restored database counts its transactions anew.
+        FROM_ID = 0;
+        UPDATE QUEUE_DISPATCH D SET BACK_ID = 0, BACK_TX = NULL, ELDERS = '' WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
+        EXIT;
+    END
+    SEEN_CN = COALESCE(RDB$GET_CONTEXT('SYSTEM', 'SNAPSHOT_NUMBER'), 0);
+    WHILE (PLACE < CHAR_LENGTH(ELDERS)) DO
+    BEGIN
+        IF (RDB$GET_TRANSACTION_CN(CAST(SUBSTRING(ELDERS FROM PLACE FOR 19) AS BIGINT)) BETWEEN 1 AND SEEN_CN) THEN
+            FROM_ID = MINVALUE(FROM_ID, CAST(SUBSTRING(ELDERS FROM PLACE + 19 FOR 19) AS BIGINT));
+        PLACE = PLACE + 38;
+    END
+END^
+
+-- Tells QUEUE_LOOK_BACK_V1 what was read: all up to LAST_ID that the statement sees, and with IS_ALL all that there is. When that is
+-- far enough from where it had others begin, it has them begin there from now on, but for transactions that are not done yet.
+CREATE OR ALTER PROCEDURE QUEUE_MOVE_BACK_V1 (SUBSCRIPTION_ID INTEGER, LAST_ID BIGINT, IS_ALL SMALLINT)
+SQL SECURITY DEFINER
+AS
+    DECLARE BACK_ID BIGINT;
+    DECLARE BACK_TX BIGINT;
+    DECLARE NEXT_TX BIGINT;
+    DECLARE LAST_TX BIGINT;
+    DECLARE ELDERS VARCHAR(1900) CHARACTER SET ASCII;
+    DECLARE KEPT VARCHAR(1900) CHARACTER SET ASCII = '';
+    DECLARE SEEN_CN BIGINT;
+    DECLARE CN BIGINT;
+    DECLARE PLACE INTEGER = 1;
+BEGIN
+    SELECT D.BACK_ID, D.BACK_TX, D.ELDERS FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
+        INTO :BACK_ID, :BACK_TX, :ELDERS;
+    SEEN_CN = RDB$GET_CONTEXT('SYSTEM', 'SNAPSHOT_NUMBER');
+    IF (SEEN_CN IS NULL OR (ELDERS = '' AND LAST_ID < BACK_ID + 1000)) THEN
+        EXIT;
+    IF (LAST_ID < BACK_ID AND IS_ALL = 0) THEN
+        KEPT = ELDERS;
+    ELSE
+        WHILE (PLACE < CHAR_LENGTH(ELDERS)) DO
+        BEGIN
+            CN = RDB$GET_TRANSACTION_CN(CAST(SUBSTRING(ELDERS FROM PLACE FOR 19) AS BIGINT));
+            IF (CN IN (0, -2) OR CN > SEEN_CN) THEN  -- active, in limbo, or not seen yet
+                KEPT = KEPT || SUBSTRING(ELDERS FROM PLACE FOR 38);
+            PLACE = PLACE + 38;
+        END
+    IF (LAST_ID >= BACK_ID + 1000) THEN
+    BEGIN
+        IF (BACK_TX IS NULL) THEN
+            SELECT MON$OLDEST_ACTIVE FROM MON$DATABASE INTO :BACK_TX;
+        IN AUTONOMOUS TRANSACTION DO
+            NEXT_TX = CURRENT_TRANSACTION;  -- whatever begins from now on takes numbers behind LAST_ID
+        LAST_TX = MINVALUE(NEXT_TX, BACK_TX + 5000);  -- in steps, after a long time
+        WHILE (BACK_TX < LAST_TX AND CHAR_LENGTH(KEPT) <= 1862) DO
+        BEGIN
+            CN = RDB$GET_TRANSACTION_CN(BACK_TX);
+            IF ((CN IN (0, -2) OR CN > SEEN_CN) AND BACK_TX <> CURRENT_TRANSACTION) THEN
+                KEPT = KEPT || LPAD(BACK_TX, 19, '0') || LPAD(BACK_ID, 19, '0');
+            BACK_TX = BACK_TX + 1;
+        END
+        BACK_ID = IIF(BACK_TX = NEXT_TX, LAST_ID, BACK_ID);
+    END
+    UPDATE QUEUE_DISPATCH D SET BACK_ID = :BACK_ID, BACK_TX = :BACK_TX, ELDERS = :KEPT WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
+        AND (D.BACK_TX IS DISTINCT FROM :BACK_TX OR D.ELDERS <> :KEPT OR D.BACK_ID <> :BACK_ID);
+END^
+
 -- Makes up to ROOM tasks of what one subscription has in the log, in its order. PLACES is how many places of its queue the caller
 -- holds for new tasks (NULL: the queue has no limit); a task that is let in again has one. The transaction that has the row of
 -- QUEUE_DISPATCH locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it. With
 -- FROM_START = 0 lane 0 is read from where the last one ended: what was deleted before may still be there, as versions that an
--- old transaction keeps, and what was committed late is found the next time with 1. By key, lanes are visited in turn; those whose
--- gate is shut have their changes moved behind it, so that they are not met again.
+-- old transaction keeps, and what was committed late is found the next time with 1; in total order it is found at once. By key,
+-- lanes are visited in turn; those whose gate is shut have their changes moved behind it, so that they are not met again.
 CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_ONE_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
 RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
 SQL SECURITY DEFINER
@@ -501,6 +586,7 @@ AS
     DECLARE LAST_ID BIGINT;
     DECLARE MORE SMALLINT;
     DECLARE TAKEN INTEGER = 0;
+    DECLARE FURTHEST_ID BIGINT;
 BEGIN
     DISPATCHED = 0;
     PLACES_LEFT = PLACES;
@@ -515,8 +601,11 @@ BEGIN
     NOW_UTC = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);
     SELECT S.ORDERING, S.MOST, S.AFTER_MS, S.FILLS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
         INTO :ORDERING, :MOST, :AFTER_MS, :FILLS;
+    FURTHEST_ID = MARK_ID;
     IF (FROM_START = 1) THEN
         MARK_ID = 0;
+    ELSE IF (ORDERING = 'total') THEN
+        EXECUTE PROCEDURE QUEUE_LOOK_BACK_V1(SUBSCRIPTION_ID) RETURNING_VALUES MARK_ID;
 
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID)) THEN
         EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, PLACES, NOW_UTC)
@@ -624,6 +713,9 @@ BEGIN
             TAKEN = TAKEN + CHANGES;
         END
     END
+    IF (ORDERING = 'total' AND MORE IS NOT NULL) THEN
+        EXECUTE PROCEDURE QUEUE_MOVE_BACK_V1(SUBSCRIPTION_ID, MARK_ID, 1 - MORE);
+    MARK_ID = IIF(ORDERING = 'total', MAXVALUE(MARK_ID, FURTHEST_ID), MARK_ID);
     UPDATE QUEUE_DISPATCH D SET MARK_ID = IIF(:TAKEN = 0, MARK_ID, :MARK_ID), LAST_LANE = :LAST_LANE, TAKEN = TAKEN + :TAKEN
         WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
 END^

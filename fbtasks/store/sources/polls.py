@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.poll_source import PollSource, Status
+from fbtasks.showing import count
 from fbtasks.store.sources import expressions, tables
 from fbtasks.store.sources.capture import check_column
 from fbtasks.store.sources.expressions import Value, concatenated, most, record, value
@@ -178,7 +179,9 @@ def _check_status(column: Column, poll: Poll) -> None:
             if not isinstance(each, str):
                 raise _refusal(source, f"{what} holds texts: give {name}={str(each)!r}")
             if len(each) > column.length:
-                raise _refusal(source, f"{what} has {column.length} characters: {name}={each!r} is too long for it")
+                raise _refusal(
+                    source, f"{what} has {count(column.length, 'character')}: {name}={each!r} is too long for it"
+                )
     if poll.shape is Shape.NAMED and not (column.is_text and column.length >= NAME_LENGTH):
         raise _refusal(
             source,
