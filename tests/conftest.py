@@ -8,21 +8,24 @@ import textwrap
 import threading
 import time
 import uuid
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from firebird.driver import DbWriteMode, connect_server
+from support.forkserver import forkserver
 from support.programs import command_line_in
 from support.signals import as_in_a_terminal
-from support.sql import execute
+from support.sql import adopt, execute
 
-from fbtasks import FBTasks
+from fbtasks import FBTasks, faults
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
 from fbtasks.sql import queries
 from fbtasks.url import DatabaseURL
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
+PAGES = 512
+"""The cache of a test's database: each process that opens one sets all of its pages up, and few tests need many."""
 
 # Hundreds of processes are started, and each would compile all modules that have changed.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -53,6 +56,7 @@ def template(tmp_path_factory):
     app.close()
     with connect_server("", user="SYSDBA") as server:
         server.database.set_write_mode(database=str(path), mode=DbWriteMode.ASYNC)
+        server.database.set_default_cache_size(database=str(path), size=PAGES)
     return path
 
 
@@ -67,21 +71,29 @@ def url(request, tmp_path, template):
         if request.node.get_closest_marker("no_database") is None:
             shutil.copyfile(template, tmp_path / "queue.fdb")
             if "app" not in request.fixturenames:  # which does so with its own connection
-                parsed = DatabaseURL.parse(url)
-                with closing(Session(connections.connect(parsed), parsed, queries())) as session:
-                    _adopt(session)
+                _adopt_file(url)
         yield url
         return
+    with _database_on_server() as text:
+        yield text
+
+
+@contextmanager
+def _database_on_server():
     base, _, query = SERVER.partition("?")
     text = f"{base}.{uuid.uuid4().hex}" + (f"?{query}" if query else "")
     connections.connect(DatabaseURL.parse(text), create=True).close()
     FBTasks("maker", text).migrate()
-    yield text
-    _drop(DatabaseURL.parse(text))
+    try:
+        yield text
+    finally:
+        _drop(DatabaseURL.parse(text))
 
 
-def _adopt(session):
-    session.run(lambda t: t.execute("adopt"))  # nothing has been read of sources that it could forget
+def _adopt_file(url):
+    parsed = DatabaseURL.parse(url)
+    with closing(Session(connections.connect(parsed), parsed, queries())) as session:
+        adopt(session)
 
 
 def _drop(url):
@@ -107,7 +119,7 @@ def app(request, url):
     app = FBTasks("test", url)
     if SERVER is None and request.node.get_closest_marker("no_database") is None:
         with app.database.session() as session:
-            _adopt(session)
+            adopt(session)
     yield app
     app.close()
 
@@ -133,14 +145,21 @@ class Project:
         self.url = url
         self.env = {**os.environ, "FBTASKS_URL": url, "PYTHONPATH": str(folder)}
         self.workers = []
+        self._written = 0
 
     def write(self, source, name="proj"):
         head = "from fbtasks import FBTasks, task, current_request\napp = FBTasks('proj')\n"
-        (self.folder / f"{name}.py").write_text(head + textwrap.dedent(source))
+        path = self.folder / f"{name}.py"
+        path.write_text(head + textwrap.dedent(source))
+        # Compiled modules are known by the second and the size of their source, which may be those of the last one.
+        self._written = max(int(time.time()), self._written + 1)
+        os.utime(path, (self._written, self._written))
 
     def run(self, *arguments, check=True, input=None, process=None):
         """Runs ``fbtasks`` to its end: a worker in a process of its own, all else in the test's, unless told."""
-        if "worker" in arguments if process is None else process:
+        if process is None and "worker" in arguments and self._as_imported(self.env):
+            done = forkserver.run(arguments, self.folder, self.env, timeout=120)
+        elif "worker" in arguments if process is None else process:
             done = subprocess.run(
                 [sys.executable, "-m", "fbtasks", *arguments],
                 cwd=self.folder,
@@ -182,13 +201,26 @@ class Project:
         env = self.env
         if fault is not None:
             env = {**env, "FBTASKS_FAULT": fault, "FBTASKS_FAULT_FILE": str(self.folder / "fault")}
-        command = [sys.executable, "-m", "fbtasks", "worker", "-A", "proj", *arguments]
+        arguments = ("worker", "-A", "proj", *arguments)
         with signals or as_in_a_terminal():
-            process = subprocess.Popen(command, cwd=self.folder, env=env, stderr=log)
-        # Reaped also while this thread waits inside the engine, which takes a zombie for alive.
-        threading.Thread(target=process.wait, daemon=True).start()
+            if self._as_imported(env):
+                process = forkserver.start(arguments, self.folder, env, stderr=log)
+            else:
+                command = [sys.executable, "-m", "fbtasks", *arguments]
+                process = subprocess.Popen(command, cwd=self.folder, env=env, stderr=log)
+                # Reaped also while this thread waits inside the engine, which takes a zombie for alive.
+                threading.Thread(target=process.wait, daemon=True).start()
         self.workers.append((process, log))
         return process
+
+    def lines(self):
+        """What the tasks of a test have written into the file ``ledger``."""
+        path = self.folder / "ledger"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def _as_imported(self, env):
+        """Whether a worker can run fbtasks as it was imported before, without what a test changes in it."""
+        return faults.VARIABLE not in env and not (self.folder / "sitecustomize.py").exists()
 
     def logs(self):
         texts = []
@@ -212,3 +244,30 @@ def project(tmp_path, url):
     project = Project(folder, url)
     yield project
     project.close()
+
+
+@pytest.fixture(scope="module")
+def make_project(tmp_path_factory, template):
+    """Makes a project with a database of its own, which several tests of a module may share: support/crew.py."""
+
+    @contextmanager
+    def make():
+        with ExitStack() as stack:
+            folder = tmp_path_factory.mktemp("shared")
+            if SERVER is None:
+                shutil.copyfile(template, folder / "queue.fdb")
+                url = f"firebird://{folder}/queue.fdb"
+                _adopt_file(url)
+            else:
+                url = stack.enter_context(_database_on_server())
+            (folder / "project").mkdir()
+            yield stack.enter_context(closing(Project(folder / "project", url)))
+
+    return make
+
+
+@pytest.fixture
+def crew(crews):
+    """Workers with nothing to do, of those that the fixture ``crews`` of a module has."""
+    with crews.lent() as crew:
+        yield crew

@@ -1,10 +1,35 @@
 """What many integration tests call."""
 
+import os
+
 import pytest
+from support.draining import drain
+from support.emptied import Emptied
 
 from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
+
+
+@pytest.fixture(scope="session")
+def emptied(template, tmp_path_factory):
+    databases = Emptied(template, tmp_path_factory.mktemp("emptied"))
+    yield databases
+    databases.close()
+
+
+@pytest.fixture
+def app(request):
+    """An app with an empty queue: with the marker ``emptied`` of a database that others have had.
+
+    A test that asks for the file or the project of its database has one of its own.
+    """
+    own = {"url", "project"}.intersection(request.fixturenames) or os.environ.get("FBTASKS_TEST_URL")
+    if own or request.node.get_closest_marker("emptied") is None:
+        yield request.getfixturevalue("app")
+        return
+    with request.getfixturevalue("emptied").app() as app:
+        yield app
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from fbtasks.services import subscriptions
 from fbtasks.store import tasks
 from fbtasks.store.sources import polling
-from fbtasks.testing import drain
 
+from .draining import drain
 from .sql import execute
 
 

@@ -1,9 +1,12 @@
 """An app with sources, as a project on the command line has it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 
 TABLE = (
     "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(20), CUSTOMER INTEGER, TOTAL NUMERIC(12, 2))"
@@ -32,69 +35,79 @@ def listed(project):
 
 
 WRITER = """
-    import pathlib, sys, time
+    import json, os, pathlib, sys, time
     from fbtasks import FBTasks
     from fbtasks.firebird.translate import translate
 
-    number, action = int(sys.argv[1]), sys.argv[2]
-    app = FBTasks("writer")
-    connection = app.connect()
-    cursor = connection.cursor()
-    if action == "insert":
-        statement = cursor.prepare("INSERT INTO ORDERS (ID, STATUS) VALUES (?, 'new')")
-    else:
-        sql = "UPDATE ORDERS SET STATUS = 's' || GEN_ID(STEP, 1), TOTAL = GEN_ID(STEP, 0) WHERE ID = ?"
-        statement = cursor.prepare(sql)
-    done, failed, limit = 0, [], int(sys.argv[3])
-    print("ready", flush=True)
-    while not pathlib.Path("stop").exists():
-        key = number * 1_000_000 + done if action == "insert" else (done * 7 + number) % limit
-        try:
-            cursor.execute(statement, (key,))
-            connection.commit()
-        except Exception as error:
-            connection.rollback()
-            if "update conflicts" not in str(error) and "deadlock" not in str(error):
-                failed.append(str(error))
-        done += 1
-        time.sleep(0.002)
-    print(done, *failed[:3], sep="\\n")
-    statement.free()
-    connection.close()
+    def write(number, action, limit):
+        app = FBTasks("writer")
+        connection = app.connect()
+        cursor = connection.cursor()
+        if action == "insert":
+            statement = cursor.prepare("INSERT INTO ORDERS (ID, STATUS) VALUES (?, 'new')")
+        else:
+            sql = "UPDATE ORDERS SET STATUS = 's' || GEN_ID(STEP, 1), TOTAL = GEN_ID(STEP, 0) WHERE ID = ?"
+            statement = cursor.prepare(sql)
+        done, failed = 0, []
+        say({"pid": os.getpid()})
+        while not pathlib.Path("stop").exists():
+            key = number * 1_000_000 + done if action == "insert" else (done * 7 + number) % limit
+            try:
+                cursor.execute(statement, (key,))
+                connection.commit()
+            except Exception as error:
+                connection.rollback()
+                if "update conflicts" not in str(error) and "deadlock" not in str(error):
+                    failed.append(str(error))
+            done += 1
+            time.sleep(0.002)
+        say({"done": done, "failed": failed[:3]})
+        statement.free()
+        connection.close()
+        app.close()
+
+    def say(what):
+        os.write(1, json.dumps(what).encode() + b"\\n")
+
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    for number in range(first, first + count):
+        if not os.fork():
+            write(number, sys.argv[3], int(sys.argv[4]))
+            sys.exit()
+    for _ in range(count):  # reaped at once, in any order: the engine takes a zombie for alive
+        assert os.wait()[1] == 0
 """
 
 
 class Writers:
-    """Processes that write ORDERS, each over one connection with a statement that it prepared at its start."""
+    """Processes that write ORDERS, each over one connection with a statement that it prepared at its start.
+
+    They are forked from one that has imported all and opened no connection.
+    """
 
     def __init__(self, project, count, action="insert", limit=0, first=1):
-        (project.folder / "stop").unlink(missing_ok=True)
+        self._stopper = project.folder / "stop"
+        self._stopper.unlink(missing_ok=True)
         (project.folder / "writer.py").write_text(textwrap.dedent(WRITER))
-        self.stopper = project.folder / "stop"
-        command = [sys.executable, "writer.py"]
-        self.processes = [
-            subprocess.Popen(
-                [*command, str(number), action, str(limit)], cwd=project.folder, env=project.env,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for number in range(first, first + count)
-        ]  # fmt: skip
-        for process in self.processes:
-            assert process.stdout.readline() == "ready\n", process.stderr.read()
+        self._parent = subprocess.Popen(
+            [sys.executable, "writer.py", str(first), str(count), action, str(limit)], cwd=project.folder,
+            env=project.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        said = [self._parent.stdout.readline() for _ in range(count)]
+        assert all(said), self._parent.stderr.read()
+        self.pids = [json.loads(line)["pid"] for line in said]
 
     def stop(self):
-        """Ends them. Returns how much each has written; none may have failed."""
-        self.stopper.touch()
-        found = []
-        for process in self.processes:
-            out, err = process.communicate(timeout=60)
-            lines = out.splitlines()
-            assert (process.returncode, lines[1:], err) == (0, [], ""), (process.returncode, out, err)
-            found.append(int(lines[0]))
-        return found
+        """Ends them. Returns how much they have written together; none may have failed."""
+        self._stopper.touch()
+        out, err = self._parent.communicate(timeout=60)
+        found = [json.loads(line) for line in out.splitlines()]
+        assert (self._parent.returncode, len(found), err) == (0, len(self.pids), ""), (out, err)
+        assert [each["failed"] for each in found] == [[]] * len(found)
+        return sum(each["done"] for each in found)
 
     def kill(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+        """Ends them, where they have not ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._parent.pid, signal.SIGKILL)
+        self._parent.communicate()

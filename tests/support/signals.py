@@ -3,6 +3,8 @@
 import signal
 from contextlib import contextmanager
 
+from .forkserver import OF_A_TERMINAL
+
 
 @contextmanager
 def inherited(disposition, *numbers):
@@ -20,4 +22,4 @@ def inherited(disposition, *numbers):
 
 def as_in_a_terminal():
     """A process that the block starts has the default for what a terminal sends."""
-    return inherited(signal.SIG_DFL, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    return inherited(signal.SIG_DFL, *OF_A_TERMINAL)

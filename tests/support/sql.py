@@ -129,3 +129,8 @@ def row_reads(session):
 def page_fetches(session):
     """How many pages this session has asked its cache for so far."""
     return session.connection.info.fetches
+
+
+def adopt(session):
+    """Has a copy of a database taken for the original. Nothing has been read of sources that it could forget."""
+    session.run(lambda t: t.execute("adopt"))

@@ -1,0 +1,166 @@
+"""A database that one test after another gets, emptied in between, with the connection and its prepared statements.
+
+To make a database, to open it and to compile the statements of a worker costs ten times as much as most tests do with
+it. What cannot be emptied is not lent again: a database that something is still connected to, and one that is another
+file by now. A test cannot change the schema or rights of one: an index cannot be dropped while the statements of the
+kept connection use it, and those do not run a new trigger.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from fbtasks import FBTasks
+from fbtasks.firebird import connections
+from fbtasks.firebird.facts import ask
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.sql import queries
+
+from .sql import adopt
+
+REFUSE = (
+    "CREATE EXCEPTION EX_TEST_DDL 'This database is lent to other tests, too. A test that changes the schema or rights"
+    """ is to be marked with @pytest.mark.usefixtures("url").'""",
+    "CREATE TRIGGER TEST_DDL BEFORE ANY DDL STATEMENT AS BEGIN EXCEPTION EX_TEST_DDL; END",
+)
+"""What refuses a change of the schema."""
+CONNECTED = "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$SYSTEM_FLAG = 0"
+TABLES = "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0 AND RDB$VIEW_BLR IS NULL"
+SEQUENCES = "SELECT TRIM(RDB$GENERATOR_NAME) FROM RDB$GENERATORS WHERE RDB$SYSTEM_FLAG = 0"
+MOST = 100
+"""Tests after which a new file is begun: what was deleted leaves its traces in one."""
+
+
+class Emptied:
+    """Lends an app of such a database to one test at a time. Copies of *template*, in *folder*, are the databases."""
+
+    def __init__(self, template: Path, folder: Path) -> None:
+        self._master = folder / "master.fdb"
+        self._folder = folder
+        self._count = self._lent = 0
+        self._session: Session | None = None
+        self._file: os.stat_result
+        shutil.copyfile(template, self._master)
+        with closing(FBTasks("maker", f"firebird://{self._master}")) as app, app.connect() as connection:
+            for statement in REFUSE:
+                connection.execute_immediate(statement)
+                connection.commit()
+            with connection.cursor() as cursor:
+                tables = [table for (table,) in cursor.execute(TABLES).fetchall()]
+                content = {table: cursor.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+                sequences = [name for (name,) in cursor.execute(SEQUENCES).fetchall()]
+                values = {
+                    name: cursor.execute(f"SELECT GEN_ID({name}, 0) FROM RDB$DATABASE").fetchone()[0]
+                    for name in sequences
+                }
+        self._kept = {table: found for table, found in content.items() if found}
+        lines = [f"DELETE FROM {table};" for table in sorted(tables, key=_tasks_first) if table not in self._kept]
+        lines += [f"N = GEN_ID({name}, {value} - GEN_ID({name}, 0));" for name, value in values.items()]
+        self._empty = f"EXECUTE BLOCK AS DECLARE N BIGINT; BEGIN {' '.join(lines)} END"
+        counts = (f"(SELECT COUNT(*) FROM {table})" for table in tables)
+        self._rows = f"SELECT {' + '.join(counts)} FROM RDB$DATABASE"
+        self._total = sum(map(len, content.values()))
+
+    @contextmanager
+    def app(self) -> Iterator[FBTasks]:
+        """An app with an empty queue."""
+        app = self._again() if self._session is not None else self._anew()
+        yield app
+        session = _taken(app)
+        app.close()
+        self._session = None
+        if session is not None:
+            if self._lent < MOST and self._is_emptied(session):
+                self._session = session
+            else:
+                session.close()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def _anew(self) -> FBTasks:
+        self._count += 1
+        self._lent = 1
+        path = self._folder / f"queue{self._count}.fdb"
+        shutil.copyfile(self._master, path)
+        self._file = path.stat()
+        app = FBTasks("test", f"firebird://{path}")
+        with app.database.session() as session:
+            adopt(session)
+            with session.transaction() as transaction:
+                self._kept["QUEUE_IDENTITY"] = _ask(session, transaction, "SELECT * FROM QUEUE_IDENTITY")
+        return app
+
+    def _again(self) -> FBTasks:
+        """An app whose first connection is the one that is there."""
+        assert self._session is not None
+        self._lent += 1
+        kept = self._session
+        app = FBTasks("test", str(kept.url))
+
+        def connect(url: object, *, met: Any, **_: object) -> Any:
+            met(ask(kept.connection))
+            return kept.connection
+
+        with mock.patch.object(connections, "connect", connect):
+            session = app.database._open()
+        session.statements, session._managers = kept.statements, kept._managers
+        app.database._pooled()  # which opens others
+        with mock.patch.object(app.database, "_open", return_value=session):
+            app.database.make_ready()
+        return app
+
+    def _is_emptied(self, session: Session) -> bool:
+        """Whether the database is as a new one, once it has been emptied."""
+        prepared, known = session.statements["prepared"], queries()
+        try:
+            if not os.path.samestat(os.stat(session.url.database), self._file):
+                return False
+            if any(statement.sql != known.get(name, name) for name, statement in prepared.items()):
+                return False
+            if session.connection.main_transaction.is_active():
+                session.connection.rollback()
+            with session.transaction() as transaction:
+                if _ask(session, transaction, CONNECTED) != [(1,)]:
+                    return False
+                _ask(session, transaction, self._empty)
+                for table, content in self._kept.items():
+                    self._restore(session, transaction, table, content)
+                return _ask(session, transaction, self._rows) == [(self._total,)]
+        except Exception:  # it is lost, or something in it is locked
+            return False
+
+    def _restore(self, session: Session, transaction: Transaction, table: str, content: list[tuple[Any, ...]]) -> None:
+        """Has *table* hold *content*."""
+        if sorted(_ask(session, transaction, f"SELECT * FROM {table}")) != sorted(content):
+            _ask(session, transaction, f"DELETE FROM {table}")
+            for row in content:
+                _ask(session, transaction, f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
+
+
+def _tasks_first(table: str) -> tuple[bool, str]:
+    """Deleting a task gives back what it holds."""
+    return table != "QUEUE_TASK", table
+
+
+def _taken(app: FBTasks) -> Session | None:
+    """One of the connections in the pool of *app*, taken out of it; None when there is none, or one is lent."""
+    pool = app.database._pool
+    if pool is None or pool._lent or not pool._idle:
+        return None
+    return pool._idle.pop()[0]
+
+
+def _ask(session: Session, transaction: Transaction, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    """All rows of *sql*; the statement is kept with the others of the session."""
+    with closing(transaction.driver.cursor()) as cursor:
+        prepared = session.statements["prepared"]
+        if sql not in prepared:
+            prepared[sql] = cursor.prepare(sql)
+        cursor.execute(prepared[sql], values)
+        return list(cursor.fetchall()) if cursor.description else []

@@ -1,0 +1,196 @@
+"""Workers that are forked from a process that has imported fbtasks already: imports are a third of what they cost.
+
+The server is a process that runs this file. It has no threads, no engine and no connection: what it forks is as a new
+interpreter would be that has imported the same. A worker for which a test changes what is imported needs a new one.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+OF_A_TERMINAL = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The signals that a terminal sends."""
+_LARGEST = 1 << 20
+"""Bytes of a message."""
+
+
+class Forked:
+    """A process that the server has forked: what tests use of :class:`subprocess.Popen`."""
+
+    def __init__(self):
+        self.pid = None
+        self.returncode = None
+        self.started = threading.Event()
+        self.ended = threading.Event()
+
+    def poll(self):
+        return self.returncode
+
+    def wait(self, timeout=None):
+        if not self.ended.wait(timeout):
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkServer:
+    """The server, as the tests' process has it. It starts with the first worker, and ends with the tests."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._socket = None
+        self._asked = []
+        self._running = {}
+
+    def start(self, arguments, folder, env, stdout=None, stderr=None):
+        """Starts ``fbtasks`` with *arguments*; *stdout* and *stderr* are files, None for the tests' own."""
+        ignored = [number for number in OF_A_TERMINAL if signal.getsignal(number) == signal.SIG_IGN]
+        message = json.dumps({"arguments": arguments, "folder": str(folder), "env": env, "ignored": ignored})
+        files = [number if file is None else file.fileno() for number, file in ((1, stdout), (2, stderr))]
+        forked = Forked()
+        with self._lock:
+            if self._socket is None:
+                self._socket = self._connected()
+            self._asked.append(forked)
+            socket.send_fds(self._socket, [message.encode()], files)
+        assert forked.started.wait(60), "the fork server does not answer"
+        return forked
+
+    def run(self, arguments, folder, env, timeout):
+        """Runs ``fbtasks`` with *arguments* to its end. Returns what :func:`subprocess.run` does."""
+        with _memory("stdout") as stdout, _memory("stderr") as stderr:
+            forked = self.start(arguments, folder, env, stdout, stderr)
+            try:
+                forked.wait(timeout)
+            finally:
+                forked.kill()
+            stdout.seek(0)
+            stderr.seek(0)
+            return subprocess.CompletedProcess(arguments, forked.returncode, stdout.read(), stderr.read())
+
+    def _connected(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with theirs:
+            server = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        threading.Thread(target=self._listen, args=(ours,), daemon=True).start()
+        atexit.register(server.wait, 10)
+        atexit.register(ours.shutdown, socket.SHUT_RDWR)
+        return ours
+
+    def _listen(self, connection):
+        while message := connection.recv(_LARGEST):
+            pid, code = json.loads(message)
+            if code is None:
+                forked = self._running[pid] = self._asked.pop(0)
+                forked.pid = pid
+                forked.started.set()
+            else:
+                forked = self._running.pop(pid)
+                forked.returncode = code
+                forked.ended.set()
+
+
+def _memory(name):
+    """A file that is no file of a folder."""
+    return open(os.memfd_create(name), "r+", encoding="utf-8")
+
+
+def _serve(connection):
+    """Forks a worker for each request. Returns the request in its process; None in the server, at the end."""
+    wakes, waker = socket.socketpair()
+    wakes.setblocking(False)
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in OF_A_TERMINAL:
+        signal.signal(number, signal.SIG_IGN)  # the tests end it, by closing the socket
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        selector.register(wakes, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if wakes in ready:
+                wakes.recv(_LARGEST)
+                _report_ends(connection)
+            if connection in ready:
+                message, files, _, _ = socket.recv_fds(connection, _LARGEST, 2)
+                if not message:
+                    return None
+                pid = os.fork()
+                if pid == 0:
+                    signal.set_wakeup_fd(-1)
+                    for file in (wakes, waker, connection):
+                        file.close()
+                    return json.loads(message), files
+                for file in files:
+                    os.close(file)
+                connection.send(json.dumps((pid, None)).encode())
+
+
+def _report_ends(connection):
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+            pid, status = ended
+            connection.send(json.dumps((pid, os.waitstatus_to_exitcode(status))).encode())
+
+
+def _become(worker, files):
+    """Makes this process what a new interpreter would be that was started so."""
+    for number, file in zip((1, 2), files, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    for number in (signal.SIGCHLD, *OF_A_TERMINAL):
+        signal.signal(number, signal.SIG_IGN if number in worker["ignored"] else signal.SIG_DFL)
+    if signal.SIGINT not in worker["ignored"]:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = open(number, "w", encoding="utf-8", closefd=False, errors=getattr(sys, name).errors)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.chdir(worker["folder"])
+    os.environ.clear()
+    os.environ.update(worker["env"])
+    path = worker["env"].get("PYTHONPATH", "")
+    sys.path[:1] = [worker["folder"], *filter(None, path.split(os.pathsep))]
+    sys.argv[:] = ["fbtasks", *worker["arguments"]]
+
+
+def _main():
+    import fbtasks.cli
+    import fbtasks.cli.worker
+    import fbtasks.worker.supervisor  # noqa: F401
+
+    request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is not None:
+        _become(*request)
+        runpy.run_module("fbtasks", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()
+else:
+    forkserver = ForkServer()
