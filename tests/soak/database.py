@@ -54,6 +54,8 @@ class Database:
         for statement in sources.TABLES:
             execute(self._app, statement)
         self._connection: Any = None
+        self._prepared: dict[str, Any] = {}
+        """The statements of that connection: to compile them at each look costs more than to run them."""
 
     def through(self, port: int) -> str:
         """The URL for those who go through a proxy on this machine."""
@@ -73,18 +75,20 @@ class Database:
             with connection.cursor() as cursor:
 
                 def query(sql: str) -> Any:
-                    return cursor.execute(sql).fetchall()
+                    if sql not in self._prepared:
+                        self._prepared[sql] = cursor.prepare(sql)
+                    return cursor.execute(self._prepared[sql]).fetchall()
 
                 found_ids = ids(query)
                 of_sources = sources.read(query, whole=effects)
                 of_limits = limited.read(query) if effects else limited.LimitRows()
-                large = dict(cursor.execute("SELECT ID, DATA FROM QUEUE_PAYLOAD").fetchall())
-                live = [_row(r, large) for r in cursor.execute(LIVE).fetchall()]
-                history = [_row(r, large) for r in cursor.execute(HISTORY).fetchall()] if effects else []
+                large = dict(query("SELECT ID, DATA FROM QUEUE_PAYLOAD"))
+                live = [_row(r, large) for r in query(LIVE)]
+                history = [_row(r, large) for r in query(HISTORY)] if effects else []
                 if not effects:
                     sql = "SELECT ID, STATE FROM QUEUE_HISTORY"
-                    history = [Row(id=id, state=state) for id, state in cursor.execute(sql).fetchall()]
-                found = cursor.execute("SELECT TASK, RUN FROM SOAK_EFFECT").fetchall() if effects else []
+                    history = [Row(id=id, state=state) for id, state in query(sql)]
+                found = query("SELECT TASK, RUN FROM SOAK_EFFECT") if effects else []
         finally:
             connection.rollback()
         return Rows(
@@ -186,7 +190,11 @@ class Database:
     def disconnect(self) -> None:
         """Closes the connection; the next look opens another."""
         connection, self._connection = self._connection, None
+        prepared, self._prepared = self._prepared, {}
         if connection is not None:
+            with suppress(Exception):  # it may be lost
+                for statement in prepared.values():
+                    statement.free()
             connection.close()
 
     def close(self, *, drop: bool) -> None:

@@ -129,8 +129,10 @@ def out_of_order(account: Account) -> Iterator[Violation]:
                 told = (*story(books, before[1]), *story(books, ref))
                 yield Violation("a task overtook one that it had to follow", f"{ref} before {before[1]}", told)
             if ref in books.acks:
-                again = any(action["what"] == "retry" for action in _actions(books, ref))
-                done.append((books.acks[ref]["t"], mine[0] if again else mine[-1], ref))
+                retried = [action["t"] for action in _actions(books, ref) if action["what"] == "retry"]
+                first = [start for start in mine if start < min(retried, default=float("inf"))]
+                if first:  # what had ended before it was put back holds up nobody
+                    done.append((books.acks[ref]["t"], first[-1], ref))
 
 
 def _actions(books: Ledgers, ref: str) -> list[Record]:

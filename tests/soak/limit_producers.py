@@ -82,9 +82,9 @@ class LimitProducer(Producer):
         return chord(members, limited_tasks.body.s(f"{ref}.body")).delay()
 
     def burst(self) -> None:
-        """Calls at once that fill the places of a limit, or more than a rate lets through in a tenth of a second."""
+        """Calls at once that fill the places of a limit, or about as many as a rate lets through in a second."""
         kind = self.rng.choice(("rated", "few", "several", "ordered"))
-        refs = [self.attempt(kind) for _ in range(self.rng.randint(*((50, 100) if kind == "rated" else (10, 25))))]
+        refs = [self.attempt(kind) for _ in range(self.rng.randint(*((150, 250) if kind == "rated" else (10, 25))))]
         try:
             results = task_of(kind).delay_many([self.arguments(kind, ref) for ref in refs])
         except Exception as error:

@@ -11,8 +11,8 @@ LIMITS = {"alone": 1, "few": 3, "several": 8, "ordered": 1}
 """How many there are at once for each key, by the name of the limit."""
 RATE = 200
 """How many of one kind begin in a second."""
-BURST = 4
-"""How many of them at once: those of 20 milliseconds."""
+BURST = RATE // 10
+"""How many of them at once: those of a tenth of a second."""
 COUNTED = frozenset({"alone", "few", "several", "gated", "ordered", "rated"})
 """Kinds with limits, of which each call is a task."""
 STEPS = frozenset({"step", "member", "body"})

@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,8 +33,8 @@ from soak.report import complaints, counted, of_handlers, of_limits, summary, ve
 from soak.settings import Run
 from soak.source_accounting import account_sources
 
-DEFAULT_LEASE = 30.0
-SHORT_LEASE = 3.0
+LEASE = 3.0
+"""Seconds; that of a worker is longer unless it is told."""
 PRODUCERS = ("single", "bulk", "transaction")
 SOURCE_PRODUCERS = ("sources-1", "sources-2")
 LIMIT_PRODUCERS = ("limits1", "limits2")
@@ -63,12 +61,6 @@ def options() -> argparse.Namespace:
     return chosen
 
 
-def worker_has(option: str) -> bool:
-    """Whether this version's worker knows the option."""
-    command = [sys.executable, "-m", "fbtasks", "worker", "--help"]
-    return re.search(rf"{option}\b", subprocess.run(command, capture_output=True, text=True).stdout) is not None
-
-
 class Soak:
     """One soak from its start to its verdict."""
 
@@ -87,8 +79,6 @@ class Soak:
         self.folder = Path(tempfile.mkdtemp(prefix="fbtasks-soak-"))
         for name in ("ledger", "logs"):
             (self.folder / name).mkdir()
-        self.short = worker_has("--lease")
-        self.lease = SHORT_LEASE if self.short else DEFAULT_LEASE
         self.database = Database(self.folder, url)
         self.proxy = None
         if not self.database.parsed.embedded:
@@ -96,19 +86,16 @@ class Soak:
         self.run = Run(self.folder, time.monotonic() + seconds, kinds)
         self.ledger = Ledger(self.run.ledger, "supervisor")
         through = self.database.url if self.proxy is None else self.database.through(self.proxy.port)
-        self.fleet = Fleet(self.run, self.ledger, through, self._worker_options(), pools)
+        self.fleet = Fleet(self.run, self.ledger, through, ("--grace", "0.2", "--lease", f"{LEASE:g}"), pools)
         rng = random.Random(f"{seed}/faults")
         self.rng = random.Random(f"{seed}/supervisor")
         self.faults = Faults(
-            self.fleet, self.ledger, rng, lease=self.lease, longest=seconds / 2, proxy=self.proxy,
+            self.fleet, self.ledger, rng, lease=LEASE, longest=seconds / 2, proxy=self.proxy,
             locks=Locks(self.database, self.ledger), kinds=kinds,
         )  # fmt: skip
         if self.proxy is not None:
             self.proxy._on_cut = self.faults.cut_happened
         self.monitor = Monitor(self.database, self.run, self.ledger)
-
-    def _worker_options(self) -> tuple[str, ...]:
-        return ("--grace", "0.2", *(("--lease", f"{SHORT_LEASE:g}") if self.short else ()))
 
     def begin(self) -> None:
         self.fleet.reaper.start()
@@ -153,7 +140,7 @@ class Soak:
         if rows is None:
             print(verdict(hung := [self.monitor.hung(records)]))
             return hung
-        rules = Rules(lease=self.lease, embedded=self.proxy is None)
+        rules = Rules(lease=LEASE, embedded=self.proxy is None)
         violations, explained = account(records, rows, rules)
         of_sources, explained_calls = account_sources(records, rows, rules)
         violations.extend(of_sources)

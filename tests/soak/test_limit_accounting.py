@@ -101,11 +101,18 @@ def test_one_that_did_not_wait_for_the_retry_of_the_one_before(story):
     assert rules(story.has("ordered", "a", 3, 4, pid=15, tries=1)) == ORDER
 
 
+def test_one_that_was_cancelled_and_put_back_may_be_overtaken(story):
+    story.has("ordered", "a", 8, 9, t=0).operator(0.2, "cancel", "cancelled", id="a")
+    story.operator(5, "retry", "done", id="a", number=2)
+    assert rules(story.has("ordered", "b", 1, 2, t=0.5, pid=14)) == []
+    assert rules(story.has("ordered", "a", 3, 4, pid=15)) == ORDER
+
+
 def test_a_rate(story):
     even = [10 + number / RATE for number in range(100)]
     assert rules(story, claims=even) == []
     assert rules(story, claims=sorted([10.0] * BURST + even)) == []
-    assert rules(story, claims=[10 + number / RATE / 3 for number in range(100)]) == [
+    assert rules(story, claims=[10 + number / RATE / 3 for number in range(200)]) == [
         "more tasks began in a time than the rate lets"
     ]
 
