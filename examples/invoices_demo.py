@@ -48,7 +48,7 @@ def workers(count: int, folder: Path):
     """Starts workers, and stops them as an operator would."""
     with ExitStack() as stack:
         logs = [stack.enter_context((folder / f"invoices-{n}.log").open("w")) for n in range(count)]
-        command = fbtasks("worker", "-A", "invoices", "-c", "3", "-l", "ERROR")
+        command = fbtasks("worker", "-A", "invoices", "-c", "2", "-l", "ERROR")
         running = [subprocess.Popen(command, env=ENVIRONMENT, stderr=log) for log in logs]
         try:
             yield

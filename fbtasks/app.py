@@ -323,7 +323,7 @@ class FBTasks:
 
     @property
     def conf(self) -> Conf:
-        """The settings under the names that they have here and in Celery, to be read."""
+        """The settings under the names that they have here and in Celery, to be read; of URLs without the password."""
         return Conf(self.settings)
 
     @shows(CallOptions)
@@ -448,3 +448,7 @@ class FBTasks:
         declared = {task.options.queue for task in self.tasks.values() if task.options.queue}
         scheduled = {each.call.queue for each in self.schedules.values()}
         return sorted({self.settings.default_queue, *declared, *scheduled, *(self.settings.queues or ())})
+
+    def queues_known(self) -> list[str]:
+        """All queues that the app's code names: those of :meth:`queues_served`, and those of :meth:`queue`."""
+        return sorted({*self.queues_served(), *self.queues})

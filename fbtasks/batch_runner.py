@@ -10,6 +10,7 @@ from fbtasks.checks import shown
 from fbtasks.definition import Task
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.runner import Prepared, Runner, RunResult
+from fbtasks.showing import count
 
 
 class BatchRunner(Runner):
@@ -50,16 +51,16 @@ class BatchRunner(Runner):
         return _all_ended(prepared, ends)._replace(raised=raised)
 
 
-def _fault(task: Task[..., Any], value: Any, count: int) -> TaskDefinitionError | None:
-    """What is wrong with the *value* that a batch of *count* calls has returned."""
+def _fault(task: Task[..., Any], value: Any, calls: int) -> TaskDefinitionError | None:
+    """What is wrong with the *value* that a batch of *calls* calls has returned."""
     if value is None and task.options.ignore_result:
         return None
-    if isinstance(value, list | tuple) and len(value) == count:
+    if isinstance(value, list | tuple) and len(value) == calls:
         return None
-    what = f"{len(value)} results" if isinstance(value, list | tuple) else shown(value)
+    what = count(len(value), "result") if isinstance(value, list | tuple) else shown(value)
     return TaskDefinitionError(
-        f"the task {task.name!r} was given {count} requests, and returned {what}: return a list with the result of "
-        "each, in their order; an exception in it fails that one."
+        f"the task {task.name!r} was given {count(calls, 'request')}, and returned {what}: return a list with the "
+        "result of each, in their order; an exception in it fails that one."
     )
 
 

@@ -355,7 +355,7 @@ class TaskRow:
     error_type: str | None = None
     error_msg: str | None = None
     waits_for: list[str] = field(default_factory=list)
-    """Of a task that is held: the limits that it has still to pass. It waits for the first."""
+    """Of a task that is held: the lane and the limits that it has still to pass. It waits for the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

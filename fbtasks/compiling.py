@@ -13,6 +13,7 @@ from fbtasks.group_result import GroupResult
 from fbtasks.node_result import Application, NodeResult
 from fbtasks.plan import Follows, Link, Member, Plan, ReplaceRequested
 from fbtasks.result import AsyncResult
+from fbtasks.showing import count
 
 KNOWN_LATER: Final = object()
 """In the place of a result that tasks are still to make."""
@@ -141,9 +142,10 @@ class Compiler:
             raise EnqueueError(f"the last task of {what} gets the id of the task that it replaces: give it no task_id.")
         size = sum(len(step.payload) + _STEP_BYTES for step in self.plan.steps.values())
         if size > app.settings.payload_limit + _PLAN_BYTES:
+            steps = count(len(self.plan.steps), "task")
             raise PayloadTooLarge(
-                f"a workflow of {len(self.plan.steps)} tasks with {size:,} bytes is too large to replace a task: give "
-                "its tasks less data, such as the keys by which they find it, or raise payload_limit."
+                f"a workflow of {steps} with {size:,} bytes is too large to replace a task: give its tasks less "
+                "data, such as the keys by which they find it, or raise payload_limit."
             )
         return ReplaceRequested(self.plan, end)
 

@@ -31,7 +31,10 @@ _OWN: Final = {
 
 
 class Conf(Mapping[str, Any]):
-    """Reads settings as attributes or by their names. Nothing can be set here: they are arguments of ``FBTasks``."""
+    """Reads settings as attributes or by their names. Nothing can be set here: they are arguments of ``FBTasks``.
+
+    ``broker_url`` and ``result_backend`` are the URL of the database as text, with ``***`` for its password.
+    """
 
     __slots__ = ("_settings",)
 

@@ -12,6 +12,7 @@ from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.notify.outcomes import Wait
 from fbtasks.plan import Follows, Link, Plan
 from fbtasks.result import AsyncResult
+from fbtasks.showing import count
 from fbtasks.states import State
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class EagerResult(AsyncResult[Any]):
         """The result, or the exception, as from a worker."""
         if self._snoozed:
             raise ResultTimeout(
-                f"task {self.id} asked to be run again in {self._snoozed:g} seconds, and eager mode does not wait."
+                f"task {self.id} asked to be run again in {count(self._snoozed, 'second')}, and eager mode does not "
+                "wait."
             )
         if self._outcome is None:
             raise TaskNotFound(f"the outcome of task {self.id!r} was forgotten.")

@@ -13,6 +13,7 @@ from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeou
 from fbtasks.node_result import Application, NodeResult, revoke_all
 from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.result import AsyncResult
+from fbtasks.showing import count
 from fbtasks.states import State
 from fbtasks.store import keyvalues
 
@@ -125,8 +126,11 @@ class GroupResult(NodeResult):
         with self.app.waiting() as waiter:
             while left := self._unended(tasks, waits, propagate=propagate):
                 seconds = None if timeout is None else started + timeout - clock.monotonic()
-                if seconds is not None and seconds <= 0:
-                    raise ResultTimeout(f"{len(left)} of {len(tasks)} tasks have not ended after {timeout:g} seconds.")
+                if timeout is not None and seconds is not None and seconds <= 0:
+                    have = "has" if len(left) == 1 else "have"
+                    raise ResultTimeout(
+                        f"{len(left)} of {count(len(tasks), 'task')} {have} not ended after {count(timeout, 'second')}."
+                    )
                 waiter.wait(pause if seconds is None else min(pause, seconds))
                 if waiter.closed:
                     raise closed(tasks[0].id)

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fbtasks.errors import FBTasksError
+from fbtasks.showing import count
 
 
 class Step(Protocol):
@@ -110,7 +111,7 @@ class ReplaceRequested(FBTasksError):
     """The task asked for a workflow in its place. Let it pass: it is how ``self.replace()`` leaves the function."""
 
     def __init__(self, plan: Plan[Any], end: int) -> None:
-        super().__init__(f"replacement by {len(plan.steps)} tasks requested")
+        super().__init__(f"replacement by {count(len(plan.steps), 'task')} requested")
         self.plan = plan
         self.end = end
         """The step that is to have the place of the task."""

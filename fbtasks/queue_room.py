@@ -13,6 +13,7 @@ from fbtasks.errors import AuthenticationError, EnqueueError, QueueFull
 from fbtasks.maintenance.queue_limits import bring_in
 from fbtasks.notify.results import ResultListener
 from fbtasks.queues import QueueDefinition
+from fbtasks.showing import count
 from fbtasks.store import limits
 from fbtasks.store.database import Database
 
@@ -93,7 +94,7 @@ class QueueRoom:
                     return enqueue()
                 except QueueFull as error:
                     if left <= 0 or waiter.closed:
-                        raise QueueFull(f"{error} It was still full after {patience:g} seconds.") from error
+                        raise QueueFull(f"{error} It was still full after {count(patience, 'second')}.") from error
                 pause = min(pause * _SLOWER, _LAST)
 
     def _listening(self) -> ResultListener:

@@ -22,6 +22,7 @@ from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed,
 from fbtasks.notify.results import event_of
 from fbtasks.remote_error import rebuild_exception
 from fbtasks.serialize import Payload
+from fbtasks.showing import count
 from fbtasks.states import State, celery_name
 from fbtasks.store import progress, results, tasks
 
@@ -198,7 +199,8 @@ class AsyncResult(NodeResult, Generic[R]):
     def _too_late(self, wait: Wait, timeout: float | None) -> Exception:
         if wait.error is not None:
             return copy(wait.error)  # other waits may have it as well, and each has a traceback of its own
-        return ResultTimeout(f"task {self.id} has not ended after {timeout:g} seconds; it goes on.")
+        assert timeout is not None  # a wait without one ends with a result, or an error
+        return ResultTimeout(f"task {self.id} has not ended after {count(timeout, 'second')}; it goes on.")
 
     def _end(self, wait: Wait, *, propagate: bool = True) -> Any:
         if wait.unknown:

@@ -76,13 +76,10 @@ class Prepared(NamedTuple):
 
     def call(self, arounds: Sequence[Around]) -> Any:
         """Calls the task's function, inside of *arounds*; of a coroutine function returns the coroutine."""
-        task, request = self.task, self.request
         if arounds:
-            is_async = task.is_async
-            return run_through(arounds, request, self._call_async if is_async else self._call, is_async=is_async)
-        if task.hooks.before is not None:
-            task.hooks.before(request)
-        return task(*request.args, **request.kwargs)
+            is_async = self.task.is_async
+            return run_through(arounds, self.request, self._call_async if is_async else self._call, is_async=is_async)
+        return self._begin(self.request)
 
     def _begin(self, request: Request) -> Any:
         task = self.task

@@ -26,6 +26,11 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
+def count(number: float, what: str) -> str:
+    """*number* and the word for one of *what*, in the plural unless it is one: ``1 task``, ``2 tasks``."""
+    return f"{f'{number:g}' if isinstance(number, float) else number} {what}{'' if number == 1 else 's'}"
+
+
 def show_value(value: object) -> str:
     """A short representation of *value*, whatever its class does when asked for it."""
     try:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 
-from fbtasks.cli.output import count, print_json, say, visible_line
+from fbtasks.cli.output import print_json, say, visible_line
 from fbtasks.cli.tables import console, table
+from fbtasks.showing import count
 from fbtasks.store.adhoc import Answer
 
 _NULL: Final = "<null>"

@@ -40,8 +40,11 @@ INSPECT: Final = {
     "active": ("inspect", "Tasks that run now."),
     "ready": ("inspect", "Tasks that wait for a worker."),
     "scheduled": ("inspect", "Tasks that wait for their time."),
-    "parked": ("inspect", "Tasks whose name no worker knew: start one that does."),
-    "held": ("inspect", "Tasks that wait until another one of their lane has ended."),
+    "parked": ("inspect", "Tasks whose name no worker knew, or is paused."),
+    "held": (
+        "inspect",
+        "Tasks that wait for limits, or for another one of their lane; for changes in the log see sources.",
+    ),
     "awaiting": ("inspect", "Steps of workflows that wait for the end of those that they follow."),
     "workflow": ("inspect", "The workflow that a task is part of, as a tree."),
     "task": ("inspect", "One task: arguments, times, tries, result, traceback."),

@@ -7,9 +7,10 @@ import sys
 import click
 
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
-from fbtasks.cli.output import answer, count, span
+from fbtasks.cli.output import answer, span
 from fbtasks.services.sources import SourceProblem
 from fbtasks.services.workers import Health, get_health
+from fbtasks.showing import count
 
 
 @click.command()

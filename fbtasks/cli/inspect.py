@@ -9,7 +9,7 @@ import click
 
 from fbtasks.cli import render
 from fbtasks.cli.commands import INSPECT
-from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
+from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
 from fbtasks.cli.output import as_dict, print_json, say, show_records
 from fbtasks.serialize import show_json
 from fbtasks.services import pausing
@@ -37,7 +37,7 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
         filtered = (queue, task_name, since) != (None, None, None)
         wanted = task_service.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
         with database.opened() as app:
-            page = task_service.list_tasks(app.database, state, wanted)
+            page = task_service.list_tasks(app.database, state, wanted, queues_of(database, app))
             paused = pausing.paused_names(app.database) if state is State.PARKED and page.tasks and not as_json else []
         if as_json:
             print_json(page.tasks)
@@ -53,7 +53,8 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
 def _say_paused(names: list[str]) -> None:
     """Says which names of tasks are paused, and how to go on."""
     if names:
-        say(f"Paused tasks, which are parked: {', '.join(names)}. Go on: fbtasks resume --task NAME")
+        remedy = pausing.how_to_resume(names=names)
+        say(f"Paused tasks, which are parked: {', '.join(names)}. Go on: {remedy}")
 
 
 failed = _list_command("failed", State.FAILED, "No failed tasks.")
@@ -92,7 +93,7 @@ def task(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
         shown = "(no longer kept)" if found.arguments is None else show_json(found.arguments)
         returned = None if found.result is None else show_json(found.result)
         said = found.progress and f"{found.progress[0]} {show_json(found.progress[1])}"
-        render.task(found.row, shown, returned, found.traceback, said, found.asked_for)
+        render.task(found.row, shown, returned, found.traceback, said, found.asked_for, found.why)
 
 
 def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
@@ -109,6 +110,7 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
         "traceback": found.traceback,
         "progress": found.progress and {"state": found.progress[0], "info": task_service.json_value(found.progress[1])},
         "asked_for": found.asked_for,
+        "why": found.why,
     }
 
 
@@ -119,7 +121,7 @@ def _as_dict(found: task_service.TaskDetail) -> dict[str, Any]:
 def queues(database: DatabaseArgs, as_json: bool, queue: str | None) -> None:
     """What waits and runs in each queue, and who serves it."""
     with database.opened() as app:
-        rows = queue_service.list_queues(app.database, queue)
+        rows = queue_service.list_queues(app.database, queue, queues_of(database, app))
         names = [] if as_json or queue else pausing.paused_names(app.database)
     show_records(rows, render.queues, as_json=as_json)
     _say_paused(names)
@@ -137,7 +139,7 @@ def stats(database: DatabaseArgs, as_json: bool, queue: str | None, since: str) 
     start = since_time(since)
     window = timedelta(0) if start is None else datetime.now(UTC) - start
     with database.opened() as app:
-        found = queue_service.get_statistics(app.database, window, queue)
+        found = queue_service.get_statistics(app.database, window, queue, queues_of(database, app))
     show_records(found, render.stats, as_json=as_json)
 
 

@@ -62,11 +62,19 @@ class DatabaseArgs:
             app.close()
 
 
+def queues_of(database: DatabaseArgs, app: FBTasks) -> Callable[[], list[str]] | None:
+    """Returns what tells the queues that the code of the app named by -A knows; None without -A.
+
+    The app's modules are imported when it is called, and not before.
+    """
+    return app.queues_known if database.app_path else None
+
+
 def with_database(function: Callable[..., None]) -> Callable[..., None]:
     """Adds -A and --url to a command, which gets both as ``database``, a :class:`DatabaseArgs`."""
 
     @click.option("--url", metavar="URL", help="The database; default: FBTASKS_URL, or ./fbtasks.fdb.")
-    @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app to take the URL from.")
+    @click.option("-A", "--app", "app_path", metavar="MODULE[:NAME]", help="The app: its URL, and what its code names.")
     @functools.wraps(function)
     def command(*, url: str | None, app_path: str | None, **arguments: Any) -> None:
         function(database=DatabaseArgs(url, app_path), **arguments)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Final, TypeVar
@@ -60,6 +60,12 @@ def answer(record: Any, text: str, *, as_json: bool) -> None:
         say(text)
 
 
+def answer_changed(changed: Sequence[str], what: str, nothing: str, *, as_json: bool) -> None:
+    """Prints *what* becomes of the things that a command has *changed*, by their names; or why it is *nothing*."""
+    text = f"{', '.join(changed)}: {what}" if changed else f"Nothing to do: {nothing}."
+    answer({"changed": changed}, text, as_json=as_json)
+
+
 def show_records(found: T, table: Callable[[T], None], *, as_json: bool) -> None:
     """Prints what a command has found: as JSON for scripts, or by *table* for people."""
     if as_json:
@@ -95,11 +101,6 @@ def as_dict(record: Any) -> dict[str, Any]:
     """Returns the fields of a record, with the names of states instead of their numbers."""
     fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     return {name: value.name.lower() if isinstance(value, IntEnum) else value for name, value in fields.items()}
-
-
-def count(number: int, what: str) -> str:
-    """Returns *number* things, in words."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def span(seconds: float) -> str:

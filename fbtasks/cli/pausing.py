@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, with_database
-from fbtasks.cli.output import answer, count
+from fbtasks.app import FBTasks
+from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, with_database
+from fbtasks.cli.output import answer
 from fbtasks.services import pausing as service
+from fbtasks.showing import count
 
 _queues = click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 _names = click.option("--task", "names", metavar="NAME", multiple=True, help="Tasks of this name, in all queues.")
@@ -17,6 +19,10 @@ _names = click.option("--task", "names", metavar="NAME", multiple=True, help="Ta
 def _check(queues: Sequence[str], names: Sequence[str]) -> None:
     if not queues and not names:
         raise click.UsageError("give the names of queues, or --task with the name of a task.")
+
+
+def _code(database: DatabaseArgs, app: FBTasks) -> service.Code:
+    return service.Code(queues_of(database, app), (lambda: app.tasks) if database.app_path else None)
 
 
 @click.command()
@@ -28,12 +34,10 @@ def pause(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ...
     """Let no task of a queue, or of a name, begin; what runs goes on."""
     _check(queues, names)
     with database.opened() as app:
-        if database.app_path:
-            app.load()
-        done = service.pause(app.database, queues, names, app.tasks)
-    remedies = [*done.queues, *(f"--task {name}" for name in done.tasks)]
-    text = f"Nothing of {', '.join([*done.queues, *done.tasks])} begins until: fbtasks resume {' '.join(remedies)}"
-    _answer(done, text, "paused already", as_json=as_json)
+        done = service.pause(app.database, queues, names, _code(database, app))
+    remedy = service.how_to_resume(done.queues, done.tasks)
+    text = f"Nothing of {', '.join([*done.queues, *done.tasks])} begins until: {remedy}"
+    _answer(done, text, "Nothing to do: paused already.", as_json=as_json)
 
 
 @click.command()
@@ -45,11 +49,12 @@ def resume(database: DatabaseArgs, queues: tuple[str, ...], names: tuple[str, ..
     """Go on after a pause. Tasks of a name are put back into their queues."""
     _check(queues, names)
     with database.opened() as app:
-        done = service.resume(app.database, queues, names)
+        done = service.resume(app.database, queues, names, _code(database, app))
+    put_back = f"{count(done.put_back, 'task')} put back."
     text = f"{', '.join([*done.queues, *done.tasks])}: tasks begin again"
-    text += f", {count(done.put_back, 'task')} put back." if done.tasks else "."
-    _answer(done, text, "not paused", as_json=as_json)
+    text += f", {put_back}" if done.tasks or done.put_back else "."
+    _answer(done, text, put_back if done.put_back else "Nothing to do: not paused.", as_json=as_json)
 
 
-def _answer(done: service.Paused, text: str, already: str, *, as_json: bool) -> None:
-    answer(done, text if done.queues or done.tasks else f"Nothing to do: {already}.", as_json=as_json)
+def _answer(done: service.Paused, text: str, unchanged: str, *, as_json: bool) -> None:
+    answer(done, text if done.queues or done.tasks else unchanged, as_json=as_json)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from fbtasks.call import TaskRow, WorkerRow
-from fbtasks.cli.output import ago, count, failure, say, since, span, visible, write
+from fbtasks.cli.output import ago, failure, say, since, span, visible, write
 from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
 from fbtasks.services.limits import LimitRow, describe_closed
@@ -19,7 +19,7 @@ from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.sources import LoadedSource, SourceRow
 from fbtasks.services.subscriptions import Connection, Step
 from fbtasks.services.workflows import ON_FAILURE, NodeRow, outline
-from fbtasks.showing import sentence
+from fbtasks.showing import count, sentence
 from fbtasks.states import State
 
 _NARROWEST: Final = 40
@@ -90,8 +90,12 @@ def task(
     trace: str | None,
     progress: str | None = None,
     merged: int | None = None,
+    why: Sequence[str] = (),
 ) -> None:
-    """Prints one task, whole. *merged*: the one that was asked for, and was merged into it."""
+    """Prints one task, whole.
+
+    *merged*: the one that was asked for, and was merged into it; *why*: what keeps it from running.
+    """
     error = _error(row)
     if trace and row.error_msg and row.error_msg in trace:
         error = error.partition("\n")[0]  # the rest is below
@@ -119,6 +123,7 @@ def task(
         "ERROR": error or None,
     }
     table([("", "word"), ("", "text")], ((k, v) for k, v in facts.items() if v is not None))
+    _say_problems([("It waits", why)])
     if trace:
         say(f"\n{trace.rstrip()}")
 
@@ -302,7 +307,7 @@ def _kept(row: LoadedSource, queue: QueueRow) -> list[str]:
     if row.waiting is None:
         return said
     if queue.max_length is not None and queue.length >= queue.max_length:
-        said.append(f"its queue {queue.queue} is full ({queue.length} of {queue.max_length} tasks)")
+        said.append(f"its queue {queue.queue} is full ({queue.length} of {count(queue.max_length, 'task')})")
     if queue.paused:
         said.append(f"its queue {queue.queue} is paused")
     elif not queue.is_open:

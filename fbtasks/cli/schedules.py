@@ -9,7 +9,7 @@ import click
 
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, json_argument, json_option, with_database
-from fbtasks.cli.output import answer, say, show_records
+from fbtasks.cli.output import answer, answer_changed, say, show_records
 from fbtasks.errors import ConfigurationError
 from fbtasks.services import schedules as service
 
@@ -45,8 +45,7 @@ def pause(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None
     with database.opened() as app:
         changed = service.pause(app.database, names)
     remedy = f"fbtasks schedules resume {shlex.join(changed)}"
-    text = f"{', '.join(changed)}: no tick until: {remedy}" if changed else "Nothing to do: paused already."
-    answer({"changed": changed}, text, as_json=as_json)
+    answer_changed(changed, f"no tick until: {remedy}", "paused already", as_json=as_json)
 
 
 @click.command()
@@ -57,8 +56,7 @@ def resume(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> Non
     """Go on after a pause, or after a task could not be enqueued."""
     with database.opened() as app:
         changed = service.resume(app.database, names)
-    text = f"Resumed: {', '.join(changed)}." if changed else "Nothing to do: neither paused nor failed."
-    answer({"changed": changed}, text, as_json=as_json)
+    answer_changed(changed, "resumed.", "neither paused nor failed", as_json=as_json)
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -9,9 +10,10 @@ import click
 
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
-from fbtasks.cli.output import answer, count, say, show_records
+from fbtasks.cli.output import answer, answer_changed, say, show_records
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
+from fbtasks.showing import count
 
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
 _wait = click.option("--wait", type=Seconds(0), default=0.0, help="Seconds to wait for older connections to end.")
@@ -97,8 +99,9 @@ def pause(database: DatabaseArgs, names: tuple[str, ...], silent: bool, as_json:
     """Keep what comes, and give out nothing."""
     with database.opened() as app:
         changed = service.pause(app.database, names, silent=silent)
-    what = "note nothing" if silent else "give out nothing"
-    answer({"changed": changed}, _changed(changed, f"{what} until: fbtasks subscriptions resume"), as_json=as_json)
+    what, already = ("nothing is noted", "silent") if silent else ("nothing is given out", "paused")
+    remedy = f"fbtasks subscriptions resume {shlex.join(changed)}"
+    answer_changed(changed, f"{what} until: {remedy}", f"{already} already", as_json=as_json)
 
 
 @click.command()
@@ -109,11 +112,7 @@ def resume(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> Non
     """Go on after a pause."""
     with database.opened() as app:
         changed = service.resume(app.database, names)
-    answer({"changed": changed}, _changed(changed, "go on"), as_json=as_json)
-
-
-def _changed(names: Sequence[str], what: str) -> str:
-    return f"{', '.join(names)}: {what}." if names else "Nothing to do: it is so already."
+    answer_changed(changed, "resumed.", "not paused", as_json=as_json)
 
 
 @click.command()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from fbtasks.cli.options import DatabaseArgs, json_option, since_time, with_database
-from fbtasks.cli.output import answer, count, print_json, say
+from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
+from fbtasks.cli.output import answer, print_json, say
 from fbtasks.errors import FBTasksError
 from fbtasks.services import queues, tasks
+from fbtasks.showing import count
 
 
 def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = "") -> None:
@@ -46,7 +47,7 @@ def retry(
             _report(tasks.retry(app.database, task_ids), "put back", as_json)
             return
         wanted = tasks.Filter(queue=queue, name=task_name, since=since_time(since))
-        total = tasks.retry_failed(app.database, wanted)
+        total = tasks.retry_failed(app.database, wanted, queues_of(database, app))
     answer({"count": total}, f"{count(total, 'task')} put back.", as_json=as_json)
 
 
@@ -78,10 +79,11 @@ def cancel(database: DatabaseArgs, task_ids: tuple[str, ...], as_json: bool) -> 
 def purge(database: DatabaseArgs, queue: str, yes: bool, as_json: bool) -> None:
     """Delete all waiting tasks of a queue."""
     with database.opened() as app:
+        in_code = queues_of(database, app)
         if not yes:
-            waiting = count(queues.count_waiting(app.database, queue), "waiting task")
+            waiting = count(queues.count_waiting(app.database, queue, in_code), "waiting task")
             click.confirm(f"Delete {waiting} of queue {queue!r}?", abort=True, err=as_json)
-        total = queues.purge(app.database, queue)
+        total = queues.purge(app.database, queue, in_code)
     answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.", as_json=as_json)
 
 

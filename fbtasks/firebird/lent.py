@@ -19,6 +19,8 @@ from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.session import INSERT, Session, Transaction
 from fbtasks.firebird.translate import translate, was_cancelled
 
+_BEGINNINGS: Final = 5
+"""How many times a transaction is begun before a request to cancel counts."""
 _ENDS: Final = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(COMMIT\b|ROLLBACK\b(?!\s+(?:WORK\s+)?TO\b))", re.IGNORECASE | re.DOTALL
 )
@@ -168,10 +170,15 @@ def task_transaction(session: Session) -> Iterator[TaskTransaction]:
 
 
 def _begin(connection: Any) -> None:
-    """Begins a transaction in which a statement waits for rows that others hold."""
-    try:
-        connection.begin(INSERT)
-    except Exception as error:
-        if not was_cancelled(error):
-            raise
-        connection.begin(INSERT)  # the request to cancel was for a statement of the task before, which had ended
+    """Begins a transaction in which a statement waits for rows that others hold.
+
+    A request to cancel that ends the beginning was for a statement of the task before, which had ended.
+    """
+    for left in reversed(range(_BEGINNINGS)):
+        try:
+            connection.begin(INSERT)
+        except Exception as error:
+            if not (left and was_cancelled(error)):
+                raise
+        else:
+            return

@@ -11,6 +11,7 @@ from fbtasks import clock
 from fbtasks.errors import DatabaseUnavailable, PoolTimeout
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Session
+from fbtasks.showing import count
 from fbtasks.url import DatabaseURL
 
 _PING_AFTER: Final = 30.0
@@ -49,8 +50,8 @@ class Pool:
         with self._changed:
             if not self._changed.wait_for(lambda: self._lent < self._size, self._timeout):
                 raise PoolTimeout(
-                    f"none of the {self._size} connections to {self._url} became free in {self._timeout:g} seconds. "
-                    "Raise pool_size, or use fewer threads."
+                    f"no connection to {self._url} became free in {count(self._timeout, 'second')}; pool_size is "
+                    f"{self._size}. Raise it, or use fewer threads."
                 )
             self._lent += 1
             idle = self._idle.pop() if self._idle else None

@@ -8,6 +8,7 @@ from typing import Any
 from kombu.exceptions import BatchPublishError
 
 from fbtasks.errors import DatabaseError
+from fbtasks.showing import count
 from fbtasks.store.messages import Publication
 
 
@@ -51,7 +52,7 @@ class PublishBatch:
         except DatabaseError as error:
             self._failed = error
             raise BatchPublishError(
-                f"The batch of {len(items)} messages was not published, as far as is known."
+                f"The batch of {count(len(items), 'message')} was not published, as far as is known."
             ) from error
         except BaseException as error:
             self._failed = error

@@ -17,7 +17,11 @@ from fbtasks.store.processes import Kind
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_AGAIN = {"worker": "tasks run", "consumer": "messages are delivered"}
+_AGAIN = {
+    "worker": ("tasks runs", "tasks run"),
+    "consumer": ("messages is delivered", "messages are delivered"),
+}
+"""What becomes of one thing that a dead process held, and of several."""
 
 
 class Run(Protocol):
@@ -96,7 +100,7 @@ class Registration:
             logger.error("%s %d on %s cannot be looked after: %s", *who, error)
             return
         if rescued.why is not None:
-            what = rescued.released, _AGAIN[self.kind]
+            what = rescued.released, _AGAIN[self.kind][rescued.released != 1]
             logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, rescued.why, *what)
         if rescued.failed is not None:
             self._failed.append(rescued.failed)

@@ -15,6 +15,7 @@ from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, task_limits
+from fbtasks.showing import count
 from fbtasks.states import State
 from fbtasks.store import keyvalues, progress, results, tasks
 from fbtasks.store.sources import subscriptions
@@ -45,7 +46,8 @@ def release_orphans(session: Session, worker_id: int) -> int:
         logger.warning("Tasks that no known worker holds are looked for again in a minute: %s", error)
         return 0
     if released:
-        logger.warning("%d tasks were held by no worker that is known; they run again.", released)
+        held, run = ("was", "it runs") if released == 1 else ("were", "they run")
+        logger.warning("%s %s held by no worker that is known; %s again.", count(released, "task"), held, run)
     return released
 
 
@@ -135,7 +137,8 @@ class Housekeeping:
             if last is None:
                 break
         if total:
-            logger.info("%d tasks had expired and are cancelled.", total)
+            what = "had expired and is cancelled" if total == 1 else "had expired and are cancelled"
+            logger.info("%s %s.", count(total, "task"), what)
         return full
 
     def _forget_progress(self, session: Session) -> bool:

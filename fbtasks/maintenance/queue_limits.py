@@ -11,6 +11,7 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.firsts import write_first
 from fbtasks.queues import QueueDefinition, window_from
+from fbtasks.showing import count
 from fbtasks.store import admission, limits
 from fbtasks.store.limits import Definition, Policy
 from fbtasks.windows import Window
@@ -78,7 +79,8 @@ def _put_right(session: Session, policy: Policy) -> None:
         return limits.set_places(transaction, policy.queue)
 
     if changed := session.run(write):
-        logger.info("The queue %s had %d places too %s.", policy.queue, abs(changed), "few" if changed > 0 else "many")
+        much = "few" if changed > 0 else "many"
+        logger.info("The queue %s had %s too %s.", policy.queue, count(abs(changed), "place"), much)
 
 
 def _write_on(session: Session, policy: Policy) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from fbtasks.checks import did_you_mean
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.gates import lane_of
 from fbtasks.limits import QUEUE, LimitDefinition, LimitOptions, define_limit, rate_text
 from fbtasks.maintenance.task_limits import sync_limits
+from fbtasks.services.choosing import choose
+from fbtasks.showing import count
 from fbtasks.store import admission
 from fbtasks.store.admission import Closed, Load, Row
 from fbtasks.store.database import Database
@@ -91,7 +92,8 @@ def _unknown(session: Session) -> list[tuple[int, int]]:
     return sorted(admission.unknown(session).items())
 
 
-def _kind(row: Row) -> str:
+def kind_of(row: Row) -> str:
+    """Returns of which kind a limit is: see :class:`LimitRow`."""
     if row.name.startswith(QUEUE):
         return "queue"
     if row.batch is not None:
@@ -107,7 +109,7 @@ def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
     said = {"at_once": row.set_at_once, "rate": row.set_period, "burst": row.set_burst}
     period = row.period if row.set_period is None else row.set_period
     return LimitRow(
-        name=row.name, app=row.app, kind=_kind(row),
+        name=row.name, app=row.app, kind=kind_of(row),
         at_once=row.at_once if row.set_at_once is None else row.set_at_once,
         rate=None if period is None else rate_text(period),
         burst=row.burst if row.set_burst is None else row.set_burst,
@@ -168,7 +170,7 @@ def _changing(database: Database, name: str, work: Callable[[Transaction], None]
 
 
 def _changed(row: Row, change: Change) -> Row:
-    kind = _kind(row)
+    kind = kind_of(row)
     if kind in ("ordered", "unique"):
         raise ConfigurationError(f"{row.name!r} lets in one task of a key at a time: there is nothing to set.")
     if kind == "batch":
@@ -225,7 +227,8 @@ def _not_closed(name: str, key: Sequence[str], task: int | None, closed: Sequenc
         return f"there is no {what}: none of its keys is closed."
     shown = ", ".join(str(each.task) for each in closed[:5]) + (", ..." if len(closed) > 5 else "")
     command = f"fbtasks limits resume {shlex.quote(name)} --task ID"
-    return f"there is no {what}. Its keys are closed by the tasks {shown}: {command}"
+    tasks = "task" if len(closed) == 1 else "the tasks"
+    return f"there is no {what}. Its keys are closed by {tasks} {shown}: {command}"
 
 
 def describe_closed(name: str, key: ClosedKey) -> str:
@@ -244,15 +247,10 @@ def find_problems(session: Session) -> list[LimitProblem]:
         name = names.get(each.limit, "")
         found.append(LimitProblem(name, describe_closed(name, ClosedKey(each.task, each.since, each.waiting))))
     for _, waiting in _unknown(session):
-        tasks = "1 task waits" if waiting == 1 else f"{waiting} tasks wait"
+        tasks = f"{count(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}"
         found.append(LimitProblem(None, f"{tasks} for a limit that no app has defined (fbtasks inspect held)"))
     return found
 
 
 def _chosen(reader: Session | Transaction, name: str) -> Row:
-    rows = {row.name: row for row in admission.read(reader)}
-    if name not in rows:
-        raise ConfigurationError(
-            f"there is no limit {name!r}.{did_you_mean(name, rows)} They are in: fbtasks limits list"
-        )
-    return rows[name]
+    return choose("limit", name, {row.name: row for row in admission.read(reader)})

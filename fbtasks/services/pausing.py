@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fbtasks.checks import did_you_mean
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.services.choosing import InCode
 from fbtasks.services.queues import check_queue
 from fbtasks.store import limits, processes, tasks
 from fbtasks.store.database import Database
@@ -24,41 +26,48 @@ class Paused:
     """How many parked tasks went back into their queues."""
 
 
-def pause(
-    database: Database, queues: Iterable[str] = (), names: Iterable[str] = (), known: Iterable[str] = ()
-) -> Paused:
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What the code of an app has, which is known beside what the database has."""
+
+    queues: InCode = None
+    tasks: InCode = None
+    """The names of its tasks."""
+
+
+_NO_CODE = Code()
+
+
+def pause(database: Database, queues: Iterable[str] = (), names: Iterable[str] = (), code: Code = _NO_CODE) -> Paused:
     """Pauses queues, from which nothing is claimed any more, and names, whose tasks are parked when their turn comes.
 
-    It holds at the next claim of every worker; what was claimed before goes on. *known* are names that the caller
-    knows beside those of workers and of tasks that wait. Raises :class:`ConfigurationError` for a queue or a name that
-    is not known; then nothing is changed.
+    It holds at the next claim of every worker; what was claimed before goes on. Raises :class:`ConfigurationError` for
+    a queue or a name that is known neither to the database nor to the *code*; then nothing is changed.
     """
     queues, names = list(queues), list(names)
 
     def work(session: Session) -> Paused:
-        for queue in queues:
-            check_queue(session, queue)
-        for name in names:
-            _check_name(session, name, known)
+        _check(session, queues, names, code)
         return session.run(lambda t: _set(t, queues, names, paused=True))
 
     return database.use(work)
 
 
-def resume(database: Database, queues: Iterable[str] = (), names: Iterable[str] = ()) -> Paused:
-    """Goes on after :func:`pause`, and puts what was parked back into its queue, as it was.
-
-    Raises :class:`ConfigurationError` for a queue that is not known.
-    """
+def resume(database: Database, queues: Iterable[str] = (), names: Iterable[str] = (), code: Code = _NO_CODE) -> Paused:
+    """Goes on after :func:`pause`, and puts what was parked back into its queue, as it was. Raises as :func:`pause`."""
     queues, names = list(queues), list(names)
 
     def work(session: Session) -> Paused:
-        for queue in queues:
-            check_queue(session, queue)
+        _check(session, queues, names, code)
         changed = session.run(lambda t: _set(t, queues, names, paused=False))
         return Paused(changed.queues, changed.tasks, sum(_put_back(session, name) for name in names))
 
     return database.use(work)
+
+
+def how_to_resume(queues: Iterable[str] = (), names: Iterable[str] = ()) -> str:
+    """Returns the command that goes on with paused queues and names."""
+    return shlex.join(["fbtasks", "resume", *queues, *(word for name in names for word in ("--task", name))])
 
 
 def paused_names(database: Database) -> list[str]:
@@ -80,8 +89,22 @@ def _put_back(session: Session, name: str) -> int:
     return total
 
 
-def _check_name(session: Session, name: str, known: Iterable[str]) -> None:
-    names = {*known, *processes.task_names(session)}
-    if name not in names and not tasks.is_live(session, name):
+def _check(session: Session, queues: Iterable[str], names: Iterable[str], code: Code) -> None:
+    for queue in queues:
+        check_queue(session, queue, code.queues)
+    for name in names:
+        _check_name(session, name, code.tasks)
+
+
+def _check_name(session: Session, name: str, in_code: InCode) -> None:
+    names = {*processes.task_names(session), *limits.paused_names(session)}
+    if name in names or tasks.is_live(session, name):
+        return
+    names.update(() if in_code is None else in_code())
+    if name not in names:
         hint = did_you_mean(name, names) or f" Known: {', '.join(sorted(names)) or 'none'}."
-        raise ConfigurationError(f"no worker knows a task named {name!r}, and none of that name waits.{hint}")
+        nor = "" if in_code is None else ", nor does the app"
+        remedy = " One that only an app has is known with -A MODULE." if in_code is None else ""
+        raise ConfigurationError(
+            f"no worker knows a task named {name!r}{nor}, and none of that name waits.{hint}{remedy}"
+        )

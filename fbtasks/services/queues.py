@@ -9,6 +9,7 @@ from typing import Final
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session
 from fbtasks.queues import age_in, describe_window
+from fbtasks.services.choosing import InCode
 from fbtasks.store import limits, processes, results, tasks
 from fbtasks.store.database import Database
 from fbtasks.store.results import QueueRow as QueueRow
@@ -26,10 +27,10 @@ class Statistics:
     queues: list[QueueRow]
 
 
-def list_queues(database: Database, queue: str | None = None) -> list[QueueRow]:
+def list_queues(database: Database, queue: str | None = None, in_code: InCode = None) -> list[QueueRow]:
     """Returns the queues that hold live tasks, that a worker serves or that an app limits; with *queue* that one alone.
 
-    Raises :class:`ConfigurationError` when no task and no worker has *queue*.
+    Raises :class:`ConfigurationError` when *queue* is not known, as :func:`check_queue` does.
     """
 
     def read(session: Session) -> list[QueueRow]:
@@ -38,7 +39,7 @@ def list_queues(database: Database, queue: str | None = None) -> list[QueueRow]:
             return rows
         found = [row for row in rows if row.queue == queue]
         if not found:
-            check_queue(session, queue)
+            check_queue(session, queue, in_code)
         return found or [QueueRow(queue=queue)]
 
     return database.use(read)
@@ -64,17 +65,19 @@ def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
     return [found[name] for name in sorted(found)]
 
 
-def get_statistics(database: Database, window: timedelta, queue: str | None = None) -> Statistics:
+def get_statistics(
+    database: Database, window: timedelta, queue: str | None = None, in_code: InCode = None
+) -> Statistics:
     """Returns the counters of the last *window* (see :func:`fbtasks.store.results.stats`), of *queue* alone if given.
 
-    Raises :class:`ConfigurationError` when no task and no worker has *queue*.
+    Raises :class:`ConfigurationError` when *queue* is not known, as :func:`check_queue` does.
     """
 
     def read(session: Session) -> Statistics:
         counters, queues = results.stats(session, window), results.queues(session)
         if queue is None:
             return Statistics(counters, queues)
-        check_queue(session, queue)
+        check_queue(session, queue, in_code)
         return Statistics(
             [row for row in counters if row.queue == queue], [row for row in queues if row.queue == queue]
         )
@@ -82,31 +85,40 @@ def get_statistics(database: Database, window: timedelta, queue: str | None = No
     return database.use(read)
 
 
-def count_waiting(database: Database, queue: str) -> int:
+def count_waiting(database: Database, queue: str, in_code: InCode = None) -> int:
     """Returns how many tasks of *queue* :func:`purge` would delete. Raises :class:`ConfigurationError` as it does."""
-    (row,) = list_queues(database, queue)
+    (row,) = list_queues(database, queue, in_code)
     return row.waiting
 
 
-def purge(database: Database, queue: str) -> int:
+def purge(database: Database, queue: str, in_code: InCode = None) -> int:
     """Deletes all waiting tasks of *queue*: ready, scheduled, parked and held ones. Returns how many.
 
-    Raises :class:`ConfigurationError` when no task and no worker has *queue*.
+    Raises :class:`ConfigurationError` when *queue* is not known, as :func:`check_queue` does.
     """
     with database.session() as session:
-        check_queue(session, queue)
+        check_queue(session, queue, in_code)
         total = 0
         while gone := session.run(lambda t: tasks.purge(t, queue)):
             total += gone
         return total
 
 
-def check_queue(session: Session, queue: str) -> None:
-    """Raises :class:`ConfigurationError` unless a task or a worker has *queue*, or a task had it in the last days."""
+def check_queue(session: Session, queue: str, in_code: InCode = None) -> None:
+    """Raises :class:`ConfigurationError` for a queue that is not known.
+
+    Known are those that a task or a worker has, or a task had in the last days; those of which something is told to the
+    database; and those that the app's code names, of which *in_code* tells.
+    """
     known = {row.queue for row in results.queues(session)}
     known |= {name for worker in processes.workers(session) for name in worker.queues}
     known |= {row.queue for row in results.stats(session, _KNOWN_FOR) if row.queue}
     known |= {policy.queue for policy in limits.policies(session)}
+    if queue in known:
+        return
+    known.update(() if in_code is None else in_code())
     if queue not in known:
         names = ", ".join(sorted(known)) or "none"
-        raise ConfigurationError(f"unknown queue {queue!r}: no task and no worker has it. Known queues: {names}.")
+        whose = "no task and no worker has it" if in_code is None else "no task and no worker has it, nor does the app"
+        remedy = " One that only an app names is known with -A MODULE." if in_code is None else ""
+        raise ConfigurationError(f"unknown queue {queue!r}: {whose}. Known queues: {names}.{remedy}")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from fbtasks.checks import did_you_mean
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.schedules import Schedule
 from fbtasks.serialize import JSON_TYPE
+from fbtasks.services.choosing import choose
 from fbtasks.store import limits, results, schedules
 from fbtasks.store.database import Database
 from fbtasks.store.schedules import Row
@@ -243,11 +243,4 @@ def find_problems(session: Session) -> list[ScheduleProblem]:
 
 def _chosen(reader: Session | Transaction, names: Iterable[str]) -> list[Row]:
     rows = {row.name: row for row in schedules.read(reader)}
-    chosen = []
-    for name in dict.fromkeys(names):
-        if name not in rows:
-            raise ConfigurationError(
-                f"there is no schedule {name!r}.{did_you_mean(name, rows)} They are in: fbtasks schedules list"
-            )
-        chosen.append(rows[name])
-    return chosen
+    return [choose("schedule", name, rows) for name in dict.fromkeys(names)]

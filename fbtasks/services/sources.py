@@ -12,6 +12,7 @@ from fbtasks.deploy.comparing import Found, trigger_problems
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.feeds import change_source, digest
 from fbtasks.firebird.session import Session
+from fbtasks.showing import count
 from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, polling, subscriptions, tables, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
@@ -231,19 +232,27 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
             if source.kind != "poll" and (source.app, source.name, each) not in told
         ]
         if source.halted:
-            lanes, them = ("1 lane is", "it") if source.halted == 1 else (f"{source.halted} lanes are", "them")
-            behind = f", and {source.behind} wait behind {them}" if source.behind else ""
-            said.append(f"{lanes} halted since a task failed{behind} (fbtasks retry or discard)")
+            are, them = ("is", "it") if source.halted == 1 else ("are", "them")
+            behind = f", and {_waiting(source.behind)} behind {them}" if source.behind else ""
+            said.append(
+                f"{count(source.halted, 'lane')} {are} halted since a task failed{behind} (fbtasks retry or discard)"
+            )
         if source.state == "orphaned" and source.waiting:
-            said.append(f"its code is gone, and {source.waiting} wait (deploy it again, or fbtasks subscriptions drop)")
+            said.append(
+                f"its code is gone, and {_waiting(source.waiting)} (deploy it again, or fbtasks subscriptions drop)"
+            )
         if source.state == "active" and source.id is not None and source.lag is not None:
             due_for = source.lag - delays.get(source.id, 0.0)
             if due_for >= 0 and source.waiting != source.behind:
                 queues.add(source.queue)
             if min(due_for, open_for.get(source.queue, math.inf)) > max_lag:
-                said.append(f"{source.waiting} wait, the oldest for {source.lag:.0f} s")
+                said.append(f"{_waiting(source.waiting or 0)}, the oldest for {source.lag:.0f} s")
         found += [SourceProblem(source.name, each) for each in said]
     return SourceHealth(found, queues)
+
+
+def _waiting(number: int) -> str:
+    return f"{number} {'waits' if number == 1 else 'wait'}"
 
 
 def capture(session: Session, row: Row) -> Capture:

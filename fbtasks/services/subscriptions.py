@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
-from fbtasks.checks import did_you_mean
 from fbtasks.deploy import applying
 from fbtasks.deploy.applying import Connection as Connection
 from fbtasks.deploy.comparing import Found, steps, trigger_problems
@@ -18,7 +17,9 @@ from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
 from fbtasks.feeds import Definition
 from fbtasks.feeds import Feed as Feed
 from fbtasks.firebird.session import Session
+from fbtasks.services.choosing import none_such
 from fbtasks.services.sources import SourceProblem, capture
+from fbtasks.showing import count
 from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, existing, subscriptions, undeployed
 from fbtasks.store.sources.subscriptions import Held, Row, deploying
@@ -223,14 +224,19 @@ def backfill(
     return _with_session(database, work)
 
 
+def describe_unsettled(connections: Collection[Connection]) -> str:
+    """Returns what connections that are older than the triggers may do, without a full stop."""
+    older = f"{count(len(connections), 'connection')} {'is' if len(connections) == 1 else 'are'}"
+    return f"{older} older than the triggers, and may go on with statements whose changes are not noted"
+
+
 def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connection]) -> dict[str, int]:
     rows = list(rows)
     if unsettled and rows:
         names = " ".join(row.name for row in rows)
         raise FBTasksError(
-            f"{len(unsettled)} connections are older than the triggers, and may go on with statements whose changes "
-            "are not noted: no existing row was noted either. Let them end (--wait, --disconnect), then run: "
-            f"fbtasks subscriptions backfill {names}"
+            f"{describe_unsettled(unsettled)}: no existing row was noted either. Wait for their end (--wait), or end "
+            f"them (--disconnect), then run: fbtasks subscriptions backfill {names}"
         )
     with _owners(session, "note existing rows"):
         return {row.name: existing.note(session, row.id, capture(session, row)) for row in rows}
@@ -310,9 +316,7 @@ def _chosen(session: Session, names: Iterable[str]) -> list[Row]:
     for name in names:
         meant = [row for row in rows if name in (row.name, str(row.id))]
         if not meant:
-            known = {row.name for row in rows}
-            hint = did_you_mean(name, known) or f" Known: {', '.join(sorted(known)) or 'none'}."
-            raise ConfigurationError(f"unknown subscription {name!r}.{hint}")
+            raise none_such("subscription", name, {row.name for row in rows})
         found.update((row.id, row) for row in meant)
     return list(found.values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +13,9 @@ from fbtasks.errors import TaskNotFound
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.housekeeping import prune as prune_batches
 from fbtasks.serialize import JSON_TYPE, Payload
+from fbtasks.services.choosing import InCode
 from fbtasks.services.queues import check_queue
+from fbtasks.services.waiting import why_waiting
 from fbtasks.states import State
 from fbtasks.store import admission, progress, results, tasks
 from fbtasks.store.database import Database
@@ -47,6 +49,8 @@ class TaskDetail:
     """What it has said last while it runs: a word, and what there is to say."""
     asked_for: int | None = None
     """The id of the task that was asked for, when it was merged into this one."""
+    why: list[str] = field(default_factory=list)
+    """Of a task that waits: what keeps it from running, as far as it is more than its turn; and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +101,23 @@ class TaskChanges:
         return [change for change in self.tasks if change.outcome == "unchanged"]
 
 
-def list_tasks(database: Database, state: State, wanted: Filter) -> TaskPage:
+def list_tasks(database: Database, state: State, wanted: Filter, in_code: InCode = None) -> TaskPage:
     """Returns tasks in one state: finished ones newest first, live ones in the order in which they are due.
 
-    Raises :class:`ConfigurationError` when the filter names a queue that no task and no worker has.
+    Raises :class:`ConfigurationError` when the filter names a queue that is not known, as :func:`check_queue` does.
     """
 
     def read(session: Session) -> list[TaskRow]:
         if wanted.queue is not None:
-            check_queue(session, wanted.queue)
+            check_queue(session, wanted.queue, in_code)
         rows = results.listing(session, state, replace(wanted, limit=wanted.limit + 1))
-        return _with_waits(session, rows) if state is State.HELD else rows
+        if state is not State.HELD:
+            return rows
+        waits = admission.waits(session, [row.id for row in rows])
+        return [replace(row, waits_for=[each.title for each in waits.get(row.id, ())]) for row in rows]
 
     rows = database.use(read)
     return TaskPage(rows[: wanted.limit], more=len(rows) > wanted.limit)
-
-
-def _with_waits(session: Session, rows: list[TaskRow]) -> list[TaskRow]:
-    """*rows*, with the limits for which those that are held wait."""
-    held = [row.id for row in rows if row.state is State.HELD]
-    waits = admission.waits_for(session, held)
-    return [replace(row, waits_for=waits[row.id]) if row.id in waits else row for row in rows]
 
 
 def get_task(database: Database, task_id: str) -> TaskDetail:
@@ -132,18 +132,19 @@ def get_task(database: Database, task_id: str) -> TaskDetail:
         row = results.find(session, number)
         if row is None:
             raise _not_found(task_id)
-        (row,) = _with_waits(session, [row])
+        waits = admission.waits(session, [number]).get(number, []) if row.state is State.HELD else []
         call = results.call_of(session, number)
         stored = results.outcome(session, number)
         arguments = None if call is None or call[1] is None else Payload(call[0], call[1])
         said = progress.of_task(session, number) if row.state is State.RUNNING else None
         return TaskDetail(
-            row,
+            replace(row, waits_for=[each.title for each in waits]),
             arguments,
             _result(stored),
             None if stored is None else stored.traceback,
             None if said is None else (said[0], Payload(JSON_TYPE, said[1])),
             given if given != number else None,
+            why_waiting(session, row, waits),
         )
 
     return database.use(read)
@@ -197,15 +198,15 @@ def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     return _change(database, task_ids, lambda t, task: tasks.retry(t, task) and "retried", condition)
 
 
-def retry_failed(database: Database, wanted: Filter) -> int:
+def retry_failed(database: Database, wanted: Filter, in_code: InCode = None) -> int:
     """Puts back all failed tasks of the filter, in batches. Returns how many.
 
     ``until`` and ``limit`` of the filter do not count. Tasks that fail again meanwhile are left. Raises
-    :class:`ConfigurationError` when the filter names a queue that no task and no worker has.
+    :class:`ConfigurationError` when the filter names a queue that is not known, as :func:`check_queue` does.
     """
     with database.session() as session:
         if wanted.queue is not None:
-            check_queue(session, wanted.queue)
+            check_queue(session, wanted.queue, in_code)
         wanted = replace(wanted, until=results.now(session), limit=RETRY_BATCH)
         total = 0
         while rows := results.listing(session, State.FAILED, wanted):

@@ -101,6 +101,23 @@ def has_limit(transaction: Transaction, queue: str) -> bool:
     return bool(transaction.value("has_limit", queue))
 
 
+class Room(NamedTuple):
+    """Why a queue's limit lets nothing in now."""
+
+    running: int | None
+    """How many of its tasks run, when that is as many as may at once."""
+    opens: datetime | None
+    """When its rate lets in the next one, when that is not now."""
+
+
+def room(session: Session, queue: str) -> Room:
+    """What the limit of a queue says now; nothing, when it lets tasks in."""
+    for at_once, running, now, opens in session.read("queue_room", queue):
+        is_full = at_once is not None and running >= at_once
+        return Room(running if is_full else None, as_utc(opens) if opens is not None and opens > now else None)
+    return Room(None, None)
+
+
 def take_limit(transaction: Transaction, queue: str, name: str) -> None:
     """Notes that claims from a queue go by the limit *name*."""
     transaction.execute("take_limit", name, queue)

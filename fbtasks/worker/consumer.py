@@ -19,6 +19,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.shares import own_limits
+from fbtasks.showing import count
 from fbtasks.store import tasks
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
@@ -320,7 +321,8 @@ class Consumer:
             for all_ in ended
             for each in all_.parts()
         ):
-            logger.warning("%d running tasks were stopped and go back to their queues.", stopped)
+            were, go = ("was", "goes back to its queue") if stopped == 1 else ("were", "go back to their queues")
+            logger.warning("%s %s stopped and %s.", count(stopped, "running task"), were, go)
 
     def close(self) -> None:
         """Stops the executor, if it was not, gives back whatever had not ended, and leaves the register."""

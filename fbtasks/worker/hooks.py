@@ -13,6 +13,7 @@ from fbtasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
+from fbtasks.showing import count
 from fbtasks.store import flows, results
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
@@ -128,4 +129,5 @@ class FailureHooks:
         """The worker ends: says what is not called any more."""
         left = len(self._calls) + len(self._failed)
         if left:
-            logger.warning("The on_failure hooks of %d failed tasks are not called: the worker ends.", left)
+            tasks = count(left, "failed task")
+            logger.warning("The on_failure hooks of %s are not called: the worker ends.", tasks)

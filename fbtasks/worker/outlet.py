@@ -80,7 +80,8 @@ class Outlet:
                 self._size -= len(data)
                 if self._lost and self._size <= self._most // 2:
                     lost, self._lost = self._lost, 0
-                    self._put(b"fbtasks: %d lines of the log are lost: nothing took them.\n" % lost)
+                    lines, them = ("line of the log is", "it") if lost == 1 else ("lines of the log are", "them")
+                    self._put(b"fbtasks: %d %s lost: nothing took %s.\n" % (lost, lines.encode(), them.encode()))
                 self._changed.notify_all()
 
     def flush(self) -> None:

@@ -63,12 +63,7 @@ class Sources:
                 "Subscription %s (%s of %s): %s.", step.name, step.kind, step.source, step.reason or step.action
             )
         if done.changes and done.unsettled:
-            logger.warning(
-                "%d connections are older than the triggers, and may go on with statements whose changes are not noted."
-                " They are listed by: %s",
-                len(done.unsettled),
-                self._command,
-            )
+            logger.warning("%s. Listed by: %s", subscriptions.describe_unsettled(done.unsettled), self._command)
 
     def _take_refused(self, problems: Mapping[str, str]) -> None:
         self._refused = dict(problems)

@@ -22,7 +22,7 @@ from fbtasks.call import (
     crashes,
     is_last_crash,
 )
-from fbtasks.showing import shorten
+from fbtasks.showing import count, shorten
 from fbtasks.worker.logs import visible
 
 logger = logging.getLogger("fbtasks.worker")
@@ -78,7 +78,8 @@ def log_outcome(finished: Finished) -> None:
                 logging.INFO, claim, "has done some of its changes in %.3f s; the others follow in their turn.", elapsed
             )
         case Replaced(plan, _):
-            _say(logging.INFO, claim, "has a workflow of %d tasks in its place after %.3f s.", len(plan.steps), elapsed)
+            steps = count(len(plan.steps), "task")
+            _say(logging.INFO, claim, "has a workflow of %s in its place after %.3f s.", steps, elapsed)
         case Released():
             _say(logging.INFO, claim, "was given back.")
         case Postponed(delay):

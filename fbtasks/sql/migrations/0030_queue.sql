@@ -642,7 +642,8 @@ BEGIN
             EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES TAKEN;
     END
     IF (TAKEN = 0 AND WHEN_FULL <> 'drop_newest') THEN
-        EXCEPTION QUEUE_FULL 'the queue ' || QUEUE || ' is full: it may hold ' || MAX_LENGTH || ' tasks that have not ended'
+        EXCEPTION QUEUE_FULL 'the queue ' || QUEUE || ' is full: it may hold ' || MAX_LENGTH
+            || TRIM(TRAILING FROM IIF(MAX_LENGTH = 1, ' task that has', ' tasks that have')) || ' not ended'
             || TRIM(TRAILING FROM IIF(WHEN_FULL = 'drop_oldest', ', and none of them waits to be dropped', ''))
             || '. Enqueue the task again when some have ended, or raise the max_length of the queue.';
 END^
@@ -781,7 +782,7 @@ BEGIN
     OWNER_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
     LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
     UPDATE QUEUE_TASK T SET STATE = IIF(T.STATE = 0, 4, T.STATE),
-            OWNER_ID = IIF(:STEPS > 1, T.OWNER_ID, COALESCE(T.OWNER_ID, :OWNER_ID)), LANE = IIF(:STEPS > 1, T.LANE, COALESCE(T.LANE, :LANE)),
+            OWNER_ID = IIF(:STEPS > 1, T.OWNER_ID, COALESCE(T.OWNER_ID, :OWNER_ID)), LANE = IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, T.LANE, :LANE),
             TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2, IIF(:MARK IN ('K', 'U', 'L', 'R'), 1024, 0)))
         WHERE T.ID = :TASK_ID RETURNING T.TRAITS, T.STATE INTO :TRAITS, :STATE;
     -- The gate of a unique task is the first one (QUEUE_LIMIT.STAGE).

@@ -491,7 +491,8 @@ class ChildExecutor(Executor):
     def _crash(self, how: str, others: int, *, charged: bool = True) -> Outcome:
         why = f"its process ended {how} while it ran"
         if others:
-            why = f"the process that it shared with {others} other tasks ended {how}"
+            shared = "another task" if others == 1 else f"{others} other tasks"
+            why = f"the process that it shared with {shared} ended {how}"
         return Crashed(why, charged and not others, self._crash_limit)
 
     def _replenish(self, now: float) -> None:

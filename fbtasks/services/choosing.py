@@ -1,0 +1,27 @@
+"""What operators name: looked up, or refused with what they may have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from fbtasks.checks import did_you_mean
+from fbtasks.errors import ConfigurationError
+
+T = TypeVar("T")
+InCode = Callable[[], Iterable[str]] | None
+"""What tells the names that the code of an app has, beside those of the database; None: the caller has no app."""
+
+
+def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """Returns what *known* has under *name*. Raises what :func:`none_such` returns when it has nothing."""
+    if name not in known:
+        raise none_such(kind, name, known)
+    return known[name]
+
+
+def none_such(kind: str, name: str, known: Iterable[str]) -> ConfigurationError:
+    """Returns the error for a *kind* of thing ("schedule") of which none has that *name*."""
+    return ConfigurationError(
+        f"there is no {kind} {name!r}.{did_you_mean(name, known)} They are in: fbtasks {kind}s list"
+    )

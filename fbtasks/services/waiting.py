@@ -1,0 +1,120 @@
+"""Why a task that waits does not run, in words, and what to do about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from fbtasks.call import TaskRow
+from fbtasks.firebird.session import Session
+from fbtasks.services.limits import kind_of
+from fbtasks.services.pausing import how_to_resume
+from fbtasks.showing import count
+from fbtasks.states import State
+from fbtasks.store import admission, limits, processes
+from fbtasks.store.admission import Gate, Wait
+
+
+def why_waiting(session: Session, row: TaskRow, waits: Sequence[Wait]) -> list[str]:
+    """Returns what keeps a task from running, as far as it is more than its turn. Of one that runs or has ended: [].
+
+    *waits* is what a held one has still to pass; nothing, when it has been let in by now.
+    """
+    match row.state:
+        case State.READY:
+            return [*_paused(session, row, "and it will be parked when its turn comes"), *_of_queue(session, row)]
+        case State.HELD:
+            return [*_held(session, row, waits), *_of_queue(session, row)]
+        case State.PARKED:
+            return [*(_paused(session, row, "and it is parked") or _unknown(session, row)), *_of_queue(session, row)]
+        case State.AWAITING:
+            return [f"a step that it follows has not ended: fbtasks inspect workflow {row.id}"]
+        case _:
+            return []
+
+
+def _paused(session: Session, row: TaskRow, so: str) -> list[str]:
+    if row.name not in limits.paused_names(session):
+        return []
+    return [f"the task name {row.name} is paused, {so}. To go on: {how_to_resume(names=[row.name])}"]
+
+
+def _unknown(session: Session, row: TaskRow) -> list[str]:
+    if row.name in processes.task_names(session):
+        return [
+            "a worker took it that does not know its name, and it is parked. One that knows it takes it in a moment"
+        ]
+    return [
+        "no worker knows a task of this name, and it is parked. Start one of an app that has it: "
+        f"fbtasks worker -A MODULE -Q {row.queue}"
+    ]
+
+
+def _of_queue(session: Session, row: TaskRow) -> Iterator[str]:
+    """What keeps all tasks of its queue from running."""
+    queue = row.queue
+    policy = next((each for each in limits.policies(session) if each.queue == queue), None)
+    if policy is not None and policy.paused:
+        yield f"its queue {queue} is paused. To go on: {how_to_resume([queue])}"
+    elif policy is not None and not policy.is_open:
+        yield f"its queue {queue} is closed" + (
+            "" if policy.opens is None else f" until {policy.opens:%Y-%m-%d %H:%M} UTC"
+        )
+    if not processes.serving(processes.workers(session))[queue]:
+        yield f"no worker serves its queue {queue}. Start one: fbtasks worker -A MODULE -Q {queue}"
+    elif policy is not None:
+        running, opens = limits.room(session, queue)
+        if running is not None:
+            run = "runs" if running == 1 else "run"
+            yield (
+                f"{count(running, 'task')} of its queue {queue} {run}, as many as its limit lets in. To let in more: "
+                f"fbtasks limits set queue:{queue} --at-once N"
+            )
+        elif opens is not None:
+            yield _next_at(f"queue:{queue}", opens)
+
+
+def _next_at(limit: str, moment: datetime) -> str:
+    return f"{limit} lets in the next one at {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _held(session: Session, row: TaskRow, waits: Sequence[Wait]) -> list[str]:
+    """What shuts the gate that a held task waits for."""
+    if not waits:
+        return []
+    wait = waits[0]
+    gate = admission.gate(session, wait.owner, wait.lane)
+    return _at_lane(row, gate) if wait.of_source else _at_limit(session, wait, gate)
+
+
+def _at_lane(row: TaskRow, gate: Gate) -> list[str]:
+    if gate.holder in (None, row.id):
+        return []
+    if gate.halted:
+        what = f"its lane stands still since task {gate.holder} failed"
+        return [f"{what}. Discard that task, or put it back: fbtasks retry {gate.holder}"]
+    return [f"task {gate.holder} of its lane has not ended: fbtasks inspect task {gate.holder}"]
+
+
+def _at_limit(session: Session, wait: Wait, gate: Gate) -> list[str]:
+    limit = next((each for each in admission.read(session) if each.id == wait.owner), None)
+    if limit is None:
+        return ["no app defines the limit that it waits for. Cancel it, and call it anew"]
+    if gate.halted:
+        return [
+            f"its key of {limit.name} is closed since task {gate.holder} failed. Retry that task, or pass it by: "
+            f"fbtasks limits resume {shlex.quote(limit.name)} --task {gate.holder}"
+        ]
+    if gate.wakes is not None:
+        return [_next_at(limit.name, gate.wakes)]
+    if kind_of(limit) not in ("at_once", "ordered"):
+        return []
+    running = admission.running(session, wait.owner, wait.lane)
+    if running:
+        numbers = ", ".join(map(str, running[:4])) + (", ..." if len(running) > 4 else "")
+        who = f"task {numbers}, which runs" if len(running) == 1 else f"tasks {numbers}, which run"
+        return [f"{limit.name} is taken by {who}"]
+    if gate.used:
+        return [f"{limit.name} is taken by a task that does not run now: it waits for another try, or for a worker"]
+    return []
