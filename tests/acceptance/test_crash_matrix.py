@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 
 import pytest
 from support import rules
@@ -43,13 +44,12 @@ MOMENTS = ["before", "after"]
 
 @pytest.fixture
 def producer(project):
-    with project.producer(SOURCE, "CREATE TABLE EFFECT (N INTEGER)") as app:
+    with project.producer(SOURCE, "CREATE TABLE EFFECT (N VARCHAR(40))") as app:
         yield app
 
 
 def ran(project):
-    path = project.folder / "ledger"
-    return Counter(path.read_text().split()) if path.exists() else Counter()
+    return Counter(project.lines())
 
 
 def check_tables(app):
@@ -60,9 +60,9 @@ def check_tables(app):
     assert {row.state for row in found.history} <= {State.SUCCEEDED}
 
 
-def finish_with_a_clean_worker(project, producer, results, wait_for):
-    worker = project.worker("-c", "1", "-n", "clean")
-    wait_for(lambda: "Worker clean@" in project.logs() and all(result.ready() for result in results), 60)
+def finish_with_a_clean_worker(project, producer, results, wait_for, *queues):
+    worker = project.worker("-c", "1", "-n", "clean", *(["-Q", ",".join(queues)] if queues else []))
+    wait_for(lambda: "Worker clean@" in project.logs() and all(result.ready() for result in results), 120)
     worker.terminate()
     assert worker.wait(30) == 0
     assert [result.status for result in results] == ["SUCCESS"] * len(results)
@@ -70,78 +70,93 @@ def finish_with_a_clean_worker(project, producer, results, wait_for):
 
 
 POINTS = ["register", "heartbeat", "claim", "promote", "finish", "exchange", "effect"]
-OTHERWISE = ("register", "heartbeat", "promote", "finish")
+OTHERWISE = ["register", "heartbeat", "promote", "finish"]
 """Points before whose commit a worker has done nothing that counts, or what ``exchange`` does as well."""
 
 
 @pytest.mark.parametrize(
-    ("point", "moment"),
-    [
-        slow(point, moment) if point in OTHERWISE and moment == "before" else (point, moment)
-        for point in POINTS
-        for moment in MOMENTS
-    ],
+    ("moment", "points"), [slow("before", OTHERWISE), ("before", ["claim", "exchange", "effect"]), ("after", POINTS)]
 )
-def test_a_worker_killed_at(project, producer, wait_for, point, moment):
-    results = [producer.send_task("proj.plain", (n,)) for n in range(6)]
-    results += [producer.send_task("proj.effect", (n,)) for n in range(3)]
-    results.append(producer.send_task("proj.plain", (9,), countdown=0.2))
-    results.append(
-        producer.send_task("proj.plain", ("x" * 10_000,))
-    )  # its payload and its result are in tables of their own
-    times = ":2" if point in ("heartbeat", "promote") else ""
-    worker = project.worker("-c", "2", fault=f"{point}.{moment}{times}")
-    if point == "effect":  # there it is the child that dies
-        wait_for(lambda: "SIGKILL" in project.logs())
-        wait_for(lambda: all(result.ready() for result in results), 60)
-        worker.terminate()
-        assert worker.wait(30) == 0
-    else:
-        assert worker.wait(60) == -signal.SIGKILL
-    finish_with_a_clean_worker(project, producer, results, wait_for)
-    assert sorted(n for (n,) in rows(producer, "SELECT N FROM EFFECT")) == [0, 1, 2]
+def test_a_worker_killed_at(project, producer, wait_for, moment, points):
+    """A worker for each point, with tasks in a queue of its own. What they leave behind is all run by one more."""
+    results = {point: tasks_of_one(producer, point) for point in points}
+    for point in points:
+        times = ":2" if point in ("heartbeat", "promote") else ""
+        worker = project.worker("-c", "2", "--lease", "10", "-Q", point, fault=f"{point}.{moment}{times}")
+        if point == "effect":  # there it is the child that dies
+            wait_for(lambda: "SIGKILL" in project.logs())
+            wait_for(lambda of_it=results[point]: all(result.ready() for result in of_it), 60)
+            worker.terminate()
+            assert worker.wait(30) == 0
+        else:
+            assert worker.wait(60) == -signal.SIGKILL, point
+        (project.folder / "fault").unlink()  # which lets only one process be killed
+    finish_with_a_clean_worker(project, producer, list(chain(*results.values())), wait_for, *points)
+    effects = [f"{point}-{n}" for point in points for n in range(3)]
+    assert sorted(rows(producer, "SELECT N FROM EFFECT")) == sorted((effect,) for effect in effects)
+    crashes = dict(rows(producer, "SELECT QUEUE, SUM(CRASH_COUNT) FROM QUEUE_HISTORY GROUP BY QUEUE"))
     times_run = ran(project)
-    assert len(times_run) == 11
-    if point in ("register", "claim"):  # nothing had begun
-        assert set(times_run.values()) == {1}
-    if (point, moment) == ("effect", "after"):  # committed, so never tried again
-        assert all(count == 1 for task, count in times_run.items() if task.startswith("effect"))
-    crashes = rows(producer, "SELECT SUM(CRASH_COUNT) FROM QUEUE_HISTORY")[0][0]
-    # A child's task alone can have killed it, so that is counted, unless the task was finished already. A worker's
-    # death is charged to no task, since several tasks ran.
-    assert crashes == int((point, moment) == ("effect", "before"))
+    assert len(times_run) == 11 * len(points)
+    for point in points:
+        times = {
+            task: count
+            for task, count in times_run.items()
+            if task.split("-")[0] in (f"plain{point}", f"effect{point}")
+        }
+        if point in ("register", "claim"):  # nothing had begun
+            assert set(times.values()) == {1}, point
+        if (point, moment) == ("effect", "after"):  # committed, so never tried again
+            assert all(count == 1 for task, count in times.items() if task.startswith("effect"))
+        # A child's task alone can have killed it, so that is counted, unless the task was finished already. A worker's
+        # death is charged to no task, since several tasks ran.
+        assert crashes[point] == int((point, moment) == ("effect", "before")), point
 
 
-@pytest.mark.parametrize(
-    ("point", "moment"), [slow("rescue", "before"), ("rescue", "after"), slow("start", "before"), ("start", "after")]
-)
-def test_a_rescuer_killed_at(project, producer, wait_for, point, moment):
+def tasks_of_one(producer, point):
+    """Enqueues eleven tasks in the queue of *point*."""
+
+    def send(name, n, **options):
+        return producer.send_task(f"proj.{name}", (f"{point}-{n}",), queue=point, **options)
+
+    results = [send("plain", n) for n in range(6)]
+    results += [send("effect", n) for n in range(3)]
+    results.append(send("plain", 9, countdown=0.2))
+    results.append(send("plain", "x" * 10_000))  # its payload and its result are in tables of their own
+    return results
+
+
+@pytest.mark.parametrize("moment", [slow("before"), "after"])
+def test_a_rescuer_killed_at(project, producer, wait_for, moment):
+    """One is killed where it has rescued a task, and the next where that begins again."""
     result = producer.send_task("proj.slow", (1.5,))
     first = project.worker("-c", "1")
     wait_for(lambda: ran(project)["slow"] == 1)
     first.kill()
     first.wait()
-    second = project.worker("-c", "1", fault=f"{point}.{moment}")
-    assert second.wait(60) == -signal.SIGKILL
+    for point in ("rescue", "start"):
+        assert rows(producer, "SELECT CRASH_COUNT FROM QUEUE_TASK") == [(0,)]
+        worker = project.worker("-c", "1", fault=f"{point}.{moment}")
+        assert worker.wait(60) == -signal.SIGKILL, point
+        (project.folder / "fault").unlink()
     finish_with_a_clean_worker(project, producer, [result], wait_for)
-    assert ran(project)["slow"] == 2  # the second worker never began it
-    # It was known to be about to begin, alone, when its worker died.
-    assert rows(producer, "SELECT CRASH_COUNT FROM QUEUE_HISTORY") == [(int((point, moment) == ("start", "after")),)]
+    assert ran(project)["slow"] == 2  # neither of them began it
+    # It was known to be about to begin, alone, when the last worker died.
+    assert rows(producer, "SELECT CRASH_COUNT FROM QUEUE_HISTORY") == [(int(moment == "after"),)]
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_producer_killed_at_its_commit(project, producer, wait_for, moment):
-    code = "import proj; print(proj.plain.delay(1).id, flush=True)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project.folder, env={**project.env, "FBTASKS_FAULT": f"enqueue.{moment}"},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
-    committed = rows(producer, "SELECT ID FROM QUEUE_TASK")
-    assert len(committed) == (1 if moment == "after" else 0)
+def test_a_producer_killed_at_its_commit(project, producer, wait_for):
+    code = "import proj, sys; print(proj.plain.delay(sys.argv[1]).id, flush=True)"
+    for moment in MOMENTS:
+        done = subprocess.run(
+            [sys.executable, "-c", code, moment], cwd=project.folder,
+            env={**project.env, "FBTASKS_FAULT": f"enqueue.{moment}"}, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
+        committed = rows(producer, "SELECT ID FROM QUEUE_TASK")
+        assert len(committed) == (1 if moment == "after" else 0)
     results = [producer.AsyncResult(task) for (task,) in committed]
     finish_with_a_clean_worker(project, producer, results, wait_for)
-    assert ran(project)["plain1"] == len(committed)
+    assert ran(project) == {"plainafter": 1}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -8,6 +8,7 @@ from support.feeding import subscribe
 from support.programs import alive
 from support.recorded import capture, inserts, waiting
 from support.sql import execute, one, rows
+from support.variants import slow
 
 pytestmark = pytest.mark.acceptance
 
@@ -92,18 +93,9 @@ SOURCE = """
         Path("plain.new").write_text(Path("ledger").read_text())
         Path("plain.new").rename("plain")
 """
-ALL_POOLS = ("processes", "threads", "asyncio", "solo")
 SLOW = ("threads", "asyncio", "solo")
 """Pools whose way through a run is that of processes, but for a few lines."""
-
-
-def variant(pool, *more):
-    """Parameters of a test."""
-    slow = pool in SLOW and (pool, *more) != ("asyncio", "flawed_coroutine")
-    return pytest.param(pool, *more, marks=pytest.mark.slow) if slow else pytest.param(pool, *more)
-
-
-POOLS = [variant(pool) for pool in ALL_POOLS]
+POOLS = ["processes", *map(slow, SLOW)]
 
 
 @pytest.fixture
@@ -111,8 +103,7 @@ def ledger(project):
     """What the tasks have noted under a word, as pairs of key and number."""
 
     def read(*words):
-        path = project.folder / "ledger"
-        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        lines = map(str.split, project.lines())
         return [(int(key), int(number)) for word, key, number, _ in lines if word in words]
 
     return read
@@ -120,16 +111,17 @@ def ledger(project):
 
 @pytest.fixture
 def feed(project, wait_for):
-    """Starts a worker of a pool, for the task of this name with these changes in its log."""
+    """Starts a worker of a pool, for a task of this name with these changes in its log, or for several such tasks."""
     project.write(SOURCE)
     with project.producer(
         SOURCE, "CREATE TABLE EFFECT (ID INTEGER NOT NULL, N INTEGER NOT NULL, PRIMARY KEY (ID, N))"
     ) as app:
 
-        def start(task, members, pool, *arguments, **options):
-            subscribe(app, f"proj.{task}", owner="proj", **options)
-            capture(app, members, ordered=options.get("ordering") != "total")
-            start.worker = project.worker("--pool", pool, "-c", "1" if pool == "solo" else "2", *arguments)
+        def start(fed, pool, *arguments, places=1):
+            for number, (task, members) in enumerate(fed.items(), start=1):
+                subscribe(app, f"proj.{task}", owner="proj", id=number)
+                capture(app, members, number=number)
+            start.worker = project.worker("--pool", pool, "-c", str(1 if pool == "solo" else places), *arguments)
             return app
 
         start.app = app
@@ -143,48 +135,64 @@ def failures(app):
     return [(tries, kind) for tries, kind, _ in found]
 
 
+def variants(tasks, coroutine):
+    """Pools and the tasks of one worker: all in ``processes``, where one stops no other, and alone elsewhere."""
+    alone = [slow(pool, [task]) for pool in SLOW for task in tasks if (pool, task) != ("asyncio", coroutine)]
+    return [pytest.param("processes", tasks, id="processes"), ("asyncio", [coroutine]), *alone]
+
+
 @pytest.mark.parametrize(
-    ("pool", "task"),
-    [variant(pool, task) for pool in ALL_POOLS for task in ("flawed", "flawed_coroutine", "flawed_effect")],
+    ("pool", "tasks"), variants(["flawed", "flawed_coroutine", "flawed_effect"], "flawed_coroutine")
 )
-def test_order_retries_and_failures(feed, ledger, wait_for, pool, task):
-    app = feed(task, [*inserts(6, 1), *inserts(6, 2)], pool, "--burst")
+def test_order_retries_and_failures(feed, ledger, wait_for, pool, tasks):
+    keys = {task: (2 * number, 2 * number + 1) for number, task in enumerate(tasks, start=1)}
+    app = feed(
+        {task: [*inserts(6, one), *inserts(6, two)] for task, (one, two) in keys.items()}, pool, "--burst", places=2
+    )
     assert feed.worker.wait(60) == 0
-    for key in (1, 2):
+    every = sorted(key for pair in keys.values() for key in pair)
+    for key in every:
         assert [number for each, number in ledger("call") if each == key] == [0, 1, 1, 2, 3, 4, 5]
-    assert sorted(failures(app)) == [(1, "builtins.KeyError")] * 2 + [(2, "builtins.ValueError")] * 2
-    assert sorted(ledger("ValueError")) == [(1, 1), (2, 1)]
-    assert sorted(ledger("KeyError")) == [(1, 3), (2, 3)]
+    failed = [(1, "builtins.KeyError")] * len(every) + [(2, "builtins.ValueError")] * len(every)
+    assert sorted(failures(app)) == failed
+    assert sorted(ledger("ValueError")) == [(key, 1) for key in every]
+    assert sorted(ledger("KeyError")) == [(key, 3) for key in every]
     assert waiting(app) == (0, 0, 0, 0)
-    if task == "flawed_effect":
-        kept = [(key, number) for key in (1, 2) for number in (0, 2, 4, 5)]
-        assert rows(app, "SELECT ID, N FROM EFFECT ORDER BY ID, N") == kept
+    kept = [(key, number) for key in keys.get("flawed_effect", ()) for number in (0, 2, 4, 5)]
+    assert rows(app, "SELECT ID, N FROM EFFECT ORDER BY ID, N") == kept
+
+
+LIMITED = {
+    "limited": "TimeLimitExceeded",
+    "limited_softly": "SoftTimeLimitExceeded",
+    "limited_effect": "TimeLimitExceeded",
+    "limited_coroutine": "TimeLimitExceeded",
+}
+"""What each of these fails with."""
 
 
 @pytest.mark.parametrize(
-    ("pool", "task"),
-    [
-        *[variant(pool, task) for pool in ALL_POOLS for task in ("limited", "limited_softly", "limited_effect")],
-        ("asyncio", "limited_coroutine"),
-    ],
+    ("pool", "tasks"), variants(["limited", "limited_softly", "limited_effect"], "limited_coroutine")
 )
-def test_time_limits_hold_for_each_change(feed, ledger, wait_for, pool, task):
-    app = feed(task, inserts(5), pool, "--burst")
+def test_time_limits_hold_for_each_change(feed, ledger, wait_for, pool, tasks):
+    keys = {task: key for key, task in enumerate(tasks, start=1)}
+    app = feed({task: inserts(5, key) for task, key in keys.items()}, pool, "--burst", places=2)
     assert feed.worker.wait(60) == 0
-    kind = "SoftTimeLimitExceeded" if task == "limited_softly" else "TimeLimitExceeded"
-    assert failures(app) == [(1, f"fbtasks.errors.{kind}")]
-    assert ledger(kind) == [(1, 2)]
-    done = ledger("done")
-    assert list(dict.fromkeys(done)) == [(1, 0), (1, 1), (1, 3), (1, 4)]
-    if task != "limited_effect":  # what a transaction had done is undone with it, and done again
-        assert len(done) == 4
+    assert sorted(failures(app)) == sorted((1, f"fbtasks.errors.{LIMITED[task]}") for task in tasks)
+    for kind in set(LIMITED.values()):
+        assert sorted(ledger(kind)) == [(key, 2) for task, key in keys.items() if LIMITED[task] == kind]
+    for task, key in keys.items():
+        done = [number for each, number in ledger("done") if each == key]
+        assert list(dict.fromkeys(done)) == [0, 1, 3, 4], task
+        if task != "limited_effect":  # what a transaction had done is undone with it, and done again
+            assert len(done) == 4, task
     assert waiting(app) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_long_run_lets_others_have_their_turn(feed, project, ledger, wait_for, pool):
     project.env["TURN"] = "0.2"
-    app = feed("slow", inserts(12), pool, "-c", "1")
+    app = feed({"slow": inserts(12)}, pool)
     wait_for(lambda: ledger("call"))
     execute(app, "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('proj.plain')")
     (project.folder / "go").touch()
@@ -194,15 +202,25 @@ def test_a_long_run_lets_others_have_their_turn(feed, project, ledger, wait_for,
     assert ledger("call") == [(1, number) for number in range(12)]
 
 
-@pytest.mark.parametrize("pool", POOLS[:3])
-def test_a_run_that_is_terminated_ends_as_a_whole(feed, ledger, wait_for, pool):
-    app = feed("slow", inserts(5), pool)
-    wait_for(lambda: (1, 2) in ledger("call"))
-    app.AsyncResult(one(app, "SELECT ID FROM QUEUE_TASK")).revoke(terminate=True)
-    wait_for(lambda: waiting(app)[1] == 0)
-    state, payload = rows(app, "SELECT STATE, PAYLOAD FROM QUEUE_HISTORY")[0]
-    assert (state, payload.count(b'"i":')) == (12, 3)  # those that were not done
-    assert ledger("call") == [(1, 0), (1, 1), (1, 2)]
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_run_that_is_terminated_ends_as_a_whole_and_that_of_a_worker_that_ends_is_given_back(
+    feed, ledger, wait_for, pool
+):
+    app = feed({"slow": []}, pool, "--grace", "0.2")
+    if pool != "solo":  # where the task that runs is not stopped
+        capture(app, inserts(5))
+        wait_for(lambda: (1, 2) in ledger("call"))
+        app.AsyncResult(one(app, "SELECT ID FROM QUEUE_TASK")).revoke(terminate=True)
+        wait_for(lambda: waiting(app)[1] == 0)
+        state, payload = rows(app, "SELECT STATE, PAYLOAD FROM QUEUE_HISTORY")[0]
+        assert (state, payload.count(b'"i":')) == (12, 3)  # those that were not done
+        assert ledger("call") == [(1, 0), (1, 1), (1, 2)]
+    capture(app, inserts(5, 2))
+    wait_for(lambda: (2, 2) in ledger("call"))
+    feed.worker.send_signal(signal.SIGTERM)
+    feed.worker.wait(30)
+    assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK").count(b'"i":') == 3
+    assert one(app, "SELECT STATE + TRY_COUNT + CRASH_COUNT + SUSPECT FROM QUEUE_TASK") == 0
 
 
 def child_of(project):
@@ -211,29 +229,30 @@ def child_of(project):
 
 
 @pytest.mark.parametrize("pool", POOLS[:3])
-def test_a_child_that_is_killed_in_the_middle_of_a_run(feed, project, ledger, wait_for, pool):
-    app = feed("slow", inserts(5), pool)
+def test_a_child_that_is_killed_in_the_middle_of_a_run_and_a_change_that_kills_it(
+    feed, project, ledger, wait_for, pool
+):
+    """Of the first only what it was at is done again; the second fails alone."""
+    app = feed({"slow": inserts(5), "deadly": []}, pool)
     wait_for(lambda: (1, 2) in ledger("call"))
     os.kill(child_of(project), signal.SIGKILL)
     (project.folder / "go").touch()
     wait_for(lambda: (1, 4) in ledger("done") and waiting(app) == (0, 0, 0, 0))
-    assert ledger("done") == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]  # only what it was at is done again
+    assert ledger("done") == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
     assert ledger("call").count((1, 2)) == 2
     assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == []
 
-
-@pytest.mark.parametrize("pool", POOLS[:3])
-def test_a_change_that_kills_its_process_fails_alone(feed, ledger, wait_for, pool):
-    app = feed("deadly", inserts(4), pool)
-    wait_for(lambda: (1, 3) in ledger("call") and waiting(app) == (0, 0, 0, 0))
-    assert ledger("call") == [(1, 0), *[(1, 1)] * 3, (1, 2), (1, 3)]
+    capture(app, inserts(4, 2), number=2)
+    wait_for(lambda: (2, 3) in ledger("call") and waiting(app) == (0, 0, 0, 0))
+    called = [number for key, number in ledger("call") if key == 2]
+    assert called == [0, *[1] * 3, 2, 3]
     assert [kind for _, kind in failures(app)] == ["fbtasks.errors.WorkerLost"]
-    wait_for(lambda: ledger("WorkerLost") == [(1, 1)])
+    wait_for(lambda: ledger("WorkerLost") == [(2, 1)])
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_worker_that_is_killed_in_the_middle_of_a_run(feed, project, ledger, wait_for, pool):
-    app = feed("slow", inserts(5), pool, "--lease", "3")
+    app = feed({"slow": inserts(5)}, pool, "--lease", "3")
     wait_for(lambda: (1, 2) in ledger("call"))
     feed.worker.kill()
     (project.folder / "go").touch()
@@ -243,19 +262,9 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_run(feed, project, ledger, w
     assert rows(app, "SELECT ID FROM QUEUE_HISTORY") == []
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_worker_that_is_told_to_end_gives_back_what_is_left(feed, project, ledger, wait_for, pool):
-    app = feed("slow", inserts(5), pool, "--grace", "0.2")
-    wait_for(lambda: (1, 2) in ledger("call"))
-    feed.worker.send_signal(signal.SIGTERM)
-    feed.worker.wait(30)
-    assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK").count(b'"i":') == 3
-    assert one(app, "SELECT STATE + TRY_COUNT + CRASH_COUNT + SUSPECT FROM QUEUE_TASK") == 0
-
-
 @pytest.mark.parametrize("killed", ["child", "worker"])
 def test_a_transactional_run_has_its_effects_once_whatever_is_killed(feed, project, ledger, wait_for, killed):
-    app = feed("slow_effect", inserts(5), "processes", "--lease", "3")
+    app = feed({"slow_effect": inserts(5)}, "processes", "--lease", "3")
     wait_for(lambda: (1, 2) in ledger("call"))
     child = child_of(project)
     os.kill(child if killed == "child" else feed.worker.pid, signal.SIGKILL)

@@ -3,17 +3,20 @@
 import json
 import re
 import signal
+from contextlib import closing
 
 import pytest
+from support.crew import Crews
 from support.sql import execute, one
 from support.variants import CHILDREN, slow
 
 from fbtasks import WorkerLost
+from fbtasks.states import State
 
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import json, os, signal, time
+    import asyncio, json, os, signal, time
     from fbtasks import AsyncResult
     from pathlib import Path
 
@@ -113,23 +116,52 @@ SOURCE = """
 
     @app.task(on_failure=sleeps, time_limit=0.3)
     def late_sleeper(what): time.sleep(60)
+
+    @app.task(on_failure=own)
+    def bad_when_told(what):
+        Path("begun").touch()
+        while not Path("go on").exists():
+            time.sleep(0.01)
+        raise Special(what, "more")
+
+    @app.task
+    async def waits():
+        await asyncio.sleep(3)
+        return "waited"
+
+    @app.task(on_failure=own, soft_time_limit=0.3)
+    async def late_and_bad(what):
+        time.sleep(1)
+        raise Special(what, "more")
 """
+TABLE = "CREATE TABLE NOTE (N INTEGER)"
 
 
 @pytest.fixture
 def producer(project):
-    with project.producer(SOURCE, "CREATE TABLE NOTE (N INTEGER)") as app:
+    with project.producer(SOURCE, TABLE) as app:
         yield app
 
 
 @pytest.fixture
 def ledger(project):
-    def read(task=None):
-        path = project.folder / "ledger"
-        lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
-        return [line for line in lines if task in (None, line["task"].removeprefix("proj."))]
+    return lambda task=None: written(project, task)
 
-    return read
+
+def written(project, task=None):
+    """What hooks wrote down, of one task or of all."""
+    return [line for line in map(json.loads, project.lines()) if task in (None, line["task"].removeprefix("proj."))]
+
+
+@pytest.fixture(scope="module")
+def crews(make_project):
+    with closing(Crews(make_project, SOURCE, TABLE)) as crews:
+        yield crews
+
+
+def of_pool(crew, pool):
+    places = {"processes": 1, "solo": 1}.get(pool, 2)  # two where they share a process
+    return crew.worker("-c", str(places), "--pool", pool)
 
 
 def told(lines):
@@ -141,17 +173,17 @@ def told(lines):
 
 
 @pytest.mark.parametrize("pool", ["processes", slow("threads"), "asyncio", "solo"])
-def test_the_hooks_of_a_failed_task_are_called_once_when_it_is_recorded(project, producer, ledger, wait_for, pool):
+def test_the_hooks_of_a_failed_task_are_called_once_when_it_is_recorded(crew, wait_for, pool):
     """In ``asyncio`` all but one of these run in threads, as in ``threads``."""
+    worker = of_pool(crew, pool)
     names = ["bad", "bad_thrice", "bad_coroutine", "bad_effect", "late", "unprintable"]
-    found = {name: producer.send_task(f"proj.{name}", (name,)) for name in names}
-    garbled = producer.send_task("proj.bad", ("garbled",), task_id="garbled")
-    execute(producer, "UPDATE QUEUE_TASK SET PAYLOAD = 'nonsense' WHERE TRAITS = 1")
-    project.run("worker", "-A", "proj", "-c", "2", "--pool", pool, "--burst")
-    assert {result.status for result in (*found.values(), garbled)} == {"FAILURE"}
-    assert len(ledger()) == 2 * (len(names) + 1)
+    found = {name: worker.send(name, (name,)) for name in names}
+    garbled = worker.send_as("PAYLOAD = 'nonsense'", "bad", "garbled")
+    wait_for(lambda: {result.status for result in (*found.values(), garbled)} == {"FAILURE"})
+    wait_for(lambda: len(written(crew.project)) >= 2 * (len(names) + 1))
+    assert len(written(crew.project)) == 2 * (len(names) + 1)
     for name in names:
-        line = told([line for line in ledger(name) if line["id"] != "garbled"])
+        line = told([line for line in written(crew.project, name) if line["id"] != garbled.id])
         assert line["id"] == found[name].id
         assert line["args"] == [name]
         assert line["status"] == "FAILURE"
@@ -161,64 +193,65 @@ def test_the_hooks_of_a_failed_task_are_called_once_when_it_is_recorded(project,
         if name.startswith("bad"):
             assert (line["error"], line["message"]) == ("Special", f"{name} and more")
             assert line["traced"]  # the exception itself, not one that was rebuilt
-    assert ledger("late")[0]["error"] == "TimeLimitExceeded"
-    assert ledger("unprintable")[0]["error"] == "SerializationError"
-    line = told([line for line in ledger() if line["id"] == "garbled"])
+    assert written(crew.project, "late")[0]["error"] == "TimeLimitExceeded"
+    assert written(crew.project, "unprintable")[0]["error"] == "SerializationError"
+    line = told([line for line in written(crew.project) if line["id"] == garbled.id])
     assert (line["error"], line["args"]) == ("SerializationError", [])
 
 
 def test_the_hooks_of_a_task_that_kills_its_process_or_its_worker(project, producer, ledger, wait_for):
-    died = producer.send_task("proj.die", ("process",))
-    log = project.run("worker", "-A", "proj", "-c", "1", "--burst").stderr
+    died = producer.send_task("proj.die", ("process",), queue="other")
+    survivor = project.worker("-c", "1", "-n", "survivor", "-Q", "other")
     with pytest.raises(WorkerLost):
-        died.get(timeout=5)
-    assert re.findall(r"\) (\S.*?): its process", log) == [
-        "crashed (crash 1 of 3)", "crashed (crash 2 of 3)", "failed: it crashed (crash 3 of 3)"
-    ]  # fmt: skip
-    assert log.rstrip().endswith("Tasks: 0 succeeded, 1 failed, 0 retried, 0 given back, 2 crashed.")
+        died.get(timeout=30)
+    wait_for(lambda: len(ledger("die")) == 2)
     line = told(ledger("die"))
     assert (line["error"], line["args"], line["status"]) == ("WorkerLost", ["process"], "FAILURE")
 
     # As one that has killed its worker before: alone, and known to have begun.
     killer = producer.send_task("proj.kill_worker", ("worker" + "x" * 3000,))
     execute(producer, f"UPDATE QUEUE_TASK SET SUSPECT = 1, CRASH_COUNT = 2 WHERE ID = {killer.id}")
-    project.worker("-c", "1", "-n", "victim")
-    wait_for(lambda: one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 1)
-    project.worker("-c", "1", "-n", "survivor", "-Q", "other")
-    wait_for(lambda: ledger("kill_worker"), 60)
-    wait_for(lambda: len(ledger("kill_worker")) == 2)
+    victim = project.worker("-c", "1", "-n", "victim", "-Q", "default")
+    assert victim.wait(30) == -signal.SIGKILL
+    wait_for(lambda: len(ledger("kill_worker")) == 2, 60)
     line = told(ledger("kill_worker"))
     assert (line["error"], line["args"]) == ("WorkerLost", ["worker" + "x" * 3000])
     assert line["status"] == "FAILURE"
+    survivor.terminate()
+    assert survivor.wait(30) == 0
+    log = project.logs()
+    assert re.findall(r"\) (\S.*?): its process", log) == [
+        "crashed (crash 1 of 3)", "crashed (crash 2 of 3)", "failed: it crashed (crash 3 of 3)"
+    ]  # fmt: skip
+    assert "Tasks: 0 succeeded, 1 failed, 0 retried, 0 given back, 2 crashed." in log
 
 
-def test_only_the_apps_hook_is_called_for_a_task_that_was_parked_for_too_long(project, producer, ledger):
-    parked = producer.send_task("proj.unknown", (1, 2))
-    project.run("worker", "-A", "proj", "-c", "1", "--burst")
-    assert ledger() == []
-    execute(producer, "UPDATE QUEUE_TASK SET CLAIM_TIME = DATEADD(-2 DAY TO CLAIM_TIME)")
-    project.run("worker", "-A", "proj", "-c", "1", "--burst")
+def test_only_the_apps_hook_is_called_for_a_task_that_was_parked_for_too_long(crew, wait_for):
+    parked = of_pool(crew, "processes").send("unknown", (1, 2))
+    wait_for(lambda: one(crew.producer, "SELECT STATE FROM QUEUE_TASK") == State.PARKED)
+    assert written(crew.project) == []
+    execute(crew.producer, "UPDATE QUEUE_TASK SET CLAIM_TIME = DATEADD(-2 DAY TO CLAIM_TIME)")
+    crew.project.run("worker", "-A", "proj", "-P", "solo", "--burst")
     assert parked.status == "FAILURE"
-    (line,) = ledger()
+    (line,) = written(crew.project)
     assert (line["hook"], line["error"], line["args"]) == ("app", "UnknownTaskError", [1, 2])
 
 
 @pytest.mark.parametrize("pool", CHILDREN)
-def test_hooks_that_end_their_process_do_no_harm(project, producer, ledger, wait_for, pool):
-    worker = project.worker("-c", "2", "--pool", pool)
+def test_hooks_that_end_their_process_do_no_harm(crew, wait_for, pool):
+    worker = of_pool(crew, pool)
     for name in ("bad_exit", "bad_killer", "late_killer"):
-        result = producer.send_task(f"proj.{name}", (name,))
-        wait_for(lambda name=name: ledger(name))
+        result = worker.send(name, (name,))
+        wait_for(lambda name=name: written(crew.project, name))
         wait_for(result.ready)
-        assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3
-        assert one(producer, f"SELECT CRASH_COUNT FROM QUEUE_HISTORY WHERE ID = {result.id}") == 0
+        assert worker.send("add", (1, 2)).get(timeout=30) == 3
+        assert one(crew.producer, f"SELECT CRASH_COUNT FROM QUEUE_HISTORY WHERE ID = {result.id}") == 0
         assert result.failed()
-        assert [line["hook"] for line in ledger(name)] == (["own", "app"] if name == "bad_exit" else ["own"])
-    worker.terminate()
-    assert worker.wait(30) == 0
-    log = project.logs()
-    assert log.count("it is not called again") == 2
-    assert "The on_failure hook of proj.bad_exit raised; the outcome stands." in log
+        hooks = ["own", "app"] if name == "bad_exit" else ["own"]
+        wait_for(lambda name=name, hooks=hooks: len(written(crew.project, name)) >= len(hooks))
+        assert [line["hook"] for line in written(crew.project, name)] == hooks
+    wait_for(lambda: worker.log().count("it is not called again") == 2)
+    assert "The on_failure hook of proj.bad_exit raised; the outcome stands." in worker.log()
 
 
 @pytest.mark.parametrize(
@@ -257,73 +290,49 @@ def test_hooks_are_stopped_when_the_grace_is_over(project, producer, ledger, wai
 
 
 @pytest.mark.parametrize(
-    ("name", "pool"),
+    ("pool", "names"),
     [
-        ("bad_sleeper", "processes"), slow("bad_sleeper", "threads"), slow("bad_sleeper", "asyncio"),
-        ("bad_sleeper", "solo"), ("bad_stubborn", "processes"), ("bad_stubborn", "threads"),
-        slow("bad_stubborn", "asyncio"),
+        ("processes", ["bad_sleeper", "bad_stubborn"]),
+        ("threads", ["bad_stubborn"]),
+        ("solo", ["bad_sleeper"]),
+        slow("threads", ["bad_sleeper"]),
+        slow("asyncio", ["bad_sleeper", "bad_stubborn"]),
     ],
-)  # fmt: skip
-def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, wait_for, pool, name):
+)
+def test_hooks_have_a_time_limit_of_their_own(project, producer, ledger, pool, names):
     """In ``solo`` nothing ends a hook that wants to go on: it is in the worker's own thread."""
     (project.folder / "sitecustomize.py").write_text("import fbtasks.worker.limits as limits\nlimits.HOOKS = 0.5\n")
     project.worker("-c", "1", "--pool", pool)
-    result = producer.send_task(f"proj.{name}", (name,))
-    assert producer.send_task("proj.add", (1, 2), countdown=1).get(timeout=60) == 3
-    assert result.failed()
-    assert [line["hook"] for line in ledger()] == ["own", *(["app"] if pool == "solo" else [])]
-    log = project.logs()
-    if pool != "solo":
-        assert f"The on_failure hook of task {result.id} (proj.{name}) is stopped: it has taken 0.5 s." in log
-        stays = pool != "processes" and name == "bad_stubborn"
-        assert log.count("does not stop; its process is killed when the other tasks in it have ended") == stays
+    for name in names:
+        result = producer.send_task(f"proj.{name}", (name,))
+        assert producer.send_task("proj.add", (1, 2), countdown=1).get(timeout=60) == 3
+        assert result.failed()
+        assert [line["hook"] for line in ledger(name)] == ["own", *(["app"] if pool == "solo" else [])]
+        log = project.logs()
+        if pool != "solo":
+            assert f"The on_failure hook of task {result.id} (proj.{name}) is stopped: it has taken 0.5 s." in log
+            stays = pool != "processes" and name == "bad_stubborn"
+            assert log.count("does not stop; its process is killed when the other tasks in it have ended") == stays
 
 
-def test_a_failure_that_came_too_late_calls_no_hook(project, producer, ledger, wait_for):
+def test_a_failure_that_came_too_late_calls_no_hook(crew, wait_for):
     """Its claim is another worker's by now, and what becomes of it there is for that one to say."""
-    project.write(
-        SOURCE
-        + """
-    @app.task(on_failure=own)
-    def bad_when_told(what):
-        Path("begun").touch()
-        while not Path("go on").exists():
-            time.sleep(0.01)
-        raise Special(what, "more")
-    """
-    )
-    project.worker("-c", "1")
-    result = producer.send_task("proj.bad_when_told", ("x",))
-    wait_for((project.folder / "begun").exists)
-    execute(producer, f"UPDATE QUEUE_TASK SET CLAIM_ID = CLAIM_ID + 1 WHERE ID = {result.id}")
-    (project.folder / "go on").touch()
-    wait_for(lambda: "came too late" in project.logs())
-    assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3  # in the one place that there is
-    assert ledger() == []
+    worker = of_pool(crew, "processes")
+    result = worker.send("bad_when_told", ("x",))
+    wait_for((crew.project.folder / "begun").exists)
+    execute(crew.producer, f"UPDATE QUEUE_TASK SET CLAIM_ID = CLAIM_ID + 1 WHERE ID = {result.id}")
+    (crew.project.folder / "go on").touch()
+    wait_for(lambda: "came too late" in worker.log())
+    assert worker.send("add", (1, 2)).get(timeout=30) == 3  # in the one place that there is
+    assert written(crew.project) == []
 
 
-def test_a_limit_that_comes_too_late_for_a_coroutine_harms_no_neighbour(project, producer):
+def test_a_limit_that_comes_too_late_for_a_coroutine_harms_no_neighbour(crew):
     """It is to be cancelled when it has failed already, and waits for its hooks."""
-    project.write(
-        SOURCE
-        + """
-    import asyncio
-
-    @app.task
-    async def waits():
-        await asyncio.sleep(3)
-        return "waited"
-
-    @app.task(on_failure=own, soft_time_limit=0.3)
-    async def late_and_bad(what):
-        time.sleep(1)
-        raise Special(what, "more")
-    """
-    )
-    project.worker("-c", "2", "--pool", "asyncio")
-    neighbour = producer.send_task("proj.waits")
-    bad = producer.send_task("proj.late_and_bad", ("late",))
+    worker = of_pool(crew, "asyncio")
+    neighbour, bad = worker.send_together(["waits"], ["late_and_bad", "late"])
     assert neighbour.get(timeout=30) == "waited"
     assert bad.failed()
-    assert one(producer, "SELECT SUM(CRASH_COUNT) FROM QUEUE_HISTORY") == 0
-    assert "ended with exit code" not in project.logs()
+    crashes = "SELECT SUM(CRASH_COUNT) FROM QUEUE_HISTORY WHERE ID IN (?, ?)"
+    assert one(crew.producer, crashes, int(neighbour.id), int(bad.id)) == 0
+    assert "ended with exit code" not in worker.log()

@@ -473,8 +473,8 @@ print(conflicts, *got)
 """
 
 
-@pytest.mark.parametrize("messages", [int(os.environ.get("FBTASKS_TEST_MESSAGES", "2000"))])
-def test_four_consumers_share_a_queue(connection, app, url, messages):
+@pytest.mark.parametrize("messages", [int(os.environ.get("FBTASKS_TEST_MESSAGES", "900"))])
+def test_three_consumers_share_a_queue(connection, app, url, messages):
     queue("q")(connection.default_channel).declare()
     producer = connection.Producer()
     with producer.batch():
@@ -484,7 +484,7 @@ def test_four_consumers_share_a_queue(connection, app, url, messages):
         subprocess.Popen(
             [sys.executable, "-c", CONSUMER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        for _ in range(4)
+        for _ in range(3)
     ]
     for process in processes:
         assert process.stdout.readline() == "ready\n"

@@ -3,14 +3,17 @@
 import logging
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.programs import command_line, python
+from support.sql import one
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.firebird import connections
@@ -104,7 +107,9 @@ def test_without_auto_migrate_a_call_creates_nothing(path):
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [["call", "t"], ["migrate"], ["worker", "-A", "proj", "--burst", "-l", "ERROR"]])
+@pytest.mark.parametrize(
+    "command", [["call", "t"], ["migrate"], ["worker", "-A", "proj", "-P", "solo", "--burst", "-l", "ERROR"]]
+)
 def test_who_creates_says_so_with_the_whole_path(path, project, command):
     project.write("")
     project.env["FBTASKS_URL"] = f"firebird://{path}"
@@ -116,7 +121,11 @@ def test_who_creates_says_so_with_the_whole_path(path, project, command):
 
 
 @pytest.mark.parametrize(
-    "use", [lambda app: app.send_task("t"), lambda app: app.connect().close()], ids=["call", "connect"]
+    "use",
+    [
+        pytest.param(lambda app: app.send_task("t"), id="call"),
+        pytest.param(lambda app: app.connect().close(), id="connect", marks=pytest.mark.slow),  # makes ready likewise
+    ],
 )
 def test_in_python_a_log_record_says_it(path, caplog, capfd, use):
     url = f"firebird://{path}"
@@ -272,7 +281,11 @@ def test_a_character_set_that_does_not_exist_leaves_no_database(path):
     assert "ConfigurationError" in done.stdout
     assert "CHARACTER SET NOSUCH" in done.stdout
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_character_set_that_exists_is_that_of_the_database_and_a_queue_keeps_what_is_beside_it(path):
     assert python(FAIL, f"firebird://{path}?charset=WIN1252").stdout == "enqueued\n"
+    assert sorted(each.name for each in path.parent.iterdir()) == [".fbtasks", path.name]
 
 
 def test_a_database_for_which_there_is_no_room_is_not_left_half_made(path):
@@ -284,12 +297,8 @@ def test_a_database_for_which_there_is_no_room_is_not_left_half_made(path):
     )
     assert "File too large" in done.stdout
     assert list(path.parent.iterdir()) == []
-    assert python(FAIL, f"firebird://{path}").stdout == "enqueued\n"
-
-
-def test_a_queue_keeps_what_is_beside_it(path):
-    assert python(FAIL, f"firebird://{path}").stdout == "enqueued\n"
-    assert sorted(each.name for each in path.parent.iterdir()) == [".fbtasks", path.name]
+    with closing(FBTasks("a", f"firebird://{path}")) as app:
+        app.send_task("t")
 
 
 FAIL_AND_STAY = """
@@ -312,15 +321,15 @@ def started(code, *arguments):
 
 
 def tasks_in(url):
-    code = "import sys; from fbtasks import FBTasks; app = FBTasks('a', sys.argv[1]); c = app.connect().cursor()\n"
-    code += "print(c.execute('SELECT COUNT(*) FROM QUEUE_TASK').fetchone()[0]); c.close()"
-    return int(python(code, url).stdout)
+    with closing(FBTasks("a", url)) as app:
+        return one(app, "SELECT COUNT(*) FROM QUEUE_TASK")
 
 
-def test_a_lock_directory_stays_as_long_as_any_process_uses_it(path, tmp_path):
+def test_a_lock_directory_stays_as_long_as_any_process_uses_it(path, tmp_path, template):
     """The first database that a process opens fixes its lock directory, which others take over with the second."""
     path.write_text("hello")
     own = path.parent / ".fbtasks"
+    shutil.copyfile(template, tmp_path / "good.fdb")
     good = f"firebird://{tmp_path}/good.fdb"
     first = started(FAIL_AND_STAY, f"firebird://{path}", good)
     assert first.stdout.readline() == "enqueued\n"

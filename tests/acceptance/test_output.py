@@ -6,7 +6,6 @@ import pty
 import re
 import subprocess
 import sys
-import termios
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -114,26 +113,42 @@ def test_a_list_has_a_line_for_each_task_and_the_error_is_whole_in_inspect_task(
     assert "\n\tthird line\nmore\nmore" in whole
 
 
-def test_a_list_is_as_wide_as_the_terminal(shop, url):
-    def lines(columns):
-        master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, (24, columns))
-        environment = {**os.environ, "FBTASKS_URL": url, "TERM": "xterm"}
-        environment.pop("COLUMNS", None)
-        command = [sys.executable, "-m", "fbtasks", "inspect", "failed"]
-        process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
-        os.close(slave)
-        shown = b""
-        try:
-            while data := os.read(master, 65536):
-                shown += data
-        except OSError:
-            pass  # the other end was closed
-        assert process.wait() == 0
-        os.close(master)
-        return re.sub(r"\x1b\[[\d;]*m", "", shown.decode()).splitlines()
+COMMANDS = """
+import json, sys, termios
+from fbtasks.cli import main
 
-    wide, narrow, tiny = lines(150), lines(80), lines(30)
+for columns, command in json.loads(sys.argv[1]):
+    if columns:
+        termios.tcsetwinsize(1, (24, columns))
+    try:
+        main(command, prog_name="fbtasks")
+    except SystemExit as left:
+        print("left", left.code or 0, flush=True)
+"""
+
+
+def commands(*each):
+    """A process that runs commands, each on a terminal of so many columns where that is not 0."""
+    return [sys.executable, "-c", COMMANDS, json.dumps(each)]
+
+
+def test_a_list_is_as_wide_as_the_terminal(shop, url):
+    environment = {**os.environ, "FBTASKS_URL": url, "TERM": "xterm"}
+    environment.pop("COLUMNS", None)
+    master, slave = pty.openpty()
+    command = commands(*((columns, ["inspect", "failed"]) for columns in (150, 80, 30)))
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
+    os.close(slave)
+    shown = b""
+    try:
+        while data := os.read(master, 65536):
+            shown += data
+    except OSError:
+        pass  # the other end was closed
+    assert process.wait() == 0
+    os.close(master)
+    text = re.sub(r"\x1b\[[\d;]*m", "", shown.decode()).replace("\r\n", "\n")
+    wide, narrow, tiny = (part.splitlines() for part in text.split("left 0\n")[:-1])
     assert [len(wide), len(narrow), len(tiny)] == [3, 3, 3]
     assert 130 < max(map(cell_len, wide)) <= 150
     assert 70 < max(map(cell_len, narrow)) <= 80
@@ -298,7 +313,7 @@ def test_every_command_offers_json(shop, fb, tmp_path, monkeypatch):
 def test_the_shapes_of_json_are_those_of_the_page(shop, fb):
     failed = json.loads(fb("inspect", "failed", "--json").out)[0]
     task = json.loads(fb("inspect", "task", str(failed["id"]), "--json").out)
-    more = ["args", "kwargs", "content_type", "result", "result_type", "traceback", "progress", "asked_for"]
+    more = ["args", "kwargs", "content_type", "result", "result_type", "traceback", "progress", "asked_for", "why"]
     assert list(task) == [*failed, *more]
     assert {key: task[key] for key in failed} == failed
     assert (task["args"], task["kwargs"], task["result_type"]) == ([2], {}, None)
@@ -356,12 +371,11 @@ def test_escapes_say_the_same():
 def test_a_terminal_without_the_characters_gets_their_numbers(shop, url):
     environment = {**os.environ, "FBTASKS_URL": url, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
 
-    def run(*arguments):
-        command = [sys.executable, "-m", "fbtasks", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode("ascii")
-
-    assert "\\u5bff" in run("inspect", "task", "order-1")
-    assert json.loads(run("result", "said")) == {"ä": NASTY}
+    command = commands((0, ["inspect", "task", "order-1"]), (0, ["result", "said"]))
+    shown = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode("ascii")
+    task, result, _ = shown.split("left 0\n")
+    assert "\\u5bff" in task
+    assert json.loads(result) == {"ä": NASTY}
 
 
 def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(shop, fb):

@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import textwrap
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ def run(*command, cwd):
 def test_what_is_built_can_be_installed_and_used(kind, tmp_path):
     run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", tmp_path / "dist", cwd=TOP)
     (built,) = (tmp_path / "dist").iterdir()
+    if kind == "wheel":
+        assert [name for name in zipfile.ZipFile(built).namelist() if "bench" in name] == []
 
     venv.create(tmp_path / "venv", symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"

@@ -44,9 +44,9 @@ def test_the_life_of_a_schedule(project):
     assert "30 2 * * mon-fri Europe/Vienna" in lines[1]
     assert "every 36 h" in lines[2]
 
-    assert schedules(project, "resume", "report") == "Resumed: report.\n"
+    assert schedules(project, "resume", "report") == "report: resumed.\n"
     assert schedules(project, "pause", "report", "seven", "--json") == {"changed": ["report", "seven"]}
-    assert schedules(project, "resume", "seven") == "Resumed: seven.\n"
+    assert schedules(project, "resume", "seven") == "seven: resumed.\n"
     assert schedules(project, "resume", "seven") == "Nothing to do: neither paused nor failed.\n"
     assert schedules(project, "pause", "seven") == "seven: no tick until: fbtasks schedules resume seven\n"
     assert schedules(project, "pause", "seven") == "Nothing to do: paused already.\n"
@@ -62,23 +62,25 @@ def test_the_life_of_a_schedule(project):
     assert removed.stderr == "Note: the app still defines seven, and the next worker makes it anew.\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["pause", "nosuch"], 2, "there is no schedule 'nosuch'. They are in: fbtasks schedules list"),
-        (["set", "seven"], 2, "give --reset alone, or what is to be changed"),
-        (["set", "seven", "--reset", "--tz", "UTC"], 2, "give --reset alone, or what is to be changed"),
-        (["set", "seven", "--every", "soon"], 2, "--every 'soon' must be seconds, or such as 15m, 2h, 1d."),
-        (["set", "seven", "--args", "{}"], 2, "--args '{}' must be a JSON list."),
-        (["set", "seven", "--cron", "0 0 30 2 *"], 2, "--cron '0 0 30 2 *' never ticks"),
-        (["stop", "seven"], 2, "No such command 'stop'"),
-    ],
-)
-def test_what_is_refused(project, arguments, code, said):
+REFUSED = [
+    (["pause", "nosuch"], "there is no schedule 'nosuch'. They are in: fbtasks schedules list"),
+    (["set", "seven"], "give --reset alone, or what is to be changed"),
+    (["set", "seven", "--reset", "--tz", "UTC"], "give --reset alone, or what is to be changed"),
+    (["set", "seven", "--every", "soon"], "--every 'soon' must be seconds, or such as 15m, 2h, 1d."),
+    (["set", "seven", "--args", "{}"], "--args '{}' must be a JSON list."),
+    (["set", "seven", "--cron", "0 0 30 2 *"], "--cron '0 0 30 2 *' never ticks"),
+    (["stop", "seven"], "No such command 'stop'"),
+]
+
+
+def test_what_is_refused(project):
     project.write(SOURCE)
     project.run("migrate", "-A", "proj")
-    done = project.run("schedules", *arguments, check=False)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    before = schedules(project, "list", "--json")
+    for arguments, said in REFUSED:
+        done = project.run("schedules", *arguments, check=False)
+        assert (done.returncode, said in done.stderr) == (2, True), (arguments, done.stderr)
+    assert schedules(project, "list", "--json") == before
 
 
 def test_health_names_a_schedule_that_stands_still(project):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.acceptance
 
 ROWS = int(os.environ.get("FBTASKS_POLL_ROWS", "80"))
 """How many rows each shape has."""
-WORKERS = 4
+WORKERS = 3
 LATE = 10
 """Every so many rows one is committed after those behind it."""
 
@@ -120,7 +120,7 @@ def test_a_table_that_is_dropped_and_made_again(project, wait_for):
     source = SOURCE.format(options=STATUS) + "\n@app.task(name='add')\ndef add(a, b): return a + b\n"
     with project.producer(source, KEYED) as app:
         (project.folder / "runs.txt").touch()
-        project.worker("-c", "2")
+        project.worker("-c", "1")
         execute(app, "INSERT INTO INBOX (ID, S, DATA) VALUES (1, 'R', 'good')")
         wait_for(lambda: rows(app, "SELECT S FROM INBOX") == [("D",)])
         drop(app)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import kombu
 import pytest
+from celery import Celery
 from support import sql
 from support.variants import slow
 
@@ -190,9 +191,6 @@ def test_celery_reports_a_replaced_file_and_goes_on_with_the_new_one(url, tmp_pa
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "celery", "-A", "shop"]
 
-    def call():
-        subprocess.run([*command, "call", "shop.add", "-a", "[2, 3]"], env=env, cwd=tmp_path, check=True, timeout=60)
-
     with opened(url) as app:
         app.migrate()
     shutil.copy(path, f"{path}.copy")
@@ -205,7 +203,9 @@ def test_celery_reports_a_replaced_file_and_goes_on_with_the_new_one(url, tmp_pa
         os.replace(f"{path}.copy", path)
         wait_for(lambda: "was replaced by another file" in log.read_text())
         wait_for(lambda: "Connection to broker lost" in log.read_text(), 60)
-        call()
+        with Celery("sender", broker=url) as sender:
+            sender.send_task("shop.add", (2, 3))
+        fbtasks.kombu.close_all()
         wait_for(lambda: "succeeded" in log.read_text(), 60)
         worker.terminate()
         assert worker.wait(60) == 0

@@ -189,16 +189,16 @@ def test_a_worker_whose_first_child_is_killed_or_short_of_something_starts_anoth
 def test_a_worker_whose_children_all_die_while_they_import_the_app_ends(project, producer):
     project.write(IMPORT + SOURCE)
     (project.folder / "kill always").touch()
-    worker = project.worker("-c", "2")
+    worker = project.worker("-c", "1")
     assert worker.wait(30) == 1
     assert "Error: a child process ended by signal 9 (SIGKILL) while it imported the app." in project.logs()
     assert 3 <= imports(project) < 12
 
 
 def test_children_leave_the_worker_the_descriptors_that_it_needs_itself(project, producer):
-    limit = "from resource import *\nsetrlimit(RLIMIT_NOFILE, (80, getrlimit(RLIMIT_NOFILE)[1]))\n"
+    limit = "from resource import *\nsetrlimit(RLIMIT_NOFILE, (64, getrlimit(RLIMIT_NOFILE)[1]))\n"
     (project.folder / "sitecustomize.py").write_text(limit)
-    worker = project.worker("-c", "20")
+    worker = project.worker("-c", "10")
     assert producer.send_task("proj.add", (1, 2)).get(timeout=30) == 3
     assert project.logs().count("No child process can be started: Too many open files. Raise the limit on open") == 1
     worker.terminate()

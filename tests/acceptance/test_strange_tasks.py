@@ -110,6 +110,8 @@ def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer
         wait_for(result.ready)
     assert {name: result.status for name, result in results.items()} == outcomes
     assert sorted((project.folder / "ledger").read_text().split()) == sorted(outcomes)
+    if pool == "processes":
+        check_that_a_fork_does_not_serve(project, producer, wait_for, "forks")
     worker.terminate()
     assert worker.wait(20) == 0
     log = project.logs()
@@ -118,10 +120,21 @@ def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer
     assert "crash" not in log
 
 
+def check_that_a_fork_does_not_serve(project, producer, wait_for, name):
+    """Whatever a process that this task forks does, it takes no task of its worker, which goes on."""
+    (project.folder / "ledger").unlink(missing_ok=True)
+    server = producer.send_task(f"proj.{name}").get(timeout=30)
+    lines = wait_for(lambda: len(found := (project.folder / "ledger").read_text().splitlines()) == 2 and found)
+    assert f"forks {server}" in lines
+    (stray,) = [int(line.split()[1]) for line in lines if line.startswith("forked ")]
+    wait_for(lambda: ended(stray), 5)
+    assert {producer.send_task("proj.pid").get(timeout=30) for _ in range(5)} == {server}
+    assert producer.send_task("proj.forks_and_exits").get(timeout=30) == 7
+
+
 @pytest.mark.parametrize(
     ("name", "pool"),
     [
-        ("forks", "processes"),
         ("forks", "threads"),
         slow("forks", "asyncio"),
         ("forks_in_a_coroutine", "asyncio"),
@@ -130,14 +143,11 @@ def test_what_exits_or_interrupts_beside_the_task_costs_no_run(project, producer
     ],
 )
 def test_a_process_that_a_task_forks_does_not_serve_beside_it(project, producer, wait_for, pool, name):
-    """Coroutines have a loop of their own in ``processes`` and ``threads``, in the place where a function would run."""
+    """In ``processes`` the test above looks at it.
+
+    Coroutines have a loop of their own in ``processes`` and ``threads``, in the place where a function would run.
+    """
     worker = project.worker("-c", "1", "-P", pool)
-    server = producer.send_task(f"proj.{name}").get(timeout=30)
-    lines = wait_for(lambda: len(found := (project.folder / "ledger").read_text().splitlines()) == 2 and found)
-    assert f"forks {server}" in lines
-    (stray,) = [int(line.split()[1]) for line in lines if line.startswith("forked ")]
-    wait_for(lambda: ended(stray), 5)
-    assert {producer.send_task("proj.pid").get(timeout=30) for _ in range(5)} == {server}
-    assert producer.send_task("proj.forks_and_exits").get(timeout=30) == 7
+    check_that_a_fork_does_not_serve(project, producer, wait_for, name)
     worker.terminate()
     assert worker.wait(20) == 0

@@ -121,7 +121,7 @@ def test_what_vanished_from_the_code_is_kept(project, shop):
     with shop.database.session() as session:
         assert session.run(lambda t: t.rows("claim", 1, "default", 10, None, 0, None, None, None)) == []
     said = project.run("health", check=False).stdout
-    assert "subscription paid: its code is gone, and 1 wait" in said
+    assert "subscription paid: its code is gone, and 1 waits" in said
     project.write(PAID)
     answer, _ = deployed(project, "apply")
     assert actions(answer) == {"paid": "repair"}
@@ -149,7 +149,7 @@ def test_two_apps_on_one_table_and_two_with_one_task_name(project, shop):
     assert "already one of 'proj'" in worker.stderr
 
 
-@pytest.mark.parametrize("count", [4, slow(20)])
+@pytest.mark.parametrize("count", [3, slow(20)])
 def test_workers_that_start_at_once_deploy_once(project, shop, count):
     """More of them only wait longer for one another."""
     project.write(PAID)
@@ -198,14 +198,13 @@ def test_a_worker_that_does_not_migrate_says_what_is_missing_and_registers_event
     assert rows(shop, "SELECT EVENT, DIRECT, NAME FROM QUEUE_HANDLER") == [("order.paid", 2, "mail")]
     deployed(project, "apply")
     execute(shop, "ALTER TRIGGER QUEUE_ON_2 INACTIVE")
+    (project.folder / "proj.py").write_text(text.replace('"order.paid"', '"order.returned"'))
     done = project.run("worker", "-A", "proj", "--burst", "-P", "solo")
     assert "Subscription paid: its trigger is inactive" in done.stderr
-    (project.folder / "proj.py").write_text(text.replace('"order.paid"', '"order.sent"'))
-    project.run("worker", "-A", "proj", "--burst", "-P", "solo")
-    assert rows(shop, "SELECT EVENT, NAME FROM QUEUE_HANDLER") == [("order.sent", "mail")]
+    assert rows(shop, "SELECT EVENT, NAME FROM QUEUE_HANDLER") == [("order.returned", "mail")]
     (project.folder / "proj.py").write_text(text.replace("@app.on_event", "#"))
     project.run("worker", "-A", "proj", "--burst", "-P", "solo")
-    assert rows(shop, "SELECT EVENT, DIRECT FROM QUEUE_HANDLER") == [("order.sent", 0)]  # kept in the log
+    assert rows(shop, "SELECT EVENT, DIRECT FROM QUEUE_HANDLER") == [("order.returned", 0)]  # kept in the log
 
 
 def test_migrate_with_an_app_deploys_too(project, shop):
@@ -322,7 +321,7 @@ def test_the_list_tells_what_is_wrong_below_it(project, shop):
     text = (project.folder / "proj.py").read_text().replace("FBTasks('proj')", app)
     (project.folder / "proj.py").write_text(text)
     shop.close()
-    assert "Integer divide by zero" in project.run("worker", "-A", "proj", "--burst", "-c", "1").stderr
+    assert "Integer divide by zero" in project.run("worker", "-A", "proj", "--burst", "-P", "solo").stderr
     head, paid, poll, *below = project.run("subscriptions", "list").stdout.splitlines()
     assert head.split() == ["ID", "KIND", "TASK", "SOURCE", "STATE", "APP", "QUEUE", "DEPLOYED"]
     assert paid.split()[:7] == ["1", "change", "paid", "ORDERS", "active", "proj", "default"]
@@ -335,7 +334,9 @@ def test_the_list_tells_what_is_wrong_below_it(project, shop):
 def test_a_pause_keeps_and_survives_apply(project, shop):
     project.write(PAID)
     deployed(project, "apply")
-    assert "paid: give out nothing" in project.run("subscriptions", "pause", "paid").stdout
+    said = "paid: nothing is given out until: fbtasks subscriptions resume paid\n"
+    assert project.run("subscriptions", "pause", "paid").stdout == said
+    assert project.run("subscriptions", "pause", "paid").stdout == "Nothing to do: paused already.\n"
     assert "Nothing to do" in project.run("subscriptions", "pause", "paid").stdout
     execute(shop, "INSERT INTO ORDERS (ID) VALUES (1)")
     project.write(PAID.replace('"TOTAL"', '"CUSTOMER"'))
@@ -397,7 +398,10 @@ def test_unknown_names_are_refused(project, shop):
     for command in (["pause"], ["resume"], ["backfill"], ["drop", "--yes"]):
         done = project.run("subscriptions", *command, "payd", check=False)
         assert done.returncode == 2
-        assert "unknown subscription 'payd'. Did you mean 'paid'?" in done.stderr
+        assert (
+            "there is no subscription 'payd'. Did you mean 'paid'? They are in: fbtasks subscriptions list"
+            in done.stderr
+        )
     done = project.run("subscriptions", "drop", "paid", "payd", check=False, input="n\n")
     assert (done.returncode, done.stdout) == (2, "")  # it has not asked
     assert project.run("subscriptions", "drop", "paid", check=False, input="n\n").returncode == 1

@@ -19,7 +19,7 @@ def served(project, wait_for):
     """An app whose worker is idle."""
     project.write("@app.task\ndef add(a, b): return a + b\n\n@app.task\ndef due(n): return n\n")
     app = FBTasks("producer", project.url)
-    project.worker("-c", "2", "-n", "one")
+    project.worker("-c", "1", "-n", "one")
     assert app.send_task("proj.add", (1, 1)).get(timeout=30) == 2
     yield app
     app.close()
@@ -29,35 +29,33 @@ def lateness(app, name):
     return sorted(int(late) for (late,) in rows(app, LATENESS, name))
 
 
-def test_an_idle_worker_is_woken_by_the_event(served, record_property):
-    """The poll of an idle worker is a second; the event is there in milliseconds."""
+def test_an_idle_worker_is_woken_by_the_event_and_at_the_time_of_a_scheduled_task(served, record_property):
+    """The poll of an idle worker is a second; the event is there in milliseconds. A task that is due begins within 50.
+
+    The bounds here are for a machine that does other things as well.
+    """
     trips = []
-    for number in range(60):
+    for number in range(30):
         time.sleep(0.05)  # idle again, its poll slower each time
         start = time.monotonic()
         assert served.send_task("proj.add", (number, 1)).get(timeout=20) == number + 1
         trips.append(time.monotonic() - start)
+    results = [served.send_task("proj.due", (n,), countdown=1 + n * 0.04) for n in range(30)]
+    for result in results:
+        result.get(timeout=30)
+    late = lateness(served, "proj.due")
     found = {
         "round trip p50": round(statistics.median(trips) * 1000, 1),
         "round trip max": round(max(trips) * 1000, 1),
         "claim p50": statistics.median(lateness(served, "proj.add")[1:]),
+        "due p50": late[15],
+        "due max": late[-1],
     }
     record_property("milliseconds", found)
     print(found)
     assert statistics.median(trips) < 0.5
-
-
-def test_scheduled_tasks_begin_when_they_are_due(served, record_property, wait_for):
-    """The promise is 50 ms; the bounds here are for a machine that does other things as well."""
-    results = [served.send_task("proj.due", (n,), countdown=1 + n * 0.04) for n in range(50)]
-    for result in results:
-        result.get(timeout=30)
-    late = lateness(served, "proj.due")
-    found = {"p50": late[25], "p90": late[45], "max": late[-1]}
-    record_property("milliseconds", found)
-    print(found)
     assert late[0] >= 0
-    assert late[25] < 300
+    assert late[15] < 300
     assert late[-1] < 1000
 
 

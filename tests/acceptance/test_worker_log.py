@@ -282,7 +282,7 @@ def test_a_log_file_that_cannot_be_written_is_one_clear_message(project, produce
 @pytest.mark.parametrize(
     ("number", "pool"),
     [
-        (signal.SIGTERM, "threads"),
+        slow(signal.SIGTERM, "threads"),  # as others, which test_worker.py and test_liveness.py send
         (signal.SIGHUP, "processes"),
         (signal.SIGQUIT, "asyncio"),
         (signal.SIGINT, "solo"),

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from support.sql import execute, one, rows
+from support.variants import slow
 
 from fbtasks import TaskRevoked, chain, chord, group
 
@@ -33,7 +34,7 @@ LEDGER = [
 @pytest.mark.parametrize(
     ("members", "workers", "kills"),
     [
-        (300, 2, 1),
+        (120, 2, 1),
         *(
             pytest.param(10_000, 4, 4, marks=pytest.mark.slow, id=f"round {number}")
             for number in range(int(os.environ.get("FBTASKS_ROUNDS", "1")))
@@ -96,27 +97,26 @@ def assert_nothing_is_left(app, wait_for):
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize(
-    ("task", "fault"),
-    [
-        ("swap", "finish.before"),
-        ("swap", "finish.after"),
-        *(pytest.param("effect", fault, marks=pytest.mark.slow) for fault in ("effect.before", "effect.after")),
-    ],
-)
-def test_a_task_replaces_itself_once(project, wait_for, task, fault):
+@pytest.mark.parametrize(("task", "point"), [("swap", "finish"), slow("effect", "effect")])
+def test_a_task_replaces_itself_once(project, wait_for, task, point):
     """Its worker, or child, is killed just before or after the commit with the workflow."""
     with project.producer(STEPS) as app:
         swap, add = tasks_of(app, task, "add")
-        result = (swap.s([1, 2, 3]) | add.s(100)).delay()
         pool = ("--pool", "solo") if task == "swap" else ("-c", "1")
-        worker = project.worker(*pool, "--lease", "5", fault=fault)
-        if task == "swap":
-            assert worker.wait(60) == -signal.SIGKILL
-            project.worker(*pool, "--lease", "5")
-        assert result.get(timeout=60) == 109
+        results = []
+        for moment in ("before", "after"):
+            results.append(chain(swap.s([1, 2, 3]).set(queue=moment), add.s(100)).delay())
+            worker = project.worker(*pool, "--lease", "5", "-Q", moment, fault=f"{point}.{moment}")
+            if task == "effect":  # there it is the child that dies
+                wait_for((project.folder / "fault").exists)
+                wait_for(lambda queue=moment: not rows(app, "SELECT 1 FROM QUEUE_TASK WHERE QUEUE = ?", queue))
+                worker.terminate()
+            assert worker.wait(60) == (0 if task == "effect" else -signal.SIGKILL)
+            (project.folder / "fault").unlink()
+        project.worker(*pool, "--lease", "5", "-Q", "before,after,default")
+        assert [result.get(timeout=60) for result in results] == [109, 109]
         sql = "SELECT NAME, COUNT(*) FROM QUEUE_HISTORY GROUP BY NAME ORDER BY NAME"
-        assert rows(app, sql) == [("add", 4), ("total", 1)]
+        assert rows(app, sql) == [("add", 8), ("total", 2)]
         assert_nothing_is_left(app, wait_for)
 
 
@@ -139,7 +139,7 @@ def test_a_long_chain_goes_on_from_worker_to_worker(project, wait_for):
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize("members", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("members", [300, slow(10_000)])
 def test_a_large_group_is_cancelled_in_the_middle(project, wait_for, members):
     """Whatever runs: all has ended ten seconds later, and who waits hears of it."""
     with project.producer(STEPS) as app:

@@ -15,6 +15,8 @@ from fbtasks.maintenance import queue_limits
 from fbtasks.services.queues import list_queues
 from fbtasks.store import tasks
 
+pytestmark = pytest.mark.emptied
+
 AGE = 60
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from support.draining import drain
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, clock, group
@@ -13,12 +14,14 @@ from fbtasks.call import Crashed, Finished, Released, Retry, Several, Succeeded,
 from fbtasks.maintenance import queue_limits
 from fbtasks.services import pausing
 from fbtasks.store import tasks
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 from fbtasks.worker.claiming import Claiming, in_batches
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor, _given_back
 from fbtasks.worker.intake import POLL_WITH_EVENTS
 from fbtasks.worker.options import WorkerOptions
+
+pytestmark = pytest.mark.emptied
 
 DONE = Succeeded(keep=False)
 LONG = 3600
@@ -72,8 +75,8 @@ def test_a_full_batch_is_claimed_at_once_and_what_is_left_waits(app, claim, end)
 
 def test_the_oldest_call_waits_no_longer_than_wait(app, claim, end):
     add = adding(app, wait=0.3)
-    add.delay(1)
     begun = time.monotonic()
+    add.delay(1)
     assert claim() == []
     add.delay(2)
     while not (taken := claim()):
@@ -468,7 +471,7 @@ def test_self_retry_and_snooze_are_those_of_all(app):
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(None, "returned None"), ([1], "returned 1 results"), ([1, 2, 3], "returned 3 results"), ("ab", "returned 'ab'")],
+    [(None, "returned None"), ([1], "returned 1 result"), ([1, 2, 3], "returned 3 results"), ("ab", "returned 'ab'")],
 )
 def test_a_wrong_list_fails_all(app, value, said):
     wrong = app.task(name="wrong", batch=2, max_retries=3, autoretry_for=(Exception,))(lambda requests: value)

@@ -12,6 +12,7 @@ from contextlib import closing
 
 import pytest
 from firebird.driver import Isolation, tpb
+from support.draining import drain
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, QueueFull
@@ -19,7 +20,6 @@ from fbtasks.errors import TaskRevoked
 from fbtasks.maintenance import queue_limits
 from fbtasks.services import tasks as task_service
 from fbtasks.store import limits, tasks
-from fbtasks.testing import drain
 
 KINDS = {
     "snapshot": Isolation.SNAPSHOT,

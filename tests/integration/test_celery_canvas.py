@@ -4,9 +4,10 @@ import textwrap
 import threading
 
 import pytest
+from support.draining import drain
 
 from fbtasks import FBTasks
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 
 MODULE = textwrap.dedent("""
     from fbtasks import chain, chord, group  # from celery import chain, chord, group

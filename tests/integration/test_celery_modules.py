@@ -6,9 +6,9 @@ import sys
 import textwrap
 
 import pytest
+from support.draining import drain
 
 from fbtasks import ConfigurationError, FBTasks, shared_task, task
-from fbtasks.testing import drain
 
 APP = """
     from celery import Celery
@@ -144,6 +144,7 @@ def test_conf_is_to_be_read(url):
     assert repr(conf) == "<settings of the app 'shop', to be read>"
     secret = FBTasks("shop", "firebird://ann:secret@db.example//srv/x.fdb").conf
     assert "secret" not in repr(dict(secret))
+    assert secret.broker_url == secret.result_backend == "firebird://ann:***@db.example:3050//srv/x.fdb"
 
 
 def test_shared_task_is_task():

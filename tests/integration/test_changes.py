@@ -7,13 +7,13 @@ from contextlib import closing
 
 import pytest
 from support.capture import script
+from support.draining import drain
 from support.programs import command_line
 from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
 from fbtasks.services import subscriptions
-from fbtasks.testing import drain
 from fbtasks.worker.sources import Sources
 
 ORDERS = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(10), TOTAL INTEGER, NOTE VARCHAR(30))"

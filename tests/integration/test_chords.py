@@ -15,6 +15,8 @@ from fbtasks.store.chords import Part
 from fbtasks.store.shared import SharedDatabase
 from fbtasks.url import DatabaseURL
 
+pytestmark = pytest.mark.emptied
+
 
 class Store:
     """The functions of ``chords`` for one chord, each in a transaction of its own."""

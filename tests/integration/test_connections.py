@@ -49,7 +49,7 @@ def test_the_pool_opens_as_many_connections_as_it_may_and_no_more(url):
     with app.database.session(), app.database.session(), pytest.raises(PoolTimeout) as caught:
         app.task(name="t")(lambda: 1).delay()
     assert str(caught.value) == (
-        f"none of the 2 connections to {app.settings.url} became free in 0.1 seconds. Raise pool_size, or use fewer "
+        f"no connection to {app.settings.url} became free in 0.1 seconds; pool_size is 2. Raise it, or use fewer "
         "threads."
     )
     app.close()

@@ -6,9 +6,9 @@ import textwrap
 import uuid
 
 import pytest
+from support.draining import drain
 
 from fbtasks import FBTasks, TaskDefinitionError, UnknownQueueError, task
-from fbtasks.testing import drain
 
 
 def test_definitions(app):

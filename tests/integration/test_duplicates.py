@@ -4,11 +4,13 @@ import threading
 
 import pytest
 from firebird.driver import DatabaseError
+from support.draining import drain
 from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, TaskRevoked
 from fbtasks.store import tasks
-from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 
 @pytest.fixture

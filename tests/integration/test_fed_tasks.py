@@ -2,12 +2,15 @@
 
 import pytest
 from support.capture import listen, script
+from support.draining import drain
 from support.feeding import subscribe
 from support.recorded import capture, change, event, inserts, waiting, when
 from support.sql import execute, one, rows
 
 from fbtasks import EnqueueError, TaskDefinitionError, fed_runner
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
+
+pytestmark = pytest.mark.emptied
 
 ALL = {"insert": True, "update": True, "delete": True}
 
@@ -327,6 +330,7 @@ def put(self, number):
         cursor.execute("INSERT INTO EFFECT VALUES (?)", (number,))
 
 
+@pytest.mark.usefixtures("url")
 def test_a_transactional_run_keeps_what_was_done_before_a_failure(app, heard):
     table(app)
     told = []
@@ -351,6 +355,7 @@ def test_a_transactional_run_keeps_what_was_done_before_a_failure(app, heard):
     assert waiting(app) == (0, 0, 0, 0)
 
 
+@pytest.mark.usefixtures("url")
 def test_the_rest_of_a_long_transactional_run_follows_in_another_transaction(app, heard, monkeypatch):
     monkeypatch.setattr(fed_runner, "TURN", 0.0)
     table(app)
@@ -367,6 +372,7 @@ def test_the_rest_of_a_long_transactional_run_follows_in_another_transaction(app
     assert waiting(app) == (0, 0, 0, 0)
 
 
+@pytest.mark.usefixtures("url")
 def test_a_failure_in_the_middle_of_a_transactional_run_is_recorded_with_its_effects(app):
     table(app)
     told = []
@@ -387,6 +393,7 @@ def test_a_failure_in_the_middle_of_a_transactional_run_is_recorded_with_its_eff
     assert told == [1]
 
 
+@pytest.mark.usefixtures("url")
 def test_a_transactional_run_goes_on_when_a_call_would_end_its_transaction(app):
     table(app)
 
@@ -405,6 +412,7 @@ def test_a_transactional_run_goes_on_when_a_call_would_end_its_transaction(app):
     assert history(app) == [(11, 1, "fbtasks.errors.TaskDefinitionError", 1)]
 
 
+@pytest.mark.usefixtures("url")
 def test_a_transactional_run_that_closes_its_connection_fails_as_a_whole(app):
     table(app)
 
@@ -420,6 +428,7 @@ def test_a_transactional_run_that_closes_its_connection_fails_as_a_whole(app):
     assert history(app) == [(11, 1, "fbtasks.errors.TaskDefinitionError", 3)]
 
 
+@pytest.mark.usefixtures("url")
 def test_a_transactional_handler_does_not_hear_its_own_changes_but_others_do(app, heard):
     table(app)
 
@@ -454,3 +463,17 @@ def test_a_limit_counts_what_a_source_feeds(app, heard):
     assert sorted(each.key["ID"] for each in heard) == [0, 1, 2, 3, 4, 5]
     assert waiting(app) == (0, 0, 0, 0)
     assert rows(app, "SELECT * FROM QUEUE_GATE WHERE USED + WAITS <> 0") == rows(app, "SELECT * FROM QUEUE_PATH") == []
+
+
+def test_what_has_no_order_waits_for_its_limit_alone(app, heard):
+    """The lane of its limit is not one of its subscription, where ends and retries would be noted."""
+    app.limit("slow", at_once=1)
+
+    def look(change):
+        heard.extend(rows(app, "SELECT LANE FROM QUEUE_TASK"))
+
+    feed(app, look, order=None, limits={"slow": None}, ordering="none", most=1)
+    capture(app, inserts(3, None), ordered=False)
+    drain(app)
+    assert set(heard) == {(None,)}
+    assert waiting(app) == (0, 0, 0, 0)

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import pytest
+from support.draining import drain
 from support.sql import one
 
 from fbtasks import SerializationError
 from fbtasks.call import Finished, Stale, Succeeded
 from fbtasks.states import State
 from fbtasks.store import results, tasks
-from fbtasks.testing import drain
 
 
 def test_a_stale_claim_changes_nothing(app, add):

@@ -15,9 +15,9 @@ SOURCE = """
     import asyncio, time
     from fbtasks import HeartbeatTimeout
 
-    @app.task(bind=True, heartbeat_timeout=0.5)
+    @app.task(bind=True, heartbeat_timeout=1)
     def works(self):
-        for _ in range(12):
+        for _ in range(14):
             time.sleep(0.1)
             self.heartbeat()
         return "done"
@@ -28,9 +28,9 @@ SOURCE = """
         while True:
             time.sleep(0.02)
 
-    @app.task(bind=True, heartbeat_timeout=0.5, autoretry_for=(HeartbeatTimeout,), default_retry_delay=7)
+    @app.task(bind=True, heartbeat_timeout=1.2, autoretry_for=(HeartbeatTimeout,), default_retry_delay=7)
     async def waits(self):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.2)
         self.heartbeat()
         await asyncio.sleep(60)
 """
@@ -61,13 +61,13 @@ def test_a_silent_task_is_stopped(pool, project, monkeypatch, wait_for):
     waits = ended["waits"]
     assert isinstance(waits.outcome, Retry)
     assert (waits.outcome.delay, waits.outcome.error_type) == (7, "fbtasks.errors.HeartbeatTimeout")
-    assert waits.elapsed >= 0.8
+    assert waits.elapsed >= 1.4
 
 
 def test_in_the_solo_pool_it_is_an_exception(app):
-    @app.task(name="works", bind=True, heartbeat_timeout=0.4, time_limit=30)
+    @app.task(name="works", bind=True, heartbeat_timeout=0.6, time_limit=30)
     def works(self):
-        for _ in range(7):
+        for _ in range(9):
             time.sleep(0.1)
             self.heartbeat()
         return "done"

@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from support.draining import drain
 from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, TaskRevoked
@@ -13,7 +14,6 @@ from fbtasks.firebird.session import READ, SNAPSHOT, UPDATE
 from fbtasks.maintenance import housekeeping
 from fbtasks.maintenance.housekeeping import BATCHES, PAUSE, PAUSE_WITH_MORE, Housekeeping
 from fbtasks.store import results, tasks
-from fbtasks.testing import drain
 from fbtasks.worker.claiming import Claiming
 
 EXPIRED = """

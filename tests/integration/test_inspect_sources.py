@@ -1,6 +1,7 @@
 """What an operator is shown of sources: lanes that stand still, what waits behind them, and why changes wait."""
 
 import pytest
+from support.draining import drain
 from support.programs import command_line
 from support.sql import NOW, execute
 
@@ -9,7 +10,6 @@ from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
 from fbtasks.sql import queries
-from fbtasks.testing import drain
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_why_changes_wait_is_said(app, url, capsys):
     _, _, *said = shown(capsys, "inspect", "sources", "--url", url)
     assert said == [
         "changed: no worker serves its queue mail.",
-        "changed: its queue mail is full (1 of 1 tasks).",
+        "changed: its queue mail is full (1 of 1 task).",
         "changed: its queue mail is closed.",
     ]
     service.pause(app.database, ["changed"])

@@ -5,12 +5,12 @@ import contextlib
 import pytest
 from firebird.driver.types import DbInfoCode
 from support.capture import script
+from support.draining import drain
 from support.programs import python
 from support.sql import execute, rows
 
 from fbtasks.services import subscriptions
 from fbtasks.store import tasks
-from fbtasks.testing import drain
 
 PREPARE = """
 import os, sys

@@ -23,17 +23,26 @@ except EngineError as error:
 """
 
 
-@pytest.fixture
-def use(tmp_path, template):
-    def use():
-        done = python(USE, f"firebird://{tmp_path}/data/q.fdb")
-        assert done.stderr == ""
-        return done.stdout
+def use_in(folder):
+    done = python(USE, f"firebird://{folder}/q.fdb")
+    assert done.stderr == ""
+    return done.stdout
 
-    (tmp_path / "data").mkdir()
-    shutil.copyfile(template, tmp_path / "data" / "q.fdb")
-    assert use() == "used\n"
-    return use
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory, template):
+    """A folder whose database has been used: with all that is made beside one."""
+    folder = tmp_path_factory.mktemp("used") / "data"
+    folder.mkdir()
+    shutil.copyfile(template, folder / "q.fdb")
+    assert use_in(folder) == "used\n"
+    return folder
+
+
+@pytest.fixture
+def use(tmp_path, used):
+    shutil.copytree(used, tmp_path / "data")
+    return lambda: use_in(tmp_path / "data")
 
 
 @pytest.fixture

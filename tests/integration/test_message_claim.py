@@ -3,10 +3,12 @@
 from contextlib import closing
 
 import pytest
-from support.sql import execute, out_of_order
+from support.sql import execute, out_of_order, table_reads
 
 from fbtasks.store import messages, processes
 from fbtasks.store.messages import DONE, GIVEN_BACK, LowWaterMarks, Publication, QueueSpec, Taken
+
+pytestmark = pytest.mark.emptied
 
 PUBLISHED = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
@@ -57,15 +59,12 @@ def claim(session, consumer, queue):
 @pytest.fixture
 def reads(session):
     """Rows of QUEUE_MSG that this connection has read by an index, so far."""
-    with session.connection.cursor() as cursor:
-        sql = "SELECT RDB$RELATION_ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = 'QUEUE_MSG'"
-        table = cursor.execute(sql).fetchone()[0]
-    session.connection.rollback()
+    before, _ = table_reads(session, "QUEUE_MSG")  # to empty the table reads all of it
 
     def count():
-        stats = {stat.table_id: stat for stat in session.connection.info.get_table_access_stats()}
-        assert table not in stats or not stats[table].sequential
-        return stats[table].indexed or 0 if table in stats else 0
+        in_order, by_index = table_reads(session, "QUEUE_MSG")
+        assert in_order == before
+        return by_index
 
     return count
 
@@ -96,6 +95,7 @@ def old_snapshot(app, session, queue):
     watcher.close()
 
 
+@pytest.mark.usefixtures("url")
 @pytest.mark.parametrize(
     ("procedure", "bounds"),
     [

@@ -12,6 +12,8 @@ from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publicati
 from fbtasks.store.shared import SharedDatabase
 from fbtasks.url import DatabaseURL
 
+pytestmark = pytest.mark.emptied
+
 LONG = 1e6
 
 

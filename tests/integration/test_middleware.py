@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from support.children import child_executor
+from support.draining import drain
 from support.feeding import subscribe
 from support.recorded import capture, inserts
 from support.sql import execute, one
 
 from fbtasks import ConfigurationError, EnqueueError, FBTasks, TaskDefinitionError, TaskFailure, current_request
 from fbtasks.call import Claim, Succeeded
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 
 
 class Noting:

@@ -26,6 +26,8 @@ from fbtasks.states import State
 from fbtasks.store import tasks
 from fbtasks.store.results import Filter
 
+pytestmark = pytest.mark.emptied
+
 DONE = Succeeded(keep=False)
 FAILED = Failed("builtins.ValueError", "no")
 
@@ -306,7 +308,7 @@ def test_one_line_of_all_calls_needs_no_key(app, claim, end):
 def test_what_is_not_closed_is_not_opened(app, stopped):
     first, _ = stopped()
     for key, wanted in [(["2"], "no closed key '2'"), ([], "no closed line of all calls")]:
-        with pytest.raises(ConfigurationError, match=rf"{wanted}.*closed by the tasks {first.id}: fbtasks limits res"):
+        with pytest.raises(ConfigurationError, match=rf"{wanted}.*closed by task {first.id}: fbtasks limits res"):
             service.resume(app.database, "ordered:move", key)
     with pytest.raises(ConfigurationError, match="no key of 'ordered:move' that task 77 closed"):
         service.resume(app.database, "ordered:move", task=77)

@@ -1,15 +1,16 @@
 """Queues and names of tasks that are paused: nothing begins, and nothing is lost."""
 
 import pytest
+from support.draining import drain
 from support.programs import command_line_in
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError
 from fbtasks.call import Finished, Succeeded
 from fbtasks.services import pausing
+from fbtasks.services.pausing import Code
 from fbtasks.services.queues import list_queues
 from fbtasks.store import tasks
-from fbtasks.testing import drain
 
 
 def claim(app, most=100, queue="default", **options):
@@ -166,8 +167,50 @@ def test_unknown_names_are_refused_and_nothing_is_changed(app, add):
     with pytest.raises(ConfigurationError, match="unknown queue 'defualt'"):
         pausing.pause(app.database, ["default", "defualt"])
     with pytest.raises(ConfigurationError, match=r"'ad'.*Did you mean 'add'"):
-        pausing.pause(app.database, ["default"], ["ad"], known=["add"])
+        pausing.pause(app.database, ["default"], ["ad"], Code(tasks=lambda: ["add"]))
     assert not any(row.paused for row in list_queues(app.database))
+    with pytest.raises(ConfigurationError, match=r"'ad'.* -A MODULE"):
+        pausing.resume(app.database, ["default"], ["ad"])
+
+
+_PROJECT = """
+from fbtasks import FBTasks
+
+app = FBTasks("proj", {url!r})
+app.queue("reports", at_once=2)
+
+
+@app.task(queue="mail")
+def send(): ...
+"""
+
+
+def test_what_the_code_of_an_app_names_is_known(app, url, tmp_path):
+    app.migrate()
+    (tmp_path / "proj.py").write_text(_PROJECT.format(url=str(url)))
+
+    def run(*arguments, code=0):
+        done = command_line_in(tmp_path, {"FBTASKS_URL": str(url)}, *arguments)
+        assert done.returncode == code, done.stderr
+        return done.stderr if code else done.stdout
+
+    for queue in ("reports", "mail", "default"):
+        said = run("pause", queue, code=2)
+        assert f"unknown queue {queue!r}: no task and no worker has it." in said
+        assert said.endswith(" One that only an app names is known with -A MODULE.\n")
+        assert run("inspect", "queues", "--queue", queue, "-A", "proj", "--json").count(f'"queue": "{queue}"') == 1
+        assert run("inspect", "ready", "--queue", queue, "-A", "proj") == "No ready task matches the filters.\n"
+        assert run("purge", "--yes", queue, "-A", "proj") == "0 tasks deleted.\n"
+        assert run("resume", queue, "-A", "proj") == "Nothing to do: not paused.\n"
+        assert run("pause", queue, "-A", "proj") == f"Nothing of {queue} begins until: fbtasks resume {queue}\n"
+        assert run("resume", queue) == f"{queue}: tasks begin again.\n"
+    assert "no task and no worker has it, nor does the app. Known queues: default, mail, reports.\n" in run(
+        "pause", "mial", "-A", "proj", code=2
+    )
+    assert "One that only an app has is known with -A MODULE" in run("pause", "--task", "proj.send", code=2)
+    assert "'proj.sent', nor does the app" in run("resume", "--task", "proj.sent", "-A", "proj", code=2)
+    assert run("pause", "--task", "proj.send", "-A", "proj").endswith(" fbtasks resume --task proj.send\n")
+    assert run("resume", "--task", "proj.send") == "proj.send: tasks begin again, 0 tasks put back.\n"
 
 
 def test_from_the_command_line(app, add, url, tmp_path):
@@ -190,7 +233,7 @@ def test_from_the_command_line(app, add, url, tmp_path):
     assert "LAST ERROR" not in run("inspect", "parked")
     execute(app, "UPDATE QUEUE_TASK SET ERROR_MSG = 'gone'")
     assert "LAST ERROR\n" in run("inspect", "parked")
-    assert run("inspect", "parked").endswith("Paused tasks, which are parked: add. Go on: fbtasks resume --task NAME\n")
+    assert run("inspect", "parked").endswith("Paused tasks, which are parked: add. Go on: fbtasks resume --task add\n")
     assert run("resume", "--task", "add") == "add: tasks begin again, 1 task put back.\n"
     assert '"put_back": 0' in run("resume", "default", "--json")
     assert run("resume", "default") == "Nothing to do: not paused.\n"

@@ -5,12 +5,12 @@ import textwrap
 from contextlib import closing
 
 import pytest
+from support.draining import drain
 from support.sql import execute, one
 
 from fbtasks import ConfigurationError, ContentDisallowed, FBTasks, PayloadTooLarge, SerializationError
 from fbtasks.states import State
 from fbtasks.store import codec, results, tasks
-from fbtasks.testing import drain
 
 
 @pytest.mark.parametrize(

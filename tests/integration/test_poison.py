@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.draining import drain
 from support.sql import execute, rows
 from support.variants import slow
 
@@ -14,7 +15,8 @@ from fbtasks import ConfigurationError, DatabaseError, EnqueueError, FBTasks, Re
 from fbtasks.request import RetryRequested
 from fbtasks.states import State
 from fbtasks.store import results, tasks
-from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -251,6 +253,7 @@ def test_a_finished_row_that_is_copied_back_runs_again_and_ends_as_a_failure(app
     assert rows(app, "SELECT COUNT(*) FROM QUEUE_TASK") == [(0,)]
 
 
+@pytest.mark.usefixtures("url")  # a new file: a connection that has finished tasks may go on without the trigger
 def test_a_task_of_which_the_database_takes_no_end_is_put_off(app, add, caplog):
     execute(app, "CREATE EXCEPTION EX_RULE 'a rule of this database'")
     execute(

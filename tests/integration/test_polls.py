@@ -9,12 +9,13 @@ from itertools import pairwise
 
 import pytest
 from firebird.driver import TPB, DatabaseError, Isolation, TableAccessMode, TableShareMode
+from support.draining import drain
 from support.polls import Poller, fill
 from support.programs import command_line
 from support.sql import NOW, execute, one, rows
 from support.variants import slow
 
-from fbtasks import FBTasks
+from fbtasks import FBTasks, testing
 from fbtasks.errors import ConfigurationError
 from fbtasks.feeds import poll_source
 from fbtasks.firebird.events import Events
@@ -25,7 +26,6 @@ from fbtasks.store import grants, limits, results, tasks
 from fbtasks.store.migrate import adopt
 from fbtasks.store.sources import polling, tables
 from fbtasks.store.sources.polls import resolve
-from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 from fbtasks.worker import polling as looking
 from fbtasks.worker.polling import Polling
@@ -1368,7 +1368,7 @@ def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url,
         grants.grant(session, "worker", "WORKER")
     with closing(FBTasks("test", replace(DatabaseURL.parse(url), user="WORKER"))) as worker:
         poller = resolve_for(app, polls(worker, handler, **options))
-        drain(worker)
+        testing.drain(worker)
         assert handler.seen == []
         missing = set()
         while found := re.findall(r'lacks a right: (GRANT \w+ ON "INBOX") TO USER "WORKER"\.', caplog.text):
@@ -1376,10 +1376,10 @@ def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url,
             assert found[0] not in missing
             missing.add(found[0])
             execute(app, f'{found[0]} TO USER "WORKER"')
-            drain(worker)
+            testing.drain(worker)
         assert missing <= {f'GRANT {each} ON "INBOX"' for each in poller.privileges}
         assert sorted(handler.seen) == ["d1", "d2"]
-        drain(worker)
+        testing.drain(worker)
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == rows(app, "SELECT * FROM QUEUE_POLL_FAILURE") == []
 
 

@@ -1,6 +1,6 @@
 """The order in which tasks run: by priority, then by time, and queues in turn."""
 
-from fbtasks.testing import drain
+from support.draining import drain
 
 
 def test_priority_then_time(app):

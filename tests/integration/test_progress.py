@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 from support.children import child_executor
+from support.draining import drain
 from support.programs import command_line
 from support.sql import one, rows
 from support.variants import slow
@@ -15,7 +16,7 @@ from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationE
 from fbtasks.call import Claim, Finished, Progress, Retry, Succeeded
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.store import progress, tasks
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 from fbtasks.worker.progress import ProgressNotes
 from fbtasks.worker.recording import Recorder
 

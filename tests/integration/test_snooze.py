@@ -2,13 +2,14 @@
 
 import pytest
 from support.children import child_executor
+from support.draining import drain
 from support.feeding import subscribe
 from support.recorded import capture, inserts
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, QueueFull, ResultTimeout
 from fbtasks.call import Claim, Snoozed
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 
 
 def wake(app):

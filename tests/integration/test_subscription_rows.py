@@ -244,7 +244,7 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     app.close()
     execute(app, "INSERT INTO T VALUES (1)")
     execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-901 SECOND TO RAISE_TIME)")
-    assert problems(app) == ["1 wait, the oldest for 901 s"]
+    assert problems(app) == ["1 waits, the oldest for 901 s"]
     assert problems(app, 1000) == []
     service.pause(app.database, ["changed"])
     assert problems(app) == []

@@ -4,11 +4,12 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
+from support.draining import drain
 from support.feeding import subscribe
 from support.recorded import capture, inserts
 
 from fbtasks import ConfigurationError, FBTasks, Task, TaskDefinitionError, task
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 
 heard = []
 

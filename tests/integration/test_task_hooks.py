@@ -2,10 +2,11 @@
 
 import pytest
 from support.children import child_executor
+from support.draining import drain
 
 from fbtasks import FBTasks, current_request
 from fbtasks.call import Claim, Retry
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 
 
 def test_the_hooks_of_task_and_app(url):

@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 from firebird.driver.core import TransactionManager
+from support.draining import drain
 from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, DatabaseError, TaskDefinitionError
 from fbtasks.firebird.lent import task_transaction
-from fbtasks.testing import drain
 
 RETRIES = {"autoretry_for": (Exception,), "default_retry_delay": 0}
 

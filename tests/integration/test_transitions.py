@@ -4,6 +4,7 @@ import itertools
 from contextlib import closing
 from datetime import timedelta
 
+from support.draining import drain
 from support.feeding import change, subscribe
 from support.programs import command_line
 from support.rules import TRANSITIONS
@@ -13,7 +14,6 @@ from fbtasks import FBTasks, group
 from fbtasks.call import Cancelled, Failed, Finished, Released, Succeeded
 from fbtasks.states import State
 from fbtasks.store import tasks
-from fbtasks.testing import drain
 
 MOVES = [
     "CREATE SEQUENCE MOVE_SEQ",

@@ -15,6 +15,8 @@ from fbtasks.services import tasks as task_service
 from fbtasks.store import admission, tasks
 from fbtasks.worker.gating import Gating
 
+pytestmark = pytest.mark.emptied
+
 DONE = Succeeded(keep=False)
 KEPT = Succeeded("application/json", b'"done"')
 FAILED = Failed("builtins.ValueError", "no", "", b'["no"]')

@@ -7,12 +7,13 @@ import sqlite3
 import kombu
 import pytest
 from firebird.driver import DistributedTransactionManager
+from support.draining import drain
 
 import fbtasks.kombu
 from fbtasks import EnqueueError, FBTasks, ResultTimeout
 from fbtasks.firebird import connections
 from fbtasks.store.guests import _same_name
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 from fbtasks.url import DatabaseURL
 
 WANTED = (

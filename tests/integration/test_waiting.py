@@ -7,12 +7,12 @@ import time
 from contextlib import suppress
 
 import pytest
+from support.draining import drain
 from support.sql import execute
 
 from fbtasks import DatabaseUnavailable, ResultTimeout, TaskNotFound, TaskRevoked
 from fbtasks.firebird.session import Transaction
 from fbtasks.notify import outcomes
-from fbtasks.testing import drain
 
 NAMES = ("fbtasks-results", "fbtasks-events")
 

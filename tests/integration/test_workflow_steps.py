@@ -4,6 +4,7 @@ import json
 from contextlib import ExitStack, closing
 
 import pytest
+from support.draining import drain
 from support.results import failure
 from support.sql import execute, one, rows
 
@@ -21,9 +22,11 @@ from fbtasks.call import Failed, Finished, Succeeded
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import tasks as services
 from fbtasks.store import keyvalues, tasks
-from fbtasks.testing import drain, eager
+from fbtasks.testing import eager
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.recording import Recorder
+
+pytestmark = pytest.mark.emptied
 
 
 class Steps:
@@ -278,6 +281,8 @@ def test_a_limited_member_that_is_retried_waits_again(app, steps):
     assert result.get(timeout=10) == 3
 
 
+@pytest.mark.usefixtures("url")  # a new file: a connection that has ended tasks may go on without the trigger
+@pytest.mark.usefixtures("url")
 def test_a_worker_puts_a_step_before_gates_that_its_producer_does_not_know(app, steps):
     with closing(FBTasks("producer", app.settings.url)) as producer:
         theirs = {name: producer.task(name=name)(lambda *_: None) for name in ("add", "limited", "total")}
@@ -405,6 +410,7 @@ def test_a_group_that_is_made_while_the_workflow_runs(app, steps):
     assert (result.get(timeout=10), none.get(timeout=10)) == (146, 100)
 
 
+@pytest.mark.usefixtures("url")
 def test_what_follows_is_ready_in_the_transaction_of_the_effects(app, steps):
     execute(app, "CREATE TABLE EFFECT (WHAT VARCHAR(20), N BIGINT)")
     execute(

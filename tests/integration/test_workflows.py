@@ -5,6 +5,7 @@ import threading
 from contextlib import closing, contextmanager
 
 import pytest
+from support.draining import drain
 from support.programs import command_line
 from support.results import failure
 from support.sql import execute, one, rows, table_reads
@@ -29,7 +30,8 @@ from fbtasks.firebird.session import UPDATE
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
 from fbtasks.store import codec, tasks
-from fbtasks.testing import drain
+
+pytestmark = pytest.mark.emptied
 
 
 class Steps:
@@ -444,6 +446,7 @@ def test_in_the_transaction_of_a_connection(app, steps):
     assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY") == 2
 
 
+@pytest.mark.usefixtures("url")
 def test_with_the_effects_of_a_transactional_task(app, steps):
     execute(app, "CREATE TABLE EFFECT (N INTEGER)")
 

@@ -70,7 +70,7 @@ def test_what_cannot_be_a_definition_is_refused(options, error, said):
         (BARE, {**STATUS, "taken": "T"}, "has no primary key, so rows that are 'T' could not be told apart. Name key="),
         (BARE, STATUS, "cannot name a task, for which it needs 27 characters. Make it longer, or name key= and taken="),
         (BARE, {}, "nothing would show which rows were handled. Give one of key=, status=, sequence= and delete=True"),
-        (KEYED, {**STATUS, "taken": "TT"}, r"has 1 characters: taken='TT' is too long for it"),
+        (KEYED, {**STATUS, "taken": "TT"}, r"has 1 character: taken='TT' is too long for it"),
         (KEYED, {**STATUS, "status": "CODE", "taken": "T"}, "holds whole numbers of 16 bits: ready='R' is none"),
         (
             KEYED,
