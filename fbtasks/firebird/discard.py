@@ -44,18 +44,23 @@ def discard_statement(statement: Any) -> None:
 
 
 def silence_disposal() -> None:
-    """Has the driver say nothing when it collects cursors and statements whose connection was lost in use."""
-    from firebird.driver.core import Cursor, Statement
+    """Has the driver say nothing when it collects cursors and statements whose connection was lost or closed.
 
-    for kind in (Cursor, Statement):
-        if not hasattr(kind.__del__, "hushed"):
-            kind.__del__ = _quietly(kind.__del__)
+    A statement that is collected as garbage takes itself off the list of its connection, which another thread may just
+    be closing: then it is on no list.
+    """
+    from firebird.driver.core import Connection, Cursor, Statement
+
+    for kind, name in ((Cursor, "__del__"), (Statement, "__del__"), (Connection, "_Connection__stmt_deleted")):
+        dispose = getattr(kind, name)
+        if not hasattr(dispose, "hushed"):
+            setattr(kind, name, _quietly(dispose))
 
 
-def _quietly(dispose: Callable[[Any], None]) -> Callable[[Any], None]:
-    def dispose_quietly(thing: Any) -> None:
+def _quietly(dispose: Callable[..., None]) -> Callable[..., None]:
+    def dispose_quietly(*things: Any) -> None:
         with suppress(Exception):
-            dispose(thing)
+            dispose(*things)
 
     dispose_quietly.hushed = True  # type: ignore[attr-defined]
     return dispose_quietly

@@ -22,7 +22,7 @@ from fbtasks.firebird.translate import translate, was_cancelled
 _BEGINNINGS: Final = 5
 """How many times a transaction is begun before a request to cancel counts."""
 _ENDS: Final = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(COMMIT\b|ROLLBACK\b(?!\s+(?:WORK\s+)?TO\b))", re.IGNORECASE | re.DOTALL
+    r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*(COMMIT\b|ROLLBACK\b(?!\s+(?:WORK\s+)?TO\b))", re.IGNORECASE
 )
 """SQL that ends a transaction; ROLLBACK TO goes back to a savepoint and does not."""
 _REMEDY: Final = (

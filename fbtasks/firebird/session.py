@@ -300,6 +300,8 @@ class Session:
     def close(self) -> None:
         """Frees the statements, then the transactions, then the connection; never raises."""
         with self._ending:
+            if self._ended:
+                return  # another thread frees it
             self._ended = True
         if self.connection.is_closed():
             return

@@ -6,15 +6,23 @@ from contextlib import ExitStack, closing
 
 import pytest
 from support.feeding import subscribe
+from support.limbo import end_limbo, prepare
 from support.sql import execute, one
 from support.variants import slow
 
+from fbtasks.firebird.session import INSERT, NO_AUTO_UNDO
 from fbtasks.store import tasks
 
 pytestmark = pytest.mark.emptied
 
 FAR = 1500
 """Numbers after which a look back begins further on."""
+
+
+CHANGE = (
+    "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA) "
+    "VALUES (1, 0, NEXT VALUE FOR QUEUE_CHANGE_SEQ, LOCALTIMESTAMP, ?)"
+)
 
 
 class Changes:
@@ -28,11 +36,7 @@ class Changes:
 
     def write(self, connection, number, key):
         with closing(connection.cursor()) as cursor:
-            cursor.execute(
-                "INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA) "
-                "VALUES (1, 0, NEXT VALUE FOR QUEUE_CHANGE_SEQ, LOCALTIMESTAMP, ?)",
-                (json.dumps({"i": number}).encode(),),
-            )
+            cursor.execute(CHANGE, (json.dumps({"i": number}).encode(),))
 
     def read(self, claim):
         payload = claim.payload or self.session.run(lambda t: tasks.payload(t, claim.id))
@@ -143,6 +147,65 @@ def test_one_that_is_rolled_back_is_forgotten(app, feed, connections, claimed):
     other.commit()
     assert claimed() == [4]
     assert elders(app) == 0
+
+
+def test_dead_ones_are_none_that_may_still_come(app, feed, connections, claimed):
+    """Of a transaction without undo the changes stay, until they are cleared away: it counts as dead, not as undone."""
+    other, dead, *_ = connections
+    before = []
+    for number in range(1, 5):
+        for _ in range(20):
+            dead.begin(INSERT + NO_AUTO_UNDO)
+            feed.write(dead, -1, 1)
+            dead.rollback()
+        pass_by(app, feed)
+        feed.write(other, number, 2)
+        other.commit()
+        assert claimed() == [number]
+        before.append(back(app))
+    assert before == sorted(set(before))
+    assert elders(app) == 0
+
+
+@pytest.mark.usefixtures("url")
+@pytest.mark.parametrize("when", ["before the first look back", "later"])
+@pytest.mark.parametrize("how", ["alive", "in limbo"])
+def test_what_was_prepared_before_another_one_was_written_comes_first(app, url, connections, session, claim, end, when, how):
+    feed = Changes(app, session)
+    late, other, *_ = connections
+
+    def claimed():
+        return [number for each in claim(from_start=False) for number in feed.read(each)]
+
+    def passes_by(number):
+        pass_by(app, feed)
+        feed.write(other, number, 1)
+        other.commit()
+        found = claim(from_start=False)
+        end(found)
+        assert [number for each in found for number in feed.read(each)] == [number]
+
+    claim(from_start=True)
+    if when == "later":
+        passes_by(100)
+    statement = CHANGE.replace("?", "'{\"i\": 1}'")
+    if how == "alive":
+        late.execute_immediate(statement)
+        late.main_transaction._tra.prepare()
+    else:
+        prepare(url, statement)
+    for number in (2, 3):
+        passes_by(number)
+    if how == "alive":
+        late.commit()
+    else:
+        end_limbo(app, "commit")
+    feed.write(other, 4, 1)
+    other.commit()
+    first = claim(from_start=False)
+    end(first)
+    seen = [number for each in first for number in feed.read(each)] + claimed()
+    assert seen == [1, 4]
 
 
 def test_with_more_transactions_than_can_be_noted_it_begins_where_it_began(app, feed, connections, claimed):

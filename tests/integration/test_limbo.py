@@ -1,35 +1,13 @@
 """A two-phase commit that was prepared, and whose program died: nobody knows whether it is to be committed."""
 
-import contextlib
-
 import pytest
-from firebird.driver.types import DbInfoCode
 from support.capture import script
 from support.draining import drain
-from support.programs import python
+from support.limbo import end_limbo, prepare
 from support.sql import execute, rows
 
 from fbtasks.services import subscriptions
 from fbtasks.store import tasks
-
-PREPARE = """
-import os, sys
-from fbtasks import FBTasks
-
-connection = FBTasks("two phases", sys.argv[1]).connect()
-for statement in sys.argv[2:]:
-    connection.cursor().execute(statement)
-connection.main_transaction._tra.prepare()
-os._exit(0)  # neither phase two nor a rollback
-"""
-
-
-def end_limbo(app, how):
-    """Ends the transaction in limbo, as an operator does with gfix."""
-    with contextlib.closing(app.connect()) as connection:
-        (number,) = connection.info.get_info(DbInfoCode.LIMBO)
-        getattr(connection._att.reconnect_transaction(number.to_bytes(8, "little")), how)()
-
 
 @pytest.mark.parametrize("how", ["commit", "rollback"])
 def test_it_holds_its_own_rows_alone(app, url, how):
@@ -42,8 +20,8 @@ def test_it_holds_its_own_rows_alone(app, url, how):
         add.apply_async((number,), queue="other")
     held, free = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK ORDER BY ID"))
     app.close()
-    python(
-        PREPARE, url, "INSERT INTO T VALUES (1)", "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('add', '[1]')",
+    prepare(
+        url, "INSERT INTO T VALUES (1)", "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('add', '[1]')",
         f"UPDATE QUEUE_TASK SET TRY_COUNT = TRY_COUNT WHERE ID = {held}",
     )  # fmt: skip
     execute(app, "INSERT INTO T VALUES (2)")

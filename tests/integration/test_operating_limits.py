@@ -141,6 +141,26 @@ def test_a_rate_is_set_with_its_burst(app, claim):
     assert service.change(app.database, "sms", service.Change(rate="100/s")).burst == 10
 
 
+@pytest.mark.parametrize("name", ["sms", "queue:default"])
+def test_a_raised_rate_counts_at_once(app, claim, end, wait_for, name):
+    """Not after what the former rate had the next one wait for: it may have been a slip of the pen."""
+    if name == "sms":
+        app.limit("sms", rate="100/s", burst=1)
+    else:
+        app.queue("default", rate="100/s", burst=1)
+    send = app.task(name="send", limits="sms" if name == "sms" else None)(lambda: None)
+    send.delay()
+    end(wait_for(claim))
+    service.change(app.database, name, service.Change(rate="1/d"))
+    send.delay_many([()] * 4)
+    end(wait_for(claim))
+    assert claim() == []
+    service.reset(app.database, name)
+    for _ in range(3):
+        (one_more,) = wait_for(claim)
+        end([one_more])
+
+
 @pytest.mark.parametrize(
     ("name", "said", "wanted"),
     [

@@ -1,10 +1,12 @@
 """Subscriptions: existing rows as changes, drops with all that hangs on them, silence, health, rights."""
 
+import json
 from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
 from firebird.driver import Isolation, tpb
+from support.draining import drain
 from support.programs import command_line
 from support.sql import NOW, execute, one, rows
 
@@ -16,7 +18,7 @@ from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
-from fbtasks.store import grants, processes
+from fbtasks.store import grants, processes, tasks
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.hooks import FailureHooks
@@ -100,6 +102,22 @@ def test_existing_rows_are_noted_again_behind_those_that_still_wait(app):
     service.backfill(app.database, ["changed"])
     assert one(app, "SELECT COUNT(DISTINCT ID) FROM QUEUE_CHANGE") == 2
     assert one(app, "SELECT MAX(ID) FROM QUEUE_CHANGE") < 1_000_000_000
+
+
+def test_in_total_order_existing_rows_come_before_changes_that_are_made_then(app):
+    script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, V INTEGER)")
+    heard = []
+    app.on_change("T", name="changed", insert=True, update=True, order="total")(lambda change: heard.append(change.key))
+    service.apply(app.database, app.name, app.feeds())
+    execute(app, "INSERT INTO T VALUES (1, 1)")
+    drain(app)  # whose last look leaves behind from where the next one reads
+    service.backfill(app.database, ["changed"])
+    execute(app, "UPDATE T SET V = 2")
+    with app.database.session() as session:
+        (claimed,) = session.run(lambda t: tasks.claim(t, 1, "default", 100, from_start=False))
+        payload = claimed.payload or session.run(lambda t: tasks.payload(t, claimed.id))
+    assert heard == [{"ID": 1}]
+    assert [each["o"] for each in json.loads(payload)[0]] == ["I", "U"]
 
 
 def test_a_row_that_fails_the_condition_leaves_nothing_noted(app):

@@ -201,7 +201,7 @@ def _ask_again(files: EngineFiles, before: set[_Unanswered], libc: Any) -> set[_
     def all_in(path: str) -> set[_Unanswered]:
         return {(path, *each) for each in files.unanswered(path, os.getpid())}
 
-    left = set()
+    left, asked = set(), 0
     for path in files.tables_of_locks():
         found = all_in(path)
         if found & before:
@@ -209,8 +209,10 @@ def _ask_again(files: EngineFiles, before: set[_Unanswered], libc: Any) -> set[_
                 for request in found & before & all_in(path) if is_ours else ():
                     _, granted, waiting, _ = request
                     _post(files.address(path, files.ask_again(path, granted, waiting)), libc)
-                    logger.debug("The engine is asked again for a page that it has not given up.")
+                    asked += 1
         left |= found
+    if asked:  # without the mutex, which all processes need: what writes the log may be slow, or use the database
+        logger.debug("The engine is asked again for %d pages that it has not given up.", asked)
     return left
 
 

@@ -76,7 +76,7 @@ def _lines(subscription: int, capture: Capture) -> Iterator[str]:
         yield f"    QUEUE_LANE = {lane(capture, 'new')};"
     yield from _insert(subscription, pieces)
     yield "  END"
-    yield "  UPDATE QUEUE_DISPATCH D SET MARK_ID = 0"
+    yield "  UPDATE QUEUE_DISPATCH D SET MARK_ID = 0, BACK_ID = 0, BACK_TX = NULL, ELDERS = ''"
     yield f"    WHERE D.SUBSCRIPTION_ID = {subscription};"
     yield "  SELECT 'fbtasks:queue:' || S.QUEUE FROM QUEUE_SUBSCRIPTION S"
     yield f"    WHERE S.ID = {subscription} INTO :QUEUE_REST;"

@@ -1,7 +1,7 @@
 """The statements of a poll, made from its definition and the description of its table.
 
 Nothing here speaks to the database. The statements touch the table with the rights of the worker's user; what they
-change of the queue is in the procedures QUEUE_POLL_... (``sql/migrations/0039_polls.sql``). Names of variables begin
+change of the queue is in the procedures QUEUE_POLL_... (``sql/migrations/0060_polls.sql``). Names of variables begin
 with QUEUE_, so that a condition does not meet them by chance.
 """
 

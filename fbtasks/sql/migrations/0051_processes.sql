@@ -1,5 +1,5 @@
 -- The register of the living: registration and heartbeat of workers and consumers alike, and how the database decides that one
--- of them is dead. What becomes of that is in 0035_rescue.sql.
+-- of them is dead. What becomes of that is in 0055_rescue.sql.
 SET TERM ^ ;
 
 -- Announces a process. What is claimed as FORMER_ID, which is not registered any more, is claimed by this worker then: it was

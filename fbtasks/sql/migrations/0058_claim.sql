@@ -1,4 +1,4 @@
--- What becomes ready, and how it is claimed: from the queue itself, and from its sources (0036_sources.sql).
+-- What becomes ready, and how it is claimed: from the queue itself, and from its sources (0056_sources.sql).
 SET TERM ^ ;
 
 -- Whether a queue with a window is open now, and else how many milliseconds remain until it opens (NULL: that is not known).

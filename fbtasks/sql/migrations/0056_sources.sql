@@ -532,21 +532,21 @@ BEGIN
         WHILE (PLACE < CHAR_LENGTH(ELDERS)) DO
         BEGIN
             CN = RDB$GET_TRANSACTION_CN(CAST(SUBSTRING(ELDERS FROM PLACE FOR 19) AS BIGINT));
-            IF (CN IN (0, -2) OR CN > SEEN_CN) THEN  -- active, in limbo, or not seen yet
+            IF (CN IN (0, -1) OR CN > SEEN_CN) THEN  -- active, prepared, or not seen yet; one that is dead has -2
                 KEPT = KEPT || SUBSTRING(ELDERS FROM PLACE FOR 38);
             PLACE = PLACE + 38;
         END
     IF (LAST_ID >= BACK_ID + 1000) THEN
     BEGIN
         IF (BACK_TX IS NULL) THEN
-            SELECT MON$OLDEST_ACTIVE FROM MON$DATABASE INTO :BACK_TX;
+            SELECT MON$OLDEST_TRANSACTION FROM MON$DATABASE INTO :BACK_TX;  -- which counts those that are prepared, too
         IN AUTONOMOUS TRANSACTION DO
             NEXT_TX = CURRENT_TRANSACTION;  -- whatever begins from now on takes numbers behind LAST_ID
         LAST_TX = MINVALUE(NEXT_TX, BACK_TX + 5000);  -- in steps, after a long time
         WHILE (BACK_TX < LAST_TX AND CHAR_LENGTH(KEPT) <= 1862) DO
         BEGIN
             CN = RDB$GET_TRANSACTION_CN(BACK_TX);
-            IF ((CN IN (0, -2) OR CN > SEEN_CN) AND BACK_TX <> CURRENT_TRANSACTION) THEN
+            IF ((CN IN (0, -1) OR CN > SEEN_CN) AND BACK_TX <> CURRENT_TRANSACTION) THEN
                 KEPT = KEPT || LPAD(BACK_TX, 19, '0') || LPAD(BACK_ID, 19, '0');
             BACK_TX = BACK_TX + 1;
         END

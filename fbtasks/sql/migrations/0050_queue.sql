@@ -343,7 +343,7 @@ BEGIN
 END^
 
 -- What is to be done for workflows when a task ends, is put back, or is forgotten. Declared here, where it is called;
--- 0043_workflows.sql has it.
+-- 0063_workflows.sql has it.
 CREATE OR ALTER PROCEDURE QUEUE_STEP_ENDED_V1 (ID BIGINT, TRAITS SMALLINT, STATE SMALLINT)
 SQL SECURITY DEFINER
 AS
@@ -394,7 +394,7 @@ BEGIN
     READY = 0;
 END^
 
--- Looks for a task into which a unique call would be merged. Declared here, where it is called; 0037_admission.sql has it.
+-- Looks for a task into which a unique call would be merged. Declared here, where it is called; 0057_admission.sql has it.
 CREATE OR ALTER PROCEDURE QUEUE_FIND_DUPLICATE_V1 (
     GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
 RETURNS (ID BIGINT)

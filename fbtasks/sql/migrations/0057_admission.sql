@@ -1,6 +1,6 @@
 -- Limits: how many tasks run at once, how often they begin, and in which order, for each key. A task that a limit concerns waits
 -- in state 4 before its gate, with a ticket, and is let in by a claim, which takes it at once. A limit is the owner of its gates, as
--- a subscription is of its lanes (0036_sources.sql), and keeps to the same rule: who has its row of QUEUE_DISPATCH locked
+-- a subscription is of its lanes (0056_sources.sql), and keeps to the same rule: who has its row of QUEUE_DISPATCH locked
 -- writes its gates and tickets; all others leave a note. A gate stays when nothing is in it or behind it: of a row that is deleted and
 -- inserted again, an old transaction keeps the key each time, and who looks for it meets them all. Maintenance deletes it later.
 SET TERM ^ ;
@@ -702,6 +702,8 @@ BEGIN
             END
             CONTINUE;
         END
+        IF (PERIOD_US > 0 AND FREE_US > NOW_US + PERIOD_US) THEN
+            FREE_US = NOW_US + PERIOD_US;  -- the rate was lower when the last one was let in
         AT_RANK = COALESCE(MARK_RANK, -9999);
         AT_ID = COALESCE(MARK_ID, 0);
         SKIPPED = 0;
@@ -917,6 +919,11 @@ BEGIN
     SELECT COALESCE(L.SET_AT_ONCE, L.AT_ONCE, 2147483647), COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0), COALESCE(L.SET_BURST, L.BURST, 1), L.PAUSED
         FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :AT_ONCE, :PERIOD_US, :BURST, :PAUSED;
     SELECT G.USED, G.FREE_US FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = 0 INTO :USED, :FREE_US;
+    IF (PERIOD_US > 0 AND FREE_US > NOW_US + PERIOD_US) THEN
+    BEGIN
+        FREE_US = NOW_US + PERIOD_US;  -- the rate was lower when the last one was let in
+        UPDATE QUEUE_GATE G SET FREE_US = :FREE_US WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = 0;
+    END
     FREE_US = MAXVALUE(COALESCE(FREE_US, 0), NOW_US - (BURST - 1) * PERIOD_US);
     ROOM = MINVALUE(MOST, MAXVALUE(0, AT_ONCE - COALESCE(USED, 0)));
     IF (PERIOD_US > 0) THEN
@@ -960,7 +967,7 @@ BEGIN
     IF (HAS_ROOM = 1 AND PERIOD_US > 0 AND FREE_US > NOW_US) THEN
     BEGIN
         HAS_ROOM = 0;
-        NEXT_MS = (FREE_US - NOW_US) / 1000 + 1;
+        NEXT_MS = MINVALUE(FREE_US - NOW_US, PERIOD_US) / 1000 + 1;
     END
 END^
 
