@@ -48,8 +48,8 @@ class Discovery:
             import_named(module, f"include of the app {self._app!r}")
         where = f"autodiscover_tasks of the app {self._app!r}"
         for package, related_name in self._packages():
-            import_named(package, where)
-            if related_name is None:
+            found = import_named(package, where)
+            if related_name is None or not hasattr(found, "__path__"):  # a module that is no package holds no others
                 continue
             module = f"{package}.{related_name}"
             if importlib.util.find_spec(module) is not None:  # one package more without tasks

@@ -55,6 +55,11 @@ class RetryRequested(FBTasksError):
         self.countdown = countdown
         self.max_retries = max_retries
 
+    def used_up(self, max_retries: int) -> RetryRequested:
+        """The same as a failure: there is no other try."""
+        self.args = (f"the task asked for another try, and max_retries {max_retries} is used up",)
+        return self
+
 
 class SnoozeRequested(FBTasksError):
     """The task asked to be run again later. Let it pass: it is how ``self.snooze()`` leaves the function."""

@@ -259,7 +259,7 @@ class Runner:
                 cause = cause.with_traceback(error.__traceback__)
             allowed = prepared.request.max_retries if error.max_retries is None else error.max_retries
             if allowed is not None and claim.try_count >= allowed:
-                return self._fail(prepared, cause)
+                return self._fail(prepared, error.exc or error.used_up(allowed))
             delay = error.countdown
             if delay is None:
                 delay = policy.delay(claim.try_count, cause, self._rng)

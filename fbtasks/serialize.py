@@ -139,10 +139,13 @@ class Serializer:
         from fbtasks import formats
 
         what = f"the progress of {task!r}"
-        check_json(meta, what, "meta")
+        check_json(meta, what, "meta", otherwise=". What a task tells of its progress is always JSON.")
         data = formats.dump_json(meta)
         if len(data) > META:
-            raise PayloadTooLarge(_too_large(f"{what}: meta", len(data), META))
+            raise PayloadTooLarge(
+                f"{what}: meta: {len(data):,} bytes as JSON, and there is room for {META:,}. "
+                "Store the data elsewhere and tell its key."
+            )
         return data
 
     def load_meta(self, data: bytes) -> Any:

@@ -40,7 +40,9 @@ def call(
             _check_known(app, name)
         sent = app.send_task(name, args, kwargs, queue=queue, priority=priority, countdown=countdown, task_id=task_id)
         number = tasks.number_of(app.database, sent.id) if as_json else None
-    if sent.duplicate:
+    if sent.duplicate and task_id is None:
+        say(f"{name} is unique, and task {sent.id} stands for this call; nothing was enqueued.", err=True)
+    elif sent.duplicate:
         say(f"task_id {sent.id!r} was enqueued before; nothing was enqueued.", err=True)
     answer({"id": number, "task_id": task_id, "duplicate": sent.duplicate}, sent.id, as_json=as_json)
 

@@ -353,7 +353,7 @@ def arguments(row: ScheduleRow) -> str:
 
 _SCHEDULE: Final[list[Column]] = [
     _column("NAME", "word"),
-    ("WHEN", "word", lambda r: when(r) + (" (set)" if r.set else "")),
+    ("WHEN", "word", lambda r: when(r) + (" (set)" if {"cron", "every", "tz"} & {*r.set} else "")),
     _column("STATE", "word"),
     ("NEXT", "word", lambda r: ago(r.next)),
     ("LAST", "word", lambda r: ago(r.last)),

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from fbtasks import clock
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, json_argument, json_option, with_database
 from fbtasks.cli.output import answer, answer_changed, say, show_records
@@ -21,9 +22,12 @@ def _span(text: str) -> float:
     """Returns the seconds that *text* names: a number of them, or one of minutes, hours or days with its unit."""
     number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
     try:
-        return float(number) * unit
+        seconds = float(number) * unit
     except ValueError:
         raise ConfigurationError(f"--every {text!r} must be seconds, or such as 15m, 2h, 1d.") from None
+    if not 1 <= seconds <= clock.LONGEST.total_seconds():
+        raise ConfigurationError(f"--every {text!r} must be from a second to a hundred years, such as 15m, 2h, 1d.")
+    return seconds
 
 
 @click.command()
@@ -107,6 +111,7 @@ def run(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
 def remove(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete schedules; what they have enqueued stays."""
     with database.opened() as app:
+        service.check(app.database, names)
         if not yes:
             click.confirm(f"Delete {', '.join(names)}?", abort=True, err=as_json)
         removed = service.remove(app.database, names)

@@ -210,6 +210,11 @@ def run(database: Database, names: Iterable[str]) -> dict[str, int]:
     return database.use(lambda session: session.run(work))
 
 
+def check(database: Database, names: Iterable[str]) -> None:
+    """Raises as :func:`pause` does for a name that no schedule has."""
+    database.use(lambda session: _chosen(session, names))
+
+
 def remove(database: Database, names: Iterable[str]) -> list[str]:
     """Deletes schedules; their tasks stay. Returns the names. Raises as :func:`pause` does."""
 

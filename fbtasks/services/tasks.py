@@ -195,7 +195,12 @@ def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
     """
     condition = "only failed and cancelled tasks are put back"
-    return _change(database, task_ids, lambda t, task: tasks.retry(t, task) and "retried", condition)
+    changes = _change(database, task_ids, lambda t, task: tasks.retry(t, task) and "retried", condition)
+    following = [each.id for each in changes.refused if each.state in ("failed", "cancelled")]
+    if following:
+        step = f"a step of a workflow with the task that it follows: fbtasks inspect workflow {following[0]}"
+        condition = f"{condition}, and {step}"
+    return replace(changes, condition=condition)
 
 
 def retry_failed(database: Database, wanted: Filter, in_code: InCode = None) -> int:

@@ -12,7 +12,7 @@ from fbtasks.services.limits import kind_of
 from fbtasks.services.pausing import how_to_resume
 from fbtasks.showing import count
 from fbtasks.states import State
-from fbtasks.store import admission, limits, processes
+from fbtasks.store import admission, limits, processes, results
 from fbtasks.store.admission import Gate, Wait
 
 
@@ -21,7 +21,10 @@ def why_waiting(session: Session, row: TaskRow, waits: Sequence[Wait]) -> list[s
 
     *waits* is what a held one has still to pass; nothing, when it has been let in by now.
     """
-    match row.state:
+    state = row.state
+    if state is State.SCHEDULED and row.start_time <= results.now(session):
+        state = State.READY  # as soon as a worker looks at it
+    match state:
         case State.READY:
             return [*_paused(session, row, "and it will be parked when its turn comes"), *_of_queue(session, row)]
         case State.HELD:

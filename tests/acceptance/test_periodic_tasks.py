@@ -45,6 +45,9 @@ def test_the_life_of_a_schedule(project):
     assert "every 36 h" in lines[2]
 
     assert schedules(project, "resume", "report") == "report: resumed.\n"
+    assert schedules(project, "pause", "report") == "report: no tick until: fbtasks schedules resume report\n"
+    assert "(set)" not in schedules(project, "list")
+    assert schedules(project, "resume", "report") == "report: resumed.\n"
     assert schedules(project, "pause", "report", "seven", "--json") == {"changed": ["report", "seven"]}
     assert schedules(project, "resume", "seven") == "seven: resumed.\n"
     assert schedules(project, "resume", "seven") == "Nothing to do: neither paused nor failed.\n"
@@ -67,6 +70,9 @@ REFUSED = [
     (["set", "seven"], "give --reset alone, or what is to be changed"),
     (["set", "seven", "--reset", "--tz", "UTC"], "give --reset alone, or what is to be changed"),
     (["set", "seven", "--every", "soon"], "--every 'soon' must be seconds, or such as 15m, 2h, 1d."),
+    (["set", "seven", "--every", "0"], "--every '0' must be from a second to a hundred years, such as 15m, 2h, 1d."),
+    (["set", "seven", "--every", "400000d"], "--every '400000d' must be from a second to a hundred years"),
+    (["remove", "nosuch"], "there is no schedule 'nosuch'"),
     (["set", "seven", "--args", "{}"], "--args '{}' must be a JSON list."),
     (["set", "seven", "--cron", "0 0 30 2 *"], "--cron '0 0 30 2 *' never ticks"),
     (["stop", "seven"], "No such command 'stop'"),

@@ -107,7 +107,9 @@ def test_where_tasks_are_looked_for(written, url):
     other.autodiscover_tasks([f"shop_{written}.tasks"], related_name=None)
     assert other.takes(f"shop_{written}.tasks")
     assert not other.takes(f"shop_{written}.tasksx")
-    other.autodiscover_tasks([f"plain_{written}"])
+    third = FBTasks("third", url)
+    third.autodiscover_tasks(["uuid"], force=True)  # no package: it holds no other module
+    assert set(third.tasks) == set()
     for packages, related_name, message in (
         (["nosuch_package"], "tasks", "no module 'nosuch_package'.*autodiscover_tasks of the app 'broken'"),
         ([f"shop_{written}"], "broken", "does not import"),
@@ -117,7 +119,7 @@ def test_where_tasks_are_looked_for(written, url):
     ):
         with pytest.raises(ConfigurationError, match=message):
             FBTasks("broken", url).autodiscover_tasks(packages, related_name, force=True)
-    for each in (app, other):
+    for each in (app, other, third):
         each.close()
 
 

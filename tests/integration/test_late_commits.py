@@ -170,7 +170,9 @@ def test_dead_ones_are_none_that_may_still_come(app, feed, connections, claimed)
 @pytest.mark.usefixtures("url")
 @pytest.mark.parametrize("when", ["before the first look back", "later"])
 @pytest.mark.parametrize("how", ["alive", "in limbo"])
-def test_what_was_prepared_before_another_one_was_written_comes_first(app, url, connections, session, claim, end, when, how):
+def test_what_was_prepared_before_another_one_was_written_comes_first(
+    app, url, connections, session, claim, end, when, how
+):
     feed = Changes(app, session)
     late, other, *_ = connections
 

@@ -9,6 +9,7 @@ from support.sql import execute, rows
 from fbtasks.services import subscriptions
 from fbtasks.store import tasks
 
+
 @pytest.mark.parametrize("how", ["commit", "rollback"])
 def test_it_holds_its_own_rows_alone(app, url, how):
     heard = []

@@ -3,7 +3,7 @@
 import pytest
 from support.draining import drain
 
-from fbtasks import TaskRevoked
+from fbtasks import TaskFailure, TaskRevoked
 
 
 def test_retries_and_the_end_of_them(app):
@@ -21,6 +21,14 @@ def test_retries_and_the_end_of_them(app):
         result.get(timeout=1)
     assert "Remote traceback" in caught.value.__notes__[0]
     assert "flaky" in result.traceback
+
+
+def test_the_last_try_that_asks_for_another_one_says_so(app):
+    app.task(name="again", bind=True, max_retries=1)(lambda self: self.retry(countdown=0))
+    result = app.tasks["again"].delay()
+    drain(app)
+    with pytest.raises(TaskFailure, match="the task asked for another try, and max_retries 1 is used up"):
+        result.get(timeout=1)
 
 
 def test_autoretry_with_the_calls_own_limit_and_hooks(app):

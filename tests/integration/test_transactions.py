@@ -72,9 +72,21 @@ ENDS = {
     "COMMIT": sql("COMMIT"),
     "rollback in SQL": sql(" -- now\n rollback work"),
     "COMMIT RETAIN": sql("/* keep */ Commit Retain"),
+    "COMMIT behind comments": sql("/* a * / b ** */ --\n/**/" * 3 + "COMMIT"),
     "prepared": prepared,
     "immediate": lambda c: c.execute_immediate("COMMIT WORK"),
 }
+
+
+def test_comments_cost_a_statement_nothing(app):
+    @app.task(transactional=True, bind=True)
+    def comments(self):
+        with self.connection.cursor() as cursor:
+            return cursor.execute("/* of the report */ " * 500 + "SELECT 7 FROM RDB$DATABASE").fetchone()[0]
+
+    result = comments.delay()
+    drain(app)
+    assert result.get(timeout=5) == 7
 
 
 def test_a_task_that_would_end_its_transaction_fails_and_leaves_nothing(app):

@@ -710,3 +710,13 @@ def test_after_random_operations_each_call_is_covered_by_a_later_run_and_nothing
     execute(app, "DELETE FROM QUEUE_HISTORY")
     session.run(lambda t: admission.forget_traces(t, 0))  # the failed ones could have been retried until here
     assert leaves_nothing(app, claim)
+
+
+def test_the_command_line_says_which_task_stands_for_a_call(project):
+    project.write("@app.task(unique=True)\ndef index(): pass\n")
+    call = ("call", "proj.index", "-A", "proj")
+    first = project.run(*call)
+    again = project.run(*call)
+    assert (again.stdout, first.stderr) == (first.stdout, "")
+    number = first.stdout.strip()
+    assert again.stderr == f"proj.index is unique, and task {number} stands for this call; nothing was enqueued.\n"

@@ -82,6 +82,16 @@ def test_a_queue_that_is_paused_closed_or_not_served_is_named(served):
     execute(app, "UPDATE QUEUE_POLICY SET WINDOWED = 0")
 
 
+def test_a_scheduled_task_waits_from_when_it_is_due(served):
+    app = served
+    known = app.task(name="known")(lambda: None)
+    due, later = (known.apply_async(countdown=seconds, queue="elsewhere") for seconds in (60, 3600))
+    execute(app, "UPDATE QUEUE_TASK SET START_TIME = DATEADD(-30 MINUTE TO START_TIME)")
+    served_by = "no worker serves its queue elsewhere. Start one: fbtasks worker -A MODULE -Q elsewhere"
+    assert why(app, due.id) == [served_by]
+    assert why(app, later.id) == []
+
+
 def test_the_limit_of_a_queue_is_named_when_it_is_full(served, claim):
     app = served
     app.queue("default", at_once=1)

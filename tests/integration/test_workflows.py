@@ -382,7 +382,9 @@ def test_a_failed_member_that_is_retried_reopens_what_followed(app, steps):
     members = result.parent.parent.results
     steps.broken = False
     for follower in (result, result.parent):
-        assert services.retry(app.database, [follower.id]).refused
+        refused = services.retry(app.database, [follower.id])
+        assert refused.refused
+        assert refused.condition.endswith(f"with the task that it follows: fbtasks inspect workflow {follower.id}")
     assert services.retry(app.database, [members[0].id]).count == 1
     assert (result.status, result.parent.status) == ("PENDING", "PENDING")
     drain(app)
