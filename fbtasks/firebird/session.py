@@ -253,12 +253,16 @@ class Session:
         with self.transaction(READ) as transaction:
             return transaction.rows(name, *params, more=more)
 
-    def oldest_active(self) -> int:
-        """The number of the oldest transaction that is active. All before it have ended."""
+    def oldest_transactions(self) -> tuple[int, int]:
+        """The number of the oldest transaction that is not committed, and that of the oldest one that is active.
+
+        What is between them is committed, dead, or prepared: then it may still be committed.
+        """
         from firebird.driver.types import DbInfoCode
 
         try:
-            return int(self.connection.info.get_info(DbInfoCode.OLDEST_ACTIVE))
+            info = self.connection.info
+            return int(info.get_info(DbInfoCode.OLDEST_TRANSACTION)), int(info.get_info(DbInfoCode.OLDEST_ACTIVE))
         except Exception as error:
             raise translate(error, self.url) from error
 

@@ -323,6 +323,24 @@ def test_what_is_committed_late_is_found_once(app, handler, late):
     assert handler.seen[5:] == ["d6"]
 
 
+@pytest.mark.parametrize("late", ["ids, no status", "sequence, no status"])
+def test_what_is_prepared_may_still_come(app, handler, late):
+    """Neither active nor committed, for as long as a two-phase commit takes."""
+    ddl, options = SHAPES[late]
+    fill(app, ddl)
+    polls(app, handler, **options)
+    with transaction(app, *insert(1)) as early:
+        early.main_transaction._tra.prepare()
+        for number in (2, 3):
+            fill(app, *insert(number))
+            drain(app)
+        early.commit()
+    fill(app, *insert(4))
+    drain(app)
+    drain(app)
+    assert sorted(handler.seen) == ["d1", "d2", "d3", "d4"]
+
+
 KEYS = {"a number": INBOX, "a text": INBOX.replace("ID INTEGER", "ID VARCHAR(10)")}
 
 

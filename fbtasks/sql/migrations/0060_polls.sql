@@ -155,6 +155,18 @@ BEGIN
         MATCHING (SUBSCRIPTION_ID, LANE, PART);
 END^
 
+-- The oldest transaction from FIRST_TX on that has not ended, be it prepared; LAST_TX when none before that is so.
+CREATE OR ALTER PROCEDURE QUEUE_POLL_OLDEST_V1 (FIRST_TX BIGINT, LAST_TX BIGINT)
+RETURNS (OLDEST BIGINT)
+SQL SECURITY DEFINER
+AS
+BEGIN
+    OLDEST = FIRST_TX;
+    WHILE (OLDEST < LAST_TX AND RDB$GET_TRANSACTION_CN(OLDEST) NOT IN (0, -1)) DO
+        OLDEST = OLDEST + 1;
+    SUSPEND;
+END^
+
 -- Keeps how far a table has been looked through: by the number of a transaction (MARK_ID) or of a sequence (LAST_LANE). Numbers
 -- that were found missing meanwhile get the number of a transaction that begins now: one that had drawn them has begun before.
 CREATE OR ALTER PROCEDURE QUEUE_POLL_MARK_V1 (SUBSCRIPTION_ID INTEGER, MARK_ID BIGINT, LAST_LANE BIGINT)

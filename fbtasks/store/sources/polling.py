@@ -122,13 +122,21 @@ def _look(session: Session, transaction: Transaction, polled: Polled, room: int,
     if notes and polled.statements.settle:
         settled, bad_ends, ends_error = transaction.generated(polled.statements.settle, MOST_ENDS)[0]
     if room > 0:
-        # Read before the statement: what is active when it begins may have ended when it sees the table.
-        oldest = session.oldest_active() if polled.poll.needs_oldest else None
+        oldest = _oldest(session, transaction) if polled.poll.needs_oldest else None
         made, bad, error = transaction.generated(polled.statements.take, room, polled.expire_ms, oldest)[0]
     if sweep and polled.statements.sweep:
         transaction.generated(polled.statements.sweep, polled.most_swept)
     why = error or ends_error
     return Looked(made, settled, bad + bad_ends, why and reason(why), room)
+
+
+def _oldest(session: Session, transaction: Transaction) -> int:
+    """The number of the oldest transaction that may still be committed.
+
+    To be asked before the table is read: what has not ended then may have ended when the statement sees the table.
+    """
+    first, active = session.oldest_transactions()
+    return active if active - first <= 1 else int(transaction.value("poll_oldest", first, active))
 
 
 def note_failure(session: Session, number: int, error: str | None) -> None:

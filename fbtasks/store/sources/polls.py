@@ -75,7 +75,7 @@ class Poll(NamedTuple):
 
     @property
     def needs_oldest(self) -> bool:
-        """Whether a look needs to know the oldest transaction that is active."""
+        """Whether a look needs to know the oldest transaction that has not ended."""
         return self.shape in (Shape.KEPT, Shape.SEQUENCE)
 
     @property
@@ -229,7 +229,7 @@ class Statements:
         self.sweep = self._sweep() if poll.shape in (Shape.KEPT, Shape.DELETE) else ""
         """Takes the most gates to look at: forgets those that stay for rows which are gone. Returns how many were."""
         self.take = self._take()
-        """Takes the room, milliseconds until a task expires, and the oldest active transaction.
+        """Takes the room, milliseconds until a task expires, and the oldest transaction that has not ended.
 
         Returns how many tasks were made, how many rows could not be taken, and the last error.
         """
