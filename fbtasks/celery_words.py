@@ -268,10 +268,15 @@ REQUEST_ATTRIBUTES: Final = {
 
 NAMES: Final = {
     "Celery": "use FBTasks, as in app = FBTasks('name', 'firebird:///path/queue.fdb')",
+    "Ignore": "not there: a task that returns has succeeded. With @app.task(ignore_result=True) nothing of it is kept",
+    "MaxRetriesExceededError": "not there: a task whose retries are used up has failed with its last exception",
+    "Reject": "not there: raise an exception, and the task is kept as failed until it is put back or discarded",
+    "Retry": "call self.retry(), which leaves the function by itself",
     "chunks": _CHUNKS,
     "crontab": "use the text of it: @app.periodic(cron='30 2 * * mon-fri')",
     "current_app": "there is no current app: a task of @shared_task finds the app that includes its module",
     "current_task": "use fbtasks.current_request()",
+    "get_task_logger": "use logging.getLogger(__name__): the worker logs with the module logging",
     "signals": _SIGNALS,
     "signature": "use task.s(...), or app.signature(name, args)",
     "uuid": "use str(uuid.uuid4()), for a task_id of your own",
