@@ -46,6 +46,7 @@ _FILE_MODE: Final = 0o660
 _HAS_OWNERS: Final = hasattr(os, "chown")
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER_ONLY: Final = _NO_LINK | getattr(os, "O_DIRECTORY", 0)
+_ELSEWHERE: Final = "Put the database into a folder that this user may write to"
 _LOOK: Final = 0.01
 _TRIES: Final = 100
 _log = logging.getLogger(__name__)
@@ -218,7 +219,7 @@ def exclusive(path: Path, *, patience: float | None = None) -> Iterator[None]:
 def _refused(path: Path, error: OSError) -> EngineError:
     """The error for a *path* that this user cannot use: it names the user, what is in the way, and the remedy."""
     if error.errno not in (errno.EACCES, errno.EPERM):
-        return EngineError(f"{path} cannot be used: {error.strerror}.")
+        return EngineError(f"{path} cannot be used: {error.strerror}. {_ELSEWHERE}.")
     barrier = path
     while not os.path.exists(barrier):  # nor what is in a folder that this user may not look into
         barrier = barrier.parent
@@ -240,10 +241,9 @@ def _remedy(wanted: Path, barrier: Path) -> str:
         )
     if not barrier.is_dir():
         return f"Run as its owner, or {group}: chgrp GROUP {path}; chmod g+rw {path}"
-    other = "Put the database into a folder that this user may write to"
     if barrier != wanted.parent or barrier.stat().st_uid == 0:  # a home, or most likely a folder of the system
-        return f"{other}."
-    return f"{other}, or {group}: chgrp GROUP {path}; chmod g+rwxs {path}"
+        return f"{_ELSEWHERE}."
+    return f"{_ELSEWHERE}, or {group}: chgrp GROUP {path}; chmod g+rwxs {path}"
 
 
 def _may(path: Path, mode: int) -> bool:
