@@ -62,6 +62,7 @@ def figures(found):
     return values
 
 
+@pytest.mark.slow  # what it measures with is tested in tests/integration/test_bench_*.py, a part at a time
 def test_a_quick_run_ends_well_and_leaves_a_users_tasks_alone(project, contents, tmp_path):
     before, files = contents(), sorted(tmp_path.glob("*.fdb*"))
     parts = "fbtasks/threads/2,enqueue,capture"  # the last one in a database of its own

@@ -154,6 +154,7 @@ def test_a_poisonous_message_ends_so_many_workers_and_no_more(celery, app, wait_
     assert rows(app, "SELECT STATE, DEAD_REASON FROM QUEUE_MSG") == [(3, "delivery_limit")]
 
 
+@pytest.mark.slow
 def test_children_that_are_replaced_after_each_task(celery, wait_for):
     """The connected master forks for each task, and each child that ends was attached."""
     worker, log = celery.start("worker", "worker", "-c", "2", "-l", "INFO", "--max-tasks-per-child", "1")

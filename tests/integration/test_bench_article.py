@@ -51,6 +51,7 @@ def test_one_worker_handles_each_change_once_and_in_order(url):
     assert found.rate == EVENTS / found.seconds > 0
 
 
+@pytest.mark.slow
 def test_five_processes_handle_each_change_once(url):
     found = drain.at_random(url, EVENTS)
     assert sorted(key for worker in found.workers for key in worker.keys) == found.written

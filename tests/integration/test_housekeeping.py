@@ -209,7 +209,7 @@ def test_old_counters_become_one_row_a_day_and_queue(app, session):
 
 def test_totals_stand_still_for_readers_while_counters_are_folded(app, wait_for):
     """Whatever isolation they read in; and two workers that fold at once fold each row once."""
-    make_counters(app, 20, ago=results.STAT_DAYS + 20)
+    make_counters(app, 10, ago=results.STAT_DAYS + 10)
     total = one(app, "SELECT SUM(SUCCEEDED) FROM QUEUE_STAT")
     seen, over = [], threading.Event()
 
@@ -246,4 +246,4 @@ def test_totals_stand_still_for_readers_while_counters_are_folded(app, wait_for)
     assert len(seen) > before
     assert {(first, second) for _, first, second in seen} == {(total, total)}
     assert one(app, "SELECT SUM(SUCCEEDED) FROM QUEUE_STAT") == total
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_STAT") == 20 * 2
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_STAT") == 10 * 2

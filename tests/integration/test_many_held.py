@@ -5,6 +5,7 @@ import time
 
 import pytest
 from support.sql import execute, one, page_fetches, row_reads
+from support.variants import slow
 
 from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
@@ -151,8 +152,8 @@ class Flow:
         return claims
 
 
-ALWAYS = [("several", 2_000), ("ordered", 2_000)]
-VARIANTS = [pytest.param(kind, 20_000, marks=pytest.mark.slow) for kind in KINDS]
+ALWAYS = [("ordered", 2_000)]
+VARIANTS = [slow("several", 2_000)] + [pytest.param(kind, 20_000, marks=pytest.mark.slow) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("kind", "count"), ALWAYS + VARIANTS)

@@ -217,7 +217,7 @@ SILENT = rb"the engine has not answered for 3 seconds"
 
 @pytest.mark.parametrize(
     ("patience", "why"),
-    [("mutex_repair.PATIENCE", HELD), ("watchdog.EMBEDDED_PATIENCE", SILENT), ("mutex_repair.PATIENCE", None)],
+    [("mutex_repair.PATIENCE", HELD), slow("watchdog.EMBEDDED_PATIENCE", SILENT), ("mutex_repair.PATIENCE", None)],
     ids=["the table is held", "the engine is silent", "another program"],
 )
 def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(tmp_path, patience, why):

@@ -10,6 +10,7 @@ import time
 import pytest
 from support.programs import python
 from support.signals import as_in_a_terminal
+from support.variants import slow
 
 from fbtasks import FBTasks, SoftTimeLimitExceeded
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
@@ -35,7 +36,7 @@ for thread in threads: thread.join()
 """
 
 
-@pytest.mark.parametrize("how", [MAIN, THREADS, MAIN + THREADS], ids=["main", "threads", "both"])
+@pytest.mark.parametrize("how", [MAIN, THREADS, slow(MAIN + THREADS)], ids=["main", "threads", "both"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_only_enqueues_dies_of_signals_as_any_other(url, how, number):
     with as_in_a_terminal():
