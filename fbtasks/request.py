@@ -55,10 +55,9 @@ class RetryRequested(FBTasksError):
         self.countdown = countdown
         self.max_retries = max_retries
 
-    def used_up(self, max_retries: int) -> RetryRequested:
-        """The same as a failure: there is no other try."""
+    def use_up(self, max_retries: int) -> None:
+        """Has it say that there is no other try."""
         self.args = (f"the task asked for another try, and max_retries {max_retries} is used up",)
-        return self
 
 
 class SnoozeRequested(FBTasksError):

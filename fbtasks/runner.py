@@ -259,7 +259,8 @@ class Runner:
                 cause = cause.with_traceback(error.__traceback__)
             allowed = prepared.request.max_retries if error.max_retries is None else error.max_retries
             if allowed is not None and claim.try_count >= allowed:
-                return self._fail(prepared, error.exc or error.used_up(allowed))
+                error.use_up(allowed)  # which it is recorded with, when it is the cause itself
+                return self._fail(prepared, cause)
             delay = error.countdown
             if delay is None:
                 delay = policy.delay(claim.try_count, cause, self._rng)

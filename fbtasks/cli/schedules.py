@@ -111,8 +111,8 @@ def run(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
 def remove(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete schedules; what they have enqueued stays."""
     with database.opened() as app:
-        service.check(app.database, names)
         if not yes:
+            service.check(app.database, names)  # what is removed is looked up anyway
             click.confirm(f"Delete {', '.join(names)}?", abort=True, err=as_json)
         removed = service.remove(app.database, names)
         code = frozenset(app.schedules) if database.app_path else frozenset()

@@ -196,11 +196,11 @@ def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     """
     condition = "only failed and cancelled tasks are put back"
     changes = _change(database, task_ids, lambda t, task: tasks.retry(t, task) and "retried", condition)
-    following = [each.id for each in changes.refused if each.state in ("failed", "cancelled")]
-    if following:
-        step = f"a step of a workflow with the task that it follows: fbtasks inspect workflow {following[0]}"
-        condition = f"{condition}, and {step}"
-    return replace(changes, condition=condition)
+    step = next((each.id for each in changes.refused if each.state in ("failed", "cancelled")), None)
+    if step is None:
+        return changes
+    follows = f"a step of a workflow with the task that it follows: fbtasks inspect workflow {step}"
+    return replace(changes, condition=f"{condition}, and {follows}")
 
 
 def retry_failed(database: Database, wanted: Filter, in_code: InCode = None) -> int:
