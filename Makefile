@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo soak bench test lint check clean
+.PHONY: demo soak bench test machines lint check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   runs four examples with real workers"
 	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them; SLOW=1: more variants)"
+	@echo "make machines  varies what machines vary: time zones, namespaces, signals, users, character sets (all variants)"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
 	@echo "make bench  measures fbtasks beside other systems, into docs/benchmarks (QUICK=1: a small run, into .bench)"
 	@echo "            URL=firebird://...: fbtasks alone, in that database, into .bench"
@@ -26,6 +27,10 @@ SLOW ?=
 test: $(VENV)/ready
 	@echo "== Running the tests ($(JOBS) side by side)"
 	@FBTASKS_SLOW=$(SLOW) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+# The cheap variants are part of `make test`.
+machines: $(VENV)/ready
+	@FBTASKS_SLOW=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/machines
 
 SECONDS ?= 60
 SEED ?=

@@ -27,6 +27,10 @@ SERVER = os.environ.get("FBTASKS_TEST_URL")
 PAGES = 512
 """The cache of a test's database: each process that opens one sets all of its pages up, and few tests need many."""
 
+# Not UTC, where a time in the wrong zone would be right. The engine reads the zone once, when it is loaded.
+os.environ["TZ"] = os.environ.get("FBTASKS_TEST_ZONE", "America/New_York")
+time.tzset()
+
 # Hundreds of processes are started, and each would compile all modules that have changed.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -18,8 +18,8 @@ PARK = """
         BEGIN
             INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
                 CONTENT_TYPE, PAYLOAD)
-            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 'proj.unknown' || MOD(:I, 3), 'default', 3, 0, CURRENT_TIMESTAMP,
-                CURRENT_TIMESTAMP, CURRENT_TIMESTAMP, 'application/json', '[[], {}]');
+            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 'proj.unknown' || MOD(:I, 3), 'default', 3, 0, QUEUE_NOW(),
+                QUEUE_NOW(), QUEUE_NOW(), 'application/json', '[[], {}]');
             I = I + 1;
         END
     END

@@ -65,8 +65,8 @@ def test_tables_fit_80_columns_and_cut_no_id(busy, fb):
         busy,
         f"""INSERT INTO QUEUE_PROCESS (ID, KIND, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
             QUEUES, POOL, CONCURRENCY, VERSION, DRAINING)
-        VALUES (123456789, 'worker', '{"w" * 120}', 'host', 4194304, 1, LOCALTIMESTAMP, LOCALTIMESTAMP,
-            LOCALTIMESTAMP, '{QUEUE},default', 'processes', 1000, '1', TRUE)""",
+        VALUES (123456789, 'worker', '{"w" * 120}', 'host', 4194304, 1, QUEUE_NOW(), QUEUE_NOW(),
+            QUEUE_NOW(), '{QUEUE},default', 'processes', 1000, '1', TRUE)""",
     )
     execute(busy, "UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = 123456789, CLAIM_TIME = START_TIME WHERE STATE = 0")
     for what in [

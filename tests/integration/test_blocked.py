@@ -160,7 +160,7 @@ def beat(session, worker, conflicts=0):
 
 def test_a_heartbeat_waits_for_no_row(app, session, worker):
     beat(session, worker, 1)
-    execute(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, LOCALTIMESTAMP, 0)")
+    execute(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, QUEUE_NOW(), 0)")
     with app.connect() as connection:
         cursor = connection.cursor()
         for table in ("QUEUE_PROCESS", "QUEUE_CANCEL", "QUEUE_STAT"):

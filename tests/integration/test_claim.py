@@ -13,7 +13,7 @@ INSERT = """
         WHILE (I < {count}) DO BEGIN
             INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
                 CONTENT_TYPE, PAYLOAD)
-            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 't', 'default', {state}, 0, LOCALTIMESTAMP, {start},
+            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 't', 'default', {state}, 0, QUEUE_NOW(), {start},
                 'application/json', '[[1],{{}}]');
             I = I + 1;
         END END"""
@@ -44,7 +44,7 @@ def test_a_claim_reads_in_the_order_of_its_index(app, add, procedure, call, inde
 def test_a_claim_reads_what_it_takes_and_no_more(app):
     """With 100,000 tasks scheduled and 100,000 finished: by the index alone, and no row but those it claims."""
     add = app.task(name="t")(lambda n: n)
-    execute(app, INSERT.format(count=100_000, state=1, start="DATEADD(7 DAY TO LOCALTIMESTAMP)"))
+    execute(app, INSERT.format(count=100_000, state=1, start="DATEADD(7 DAY TO QUEUE_NOW())"))
     execute(
         app,
         """INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME,
@@ -66,7 +66,7 @@ def test_a_claim_reads_what_it_takes_and_no_more(app):
 def test_claims_under_an_old_snapshot_go_on_where_the_last_one_ended(app):
     """What was claimed of a backlog of one moment stays in the index, and is not read again."""
     app.task(name="t")(lambda: None)
-    execute(app, INSERT.format(count=5000, state=0, start="LOCALTIMESTAMP"))
+    execute(app, INSERT.format(count=5000, state=0, start="QUEUE_NOW()"))
     session, watcher = app.database.open(), app.database.open()
     watcher.connection.begin(bytes((3, 2, 6)))  # isc_tpb_concurrency
     cursor = watcher.connection.cursor()

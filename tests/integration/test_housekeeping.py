@@ -21,8 +21,8 @@ EXPIRED = """
         WHILE (I < {count}) DO BEGIN
             INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
                 CONTENT_TYPE, PAYLOAD)
-            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 't', '{queue}', 0, 0, LOCALTIMESTAMP,
-                LOCALTIMESTAMP, TIMESTAMP '2001-01-01', 'application/json', '[[],{{}}]');
+            VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, 't', '{queue}', 0, 0, QUEUE_NOW(),
+                QUEUE_NOW(), TIMESTAMP '2001-01-01', 'application/json', '[[],{{}}]');
             I = I + 1;
         END END"""
 
@@ -166,8 +166,8 @@ def make_counters(app, days, *, ago):
         app,
         f"""
         EXECUTE BLOCK AS DECLARE D DATE; DECLARE H INTEGER; DECLARE W INTEGER; DECLARE AT_TIME TIMESTAMP; BEGIN
-            D = DATEADD(-{ago} DAY TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS DATE));
-            WHILE (D < DATEADD({days - ago} DAY TO CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS DATE))) DO BEGIN
+            D = DATEADD(-{ago} DAY TO CAST(QUEUE_NOW() AS DATE));
+            WHILE (D < DATEADD({days - ago} DAY TO CAST(QUEUE_NOW() AS DATE))) DO BEGIN
                 H = 0;
                 WHILE (H < 24) DO BEGIN
                     AT_TIME = DATEADD(H HOUR TO CAST(D AS TIMESTAMP));

@@ -98,7 +98,7 @@ def test_a_foreign_table_is_left_alone(tmp_path):
 def test_a_schema_from_before_the_first_release_is_refused(tmp_path):
     url = f"firebird://{tmp_path}/old.fdb"
     with connections.connect(DatabaseURL.parse(url), create=True) as connection:
-        for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', LOCALTIMESTAMP)"):
+        for statement in (queries()["schema_create"], "INSERT INTO QUEUE_SCHEMA VALUES (5, 'x', CURRENT_TIMESTAMP)"):
             connection.execute_immediate(statement)
             connection.commit()
     app = FBTasks("a", url)

@@ -142,8 +142,8 @@ def test_nonsense_in_the_register_hurts_nobody(app, add, change):
     execute(
         app,
         "INSERT INTO QUEUE_PROCESS (ID, KIND, NAME, HOST, PID, PID_START, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,"
-        " QUEUES, POOL, CONCURRENCY, VERSION) VALUES (99, 'worker', 'w', 'h', 1, 1, LOCALTIMESTAMP, LOCALTIMESTAMP,"
-        " LOCALTIMESTAMP, 'a', 'solo', 1, '0')",
+        " QUEUES, POOL, CONCURRENCY, VERSION) VALUES (99, 'worker', 'w', 'h', 1, 1, QUEUE_NOW(), QUEUE_NOW(),"
+        " QUEUE_NOW(), 'a', 'solo', 1, '0')",
     )
     execute(app, f"UPDATE QUEUE_PROCESS SET {change} WHERE ID = 99")
     execute(app, "INSERT INTO QUEUE_CANCEL (ID, REQUEST_TIME, TERMINATE) VALUES (4711, TIMESTAMP '0001-01-01', 1)")

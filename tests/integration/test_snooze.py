@@ -40,8 +40,7 @@ def test_it_is_scheduled_and_no_try_is_counted(app):
         assert heard == [0] * ran
         state, tries, seconds = rows(
             app,
-            "SELECT STATE, TRY_COUNT, DATEDIFF(SECOND FROM CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP) "
-            "TO START_TIME) FROM QUEUE_TASK",
+            "SELECT STATE, TRY_COUNT, DATEDIFF(SECOND FROM QUEUE_NOW() TO START_TIME) FROM QUEUE_TASK",
         )[0]
         assert (state, tries, result.status) == (1, 0, "PENDING")
         assert 590 < seconds <= 600

@@ -212,7 +212,7 @@ def test_times_of_a_step_count_from_when_it_is_ready(app, steps):
         assert session.run(lambda t: tasks.expire(t, 0))[0] == 0  # it is not its time yet
     drain(app)
     sql = (
-        "SELECT STATE, DATEDIFF(SECOND FROM CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP) TO START_TIME), "
+        "SELECT STATE, DATEDIFF(SECOND FROM QUEUE_NOW() TO START_TIME), "
         "DATEDIFF(SECOND FROM START_TIME TO EXPIRE_TIME) FROM QUEUE_TASK"
     )
     ((state, starts, expires),) = rows(app, sql)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.translate import translate
 
-NOW = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
+NOW = "QUEUE_NOW()"
 """The database's clock, as its tables have it."""
 
 

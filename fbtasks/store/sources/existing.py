@@ -59,7 +59,7 @@ def _lines(subscription: int, capture: Capture) -> Iterator[str]:
     yield "  DECLARE QUEUE_WIDE BLOB SUB_TYPE BINARY;"
     yield "BEGIN"
     yield "  QUEUE_COUNT = 0;"
-    yield "  QUEUE_TIME = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);"
+    yield "  QUEUE_TIME = QUEUE_NOW();"
     # Behind those that an earlier call has noted and that still wait.
     yield "  SELECT COALESCE(MAX(C.ID), MAX(S.FIRST_ID) - 1) FROM QUEUE_SUBSCRIPTION S LEFT JOIN QUEUE_CHANGE C"
     yield "    ON C.SUBSCRIPTION_ID = S.ID AND C.ID < S.FIRST_ID + 1000000000"

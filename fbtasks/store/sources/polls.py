@@ -257,7 +257,7 @@ class Statements:
 
     def _takes(self) -> str:
         """The condition that rows may be taken now: neither an operator nor the window of the queue is against it."""
-        now = "CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP)"
+        now = "QUEUE_NOW()"
         return (
             f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE = 'active'\n"
             "AND NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = S.QUEUE AND P.WINDOWED = 1 AND NOT EXISTS(\n"

@@ -281,7 +281,7 @@ class _Body:
 
     def _set_common(self) -> Iterator[str]:
         """The statements that make the members that each row has."""
-        yield "QUEUE_TIME = CAST(CURRENT_TIMESTAMP AT TIME ZONE 'UTC' AS TIMESTAMP);"
+        yield "QUEUE_TIME = QUEUE_NOW();"
         pieces = [',"o":"', self._op(), *BY]
         yield f"QUEUE_COMMON = {concatenated(pieces)};"
 
