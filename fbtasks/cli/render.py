@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
@@ -133,7 +134,14 @@ def _waits_for(row: TaskRow) -> str:
 
 
 def _stamp(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S %z} ({ago(moment)})"
+    if moment is None:
+        return None
+    local = moment
+    with suppress(
+        OverflowError
+    ):  # in the first and the last hours that a TIMESTAMP holds, some zones have no local time
+        local = moment.astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S %z} ({ago(moment)})"
 
 
 _STEP: Final[list[Column]] = [

@@ -36,6 +36,8 @@ SLACK = 0.3
 """Seconds by which a signal may take effect later than it was recorded."""
 WINDOW = 2.0
 """Seconds that the end of a function may lie before the commit of its outcome, while nothing is held up."""
+CLOCKS = 0.1
+"""Seconds by which the clock of the database may get ahead of that of the ledger in the time of a countdown."""
 TURN = 1.5
 """Seconds that the same run may go on with other calls, where a source feeds the task."""
 
@@ -142,6 +144,7 @@ class Ledgers:
     rolledback: dict[str, Record] = field(default_factory=dict)
     refused: dict[str, Record] = field(default_factory=dict)
     uncertain: dict[str, Record] = field(default_factory=dict)
+    delayed: dict[str, Record] = field(default_factory=dict)
     runs: dict[str, list[TaskRun]] = field(default_factory=lambda: defaultdict(list))
     calls: dict[str, list[TaskRun]] = field(default_factory=lambda: defaultdict(list))
     """The calls for what sources have, and the runs of what else has an account of its own, by kind and ref."""
@@ -176,7 +179,7 @@ def sort_out(records: Iterable[Record]) -> Ledgers:
     books = Ledgers(sorted(records, key=lambda r: r["t"]))
     by_ref = {
         "attempt": books.attempts, "ack": books.acks, "rolledback": books.rolledback, "refused": books.refused,
-        "uncertain": books.uncertain,
+        "uncertain": books.uncertain, "delayed": books.delayed,
     }  # fmt: skip
     open_runs: dict[str, TaskRun] = {}
     numbers: dict[int, Record] = {}
@@ -378,7 +381,7 @@ def account(records: Iterable[Record], rows: Rows, rules: Rules) -> tuple[list[V
     rows = whole.of_producers()
     explained, violations = second_runs(books.runs, books, rules)
     checks: tuple[Callable[[Ledgers, Rows], Iterator[Violation]], ...] = (
-        unfinished, unattempted, undone, outcomes, effects, crashes, cancelled_runs,
+        unfinished, unattempted, undone, early, outcomes, effects, crashes, cancelled_runs,
     )  # fmt: skip
     for check in checks:
         violations.extend(check(books, rows))
@@ -412,6 +415,17 @@ def unfinished(books: Ledgers, rows: Rows) -> Iterator[Violation]:
     for key, row in live.items():
         if key not in acknowledged:
             yield Violation("a task is stuck in QUEUE_TASK", f"{row.ref}, id {key}", (row, *story(books, row.ref)))
+
+
+def early(books: Ledgers, _: Rows) -> Iterator[Violation]:
+    """Tasks that began before their countdown was over."""
+    for ref, delayed in books.delayed.items():
+        due = delayed["t"] + delayed["seconds"]
+        for run in books.runs.get(ref, ()):
+            if run.start < due - CLOCKS:
+                yield Violation(
+                    "a task ran before its time", f"{ref}, {due - run.start:.3f} s early", story(books, ref)
+                )
 
 
 def ignored_success(books: Ledgers, ref: str) -> bool:

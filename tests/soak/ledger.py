@@ -7,6 +7,7 @@ are of CLOCK_MONOTONIC, which all processes of a machine share.
 event      fields beside ``t``, ``pid`` and ``event``
 ========== ================================================================================================
 attempt    ref, kind, how: a producer is about to enqueue
+delayed    ref, seconds: the call that is about to be enqueued has this countdown
 ack        ref, id: the enqueue has returned, or its transaction has been committed
 rolledback ref: the transaction of the attempt was rolled back
 refused    ref, error: the enqueue raised, and the error says that nothing was written

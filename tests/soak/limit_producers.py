@@ -12,7 +12,7 @@ from firebird.driver import Isolation, tpb
 from fbtasks import GroupResult, chord, group
 from fbtasks.errors import DatabaseUnavailable
 from soak import limited_tasks, tasks
-from soak.producers import Producer, surely_refused, task_of
+from soak.producers import Producer, connect, surely_refused, task_of
 
 ISOLATIONS = (Isolation.SNAPSHOT, Isolation.READ_COMMITTED_READ_CONSISTENCY)
 KEYS = 3
@@ -34,7 +34,7 @@ class LimitProducer(Producer):
         committing = False
         try:
             if self.connection is None:
-                self.connection = tasks.app.connect()
+                self.connection = connect()
             self.connection.begin(tpb(self.rng.choice(ISOLATIONS), lock_timeout=0))
             for _ in range(self.rng.randint(1, 3)):
                 key = f"k{self.rng.randrange(KEYS)}"

@@ -17,6 +17,8 @@ from soak.ledger import Ledger
 from soak.settings import Run
 
 POOLS = {"processes": 3, "threads": 8, "asyncio": 3, "solo": 1}
+ZONES = ("Europe/Vienna", "UTC", "Pacific/Pago_Pago")
+"""Of the processes, in turn: one that is started again may come to another. Producers' sessions are in a fourth."""
 ORPHANED = 3.0
 """Seconds that a child has to follow its worker."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -104,7 +106,8 @@ class Fleet:
 
     def environment(self) -> dict[str, str]:
         tests = str(Path(__file__).resolve().parents[1])
-        return {**os.environ, **self.run.environment(), "FBTASKS_URL": self.url, "PYTHONPATH": tests}
+        zone = ZONES[len(self._processes) % len(ZONES)]
+        return {**os.environ, **self.run.environment(), "FBTASKS_URL": self.url, "PYTHONPATH": tests, "TZ": zone}
 
     def start(self, pool: str) -> Worker:
         self._count += 1

@@ -39,6 +39,8 @@ BULK = (
 )  # fmt: skip
 LARGE = "x" * 6000
 """A payload and a result too large for their rows."""
+ZONE = "Pacific/Kiritimati"
+"""Of the sessions of producers' own connections."""
 
 _uncertain: type[Exception] | None = getattr(fbtasks.errors, "EnqueueUncertain", None)
 _REFUSED = (EnqueueError, PoolTimeout, AuthenticationError, ConflictError)
@@ -52,6 +54,18 @@ def surely_refused(error: BaseException) -> bool:
     if _uncertain is not None:
         return isinstance(error, FBTasksError) and not isinstance(error, _uncertain)
     return isinstance(error, _REFUSED)
+
+
+def connect() -> Any:
+    """A connection of a producer's own."""
+    connection = tasks.app.connect()
+    try:
+        connection.execute_immediate(f"SET TIME ZONE '{ZONE}'")
+        connection.commit()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def task_of(kind: str) -> Any:
@@ -111,6 +125,7 @@ class Producer:
             options["task_id"] = f"soak-{ref}"
         if rng.random() < 0.2:
             options["countdown"] = round(rng.uniform(0.1, 2.0), 2)
+            self.ledger.write("delayed", ref=ref, seconds=options["countdown"])
         if rng.random() < 0.2:
             options["priority"] = rng.randint(-5, 5)
         return options
@@ -158,7 +173,7 @@ class Producer:
         committing = False
         try:
             if self.connection is None:
-                self.connection = tasks.app.connect()
+                self.connection = connect()
             self.connection.begin()
             for _ in range(self.rng.randint(1, 3)):
                 kind = self.kind()

@@ -19,6 +19,7 @@ from firebird.driver import Isolation, tpb
 from fbtasks.errors import DatabaseUnavailable
 from soak import tasks
 from soak.ledger import Ledger
+from soak.producers import connect
 from soak.settings import Run
 from soak.sources import HANDLERS, KEYS
 
@@ -114,7 +115,7 @@ class SourceProducer:
 
     def connect(self) -> Any:
         if self.connection is None:
-            self.connection = tasks.app.connect()
+            self.connection = connect()
         return self.connection
 
     def disconnect(self) -> None:

@@ -74,6 +74,16 @@ def test_also_one_whose_enqueue_was_uncertain(story):
     assert rules(story, Rows(live=[row(state=0)])) == ["a task is stuck in QUEUE_TASK"]
 
 
+def test_no_task_runs_before_its_countdown_is_over(story):
+    story.add(0, "delayed", ref="a", seconds=2.0).enqueued().ran(1.5, 1.6)
+    assert rules(story, DONE) == ["a task ran before its time"]
+
+
+def test_one_that_runs_when_it_is_due_is_in_time(story):
+    story.add(0, "delayed", ref="a", seconds=2.0).enqueued().ran(1.95, 2.1)
+    assert rules(story, DONE) == []
+
+
 def test_an_uncertain_enqueue_may_have_happened_or_not(story):
     story.add(0, "attempt", ref="a", kind="quick", how="single").add(1, "uncertain", ref="a", error="cut")
     assert rules(story, Rows()) == []

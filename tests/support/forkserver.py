@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 OF_A_TERMINAL = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals that a terminal sends."""
@@ -174,6 +175,7 @@ def _become(worker, files):
     os.chdir(worker["folder"])
     os.environ.clear()
     os.environ.update(worker["env"])
+    time.tzset()
     path = worker["env"].get("PYTHONPATH", "")
     sys.path[:1] = [worker["folder"], *filter(None, path.split(os.pathsep))]
     sys.argv[:] = ["fbtasks", *worker["arguments"]]
