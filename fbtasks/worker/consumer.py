@@ -105,6 +105,7 @@ class Consumer:
         for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
             logger.info("Schedule %s.", said)
         self._register(session)
+        self.membership.look_for_namesakes(session)
 
     def _register(self, session: Session) -> None:
         self.membership.register(session)
