@@ -249,7 +249,7 @@ def test_operators_commands(project, producer):
         (["inspect", "task", "12345"], 1, "'12345'"),
         (["retry"], 2, "--all-failed"),
         (["call", "proj.add", "--args", "{"], 2, "not JSON"),
-        (["call", "proj.add", "--countdown", "-1"], 1, "countdown -1"),
+        (["call", "proj.add", "--countdown", "-1"], 2, "countdown -1"),
     ],
 )
 def test_bad_input_is_one_clear_message(project, producer, arguments, code, part):
