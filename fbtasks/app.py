@@ -134,13 +134,18 @@ class FBTasks:
         return define_fed(EventSource, "option of on_event", {"event": event}, options, self.register, self.Task)
 
     @fed_decorator(Periodic)
-    def periodic(self, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+    def periodic(self, *unnamed: Any, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Has workers call a task again and again: ``@app.periodic(cron="@daily")`` above ``@app.task``, or alone.
 
         On a function alone it takes the options of a task as well. A task may have any number of them, each with a
         ``name=`` of its own. Workers bring them into the database when they start, as does ``fbtasks migrate -A``.
         Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for what cannot be.
         """
+        if unnamed:
+            raise TaskDefinitionError(
+                f"app.periodic was given {checks.shown(unnamed[0])}. It must be said when the task is called, by name: "
+                "@app.periodic(cron='*/5 * * * *') or @app.periodic(every=timedelta(hours=1))."
+            )
         return periodic_decorator(self, options)
 
     @adding(ScheduleOptions)

@@ -128,11 +128,21 @@ def names(what: str, value: object, example: str) -> tuple[str, ...]:
     return found
 
 
+def is_function(value: object) -> bool:
+    """Whether *value* can be called to compute something. A class is given by mistake, in the place of an object."""
+    return callable(value) and not isinstance(value, type)
+
+
+def no_class(value: object) -> str:
+    """What a message adds when *value* is a class."""
+    return f" {value.__name__} is a class: give an object of it, or a function." if isinstance(value, type) else ""
+
+
 def hook(what: str, value: object) -> object:
     """A function, or None."""
-    if value is not None and not callable(value):
+    if value is not None and not is_function(value):
         raise ConfigurationError(
-            f"{what} {shown(value)} must be a function of the request and the result or exception."
+            f"{what} {shown(value)} must be a function of the request and the result or exception.{no_class(value)}"
         )
     return value
 

@@ -116,11 +116,15 @@ def typed(declared: Callable[O, Any]) -> Callable[[Callable[..., T]], Method[O, 
 
 
 def shows(*declared: Any) -> Callable[[F], F]:
-    """Has a function that takes ``**options`` show those that are declared, in help() for example."""
+    """Has a function that takes ``**options`` show those that are declared, in help() for example.
+
+    What it takes in ``*unnamed``, to refuse it, is not shown.
+    """
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
-        kept = {name: each for name, each in own.parameters.items() if each.kind is not each.VAR_KEYWORD}
+        hidden = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        kept = {name: each for name, each in own.parameters.items() if each.kind not in hidden}
         options = {each.name: each for some in declared for each in _parameters(some)}
         function.__signature__ = own.replace(parameters=[*(kept | (options | kept)).values()])  # type: ignore[attr-defined]
         return function

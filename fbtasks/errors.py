@@ -75,6 +75,10 @@ class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached, or the connection to it was lost."""
 
 
+class DatabaseShutDown(DatabaseUnavailable):
+    """The database is shut down for maintenance, and lets in its administrators alone."""
+
+
 class DatabaseReplaced(DatabaseUnavailable):
     """The database was deleted, or replaced by another one or by a copy, while this process worked on it."""
 

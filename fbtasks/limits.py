@@ -159,7 +159,7 @@ def in_words(at_once: int | None, period: int | None) -> str | None:
 
 def _key(what: str, value: Any, *, all_calls: str = "None") -> Key:
     """Names of arguments, a function, or None, which the caller writes as *all_calls*."""
-    if value is None or callable(value):
+    if value is None or checks.is_function(value):
         return value  # type: ignore[no-any-return]
     names = (value,) if isinstance(value, str) else value
     if (
@@ -170,7 +170,7 @@ def _key(what: str, value: Any, *, all_calls: str = "None") -> Key:
         return tuple(names)
     raise ConfigurationError(
         f"{what} {checks.shown(value)} must be the name of an argument, a tuple of them, a function of the arguments, "
-        f"or {all_calls} for all calls."
+        f"or {all_calls} for all calls.{checks.no_class(value)}"
     )
 
 

@@ -15,6 +15,7 @@ from fbtasks.errors import ConfigurationError
 URL_VARIABLE: Final = "FBTASKS_URL"
 DEFAULT_FILE: Final = "fbtasks.fdb"
 URL_OPTIONS: Final = frozenset({"charset", "role", "auth_plugins"})
+_OF_A_LOGIN: Final = ("role", "auth_plugins")
 _URL: Final = re.compile(r"\A([a-z][a-z+]{0,30}[0-9]?://)([^/?#]*)(.*)\Z", re.DOTALL)
 """With a scheme as those of databases are: a password that happens to stand before ``://`` is hardly one."""
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
@@ -121,6 +122,7 @@ class DatabaseURL:
         options = cls._options(parts.query, shown, text)
         path = unquote(parts.path)
         if not parts.hostname:
+            cls._refuse_login(parts.netloc, options, shown)
             return cls(database=cls._file(path, shown), options=options)
         database = path.removeprefix("/")
         if not database:
@@ -148,6 +150,18 @@ class DatabaseURL:
             what = "unknown option" + (f" {name!r}" if told else "")
             raise ConfigurationError(f"{shown!r}: {what}. Known options: {known}.")
         return options
+
+    @staticmethod
+    def _refuse_login(netloc: str, options: Mapping[str, str], shown: str) -> None:
+        """Raises :class:`ConfigurationError` for what has an effect on a server alone."""
+        given = [f"{name}=" for name in _OF_A_LOGIN if name in options]
+        if netloc:
+            given.insert(0, "a user" if "@" in netloc else "a port")
+        if given:
+            raise ConfigurationError(
+                f"{shown!r} has {' and '.join(given)}, and names no server. The embedded engine asks for no login: who "
+                f"may use the file may do everything in it. Leave that out, or name the server. Use {_FORMS}."
+            )
 
     @staticmethod
     def _file(path: str, shown: str) -> str:

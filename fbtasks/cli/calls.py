@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -9,7 +11,18 @@ import click
 from fbtasks.app import FBTasks
 from fbtasks.cli.options import DatabaseArgs, Seconds, announce, json_argument, json_option, with_database
 from fbtasks.cli.output import answer, failure, print_json, say
-from fbtasks.errors import ConfigurationError, FBTasksError, ResultTimeout, UnknownTaskError
+from fbtasks.errors import (
+    ConfigurationError,
+    DuplicateTask,
+    EnqueueError,
+    FBTasksError,
+    QueueFull,
+    ResultTimeout,
+    SerializationError,
+    TaskDefinitionError,
+    UnknownQueueError,
+    UnknownTaskError,
+)
 from fbtasks.options import task_name
 from fbtasks.services import tasks
 from fbtasks.services.tasks import TaskStatus
@@ -38,7 +51,10 @@ def call(
         announce(app)
         if database.app_path is not None and not unknown:
             _check_known(app, name)
-        sent = app.send_task(name, args, kwargs, queue=queue, priority=priority, countdown=countdown, task_id=task_id)
+        with _wrong_use():
+            sent = app.send_task(
+                name, args, kwargs, queue=queue, priority=priority, countdown=countdown, task_id=task_id
+            )
         number = tasks.number_of(app.database, sent.id) if as_json else None
     if sent.duplicate and task_id is None:
         say(f"{name} is unique, and task {sent.id} stands for this call; nothing was enqueued.", err=True)
@@ -47,10 +63,25 @@ def call(
     answer({"id": number, "task_id": task_id, "duplicate": sent.duplicate}, sent.id, as_json=as_json)
 
 
+@contextmanager
+def _wrong_use() -> Iterator[None]:
+    """For the block: a call that cannot be made as it was given is wrong use, and one that the database refuses is not.
+
+    Raises :class:`ConfigurationError` for the former.
+    """
+    try:
+        yield
+    except (QueueFull, DuplicateTask):
+        raise
+    except (EnqueueError, SerializationError, TaskDefinitionError, UnknownQueueError) as error:
+        raise ConfigurationError(str(error)) from error
+
+
 def _check_known(app: FBTasks, name: str) -> None:
     """Raises :class:`ConfigurationError` unless *app* has a task of that name."""
     try:
-        app.find_task(task_name("name", name))
+        with _wrong_use():
+            app.find_task(task_name("name", name))
     except UnknownTaskError as error:
         raise ConfigurationError(f"{error} With --unknown it is enqueued for the worker of another app.") from error
 

@@ -44,13 +44,15 @@ class DatabaseArgs:
     app_path: str | None
 
     def app(self) -> FBTasks:
-        """Returns the app named by -A, or one that knows the database alone."""
+        """Returns the app named by -A, or one that knows the database alone. An administrator uses it."""
         if self.app_path:
             app = import_app(self.app_path)
             if self.url:
                 raise ConfigurationError("give -A or --url, not both.")
-            return app
-        return FBTasks("fbtasks", self.url)
+        else:
+            app = FBTasks("fbtasks", self.url)
+        app.database.maintains = True
+        return app
 
     @contextmanager
     def opened(self) -> Iterator[FBTasks]:

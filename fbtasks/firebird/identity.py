@@ -63,6 +63,19 @@ def file_of(url: DatabaseURL, otherwise: FileIdentity | None = None) -> FileIden
     return FileIdentity(facts.st_dev, facts.st_ino)
 
 
+def refuse_colon(*paths: str) -> None:
+    """Raises :class:`EngineError` for a ':' in *paths*, which the client library takes for the end of a host's name."""
+    for path in paths:
+        drive, rest = os.path.splitdrive(path)
+        before, colon, after = rest.partition(":")
+        if colon:
+            name = drive + before + colon + after.partition(os.sep)[0]
+            raise EngineError(
+                f"{name} has a ':' in its name, before which the Firebird client library expects the name of a server. "
+                f"Rename it, or put the database elsewhere than {path}"
+            )
+
+
 def refuse_second_name(path: str) -> None:
     """Raises :class:`EngineError` when the file *path* has another name, by a hard link."""
     with suppress(OSError):

@@ -22,7 +22,7 @@ from fbtasks.firebird.discard import silence_disposal
 from fbtasks.firebird.embedded import libraries, mutex_repair
 from fbtasks.firebird.embedded.lockdir import Guard, refuse_links, warn_root
 from fbtasks.firebird.freeing import free_once
-from fbtasks.firebird.identity import refuse_mounted, refuse_second_name
+from fbtasks.firebird.identity import refuse_colon, refuse_mounted, refuse_second_name
 from fbtasks.firebird.signals import preserved_signals
 from fbtasks.url import DatabaseURL
 
@@ -70,6 +70,7 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
             real = os.path.realpath(url.database)
             if not os.path.isdir(os.path.dirname(real)):
                 raise EngineError(f"{url}: there is no folder {os.path.dirname(real)}. Create it.")
+            refuse_colon(url.database, real)
             refuse_second_name(real)
             if real not in _guards:
                 refuse_mounted(real)

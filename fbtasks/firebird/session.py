@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from fbtasks import faults
-from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable
+from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.discard import discard
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.packed import PackedCall
 from fbtasks.firebird.transfer import PIECE, downloads, uploads
-from fbtasks.firebird.translate import translate
+from fbtasks.firebird.translate import is_read_only, translate, translated
 from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
@@ -41,6 +41,9 @@ A rollback is then recorded as such (else the engine undoes what was done and re
 transaction tells what became of it. What is rolled back stays in the pages until it is collected: for transactions that
 seldom are.
 """
+_READ_ONLY: Final = bytes((8,))
+_WRITES: Final = bytes((9,))
+"""isc_tpb_read and isc_tpb_write."""
 MOST_ATTEMPTS: Final = 50
 QUICK_ATTEMPTS: Final = 3
 """Conflicts after which the next attempt waits a little, at random."""
@@ -208,14 +211,33 @@ class Session:
             try:
                 manager.begin()
             except Exception as error:
-                raise translate(error, self.url) from error
+                if not is_read_only(error):
+                    raise translate(error, self.url) from error
+                with translated(self.url):
+                    manager = self._write_for_triggers(kind)
+                    manager.begin()
             transaction = Transaction(manager, self.url, self.queries, self)
             try:
                 yield transaction
             except BaseException:
                 transaction.rollback()  # the first error is the one to tell
                 raise
-            transaction.commit(point)
+            try:
+                transaction.commit(point)
+            except StatementRefused as error:
+                if not is_read_only(error.__cause__):
+                    raise
+                self._write_for_triggers(kind)  # of what was read nothing is lost
+
+    def _write_for_triggers(self, kind: bytes) -> Any:
+        """Has transactions of a read-only *kind* be writable on this connection.
+
+        A trigger of the application's ON TRANSACTION START or COMMIT writes, and the engine calls it in read-only
+        transactions too. Others keep these, which cost no page write.
+        """
+        self._managers.pop(kind).close()
+        manager = self._managers[kind] = self.connection.transaction_manager(kind.replace(_READ_ONLY, _WRITES))
+        return manager
 
     def do_meanwhile(self) -> None:
         """Calls :attr:`meanwhile`, which is not interrupted by itself."""

@@ -12,6 +12,7 @@ from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
     ConflictError,
+    DatabaseShutDown,
     DatabaseUnavailable,
     DuplicateKey,
     DuplicateTask,
@@ -35,17 +36,20 @@ _LOGIN: Final = {335544472}
 _PERMISSION: Final = {335544352}
 # What a procedure raises by EXCEPTION; and those of the schema: the caller's role does not allow it, a queue is full, a
 # workflow or a unique call is refused.
-# The lines of a message begin with "-", and where it was raised comes last.
+# The lines of a message begin with "-", and where it was raised comes last. To a connection only ON CONNECT does so.
 _EXCEPTION: Final = {335544517, 335544848}
 _OWN: Final = re.compile(
     r"\b(QUEUE_REFUSED|QUEUE_FULL|QUEUE_STEP_REFUSED|QUEUE_DUPLICATE) -?(.*?)"
     r"(?: -?At (?:procedure|function|trigger|block)\b|$)"
 )
-_NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544528, 335544648, 335544421}
+_ON_CONNECT: Final = re.compile(r"(?:exception \d+ -)?(.*?) ?-At trigger '(.*?)'")
+_NETWORK: Final = {335544721, 335544726, 335544727, 335544741, 335544856, 335544648, 335544421}
 # A login that failed for no fault of the user's: a server that goes down has closed the list of its users before.
 _LOGIN_BROKEN: Final = {335544971, 335545081, 335545105, 335545106}
 # Reading from or writing to the connection failed.
 _CUT: Final = {335544726, 335544727}
+# The database was shut down for maintenance, is being shut down, or was beneath this connection.
+_SHUT_DOWN: Final = {335544528, 335544506, 335545132}
 # Handles that the library no longer knows: what they stood for went with the connection.
 _HANDLE: Final = {335544324, 335544332, 335544485}
 # A connection that was killed by name, or had been idle for too long.
@@ -55,6 +59,8 @@ _METADATA: Final = 335544351
 # "Database already opened with engine instance, incompatible with current": the lock on the file is another engine's.
 _OTHER_ENGINE: Final = {335545107}
 _FILE: Final = {335544344, 335544375}
+# The whole database is read-only: by its mode, or since it is a replica.
+_READ_ONLY_DATABASE: Final = {335544765}
 _READ_ONLY: Final = {335544361}
 _CANCELLED: Final = {335544794}
 # "Dynamic SQL Error": a name that is unknown, a wrong type, something that cannot be parsed.
@@ -107,6 +113,18 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
         if name == "QUEUE_STEP_REFUSED":
             return EnqueueError(f"the workflow cannot be enqueued: {said}. Nothing of it was enqueued.")
         return AuthenticationError(f"{where}: the user may not do this: {said}. {_GRANT}")
+    if connecting and (raised := _ON_CONNECT.match(text)):
+        return DatabaseUnavailable(
+            f"{where} refuses the connection: its trigger {raised[2]} ON CONNECT has raised "
+            f"{raised[1].replace(' -', ': ')!r}. Connect when it lets you in, or change it (isql -nodbtriggers)."
+        )
+    if codes & _READ_ONLY_DATABASE:
+        return StatementRefused(
+            f"{where} is read-only, and the queue has to be written. gfix -mode read_write makes a database writable, "
+            "and gfix -replica none a replica."
+        )
+    if codes & _SHUT_DOWN:
+        return shut_down(url)
     if codes & (_NETWORK | _HANDLE | _LOGIN_BROKEN) or ("closed" in text and not codes):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). Check host, port and server.")
     if codes & _DUPLICATE:
@@ -129,6 +147,14 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     return StatementRefused(f"{where}: {text}")
 
 
+def shut_down(url: DatabaseURL | None) -> DatabaseShutDown:
+    """The error for a database that was shut down."""
+    return DatabaseShutDown(
+        f"{url or 'the database'} is shut down for maintenance (gfix -shut). It can be used again when an "
+        "administrator has brought it online (gfix -online)."
+    )
+
+
 def _advice(error: OSError, url: DatabaseURL | None) -> str:
     advice = "Check host, port and server."
     if url is None or url.user is not None or not isinstance(error, socket.gaierror):
@@ -143,7 +169,7 @@ def _is_drivers(error: Exception, connecting: bool) -> bool:
     return type(error).__module__.partition(".")[0] in _DRIVERS
 
 
-def is_read_only(error: BaseException) -> bool:
+def is_read_only(error: BaseException | None) -> bool:
     """Whether *error* says that something cannot be changed because the transaction is a read-only one."""
     return not _READ_ONLY.isdisjoint(getattr(error, "gds_codes", None) or ())
 

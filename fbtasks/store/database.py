@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final, TypeVar
 
+from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.firebird import connections, fork
@@ -16,12 +17,16 @@ from fbtasks.firebird.facts import Facts
 from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, replaced
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
+from fbtasks.firebird.translate import shut_down
 from fbtasks.sql import queries
 from fbtasks.store import grants, migrate
 
 T = TypeVar("T")
 _TRIES: Final = 5
 """Openings of a file that is replaced at that very moment."""
+SHUT_DOWN_LOOK: Final = 15.0
+"""Seconds between two looks whether a database that is shut down is online again. A look is a connection, and in
+single-user maintenance there is one for all. Half the default lease: what comes back last is still in time."""
 logger = logging.getLogger(__name__)
 
 
@@ -41,6 +46,10 @@ class Database:
         """Which database the connections are to."""
         self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
+        self.maintains = False
+        """Whether an administrator uses it, who may connect while it is shut down for maintenance."""
+        self._next_look = 0.0
+        """The monotonic time before which a database that is shut down is left alone."""
         self.tell: Callable[[str], None] = logger.info
         """Called with one line when a database or a queue was created."""
 
@@ -90,13 +99,20 @@ class Database:
     def connect(self, *, create: bool = False, **options: Any) -> Any:
         """A connection of the driver's, to the database that the others are to. Every connection is opened here.
 
-        Raises :class:`DatabaseReplaced` when another one is there by now, or none.
+        Raises :class:`DatabaseReplaced` when another one is there by now, or none, and :class:`DatabaseShutDown` when
+        it is shut down: then the one place of single-user maintenance is the administrator's.
         """
+        if clock.monotonic() < self._next_look:
+            raise shut_down(self.url)
         for _ in range(_TRIES):
             expected = self.known.expected()  # before the database is asked: it goes on meanwhile
             before = self.known.expect_file(file_of(self.url), expected)
             met: list[Facts] = []
             connection = connections.connect(self.url, create=create, met=met.append, **options)
+            if met[0].shut_down and not self.maintains:
+                connection.close()
+                self._next_look = clock.monotonic() + SHUT_DOWN_LOOK
+                raise shut_down(self.url)
             found = file_of(self.url)
             if not self.url.embedded or (found is not None and found == (before or found)):
                 try:

@@ -59,6 +59,11 @@ def task_names(session: Session) -> set[str]:
     return {name for (names,) in session.read("worker_tasks") for name in (names or "").split("\n") if name}
 
 
+def namesakes(session: Session, name: str, process_id: int) -> list[tuple[str, int, int]]:
+    """Returns the other workers of that name, unless they are to end: host, pid and start of the process of each."""
+    return [(host, pid, start) for host, pid, start in session.read("namesakes", name[:255], process_id)]
+
+
 def heartbeat(
     transaction: Transaction,
     kind: Kind,

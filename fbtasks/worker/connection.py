@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from fbtasks import clock
-from fbtasks.errors import DatabaseError
+from fbtasks.errors import DatabaseError, DatabaseShutDown
 from fbtasks.firebird.session import Session
-from fbtasks.store.database import Database
+from fbtasks.store.database import SHUT_DOWN_LOOK, Database
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.membership import Membership
 
@@ -27,6 +27,7 @@ class Connection:
         """The monotonic time before which no attempt is made to connect again."""
         self.session: Session | None = None
         """None while the database is away."""
+        self._said_shut_down = False
 
     def open(self) -> Session:
         """Connects."""
@@ -35,19 +36,33 @@ class Connection:
         return session
 
     def note_lost(self, error: DatabaseError) -> None:
-        """Closes the connection after *error*; the next attempt comes after a pause that grows."""
+        """Closes the connection after *error*; the next attempt comes after a pause that grows.
+
+        While the database is shut down for maintenance it is looked at seldom, and the log has one line.
+        """
         self.away_since = self.away_since or clock.monotonic()
-        monitor = self._membership.monitor
-        pause = self._backoff.next(overdue=monitor.overdue, leisure=monitor.leisure)
-        logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         self.close()
+        if isinstance(error, DatabaseShutDown):
+            self.say_shut_down(error)
+            pause = SHUT_DOWN_LOOK
+        else:
+            monitor = self._membership.monitor
+            pause = self._backoff.next(overdue=monitor.overdue, leisure=monitor.leisure)
+            logger.error("The database is away: %s Trying again in %.1f s.", error, pause)
         self.next_attempt = clock.monotonic() + pause
         self._membership.lost()
+
+    def say_shut_down(self, error: DatabaseShutDown) -> None:
+        """Says, once, that the worker waits until the database is online again."""
+        if not self._said_shut_down:
+            self._said_shut_down = True
+            logger.warning("%s This worker waits for that, and looks every %g s.", error, SHUT_DOWN_LOOK)
 
     def works(self) -> None:
         """Notes that work has succeeded. A connection alone shows little: of a disk that fails, one can still read."""
         logger.warning("The database is back after %.1f s.", clock.monotonic() - (self.away_since or 0.0))
         self.away_since = None
+        self._said_shut_down = False
         self._backoff.reset()
 
     def close(self) -> None:

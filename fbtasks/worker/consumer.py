@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Advanced, Released
-from fbtasks.errors import DatabaseError, DatabaseReplaced, SchemaError
+from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, schedules, task_limits
@@ -21,6 +21,7 @@ from fbtasks.notify.listener import WatchedListener
 from fbtasks.shares import own_limits
 from fbtasks.showing import count
 from fbtasks.store import tasks
+from fbtasks.store.database import SHUT_DOWN_LOOK
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining
@@ -79,9 +80,19 @@ class Consumer:
     # Its start, and what is asked of it from outside
 
     def start(self) -> None:
-        """Starts the executor, which becomes ready while this process connects, and creates a queue that is missing."""
+        """Starts the executor, which becomes ready while this process connects, and creates a queue that is missing.
+
+        While the database is shut down for maintenance it waits: until it is online, or the worker is to end.
+        """
         self._executor.start()
-        self._app.database.make_ready()
+        while not self.draining.begun:
+            try:
+                self._app.database.make_ready()
+            except DatabaseShutDown as error:
+                self.connection.say_shut_down(error)
+                self._waker.wait(SHUT_DOWN_LOOK)
+            else:
+                return
 
     def open(self) -> None:
         """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker."""
@@ -94,6 +105,7 @@ class Consumer:
         for said in schedules.sync_schedules(session, self._app.name, self._app.schedules):
             logger.info("Schedule %s.", said)
         self._register(session)
+        self.membership.look_for_namesakes(session)
 
     def _register(self, session: Session) -> None:
         self.membership.register(session)

@@ -17,6 +17,7 @@ from fbtasks.liveness import hosts
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
 from fbtasks.shares import Share, share_text
+from fbtasks.store import processes
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
 from fbtasks.worker.child_status import ChildStatus
@@ -48,6 +49,7 @@ class Membership:
         )
         self.monitor = self._registration.monitor
         self.monitor.begin()
+        self._name = options.name
         self._crash_limit = crash_limit
         self.next_beat = 0.0
         """The monotonic time of the next heartbeat."""
@@ -64,6 +66,19 @@ class Membership:
         self.worker_id = self._registration.register(partial(session.run, point="register"), former=self.worker_id)
         if self.companion is not None:
             self.companion.worker_id = self.worker_id
+
+    def look_for_namesakes(self, session: Session) -> None:
+        """Warns of other workers that live and have the same name."""
+        here = hosts.host_name()
+        for host, pid, start in processes.namesakes(session, self._name, self.worker_id):
+            if host != here or not hosts.is_gone(pid, start):
+                logger.warning(
+                    "Another worker is named %s: its pid is %d, and this one's %d. Both work; lists of tasks "
+                    "name them alike. Give each a name of its own: -n NAME.",
+                    self._name,
+                    pid,
+                    os.getpid(),
+                )
 
     def beat(self, session: Session, *, draining: bool) -> HeartbeatReply | None:
         """Renews the lease when it is time. None when it is not."""

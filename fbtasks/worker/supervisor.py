@@ -41,6 +41,8 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     try:
         signals.hear()
         consumer.start()
+        if consumer.draining.begun:  # told to stop while it waited for a database that is shut down
+            return
         with app.database.session() as session:
             check_identity(session)
         consumer.sources.deploy(app_path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,21 @@ def test_a_worker_outlives_a_child_and_at_sigterm_lets_running_tasks_end_and_giv
     assert one(producer, "SELECT SUM(TRY_COUNT) FROM QUEUE_TASK") == 0
 
 
+def test_a_worker_says_that_another_one_has_its_name(project, producer, wait_for):
+    twin = ["-n", "twin", "-P", "solo"]
+    first = project.worker(*twin)
+    wait_for(lambda: "is ready" in project.logs())
+    second = project.run("worker", "-A", "proj", *twin, "--burst")
+    found = re.findall(
+        r"WARNING Another worker is named (twin@\S+): its pid is (\d+), and this one's \d+\.", second.stderr
+    )
+    assert [int(pid) for _, pid in found] == [first.pid]
+    assert json.loads(project.run("inspect", "workers", "--json").stdout)[0]["name"] == found[0][0]
+    first.kill()
+    first.wait(10)
+    assert "is named" not in project.run("worker", "-A", "proj", *twin, "--burst").stderr  # it is registered still
+
+
 def test_after_the_grace_period_running_tasks_go_back(project, producer, wait_for):
     result = producer.send_task("proj.sleep", (60,))
     worker = project.worker("-c", "1", "--grace", "0.2")
@@ -233,7 +249,7 @@ def test_operators_commands(project, producer):
         (["inspect", "task", "12345"], 1, "'12345'"),
         (["retry"], 2, "--all-failed"),
         (["call", "proj.add", "--args", "{"], 2, "not JSON"),
-        (["call", "proj.add", "--countdown", "-1"], 1, "countdown -1"),
+        (["call", "proj.add", "--countdown", "-1"], 2, "countdown -1"),
     ],
 )
 def test_bad_input_is_one_clear_message(project, producer, arguments, code, part):

@@ -92,6 +92,25 @@ def test_what_is_no_url_of_ours_is_refused(text: str) -> None:
         DatabaseURL.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("firebird://ANNA@/data/q.fdb", "a user"),
+        ("firebird://ANNA:secret@/data/q.fdb", "a user"),
+        ("firebird://:3051/data/q.fdb", "a port"),
+        ("firebird:///data/q.fdb?role=CLERK", "role="),
+        ("firebird:///data/q.fdb?auth_plugins=Srp256&charset=UTF8", "auth_plugins="),
+        ("firebird://ANNA@/data/q.fdb?role=CLERK", "a user and role="),
+    ],
+)
+def test_a_login_that_an_embedded_file_would_not_heed_is_refused(text: str, given: str) -> None:
+    """There everybody is SYSDBA."""
+    with pytest.raises(ConfigurationError, match=f" has {given}, and names no server") as caught:
+        DatabaseURL.parse(text)
+    assert "ANNA" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
 @given(st.text())
 @example("firebird://\u2100/x")
 @example("firebird://[/")

@@ -28,6 +28,9 @@ def app():
         ({"limits": {"sms": None, "mail": None}}, "has the rates sms and mail: a task has one rate at most"),
         ({"ordered": 5}, f"ordered 5 {KEY} True for all calls."),
         ({"ordered": False}, f"ordered False {KEY} True for all calls."),
+        ({"ordered": Ordered}, f"{KEY} True for all calls. Ordered is a class: give an object of it, or a function."),
+        ({"ordered": str}, "str is a class: give an object of it, or a function."),
+        ({"limits": {"customer": Ordered}}, f"{KEY} None for all calls. Ordered is a class: give an object of it, or"),
         ({"ordered": "order"}, "does not have. It has 'customer_id', 'text'."),
         ({"ordered": Ordered("order")}, "does not have. It has 'customer_id', 'text'."),
         ({"unique": Unique(by="order")}, "does not have. It has 'customer_id', 'text'."),
@@ -38,6 +41,12 @@ def test_a_task_with_a_wrong_limit_is_refused(app, options, said):
         app.task(name="remind", **options)(lambda customer_id, text: None)
     assert said in str(refused.value)
     assert "remind" not in app.tasks
+
+
+@pytest.mark.parametrize("options", [Ordered, Unique])
+def test_a_class_is_no_key(options):
+    with pytest.raises(ConfigurationError, match="Unique is a class: give an object of it, or a function"):
+        options(by=Unique)
 
 
 def test_an_order_by_an_argument_of_a_function_without_any_is_refused(app):

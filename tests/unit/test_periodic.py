@@ -107,6 +107,16 @@ def test_what_cannot_be_is_refused_where_it_is_defined(app, options, said):
     assert not app.schedules
 
 
+@pytest.mark.parametrize("given", [lambda: 1, "@daily", timedelta(hours=1), 60])
+def test_what_is_given_without_a_name_is_refused(app, given):
+    """As by ``@app.periodic`` without parentheses."""
+    with pytest.raises(TaskDefinitionError) as refused:
+        app.periodic(given)
+    assert "It must be said when the task is called, by name: @app.periodic(cron=" in str(refused.value)
+    assert repr(given)[:20] in str(refused.value)
+    assert not app.schedules
+
+
 def test_only_a_task_or_its_name_is_called_by_the_clock(app):
     with pytest.raises(TaskDefinitionError, match=r"7 is not a task: add_periodic\(\) takes a task, or its name"):
         app.add_periodic(7, every=60)

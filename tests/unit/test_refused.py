@@ -17,6 +17,7 @@ from fbtasks import (
     EnqueueError,
     FBTasks,
     FBTasksError,
+    RetryPolicy,
     RetryRule,
     SerializationError,
     TaskDefinitionError,
@@ -212,6 +213,12 @@ OPTIONS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
     ({"retry_jitter": 0.5}, ConfigurationError, "retry_jitter 0.5 must be True or False."),
     ({"default_retry_delay": 1e300}, ConfigurationError, "default_retry_delay 1e+300 must be a number of seconds from"),
     ({"on_success": 5}, ConfigurationError, "on_success 5 must be a function of the request and the result or "),
+    (
+        {"on_failure": RetryPolicy},
+        ConfigurationError,
+        "on_failure <class 'fbtasks.retry.RetryPolicy'> must be a function of the request and the result or "
+        "exception. RetryPolicy is a class: give an object of it, or a function.",
+    ),
     ({"on_failure": "f"}, ConfigurationError, "on_failure 'f' must be a function of the request and the result or "),
     (
         {"retrys": 3},

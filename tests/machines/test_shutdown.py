@@ -1,0 +1,91 @@
+"""The database is shut down for maintenance (gfix -shut): it is the administrator's, and workers wait for its end."""
+
+from contextlib import closing, suppress
+
+import pytest
+from firebird.driver import DatabaseError, ShutdownMethod, ShutdownMode, connect, connect_server
+
+from fbtasks import DatabaseShutDown
+from fbtasks.url import DatabaseURL
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.embedded]
+
+SOURCE = """
+    @app.task
+    def note(n):
+        with open("ledger", "a") as file:
+            file.write(f"{n}\\n")
+"""
+OFTEN = "import fbtasks.store.database as database\ndatabase.SHUT_DOWN_LOOK = 0.5\n"
+SAID = "is shut down for maintenance"
+
+
+class Administrator:
+    """Shuts a database down, and connects to it then."""
+
+    def __init__(self, url):
+        self.path = DatabaseURL.parse(url).database
+        self.numbers = []
+
+    def shut(self, mode):
+        with connect_server("", user="SYSDBA") as server:
+            server.database.shutdown(database=self.path, mode=mode, method=ShutdownMethod.FORCED, timeout=0)
+
+    def online(self):
+        with connect_server("", user="SYSDBA") as server:
+            server.database.bring_online(database=self.path)
+
+    def ask(self, sql):
+        """What a query tells; None while another connection has the one place."""
+        with (
+            suppress(DatabaseError),
+            closing(connect(self.path, user="SYSDBA")) as connection,
+            closing(connection.cursor()) as cursor,
+        ):
+            return cursor.execute(sql).fetchone()[0]
+
+    def looks(self):
+        """Counts the connections of others since the first call: connections are numbered."""
+        number = self.ask("SELECT CURRENT_CONNECTION FROM RDB$DATABASE")
+        if number is not None:
+            self.numbers.append(number)
+        return self.numbers[-1] - self.numbers[0] - len(self.numbers) + 1 if self.numbers else 0
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        ShutdownMode.SINGLE,
+        pytest.param(ShutdownMode.MULTI, marks=pytest.mark.slow),
+        pytest.param(ShutdownMode.FULL, marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_leaves_a_database_that_is_shut_down_to_its_administrator(project, wait_for, mode):
+    (project.folder / "sitecustomize.py").write_text(OFTEN)
+    administrator = Administrator(project.url)
+    with project.producer(SOURCE) as app:
+        project.worker("-P", "solo")
+        app.send_task("proj.note", (1,))
+        wait_for(lambda: project.lines() == ["1"])
+        administrator.shut(mode)
+        wait_for(lambda: SAID in project.logs())
+        for _ in range(3):  # also where it would be let in
+            with pytest.raises(DatabaseShutDown, match=rf"{SAID} \(gfix -shut\).* \(gfix -online\)"):
+                app.send_task("proj.note", (2,))
+        late = project.worker("-P", "solo")
+        wait_for(lambda: project.logs().count(SAID) == 2)
+        if mode is not ShutdownMode.FULL:
+            call = ["call", "proj.note", "--args", "[3]"]  # a command is the administrator's as well
+            wait_for(lambda: project.run(*call, check=False).returncode == 0)
+            wait_for(lambda: administrator.looks() >= 3)
+            assert administrator.ask("SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 0") == 1
+            assert project.lines() == ["1"]
+        late.terminate()
+        assert late.wait(30) == 0
+        assert project.logs().count(SAID) == 2
+        administrator.online()
+        wait_for(lambda: "The database is back" in project.logs())
+        expected = ["1"] if mode is ShutdownMode.FULL else ["1", "3"]
+        wait_for(lambda: project.lines() == expected)
+    assert project.logs().count(SAID) == 2
+    assert "Traceback" not in project.logs()
