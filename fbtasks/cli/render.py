@@ -137,9 +137,8 @@ def _stamp(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     local = moment
-    with suppress(
-        OverflowError
-    ):  # in the first and the last hours that a TIMESTAMP holds, some zones have no local time
+    with suppress(OverflowError):
+        # In the first and the last hours that a TIMESTAMP holds, some zones have no local time.
         local = moment.astimezone()
     return f"{local:%Y-%m-%d %H:%M:%S %z} ({ago(moment)})"
 

@@ -76,6 +76,16 @@ def refuse_colon(*paths: str) -> None:
             )
 
 
+def is_at(url: DatabaseURL, path: str) -> bool:
+    """Whether *path* leads to the embedded file of *url* as well: the folder is mounted under two paths (bind mount).
+
+    Not by a symbolic link: the engine knows a file by the path without any, so one there was put in the file's place.
+    """
+    with suppress(OSError):
+        return url.embedded and os.path.realpath(path) == path and os.path.samefile(path, url.database)
+    return False
+
+
 def refuse_second_name(path: str) -> None:
     """Raises :class:`EngineError` when the file *path* has another name, by a hard link."""
     with suppress(OSError):

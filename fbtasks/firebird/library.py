@@ -58,7 +58,8 @@ def load(url: DatabaseURL, at_exit: Callable[[], None]) -> None:
         if url.embedded and provider is None:
             raise EngineError(
                 f"{url} needs the embedded engine, and the firebird-embedded package is not installed (it has wheels "
-                "for x86-64 Linux and Windows). Install it, or use the URL of a server."
+                "for x86-64, aarch64 and armv7l Linux with glibc, and for Windows). Install it, or use the URL of a "
+                "server."
             )
         if fbapi.has_api() and _provider is None and url.embedded:
             raise EngineError(

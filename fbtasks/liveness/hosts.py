@@ -1,21 +1,26 @@
-"""Who and where a process is, so that another process of the same host can tell whether it still lives."""
+"""Who and where a process is, so that another process of its PID namespace can tell whether it still lives."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from pathlib import Path
 from typing import Final
 
+from fbtasks.firebird.embedded.namespace import pid_namespace, sees_processes
+
+_UNKNOWN: Final = f"?/{secrets.token_hex(4)}"
+"""In the place of a PID namespace that the system does not tell: no other process has the same."""
+
 
 def host_name() -> str:
-    """The host as it runs now and its process number space: equal pids of two containers are two processes."""
-    try:
-        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-    except OSError:
-        space = boot = "0"
-    return f"{socket.gethostname()}/{space}/{boot}"
+    """The host as it runs now, with the PID namespace of this process.
+
+    Two processes have the same name only where each can tell by the other's pid whether that one lives. Containers on a
+    server's database have names of their own, and leave that to the lease and the connection.
+    """
+    return f"{socket.gethostname()}/{pid_namespace() or _UNKNOWN}"
 
 
 ENDED: Final = -1
@@ -36,7 +41,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_gone(pid: int, started: int) -> bool:
-    """Whether a process of this host has ended."""
+    """Whether a process with this :func:`host_name` has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -62,6 +67,8 @@ def watch(pid: int, started: int) -> int | None:
 
 def _status(pid: int) -> tuple[str, int]:
     """State and start of a process; ('?', 0) when they cannot be read, as where /proc hides other users' processes."""
+    if not sees_processes():
+        return "?", 0
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from fbtasks.errors import ConflictError, DatabaseError, DuplicateKey, ForeignDatabaseError, SchemaError
+from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import INSERT, READ, Session, Transaction
 from fbtasks.sql import migrations, transactions
 from fbtasks.url import DatabaseURL
@@ -172,10 +173,11 @@ def refuse_copy(transaction: Transaction, url: DatabaseURL) -> None:
     facts = transaction.rows("database_facts")[0]
     known = transaction.rows("identity")
     guid, path = facts[2].strip(), facts[3]
-    if known and (known[0][0].strip(), known[0][1]) == (guid, path):
+    if known and known[0][0].strip() == guid and (known[0][1] == path or is_at(url, known[0][1])):
         return
     before = f"it was {known[0][1]} before" if known else "it has no identity"
+    mounted = " If it is the same file, mounted elsewhere: mount it there." if url.embedded and known else ""
     raise ForeignDatabaseError(
         f"{url} is a copy that was restored or moved ({before}). Its tasks may be those of another, "
-        "living system, so no worker runs them. If this database is the one that should: fbtasks adopt"
+        f"living system, so no worker runs them.{mounted} If this database is the one that should: fbtasks adopt"
     )

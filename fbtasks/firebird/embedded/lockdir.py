@@ -4,6 +4,11 @@ Two processes with different lock directories lose each other's commits without 
 from the database's real path, and a guard file beside the database names it: each process that has the database open
 holds a shared lock on the guard, and one that would disagree is refused.
 
+So is a process of another PID namespace, while one of the first lives: the engine asks the system by their numbers
+whether the others on the file live, takes those of another namespace for dead, and gives their locks away. The guard
+names the namespace as well. What it says counts only while a process holds the lock, so a container that is started
+again, in a new namespace each time, writes its own.
+
 Others of the database's group may write into the folder beside it, and what lies there may be a link that one of them
 has put in the place of a file: to another file, which would then be opened, changed or made accessible with the rights
 of this process. So nothing is followed or used there but regular files and real folders, and no folder of a stranger.
@@ -34,6 +39,7 @@ from typing import Any, Final
 from fbtasks import clock
 from fbtasks.errors import EngineError
 from fbtasks.firebird import fork
+from fbtasks.firebird.embedded.namespace import pid_namespace
 
 try:
     import fcntl
@@ -376,10 +382,13 @@ class Guard:
             facts: Any = json.loads(os.pread(file, 65536, 0))
             named = Path(os.path.join(self._folder, facts["directory"]))
             identity = (facts["device"], facts["inode"])
+            space = facts["space"]
         except (ValueError, KeyError, TypeError):
             raise EngineError(
                 f"{self._path} cannot be read. Stop all processes that use the database, then delete that file."
             ) from None
+        if space != _space():
+            raise self._elsewhere(space)
         self._check_named(named, loaded)
         try:
             found = named.lstat()
@@ -390,18 +399,35 @@ class Guard:
         if found is None or not stat.S_ISDIR(found.st_mode) or identity != (found.st_dev, found.st_ino):
             raise EngineError(
                 f"{named}, the lock directory that other processes use for {self._real}, is not the same folder "
-                "here: this process sees another file system (a container, or systemd's PrivateTmp). Share the "
+                "here: this process sees other file systems than they do (as with systemd's PrivateTmp). Share the "
                 "database's whole folder between them, or stop those processes."
             )
         return named
 
+    def _elsewhere(self, space: str) -> EngineError:
+        """The error for a database that is open in processes of the PID namespace *space*, which is not ours."""
+        unknown = " Which one this process is in cannot be told without /proc: mount it." if _space() == "?" else ""
+        return EngineError(
+            f"{self._real} is open in processes of another PID namespace ({space}; here it is {_space()}), as a "
+            "container, its host and another machine have each their own. The engine would take them for dead, and "
+            f"destroy the file.{unknown} Stop those processes; or run all that open the file in one container, or in "
+            "containers with one PID namespace (docker run --pid=container:NAME); or use a Firebird server "
+            "(firebird://USER:PASSWORD@HOST/DATABASE)."
+        )
+
     def _write(self, file: int, directory: Path) -> None:
         facts = directory.stat()
         name = directory.name if directory.parent == self._folder else str(directory)
-        data = json.dumps({"directory": name, "device": facts.st_dev, "inode": facts.st_ino}).encode()
+        data = json.dumps(
+            {"directory": name, "device": facts.st_dev, "inode": facts.st_ino, "space": _space()}
+        ).encode()
         if os.pread(file, 65536, 0) != data:
             os.ftruncate(file, 0)
             os.pwrite(file, data, 0)
+
+
+def _space() -> str:
+    return pid_namespace() or "?"
 
 
 def _hold(directory: Path) -> int:

@@ -52,7 +52,8 @@ from fbtasks.firebird.embedded.enginefiles import EVENT_CONDITION_AT, EVENT_MUTE
 from fbtasks.firebird.embedded.lockdir import exclusive
 from fbtasks.threads import Background
 
-_FUTEX: Final = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
+_FUTEX: Final = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine()) if sys.maxsize > 2**32 else None
+"""The number of the system call; None where the layout of the engine's files is not known: with 32 bits."""
 _WAIT: Final = 0
 _WAIT_BITSET: Final = 9
 _EVERY: Final = 1.0
@@ -86,7 +87,7 @@ def exit_when_engine_hangs() -> None:
 def start(folder: Path) -> None:
     """Looks after this process's events in the files of *folder* from now on; once in a process.
 
-    Does nothing where threads cannot be looked at: other systems than Linux, or other C libraries than glibc.
+    Does nothing where that is not possible: elsewhere than on Linux with glibc and 64 bits.
     """
     global _started
     if _started:
