@@ -40,11 +40,14 @@ SOURCE = """
     def each_minute(): pass
 """
 
+EACH_SECOND = "SELECT START_TIME FROM {} WHERE NAME = 'proj.each_second'"
+EACH_SECOND = f"{EACH_SECOND.format('QUEUE_TASK')} UNION ALL {EACH_SECOND.format('QUEUE_HISTORY')} ORDER BY 1"
 
-def changes(zone):
-    """The moments of 2026 at which the clocks of a region change."""
-    tz, moment = ZoneInfo(zone), datetime(2026, 1, 1, tzinfo=UTC)
-    while moment.year == 2026:
+
+def changes(zone, year=2026):
+    """The moments of a year at which the clocks of a region change."""
+    tz, moment = ZoneInfo(zone), datetime(year, 1, 1, tzinfo=UTC)
+    while moment.year == year:
         later = moment + timedelta(minutes=30)
         if moment.astimezone(tz).utcoffset() != later.astimezone(tz).utcoffset():
             yield later
@@ -176,10 +179,8 @@ def test_workers_and_callers_of_five_zones_agree_on_every_time(project, wait_for
         following = rows(app, minute)[0][1]
         assert following == following.replace(second=0, microsecond=0)
         assert began < following <= now() + MINUTE
-        seconds = "SELECT START_TIME FROM QUEUE_TASK WHERE NAME = 'proj.each_second'"
-        seconds += f" UNION ALL {seconds.replace('TASK', 'HISTORY')} ORDER BY 1"
-        wait_for(lambda: len(rows(app, seconds)) >= 3)
-        ticks = [tick for (tick,) in rows(app, seconds)]
+        wait_for(lambda: len(rows(app, EACH_SECOND)) >= 3)
+        ticks = [tick for (tick,) in rows(app, EACH_SECOND)]
         assert {after - before for before, after in pairwise(ticks)} == {timedelta(seconds=1)}
         assert began < ticks[0] < ticks[-1] <= now()
 
@@ -191,3 +192,43 @@ def test_workers_and_callers_of_five_zones_agree_on_every_time(project, wait_for
         held.get(timeout=30)
         assert project.lines() == ["hold"]
         assert "dead" not in project.logs()
+
+
+MOVED = """
+    CREATE OR ALTER FUNCTION QUEUE_NOW RETURNS TIMESTAMP AS
+    BEGIN RETURN QUEUE_UTC(DATEADD({} MILLISECOND TO CURRENT_TIMESTAMP) AT TIME ZONE '{}'); END
+"""
+"""The clock of the database, some milliseconds ahead and in a zone."""
+
+
+@pytest.mark.acceptance
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1], ids=["forward", "back"])
+def test_leases_countdowns_and_ticks_go_on_when_the_clocks_change(project, wait_for, which):
+    """The clock of the database is moved to a few seconds before a change of next year, with workers in that zone."""
+    zone = project.env["TZ"] = "Europe/Vienna"
+    change = list(changes(zone, now().year + 1))[which].replace(tzinfo=None)
+    ahead = change - timedelta(seconds=10) - now()
+    with project.producer(SOURCE, MOVED.format(ahead // timedelta(milliseconds=1), zone)) as app:
+        run = app.task(name="proj.run")(lambda: None)
+        held = app.send_task("proj.hold")
+        for _ in range(2):
+            project.worker("-c", "2", "--lease", "3", "--pool", "threads", "-Q", "default,ticks")
+        wait_for(project.lines)
+        due, later = [], []
+        while now() + ahead < change + timedelta(seconds=1):
+            due += [run.apply_async(countdown=2), run.apply_async(expires=120)]
+            later.append(run.apply_async(countdown=600))
+            time.sleep(0.5)
+        assert [result.get(timeout=30) for result in due] == [None] * len(due)
+        wait_for(lambda: now() + ahead > change + timedelta(seconds=5))  # for longer than a lease
+        (project.folder / "go").touch()
+        held.get(timeout=30)
+        assert project.lines() == ["hold"]
+        assert "dead" not in project.logs()
+        starts = [start for (start,) in rows(app, "SELECT START_TIME FROM QUEUE_TASK WHERE STATE = 1 ORDER BY ID")]
+        assert len(starts) == len(later)
+        assert all(timedelta(0) < after - before < MINUTE for before, after in pairwise(starts))
+        ticks = [tick for (tick,) in rows(app, EACH_SECOND)]
+        assert {after - before for before, after in pairwise(ticks)} == {timedelta(seconds=1)}
+        assert ticks[0] < change < ticks[-1] < now() + ahead + MINUTE
