@@ -23,6 +23,7 @@ from fbtasks.errors import (
     StatementRefused,
 )
 from fbtasks.firebird.embedded import libraries
+from fbtasks.firebird.embedded.root import used_temporary_folder
 from fbtasks.url import DatabaseURL
 
 # Numbers of the engine's messages, from its ibase.h.
@@ -61,6 +62,8 @@ _OTHER_ENGINE: Final = {335545107}
 _FILE: Final = {335544344, 335544375}
 # The whole database is read-only: by its mode, or since it is a replica.
 _READ_ONLY_DATABASE: Final = {335544765}
+# One that has no name yet, or one of its names.
+_TEMPORARY_FILE: Final = re.compile(r"operation for file \"(?:[^\"]*/fb_\w+)?\"")
 _READ_ONLY: Final = {335544361}
 _CANCELLED: Final = {335544794}
 # "Dynamic SQL Error": a name that is unknown, a wrong type, something that cannot be parsed.
@@ -140,6 +143,11 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     if _IN_USE in codes:
         said = f"{where}: another connection uses what is needed here alone ({text}). Wait for its end."
         return EngineError(said) if connecting else StatementRefused(said)
+    if codes & _FILE and url is not None and url.embedded and _TEMPORARY_FILE.search(text):
+        return DatabaseUnavailable(
+            f"{where}: the engine cannot write to its folder for temporary files, {used_temporary_folder()} ({text}). "
+            "Make room there, or set TMPDIR to a folder that this user may write to and start the process again."
+        )
     if codes & _FILE:
         return DatabaseUnavailable(f"{where} cannot be opened ({text}). Check the path and its permissions.")
     if codes & _CONFLICT or _PAGE_DENIED.search(text):

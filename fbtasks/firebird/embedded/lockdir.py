@@ -229,7 +229,7 @@ def _refused(path: Path, error: OSError) -> EngineError:
     barrier = path
     while not os.path.exists(barrier):  # nor what is in a folder that this user may not look into
         barrier = barrier.parent
-    return EngineError(f"user {_user()!r} cannot use {barrier}: {error.strerror}. {_remedy(path, barrier)}")
+    return EngineError(f"user {user_name()!r} cannot use {barrier}: {error.strerror}. {_remedy(path, barrier)}")
 
 
 def _remedy(wanted: Path, barrier: Path) -> str:
@@ -271,7 +271,8 @@ def warn_root(database: str) -> None:
             )
 
 
-def _user() -> str:
+def user_name() -> str:
+    """The name of the user that this process runs as, or the number of one without a name."""
     if not _HAS_OWNERS:
         return getpass.getuser()
     import pwd
@@ -354,8 +355,9 @@ class Guard:
         if named.parent == self._folder:
             return _refused(named, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         return EngineError(
-            f"user {_user()!r} cannot use {named}, the lock directory of the processes that have {self._real} open: "
-            f"they had used another database before. Have them open {self._real} first, or in processes of their own."
+            f"user {user_name()!r} cannot use {named}, the lock directory of the processes that have {self._real} "
+            f"open: they had used another database before. Have them open {self._real} first, or in processes of "
+            "their own."
         )
 
     def _default(self) -> Path:
