@@ -49,7 +49,7 @@ def wait():
 task.delay()
 for name in sys.argv[2].split():
     threading.Thread(target=globals()[name], daemon=True).start()
-for _ in range(len(sys.argv[2].split()) * 3 if "count" not in sys.argv[2] and "wait" not in sys.argv[2] else 1):
+if sys.argv[2]:
     assert used.acquire(timeout=30)
 """
 
@@ -60,13 +60,19 @@ def end(url, threads, last="sys.exit(7)", runs=1):
         subprocess.Popen([sys.executable, "-c", f"{PROGRAM}\n{last}", url, threads], stderr=subprocess.PIPE, text=True)
         for _ in range(runs)
     ]
-    said = [program.communicate(timeout=60)[1] for program in programs]
+    try:
+        said = [program.communicate(timeout=60)[1] for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
     return [program.returncode for program in programs], said
 
 
 @pytest.mark.parametrize("runs", [3, slow(12)])
 def test_a_program_whose_daemon_threads_use_the_database_ends_with_its_own_status(url, runs):
-    statuses, said = end(url, "delay delay get connect", runs=runs)
+    statuses, said = end(
+        url, "delay delay get connect", "for _ in range(12): used.acquire(timeout=30)\nsys.exit(7)", runs
+    )
     assert (statuses, said) == ([7] * runs, [""] * runs)
 
 
