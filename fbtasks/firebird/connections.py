@@ -17,6 +17,7 @@ from fbtasks.firebird.callbacks import no_callback
 from fbtasks.firebird.discard import discard
 from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
+from fbtasks.firebird.ending import keep_others_out
 from fbtasks.firebird.facts import Facts, ask
 from fbtasks.firebird.signals import preserved_signals
 from fbtasks.firebird.translate import translate
@@ -179,9 +180,10 @@ def _check_version(facts: Facts, url: DatabaseURL) -> None:
 
 
 def _close_all() -> None:
-    if fork.was_forked():
+    connections = fork.open_connections()
+    if fork.was_forked() or not keep_others_out(connections):
         return
-    for connection in fork.open_connections():
+    for connection in connections:
         try:
             connection.close()
         except Exception:  # noqa: BLE001

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from typing import Any
 
 
@@ -58,6 +59,7 @@ def silence_disposal() -> None:
 
 
 def _quietly(dispose: Callable[..., None]) -> Callable[..., None]:
+    @wraps(dispose)
     def dispose_quietly(*things: Any) -> None:
         with suppress(Exception):
             dispose(*things)
