@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from fbtasks.firebird import connections
 from fbtasks.firebird.session import READ
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
@@ -87,8 +88,11 @@ class Consumer:
         self.sweeps = reply.oldest
         self._shared.database.known.saw(reply.transaction)
         pause = self._registration.pause()
-        self._registration.rescue(self._shared.use_in_turn)
+        self._registration.rescue(self._shared.use_in_turn, self._find_the_dead)
         return pause
+
+    def _find_the_dead(self) -> None:
+        self._shared.use_session(lambda session: connections.find_the_dead(session.url))
 
     def sweep(self) -> bool:
         """Takes away some of what is over in the tables of messages. Returns whether there may be more."""
