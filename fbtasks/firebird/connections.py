@@ -94,6 +94,16 @@ def database_exists(url: DatabaseURL) -> bool:
     return not url.embedded or lockdir.database_exists(url.database)
 
 
+def find_the_dead(url: DatabaseURL) -> None:
+    """Has the embedded engine find out which processes have died that had connections; a server knows.
+
+    Who has died stays in MON$ATTACHMENTS until somebody wants a lock that he had, as each new connection does. With
+    what only reads MON$ that may be never.
+    """
+    if url.embedded:
+        connect(url).close()
+
+
 def keep(url: DatabaseURL) -> None:
     """Has what opening *url* made beside an embedded file stay when this process ends: a queue is there."""
     if url.embedded:

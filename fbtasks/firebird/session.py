@@ -288,6 +288,16 @@ class Session:
         except Exception as error:
             raise translate(error, self.url) from error
 
+    def collectable(self) -> tuple[int, int]:
+        """The number of the transaction before which what was deleted can be collected, and that of the next one."""
+        from firebird.driver.types import DbInfoCode
+
+        try:
+            info = self.connection.info
+            return int(info.get_info(DbInfoCode.OLDEST_SNAPSHOT)), int(info.get_info(DbInfoCode.NEXT_TRANSACTION))
+        except Exception as error:
+            raise translate(error, self.url) from error
+
     def take_conflicts(self) -> int:
         """The number of conflicts since the last call."""
         taken, self.conflicts = self.conflicts, 0

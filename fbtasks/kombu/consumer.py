@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from fbtasks.firebird import connections
 from fbtasks.firebird.session import READ
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
+from fbtasks.maintenance.room import Room
 from fbtasks.store import messages
 from fbtasks.store.migrate import refuse_copy
 from fbtasks.store.shared import SharedDatabase
@@ -37,6 +39,7 @@ class Consumer:
         """The number of the message up to which the last sweep looked for expired ones."""
         self.sweeps = False
         """Whether this process is the one that sweeps, as the last heartbeat told."""
+        self._room = Room()
 
     def register(self, announce: Callable[[int], None]) -> int:
         """The number of this process, which is registered when it is not.
@@ -85,14 +88,28 @@ class Consumer:
         self.sweeps = reply.oldest
         self._shared.database.known.saw(reply.transaction)
         pause = self._registration.pause()
-        self._registration.rescue(self._shared.use_in_turn)
+        self._registration.rescue(self._shared.use_in_turn, self._find_the_dead)
         return pause
+
+    def _find_the_dead(self) -> None:
+        self._shared.use_session(lambda session: connections.find_the_dead(session.url))
 
     def sweep(self) -> bool:
         """Takes away some of what is over in the tables of messages. Returns whether there may be more."""
         swept = self._shared.use_in_turn(lambda t: messages.sweep(t, self._swept_up_to))
         self._swept_up_to = swept.last or 0
+        self._room.want(swept.expired)
         return max(swept.queues, swept.released, swept.expired) >= messages.BATCH
+
+    @property
+    def collect_at(self) -> float:
+        """The monotonic time at which :meth:`collect` has something to do."""
+        return self._room.next_turn
+
+    def collect(self, deleted: int) -> None:
+        """Has the room of deleted messages used again, of which there are so many more. For the consumer's thread."""
+        self._room.want(deleted)
+        self._shared.use_session(self._room.turn)
 
     def lost(self) -> None:
         """Notes that the connection was lost in the middle of something."""

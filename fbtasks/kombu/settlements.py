@@ -39,16 +39,31 @@ class Settlements:
         self._again_at = 0.0
         self.marks = messages.LowWaterMarks()
         """Where claims go on. What is given back comes before that."""
+        self._added = self._large = 0
 
     def add(self, record: bytes) -> None:
         """Takes a settlement. The consumer's thread writes it within milliseconds, with others."""
         if messages.gives_back(record):
             self.marks.forget()
         with self._lock:
+            self._added += 1
+            self._large += record.startswith(messages.DONE_WITH_BODY)
             self._waiting.append(record)
             first = len(self._waiting) == 1
         if first:
             self._alarm.ask_for(clock.monotonic() + _GATHER)
+
+    def take_added(self) -> int:
+        """How many have been added since the last call."""
+        with self._lock:
+            added, self._added = self._added, 0
+        return added
+
+    def take_large(self) -> int:
+        """The same, of messages with a body of their own."""
+        with self._lock:
+            large, self._large = self._large, 0
+        return large
 
     @contextmanager
     def taken(self, most: int) -> Iterator[list[bytes]]:

@@ -109,7 +109,7 @@ class ConsumerThread:
 
     def _next(self) -> float:
         polls = [inbox.next_wake for inbox in self._inboxes.all()]
-        return max(min(self._beat_at, self._alarm.at, *polls), self._retry_at)
+        return max(min(self._beat_at, self._alarm.at, self._consumer.collect_at, *polls), self._retry_at)
 
     def _work(self) -> None:
         now = clock.monotonic()
@@ -123,8 +123,12 @@ class ConsumerThread:
             self._claims.give_back_lost()
         for inbox in self._inboxes.all():
             inbox.wake_if_due(now)
+        if (large := self._settlements.take_large()) or now >= self._consumer.collect_at:
+            self._consumer.collect(large)
         if now >= self._sweep_at:
             self._queues.tell_ended()
+            if added := self._settlements.take_added():
+                self._consumer.collect(added)  # before the sweep reads in the order of an index what was deleted
             more = self._consumer.sweeps and self._consumer.sweep()
             self._sweep_at = now if more else now + _SWEEP
             self._queues.renew()

@@ -13,7 +13,7 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.liveness import hosts
 from fbtasks.liveness.neighbours import NeighbourMonitor, Rhythm, Suspect
 from fbtasks.store import processes
-from fbtasks.store.processes import Kind
+from fbtasks.store.processes import Kind, Rescued
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -72,26 +72,34 @@ class Registration:
         """Seconds from the last heartbeat to the next."""
         return self.monitor.pause(self.neighbours)
 
-    def rescue(self, run: Run, *, crash_limit: int = 0) -> None:
-        """Takes over what dead neighbours held. A task with *crash_limit* crashes is failed."""
+    def rescue(self, run: Run, find_the_dead: Callable[[], None], *, crash_limit: int = 0) -> None:
+        """Takes over what dead neighbours held. A task with *crash_limit* crashes is failed.
+
+        *find_the_dead* is called before a neighbour is taken for alive because its connection is there.
+        """
         suspects = self.monitor.suspects(self.neighbours)
         self.neighbours = ()  # the next heartbeat tells which are left
         for suspect in suspects:
-            self._rescue(run, suspect, crash_limit)
+            self._rescue(run, suspect, find_the_dead, crash_limit)
 
     def take_failed(self) -> list[int]:
         """The ids of the tasks that were failed by rescues since the last call."""
         failed, self._failed = self._failed, []
         return failed
 
-    def _rescue(self, run: Run, suspect: Suspect, crash_limit: int) -> None:
+    def _rescue(self, run: Run, suspect: Suspect, find_the_dead: Callable[[], None], crash_limit: int) -> None:
         neighbour, awake = suspect.neighbour, self.monitor.awake
         number = neighbour.process_id
         who = self.kind.capitalize(), number, neighbour.host.partition("/")[0]
+
+        def rescue(transaction: Transaction) -> Rescued:
+            return processes.rescue(transaction, number, gone=suspect.gone, awake=awake, crash_limit=crash_limit)
+
         try:
-            rescued = run(
-                lambda t: processes.rescue(t, number, gone=suspect.gone, awake=awake, crash_limit=crash_limit)
-            )
+            rescued = run(rescue)
+            if rescued.why is None and not suspect.gone:
+                find_the_dead()
+                rescued = run(rescue)
         except ConflictError:  # it writes at this moment, or it was stopped while it did
             if run(lambda t: processes.kill_connection(t, number, awake=awake)):
                 logger.warning("%s %d on %s holds locks and is silent: its connection is killed.", *who)

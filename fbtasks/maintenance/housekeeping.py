@@ -15,6 +15,7 @@ from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, task_limits
+from fbtasks.maintenance.room import Room
 from fbtasks.showing import count
 from fbtasks.states import State
 from fbtasks.store import keyvalues, progress, results, tasks
@@ -82,6 +83,8 @@ class Housekeeping:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.room = Room()
+        """Has the room of what is deleted used again."""
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
         self._next_fold = self._next_forget = 0.0
@@ -105,7 +108,9 @@ class Housekeeping:
         return taken
 
     def _prune(self, session: Session) -> bool:
-        return prune(session, self._settings) >= BATCHES * tasks.BATCH
+        pruned = prune(session, self._settings)
+        self.room.want(pruned)
+        return pruned >= BATCHES * tasks.BATCH
 
     def _give_up(self, session: Session) -> bool:
         given_up = session.run(lambda t: tasks.fail_parked(t, self._settings.unknown_task_timeout))

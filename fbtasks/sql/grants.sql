@@ -1,7 +1,7 @@
 -- What each role may do. A procedure is named without its version: the name stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
 -- called by another one alone (NAME_TASK, ARCHIVE, COUNT, TAKE_CANCEL, TAKE_BACK, RELEASE, VERDICT, those by which
--- sources are dispatched, those by which places and room are taken, PUT_ASIDE, ENQUEUE_SCHEDULED, and of messages ERASE, ROUTE, DEAD_LETTER, EXPIRE, PROMOTE,
+-- sources are dispatched, those by which places and room are taken, PUT_ASIDE, VISIT, ENQUEUE_SCHEDULED, and of messages ERASE, ROUTE, DEAD_LETTER, EXPIRE, PROMOTE,
 -- RELEASE) is granted to no role: a caller could forge the enqueuer, or end
 -- a task without its claim.
 
@@ -20,7 +20,7 @@ GRANT EXECUTE ON PROCEDURE
 GRANT EXECUTE ON PROCEDURE
     QUEUE_REGISTER, QUEUE_HEARTBEAT, QUEUE_WORKER_NEWS, QUEUE_UNREGISTER, QUEUE_PROMOTE, QUEUE_ANY_READY, QUEUE_STILL_OPENS, QUEUE_LEFT, QUEUE_CLAIM,
     QUEUE_START, QUEUE_PUT_RESULT, QUEUE_PUT_REST, QUEUE_FINISH, QUEUE_RESCUE, QUEUE_KILL_CONNECTION, QUEUE_ORPHANS,
-    QUEUE_FAIL_PARKED, QUEUE_FAILURE, QUEUE_EXPIRE, QUEUE_FOLD_STATS, QUEUE_STEP_INPUTS, QUEUE_FAILED_WITH,
+    QUEUE_FAIL_PARKED, QUEUE_FAILURE, QUEUE_EXPIRE, QUEUE_COLLECT, QUEUE_FOLD_STATS, QUEUE_STEP_INPUTS, QUEUE_FAILED_WITH,
     QUEUE_REPLACE, QUEUE_REPLACED
     TO FBTASKS_WORKER;
 GRANT EXECUTE ON PROCEDURE QUEUE_SET_POLICY, QUEUE_LOCK_POLICY, QUEUE_SET_PLACES, QUEUE_SET_SHIFTS, QUEUE_SET_LIMIT, QUEUE_TAKE_LIMIT TO FBTASKS_WORKER;

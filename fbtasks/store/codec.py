@@ -174,6 +174,12 @@ def large_result(outcome: object) -> bytes | None:
     return None
 
 
+def is_large(item: Finished) -> bool:
+    """Whether the payload or the result of *item* is too large for its row."""
+    payload = item.claim.payload
+    return payload is None or len(payload) > INLINE or large_result(item.outcome) is not None
+
+
 def pack_finished(item: Finished) -> bytes:
     """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately.
 

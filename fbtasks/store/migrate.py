@@ -158,6 +158,7 @@ def adopt(session: Session) -> None:
 
 def _adopt(transaction: Transaction) -> None:
     transaction.execute("adopt")
+    transaction.execute("adopt_processes")  # numbers of connections begin anew after a restore
     transaction.execute("poll_adopt")  # a restored database has counted its transactions anew
     transaction.execute("adopt_sources")
 

@@ -71,6 +71,12 @@ class SharedDatabase:
             self.database.make_ready()
             return self.database.use(lambda session: self._run(session, work, kind))
 
+    def use_session(self, work: Callable[[Session], T]) -> T:
+        """*work* with a connection, in transactions of its own."""
+        with self._inside(), self._watched():
+            self.database.make_ready()
+            return self.database.use(work)
+
     def verify(self) -> None:
         """Raises what keeps the database from answering."""
         self.use(lambda transaction: transaction.value("schema_version"), READ)

@@ -72,7 +72,7 @@ class Consumer:
             self._events_arrive,
         )
         self.sources = Sources(app, options.queues)
-        self._upkeep = Upkeep(app.settings, self._hooks, self.sources)
+        self._upkeep = Upkeep(app.settings, self._hooks, self.sources, self._outcomes)
         self._polling = Polling(app, options.queues, self._turn)
         self._outcomes.watched = self._polling.names
         self._is_ready = self._listens = False
@@ -314,7 +314,7 @@ class Consumer:
         if not self.draining.begun:
             if executor.prepared():
                 return [0.0]
-            until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.next_turn, self._ticks.next_look]
+            until += [self._intake.deadline(), self._hand_out.deadline, self._upkeep.deadline, self._ticks.next_look]
             if self._polling:
                 self._polling.ended(self._outcomes.watched_ended)
                 until.append(self._polling.deadline(self._hand_out.wanted()))

@@ -12,6 +12,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.call import HeartbeatReply
 from fbtasks.errors import ConflictError
+from fbtasks.firebird import connections
 from fbtasks.firebird.session import INSERT, Session
 from fbtasks.liveness import hosts
 from fbtasks.liveness.neighbours import Rhythm
@@ -147,7 +148,8 @@ class Membership:
     def rescue(self, session: Session) -> None:
         """Takes over what dead neighbours held."""
         run = partial(session.run, point="rescue", attempts=RESCUE_ATTEMPTS)
-        self._registration.rescue(run, crash_limit=self._crash_limit)
+        find_the_dead = partial(connections.find_the_dead, session.url)
+        self._registration.rescue(run, find_the_dead, crash_limit=self._crash_limit)
 
     def take_failed(self) -> list[int]:
         """The tasks that a rescue has failed since the last call."""

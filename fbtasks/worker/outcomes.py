@@ -31,6 +31,7 @@ from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
+from fbtasks.store import codec
 from fbtasks.worker.hindrances import Hindrance
 from fbtasks.worker.logs import together
 from fbtasks.worker.recording import ATTEMPTS, Prepare, Recorder, no_limits
@@ -127,6 +128,8 @@ class Outcomes:
         """The names of tasks of which it is to be told when one has been recorded."""
         self.watched_ended: set[str] = set()
         """Those of which one has been, until they are taken out of here."""
+        self.large = 0
+        """How many with a large payload or a large result have been, until this is set to 0."""
 
     def __bool__(self) -> bool:
         """Whether there are any but the blocked ones."""
@@ -159,6 +162,7 @@ class Outcomes:
             self._watch([finished])
 
     def _watch(self, batch: list[Finished]) -> None:
+        self.large += sum(map(codec.is_large, batch))
         if self.watched:
             self.watched_ended |= self.watched.intersection(item.claim.name for item in batch)
 

@@ -8,25 +8,40 @@ from fbtasks.firebird.session import Session
 from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
 from fbtasks.store.tasks import BATCH
 from fbtasks.worker.hooks import FailureHooks
+from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.sources import Sources
 
 
 class Upkeep:
     """The worker's turns of it."""
 
-    def __init__(self, settings: Settings, hooks: FailureHooks, sources: Sources) -> None:
+    def __init__(self, settings: Settings, hooks: FailureHooks, sources: Sources, outcomes: Outcomes) -> None:
         self._housekeeping = Housekeeping(settings)
         self._sources = sources
         self._hooks = hooks
+        self._outcomes = outcomes
+        self._ended = 0
+        """How many claims had ended at the last turn."""
         self.next_turn = 0.0
         """The monotonic time of the next turn."""
 
+    @property
+    def deadline(self) -> float:
+        """The monotonic time at which there is something to do."""
+        return min(self.next_turn, self._housekeeping.room.next_turn)
+
     def do(self, session: Session, worker_id: int) -> None:
         """Takes a turn when it is time, for the worker of this id."""
-        now = clock.monotonic()
+        now, room = clock.monotonic(), self._housekeeping.room
+        large, self._outcomes.large = self._outcomes.large, 0
+        room.want(large)
         if now >= self.next_turn:
+            ended, self._ended = self._ended, self._outcomes.tally.total()
+            room.want(self._ended - ended)
+            room.turn(session)  # before others read in the order of an index what has been deleted: see QUEUE_VISIT_V1
             release_orphans(session, worker_id)
             # Else the hooks of parked tasks that are failed could take longer than they need to come.
             self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)
             self._sources.look(session, worker_id)
             self._hooks.look_up(self._housekeeping.take_given_up())
+        room.turn(session)

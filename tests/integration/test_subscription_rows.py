@@ -14,6 +14,7 @@ from fbtasks import FBTasks, changes
 from fbtasks.deploy import applying
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.firebird import connections
+from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
@@ -22,6 +23,7 @@ from fbtasks.store import grants, processes, tasks
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.hooks import FailureHooks
+from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.sources import Sources
 from fbtasks.worker.upkeep import Upkeep
 
@@ -654,7 +656,7 @@ def test_a_producer_reads_no_subscriptions(app, as_role):
 def test_a_worker_says_each_minute_which_triggers_are_not_as_they_should_be(app, caplog):
     script(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     subscribe(app)
-    upkeep = Upkeep(app.settings, FailureHooks(app, None), Sources(app))
+    upkeep = Upkeep(app.settings, FailureHooks(app, None), Sources(app), Outcomes(HostLock(app.settings.url)))
     with app.database.session() as session:
         upkeep.do(session, 0)
         assert caplog.messages == []

@@ -54,6 +54,8 @@ CREATE TABLE QUEUE_TASK (
     PRIORITY COMPUTED BY (-PRIORITY_RANK),
     RAISE_TIME TIMESTAMP NOT NULL,
     START_TIME TIMESTAMP NOT NULL,
+    -- START_TIME while it is scheduled, else NULL: what the index of due tasks is of. Kept by QUEUE_TASK_DUE_TIME.
+    DUE_TIME TIMESTAMP,
     EXPIRE_TIME TIMESTAMP,
     CLAIM_TIME TIMESTAMP,
     -- Tries that have ended, tries allowed (NULL: as the task says; 0: without limit), workers lost while it ran.
@@ -84,8 +86,9 @@ CREATE TABLE QUEUE_TASK (
     PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS
 )^
 CREATE INDEX QUEUE_TASK_CLAIM ON QUEUE_TASK (STATE, QUEUE, PRIORITY_RANK, START_TIME, ID)^
--- Leads to what is due. A claim does not change its key; and it is collected as rows go, as a partial index is not.
-CREATE INDEX QUEUE_TASK_DUE ON QUEUE_TASK COMPUTED BY (IIF(STATE = 1, START_TIME, NULL))^
+-- Leads to what is due. A claim does not change its key; and its entries go as rows go: those of an expression index that is read in
+-- order, and of a partial index, stay for good.
+CREATE INDEX QUEUE_TASK_DUE ON QUEUE_TASK (DUE_TIME)^
 
 CREATE TABLE QUEUE_PAYLOAD (
     ID BIGINT NOT NULL PRIMARY KEY,
@@ -421,6 +424,13 @@ RETURNS (ID BIGINT)
 SQL SECURITY DEFINER
 AS
 BEGIN
+END^
+
+-- Keeps DUE_TIME, whichever statement schedules a task or makes it ready: a procedure's, or one that was written by hand.
+CREATE OR ALTER TRIGGER QUEUE_TASK_DUE_TIME FOR QUEUE_TASK ACTIVE BEFORE INSERT OR UPDATE POSITION 0
+AS
+BEGIN
+    NEW.DUE_TIME = IIF(NEW.STATE = 1, NEW.START_TIME, NULL);
 END^
 
 -- Gives back what a task held, whichever statement has ended it: a procedure's, or one that was written by hand.

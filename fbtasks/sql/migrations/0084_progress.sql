@@ -1,5 +1,5 @@
 -- What tasks say of themselves while they run. A row belongs to one claim, and says nothing any more when that has ended: nothing has
--- to be done then, and maintenance deletes it.
+-- to be done then, and maintenance deletes it. At the end: how the room of deleted rows, in the tables of all files, is used again.
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_PROGRESS (
@@ -64,6 +64,69 @@ BEGIN
         IF (PRUNED >= MOST) THEN
             LEAVE;
     END
+    SUSPEND;
+END^
+
+-- Reads the next READS rows behind AFTER_KEY in one of the tables whose rows are deleted by their keys. LAST_KEY is how far it came;
+-- NULL: to the end. In the order of the table: a read in the order of an index holds the page of it that it is at, and leaves it
+-- there, empty, when it collects the last row of that page. Called by QUEUE_COLLECT_V1.
+CREATE OR ALTER PROCEDURE QUEUE_VISIT_V1 (TABLE_NO SMALLINT, AFTER_KEY CHAR(8) CHARACTER SET OCTETS, READS INTEGER)
+RETURNS (LAST_KEY CHAR(8) CHARACTER SET OCTETS)
+SQL SECURITY DEFINER
+AS
+    DECLARE ROW_KEY CHAR(8) CHARACTER SET OCTETS;
+    DECLARE SEEN INTEGER = 0;
+BEGIN
+    FOR SELECT T.RDB$DB_KEY FROM QUEUE_TASK T WHERE :TABLE_NO = 0 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_PAYLOAD T WHERE :TABLE_NO = 1 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_RESULT T WHERE :TABLE_NO = 2 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_TASK_ID T WHERE :TABLE_NO = 3 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_LINK T WHERE :TABLE_NO = 4 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_GATE T WHERE :TABLE_NO = 5 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_NOTE T WHERE :TABLE_NO = 6 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_REDIRECT T WHERE :TABLE_NO = 7 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_MSG T WHERE :TABLE_NO = 8 AND T.RDB$DB_KEY > :AFTER_KEY
+        UNION ALL SELECT T.RDB$DB_KEY FROM QUEUE_MSG_BODY T WHERE :TABLE_NO = 9 AND T.RDB$DB_KEY > :AFTER_KEY
+        INTO :ROW_KEY DO
+    BEGIN
+        SEEN = SEEN + 1;
+        IF (SEEN >= READS) THEN
+        BEGIN
+            LAST_KEY = ROW_KEY;
+            LEAVE;
+        END
+    END
+END^
+
+-- Has the room of deleted rows used again. The engine gives it back when somebody reads the row that is not there any more, after all
+-- transactions have ended that may still see it; and nobody reads a row again that was deleted by its key. So each of these tables
+-- is read through, READS rows at a time: POSITIONS, which is NULL at the beginning, says how far it came in each, in eight
+-- bytes, and NEXT_POSITIONS the same after this call; NULL: all were read to their ends.
+CREATE OR ALTER PROCEDURE QUEUE_COLLECT_V1 (POSITIONS VARCHAR(80) CHARACTER SET OCTETS, READS INTEGER)
+RETURNS (NEXT_POSITIONS VARCHAR(80) CHARACTER SET OCTETS)
+SQL SECURITY DEFINER
+AS
+    DECLARE TABLE_NO SMALLINT = 0;
+    DECLARE AT_KEY CHAR(8) CHARACTER SET OCTETS;
+    DECLARE READ_ON SMALLINT = 0;
+BEGIN
+    NEXT_POSITIONS = '';
+    WHILE (TABLE_NO < 10) DO
+    BEGIN
+        AT_KEY = COALESCE(SUBSTRING(POSITIONS FROM 8 * TABLE_NO + 1 FOR 8), x'0000000000000000');
+        IF (AT_KEY <> x'FFFFFFFFFFFFFFFF') THEN
+        BEGIN
+            EXECUTE PROCEDURE QUEUE_VISIT_V1(TABLE_NO, AT_KEY, READS) RETURNING_VALUES AT_KEY;
+            IF (AT_KEY IS NULL) THEN
+                AT_KEY = x'FFFFFFFFFFFFFFFF';
+            ELSE
+                READ_ON = 1;
+        END
+        NEXT_POSITIONS = NEXT_POSITIONS || AT_KEY;
+        TABLE_NO = TABLE_NO + 1;
+    END
+    IF (READ_ON = 0) THEN
+        NEXT_POSITIONS = NULL;
     SUSPEND;
 END^
 

@@ -1,0 +1,87 @@
+"""Connections of the dead: still listed by the engine, or with a number that another one has by now."""
+
+import subprocess
+import sys
+import textwrap
+from contextlib import closing
+from functools import partial
+
+import pytest
+from firebird.driver import connect_server
+
+from fbtasks import FBTasks
+from fbtasks.firebird import connections
+from fbtasks.liveness.neighbours import Rhythm
+from fbtasks.liveness.registration import Registration
+from fbtasks.services.database import adopt
+from fbtasks.store import processes
+
+LEASE = 10.0
+WORKER = """
+    import sys, time
+    from fbtasks import FBTasks
+    from fbtasks.store import processes
+    app = FBTasks("other", sys.argv[1])
+    with app.database.session() as session:
+        facts = dict(name="other", host="elsewhere", pid=1, pid_start=1, queues=["default"], pool="solo", concurrency=1)
+        print(session.run(lambda t: processes.register(t, "worker", lease=float(sys.argv[2]), **facts)), flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.embedded
+def test_a_worker_that_was_killed_after_somebody_had_read_the_monitoring_tables(app, url, wait_for, caplog):
+    """It is found dead by its connection, as one is whose connection nobody had looked at, and not by its lease."""
+    command = [sys.executable, "-c", textwrap.dedent(WORKER), url, str(LEASE)]
+    with app.database.session() as session, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        number = int(other.stdout.readline())
+        ours = Registration("worker", Rhythm(LEASE), name="w", queues="", pool="solo", concurrency=1, version="1")
+        me = ours.register(session.run)
+        for _ in range(3):  # what the other one had locked goes to this process
+            ours.heartbeat(session.run, me)
+            app.send_task("t")
+        for _ in range(3):
+            session.run(lambda t: t.generated("SELECT COUNT(*) FROM MON$ATTACHMENTS"))
+        other.kill()
+        other.wait()
+
+        def taken_over():
+            ours.heartbeat(session.run, me)
+            ours.rescue(session.run, partial(connections.find_the_dead, session.url))
+            return session.run(lambda t: t.generated("SELECT ID FROM QUEUE_PROCESS")) == [(me,)]  # no new connection
+
+        wait_for(taken_over)
+    assert f"Worker {number} on elsewhere is dead: its connection is gone. 0 of its tasks run again." in caplog.messages
+
+
+@pytest.mark.embedded
+def test_after_a_restore_nobody_has_the_connection_of_one_who_was_registered_before(app, tmp_path, wait_for):
+    """Numbers of connections begin anew: who has one of them now is not killed in the place of a dead worker."""
+    for _ in range(10):
+        with app.connect():
+            pass
+    session = app.database.open()
+    facts = {"name": "w", "host": "elsewhere", "pid": 1, "pid_start": 1, "queues": ["default"], "pool": "solo"}
+    number = session.run(lambda t: processes.register(t, "worker", lease=0.05, concurrency=1, **facts))
+    taken = session.connection.info.id
+    session.close()
+    app.close()
+    path, backup, restored = (str(tmp_path / name) for name in ("queue.fdb", "queue.fbk", "restored.fdb"))
+    with connect_server("", user="SYSDBA") as server:
+        server.database.backup(database=path, backup=backup)
+        server.wait()
+        server.database.restore(backup=backup, database=restored)
+        server.wait()
+    with closing(FBTasks("test", f"firebird://{restored}")) as copy, copy.database.session() as session:
+        adopt(copy.database)
+        verdict = f"""SELECT V.WHY FROM QUEUE_PROCESS P
+            LEFT JOIN QUEUE_VERDICT_V1(P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.ATTACHMENT_ID, 7, 1000000) V
+            ON P.ID = {number}"""
+        assert wait_for(lambda: session.run(lambda t: t.generated(verdict)) == [("its lease ran out",)])
+        while True:
+            with copy.connect() as stranger:
+                assert stranger.info.id <= taken
+                if stranger.info.id == taken:
+                    assert not session.run(lambda t: processes.kill_connection(t, number, awake=1e6))
+                    stranger.execute_immediate("UPDATE QUEUE_PROCESS SET PID = PID")
+                    return
