@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import kombu
@@ -65,13 +66,14 @@ def test_nothing_in_the_schema_takes_a_default_collation(sorted_app):
                 COALESCE(P.RDB$COLLATION_ID, F.RDB$COLLATION_ID, 0)
             FROM RDB$PROCEDURE_PARAMETERS P JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = P.RDB$FIELD_SOURCE
             WHERE P.RDB$SYSTEM_FLAG = 0 AND F.RDB$CHARACTER_SET_ID IS NOT NULL
-        UNION ALL SELECT TRIM(A.RDB$FUNCTION_NAME), TRIM(COALESCE(A.RDB$ARGUMENT_NAME, 'returned')), F.RDB$CHARACTER_SET_ID,
-                COALESCE(A.RDB$COLLATION_ID, F.RDB$COLLATION_ID, 0)
+        UNION ALL SELECT TRIM(A.RDB$FUNCTION_NAME), TRIM(COALESCE(A.RDB$ARGUMENT_NAME, 'returned')),
+                F.RDB$CHARACTER_SET_ID, COALESCE(A.RDB$COLLATION_ID, F.RDB$COLLATION_ID, 0)
             FROM RDB$FUNCTION_ARGUMENTS A JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = A.RDB$FIELD_SOURCE
             WHERE A.RDB$SYSTEM_FLAG = 0 AND F.RDB$CHARACTER_SET_ID IS NOT NULL
         UNION ALL SELECT 'domain', TRIM(F.RDB$FIELD_NAME), F.RDB$CHARACTER_SET_ID, COALESCE(F.RDB$COLLATION_ID, 0)
             FROM RDB$FIELDS F
-            WHERE F.RDB$SYSTEM_FLAG = 0 AND F.RDB$FIELD_NAME STARTING WITH 'QUEUE_' AND F.RDB$CHARACTER_SET_ID IS NOT NULL
+            WHERE F.RDB$SYSTEM_FLAG = 0 AND F.RDB$FIELD_NAME STARTING WITH 'QUEUE_'
+                AND F.RDB$CHARACTER_SET_ID IS NOT NULL
         """,
     )
     assert len(found) > 300
@@ -116,8 +118,12 @@ def run_core(app, wait_for):
     tried = []
     app.limit("at once", at_once=1)
 
-    @app.task(name="add", limits={"at once": None})
+    @app.task(name="add")
     def add(a, b):
+        return a + b
+
+    @app.task(name="limited", limits={"at once": None})
+    def limited(a, b):
         return a + b
 
     @app.task(name="again", bind=True, unique=True, max_retries=1)
@@ -129,19 +135,20 @@ def run_core(app, wait_for):
 
     app.add_periodic("add", every=3600, args=(1, 1))
     late = add.apply_async((1, 2), countdown=3600)
+    past = [task.apply_async((1, 2), eta=datetime.now(UTC)) for task in (add, limited)]
     named = [add.apply_async((2, 2), task_id=name, countdown=0.05) for name in ("Task", "TASK", "tásk")]
-    steps = chain(add.s(1, 2), add.s(3).set(countdown=0.05)).delay()
+    steps = chain(add.s(1, 2), add.s(3).set(countdown=0.05), limited.s(4).set(countdown=0.05)).delay()
     first = again.delay("x")
     wait_for(lambda: drain(app) or all(each.ready() for each in (*named, steps)))
-    assert ([each.get(timeout=1) for each in named], steps.get(timeout=1)) == ([4, 4, 4], 6)
-    assert late.status == "PENDING"
+    assert ([each.get(timeout=1) for each in named], steps.get(timeout=1)) == ([4, 4, 4], 10)
+    assert (late.status, [each.get(timeout=1) for each in past]) == ("PENDING", [3, 3])
     assert [name for (name,) in rows(app, "SELECT NAME FROM QUEUE_SCHEDULE")] == ["add"]
     second = again.delay("x")  # the first waits for its next try, and does not keep its place meanwhile
     drain(app)
     assert (first.status, second.get(timeout=1), tried) == ("RETRY", "x", ["x", "x"])
     execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 HOUR TO NEXT_TIME)")
     drain(app)
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE NAME = 'add' AND STATE = 10") == 6
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HISTORY WHERE NAME = 'add' AND STATE = 10") == 7
 
     def queue(name):
         return kombu.Queue(name, kombu.Exchange("x"), routing_key=name)
