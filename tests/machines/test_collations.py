@@ -7,6 +7,7 @@ from pathlib import Path
 
 import kombu
 import pytest
+from support.capture import listen, logged
 from support.draining import drain
 from support.sql import execute, one, rows
 
@@ -175,6 +176,15 @@ def run_core(app, wait_for):
 @pytest.mark.embedded
 def test_the_core_runs_where_case_and_accents_do_not_count(sorted_app, wait_for):
     run_core(sorted_app, wait_for)
+
+
+@pytest.mark.embedded
+def test_long_texts_of_a_change_keep_their_accents(sorted_app):
+    text = '日\u0301"\\' * 2000
+    execute(sorted_app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, A VARCHAR(8000), B VARCHAR(8000))")
+    listen(sorted_app, "T", insert=True, columns=("A", "B"))
+    execute(sorted_app, "INSERT INTO T VALUES (1, ?, ?)", text, text)
+    assert [change.new for change in logged(sorted_app)] == [{"ID": 1, "A": text, "B": text}]
 
 
 @pytest.mark.slow
