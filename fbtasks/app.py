@@ -391,11 +391,12 @@ class FBTasks:
         """A connection of firebird-driver to the app's database, for the application's own data.
 
         It uses the engine and the lock directory that fbtasks uses, which an embedded database needs. A database that
-        is missing is created with an empty queue, as by the first call. Close the connection.
+        is missing is created with an empty queue, as by the first call. Its character set is the one that the url names
+        (``?charset=``), or UTF8. Close the connection.
         """
         self.database.make_ready(lends=False)
         self.enqueuer.check_limits(self.queues)  # a SNAPSHOT transaction would not see those that come later
-        return self.database.connect(**options)
+        return self.database.connect(**{"charset": self.settings.url.charset, **options})
 
     def migrate(self) -> list[int]:
         """Creates the tables of the queue or brings them up to date. Returns the versions that were applied now."""

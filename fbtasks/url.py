@@ -62,6 +62,11 @@ class DatabaseURL:
         return self.host is None
 
     @property
+    def charset(self) -> str:
+        """The character set of the connections that the application works with."""
+        return self.options.get("charset", "UTF8")
+
+    @property
     def dsn(self) -> str:
         """The connection string of the client library."""
         if self.host is None:

@@ -26,6 +26,8 @@ from fbtasks.url import DatabaseURL
 _PAGE_SIZE: Final = 8192
 _NOT_CREATED: Final = 335544733
 """The engine's number for: no file was made. There may be one of that name that is not ours."""
+OWN_CHARSET: Final = "UTF8"
+"""Of the connections that fbtasks uses itself, whatever the URL says: its texts may have any letters."""
 CONNECT_TIMEOUT: Final = 10
 """Seconds in which a server must take a connection."""
 _naming = threading.Lock()
@@ -42,7 +44,8 @@ def connect(
 ) -> Any:
     """A connection of firebird-driver to *url*; with *create*, the embedded file is made when it is missing.
 
-    *created* is called when this call has made it, and *met* with what the database says of itself.
+    *created* is called when this call has made it, and *met* with what the database says of itself. *charset* is for a
+    connection that the application works with: ``url.charset``.
 
     Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`, and as
@@ -117,7 +120,7 @@ def _attach(url: DatabaseURL, charset: str | None) -> Any:
         url.dsn if url.embedded else _patient(url),
         user=url.user or ("SYSDBA" if url.embedded else None),
         password=url.password,
-        charset=charset or url.options.get("charset", "UTF8"),
+        charset=charset or OWN_CHARSET,
         role=url.options.get("role"),
         auth_plugin_list=url.options.get("auth_plugins"),
     )

@@ -89,6 +89,11 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
     codes = set(getattr(error, "gds_codes", None) or ())
     text = " ".join(str(error).split())
     where = str(url) if url else "the database"
+    if isinstance(error, UnicodeEncodeError):
+        return StatementRefused(
+            f"{where}: {error.object!r:.100} has letters that the connection's character set does not have. "
+            "Use a connection of UTF8: leave charset out of the URL, or call app.connect(charset='UTF8')."
+        )
     if isinstance(error, OSError):
         return DatabaseUnavailable(f"{where} cannot be reached ({text}). {_advice(error, url)}")
     if codes & _LIBRARY and (advice := libraries.explain()):

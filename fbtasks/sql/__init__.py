@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_TEXT: Final = re.compile(
+    r"--[^\n]*|/\*.*?\*/|\"[^\"]*\""
+    r"|\b(?:TIMESTAMP|DATE|TIME|X|_\w+)\s*'(?:[^']|'')*'"
+    r"|(?P<text>'(?:[^']|'')*')",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Comments, quoted names, texts that say of what type they are, and those that do not."""
 
 
 class Migration(NamedTuple):
@@ -36,8 +44,18 @@ def migrations() -> tuple[Migration, ...]:
     for entry in (files(__package__) / "migrations").iterdir():
         match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
         if match:
-            found.append(Migration(int(match[1]), match[2], entry.read_text("utf-8")))
+            found.append(Migration(int(match[1]), match[2], typed(entry.read_text("utf-8"))))
     return tuple(sorted(found))
+
+
+def typed(sql: str) -> str:
+    """*sql* with each text in it marked as ASCII: ``'a'`` is ``_ASCII 'a'`` then.
+
+    Otherwise a text has the character set of the connection and its default collation, and the engine compares a column
+    with it by that one: where it takes no notice of case, ``KIND = 'K'`` holds for a ``k`` as well. ASCII has but one
+    collation, which compares bytes.
+    """
+    return _TEXT.sub(lambda found: f"_ASCII {found[0]}" if found["text"] else found[0], sql)
 
 
 def statements(script: str) -> Iterator[str]:
@@ -70,7 +88,7 @@ def transactions(script: str) -> Iterator[tuple[str, ...]]:
 @cache
 def queries() -> dict[str, str]:
     """The named queries of ``queries.sql``: each begins with a line ``-- name: NAME``."""
-    text = (files(__package__) / "queries.sql").read_text("utf-8")
+    text = typed((files(__package__) / "queries.sql").read_text("utf-8"))
     parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 

@@ -98,7 +98,7 @@ class Statements:
 
     def _connected(self) -> Any:
         if self._connection is None:
-            self._connection = connections.connect(self.url)
+            self._connection = connections.connect(self.url, charset=self.url.charset)
             self._manager = self._connection.transaction_manager(_WRITE if self._write else READ)
         return self._manager
 

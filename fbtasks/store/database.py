@@ -88,13 +88,13 @@ class Database:
             session.fresh = False
             return work(session)
 
-    def open(self) -> Session:
-        """A session of one's own; close it."""
+    def open(self, charset: str | None = None) -> Session:
+        """A session of one's own; close it. *charset* is for one that a task works with."""
         self.make_ready(create=False, lends=False)
-        return self._open()
+        return self._open(charset)
 
-    def _open(self) -> Session:
-        return Session(self.connect(), self.url, queries())
+    def _open(self, charset: str | None = None) -> Session:
+        return Session(self.connect(charset=charset), self.url, queries())
 
     def connect(self, *, create: bool = False, **options: Any) -> Any:
         """A connection of the driver's, to the database that the others are to. Every connection is opened here.
@@ -157,6 +157,7 @@ class Database:
                 raise SchemaError(_no_queue(self.url.database))
             session = self._create() if create and self._missing() else self._open()
             try:
+                migrate.check_charset(session)
                 found = migrate.current_version(session)
                 outdated = create if found is None else found < migrate.latest_version()
                 if self.settings.migrates and outdated:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from fbtasks.errors import ConflictError, DatabaseError, DuplicateKey, ForeignDatabaseError, SchemaError
+from fbtasks.errors import (
+    ConfigurationError,
+    ConflictError,
+    DatabaseError,
+    DuplicateKey,
+    ForeignDatabaseError,
+    SchemaError,
+)
 from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import INSERT, READ, Session, Transaction
 from fbtasks.sql import migrations, transactions
@@ -40,6 +47,16 @@ def first_version() -> int:
 def latest_version() -> int:
     """The version that this release works with."""
     return migrations()[-1].version
+
+
+def check_charset(session: Session) -> None:
+    """Raises :class:`ConfigurationError` when the database does not know the character set that the URL names."""
+    charset = session.url.charset
+    if charset != "UTF8" and not session.read("charset_known", charset.upper())[0][0]:
+        raise ConfigurationError(
+            f"{session.url} cannot be used: the database knows no CHARACTER SET {charset}. Correct charset, or leave "
+            "it out for UTF8."
+        )
 
 
 def check(session: Session, found: int | None) -> None:

@@ -13,4 +13,5 @@ def raise_event(transaction: Transaction, event: str, data: str, start: When, or
     """Raises *event* with *data*, which is JSON. Returns the number of the transaction, for ``settlement``."""
     delay = start // timedelta(milliseconds=1) if isinstance(start, timedelta) else None
     moment = None if start is None or isinstance(start, timedelta) else as_naive_utc(start)
-    return int(transaction.value("raise_event", event, data, moment, delay, order_key))
+    key = order_key and order_key.encode()  # bytes: the connection may be of any character set; DATA is JSON in ASCII
+    return int(transaction.value("raise_event", event, data, moment, delay, key))

@@ -157,7 +157,7 @@ class TransactionalRunner:
             with transaction.lent():
                 return self._runner.run(claim, connection)
         if isinstance(task.subscription.source, ChangeSource):
-            transaction.execute("silence", task.name)
+            transaction.execute("silence", task.name.encode())
         with transaction.lent():
             return self._runner.run_fed(claim, task, connection, CallsInTransaction(transaction, calls))
 
@@ -227,8 +227,8 @@ class TransactionalRunner:
         return True
 
     def _open(self) -> Session:
-        self._session = self._session or self._runner.app.database.open()
         app = self._runner.app
+        self._session = self._session or app.database.open(app.settings.url.charset)
         if self._recorder is None:
             self._recorder = Recorder(HostLock(app.settings.url), self._stat_slot, app.enqueuer.prepare)
         return self._session

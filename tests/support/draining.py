@@ -19,9 +19,11 @@ def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:
         testing.drain(app, queues)
 
 
-def _borrowed(database: Database) -> Session:
-    """A session that goes back to the pool when it is closed."""
+def _borrowed(database: Database, charset: str | None = None) -> Session:
+    """A session that goes back to the pool when it is closed; one of its own where that is for a *charset*."""
     database.make_ready(create=False)
+    if charset not in (None, "UTF8"):
+        return database._open(charset)
     pool = database._pooled()
     session = pool.acquire()
 

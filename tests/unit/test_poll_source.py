@@ -94,6 +94,20 @@ def test_what_cannot_be_a_definition_is_refused(options, error, said):
         (KEYED, {"columns": "NOTES"}, "'NOTES' of 'INBOX' is a BLOB"),
         (BARE, {"delete": True}, "'NOTES' of 'INBOX' is a BLOB"),
         (KEYED, {"columns": "LEGACY"}, r"CHARACTER SET NONE.*poll_table\(..., charset='WIN1252'\)"),
+        (KEYED, {**STATUS, "status": "LEGACY", "taken": "ж"}, r"NONE, .*Say it: poll_table\(..., charset='WIN1252'\)"),
+        (
+            KEYED,
+            {**STATUS, "status": "LEGACY", "taken": "ж", "charset": "WIN1252"},
+            "has CHARACTER SET WIN1252, which does not have all letters of taken='ж'",
+        ),
+        (KEYED, {**STATUS, "status": "ERR", "taken": "ж"}, "WIN1252, which does not have all letters of taken='ж'"),
+        (
+            KEYED,
+            {**STATUS, "status": "LEGACY", "taken": "ж" * 6, "charset": "UTF8"},
+            "has 10 characters: taken='жжжжжж' is too long for it",
+        ),
+        (KEYED, {**STATUS, "taken": "T", "error": "LEGACY"}, "'LEGACY' of 'INBOX' has CHARACTER SET NONE"),
+        (KEYED, {"when": "LEGACY = 'ж'"}, "'LEGACY' of 'INBOX' has CHARACTER SET NONE"),
         (KEYED, {"order_by": "NOTES"}, "'NOTES' cannot be sorted by"),
     ],
 )

@@ -5,7 +5,7 @@ SET TERM ^ ;
 -- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is failed,
 -- which FAILED tells. The caller has locked the row.
 CREATE OR ALTER PROCEDURE QUEUE_TAKE_BACK_V1 (ID BIGINT, CHARGE SMALLINT, CRASH_LIMIT INTEGER,
-    WHY VARCHAR(200) CHARACTER SET UTF8)
+    WHY VARCHAR(200) CHARACTER SET UTF8 COLLATE UTF8)
 RETURNS (FAILED SMALLINT)
 SQL SECURITY DEFINER
 AS

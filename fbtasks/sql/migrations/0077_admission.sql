@@ -8,14 +8,14 @@ SET TERM ^ ;
 CREATE TABLE QUEUE_LIMIT (
     ID INTEGER NOT NULL PRIMARY KEY,  -- of QUEUE_SUBSCRIPTION_SEQ: no subscription has it
     -- That of an ordered task has its name behind 'ordered:'. An index key has room for a quarter of a page: so the key is a hash of it.
-    NAME VARCHAR(300) CHARACTER SET UTF8 NOT NULL,
+    NAME VARCHAR(300) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     NAME_HASH BINARY(32) NOT NULL,
     -- Tasks pass limits by their stages, and by their IDs: first (-1) that of a unique task, so that calls are merged before they wait for
     -- anything else; then (0) those whose place they may keep while they wait for another try, or two tasks could wait for each other;
     -- last (2) rates, to which nothing is given back, and batches.
     STAGE SMALLINT NOT NULL,
     -- Which app has defined it last.
-    APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL,
+    APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     -- Tasks that are in at once for each key; NULL: any number.
     AT_ONCE INTEGER CHECK (AT_ONCE > 0),
     -- Microseconds between two that begin, and how many may begin at once after a pause; NULL: as they come.
@@ -44,7 +44,7 @@ CREATE TABLE QUEUE_LIMIT (
     SET_BURST INTEGER CHECK (SET_BURST > 0),
     -- 'active'; 'orphaned': the code has it no more.
     STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'orphaned')),
-    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL,
+    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
     CONSTRAINT QUEUE_LIMIT_NAME UNIQUE (NAME_HASH)
 )^
@@ -975,9 +975,9 @@ END^
 -- definition stays. What operators have set stays, unless it is of the other kind now. A limit that was a rate once keeps the last
 -- stage: tasks that wait have the order of their limits from then, and in two orders they could wait for each other.
 CREATE OR ALTER PROCEDURE QUEUE_SET_LIMIT_V1 (
-    NAME VARCHAR(300) CHARACTER SET UTF8, APP VARCHAR(255) CHARACTER SET UTF8, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER,
+    NAME VARCHAR(300) CHARACTER SET UTF8 COLLATE UTF8, APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER,
     IN_ORDER SMALLINT, STOPS SMALLINT, UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII, REPLACES SMALLINT, QUIET_MS BIGINT, MOST_MS BIGINT,
-    LASTS_MS BIGINT, BATCH INTEGER, WAIT_MS BIGINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8, HASH CHAR(64) CHARACTER SET ASCII,
+    LASTS_MS BIGINT, BATCH INTEGER, WAIT_MS BIGINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8, HASH CHAR(64) CHARACTER SET ASCII,
     ONLY_NEW SMALLINT)
 RETURNS (DONE SMALLINT)
 SQL SECURITY DEFINER
@@ -1017,7 +1017,7 @@ BEGIN
 END^
 
 -- What a producer has to know of a limit. No row: no app has said anything of it.
-CREATE OR ALTER PROCEDURE QUEUE_FIND_LIMIT_V1 (NAME VARCHAR(300) CHARACTER SET UTF8)
+CREATE OR ALTER PROCEDURE QUEUE_FIND_LIMIT_V1 (NAME VARCHAR(300) CHARACTER SET UTF8 COLLATE UTF8)
 RETURNS (ID INTEGER, STAGE SMALLINT, HASH CHAR(64) CHARACTER SET ASCII)
 SQL SECURITY DEFINER
 AS

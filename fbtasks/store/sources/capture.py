@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fbtasks.checks import did_you_mean
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.sources import ChangeSource
+from fbtasks.store.sources import texts
 from fbtasks.store.sources.tables import BLOB, Column, Table
 
 
@@ -21,6 +21,8 @@ class Capture(NamedTuple):
     """An UPDATE is recorded when it changes one of these; when there is none, any UPDATE that the source wants."""
     others: tuple[Column, ...]
     """The columns that are recorded beside the key."""
+    when: str | None = None
+    """The condition of the source, with its texts in the character set of what they are compared with."""
 
 
 def resolve(source: ChangeSource, table: Table) -> Capture:
@@ -35,7 +37,8 @@ def resolve(source: ChangeSource, table: Table) -> Capture:
     others = tuple(column for column in chosen if column not in key)
     for column in (*key, *others):
         check_column(column, source.charset, table, "on_change")
-    return Capture(source, table, key, update, others)
+    when = texts.condition(source.when, source.charset, table, "on_change")
+    return Capture(source, table, key, update, others, when)
 
 
 def _key(source: ChangeSource, table: Table) -> tuple[Column, ...]:
@@ -63,14 +66,4 @@ def check_column(column: Column, charset: str | None, table: Table, where: str) 
         raise TaskDefinitionError(f"{what} is an array, which is not recorded. Leave it out, and read it in the task.")
     if column.type == BLOB:
         raise TaskDefinitionError(f"{what} is a BLOB, which is not recorded. Leave it out, and read it in the task.")
-    if column.charset != "NONE":
-        return
-    if charset is None:
-        raise TaskDefinitionError(
-            f"{what} has CHARACTER SET NONE, which does not say what its texts are written in. "
-            f"Say it: {where}(..., charset='WIN1252'), for example."
-        )
-    if charset not in table.charsets:
-        raise TaskDefinitionError(
-            f"the database knows no character set {charset!r}.{did_you_mean(charset, table.charsets)}"
-        )
+    texts.charset_of(column, charset, table, where)

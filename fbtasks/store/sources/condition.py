@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from typing import Final
 
@@ -13,6 +12,7 @@ from fbtasks.showing import brief
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.polls import Poll, Statements
 from fbtasks.store.sources.tables import quoted
+from fbtasks.store.sources.texts import TOKEN
 from fbtasks.store.sources.triggers import (
     does_not_compile,
     trial,
@@ -30,21 +30,12 @@ _RIGHTS: Final = {
     18: "EXECUTE ON PACKAGE",
 }
 """What is needed for each kind of RDB$DEPENDENCIES.RDB$DEPENDED_ON_TYPE."""
-_TOKEN: Final = re.compile(
-    r"--[^\n]*|/\*.*?\*/"
-    r"|[qQ]'(?:\(.*?\)|\[.*?\]|\{.*?\}|<.*?>|([^(\[{<]).*?\1)'"
-    r"|'(?:[^']|'')*'"
-    r'|"(?:[^"]|"")*"'
-    r"|\w+|/\*|.",
-    re.DOTALL,
-)
-"""Comments, texts, quoted names and words, each whole; else one character, or the beginning of an endless comment."""
 
 
 def find_imbalance(when: str) -> str | None:
     """Returns why the condition *when* would reach beyond the parentheses that it is put into; None: it does not."""
     open_ = 0
-    for match in _TOKEN.finditer(when):
+    for match in TOKEN.finditer(when):
         token = match[0]
         open_ += (token == "(") - (token == ")")  # noqa: S105  # a token of SQL
         if open_ < 0:

@@ -49,7 +49,7 @@ def statement(subscription: int, capture: Capture) -> str:
 
 def _lines(subscription: int, capture: Capture) -> Iterator[str]:
     pieces = _pieces(capture)
-    table, when = quoted(capture.table.name), capture.source.when
+    table, when = quoted(capture.table.name), capture.when
     columns = ", ".join(f"new.{quoted(each.name)}" for each in (*capture.key, *capture.others))
     yield ""
     yield "  DECLARE QUEUE_ID BIGINT;"

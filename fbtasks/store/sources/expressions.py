@@ -121,7 +121,7 @@ def escaped(field: str, length: int) -> str:
 
 def escaping(text: str) -> str:
     """*text*, bytes or a BLOB, with a backslash before each backslash and quote."""
-    return rf"""REPLACE(REPLACE({text}, '\', '\\'), '"', '\"')"""
+    return rf"""REPLACE(REPLACE({text}, _ASCII '\', _ASCII '\\'), _ASCII '"', _ASCII '\"')"""
 
 
 def _merged(pieces: Iterable[str | Value]) -> list[str | Value]:
@@ -200,7 +200,7 @@ def _text(column: Column, field: str, charset: str | None) -> Value:
     longest = column.length * (4 if column.width > 1 else growth) + 2
     if longest <= _SHORT:
         return Value(sql, longest)
-    blob = escaping(f"CAST({wide} AS BLOB SUB_TYPE TEXT CHARACTER SET UTF8)")
+    blob = escaping(f"CAST({wide} AS BLOB SUB_TYPE TEXT CHARACTER SET UTF8) COLLATE UTF8")
     return Value(sql, longest, f"{octets} * {growth} + 4", _or_null(f"{quote} || {blob} || {quote}"))
 
 

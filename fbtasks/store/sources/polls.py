@@ -12,12 +12,13 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.poll_source import PollSource, Status
+from fbtasks.poll_source import PollSource
 from fbtasks.showing import count
-from fbtasks.store.sources import expressions, tables
+from fbtasks.store.sources import expressions, tables, texts
 from fbtasks.store.sources.capture import check_column
 from fbtasks.store.sources.expressions import Value, concatenated, most, record, value
 from fbtasks.store.sources.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
+from fbtasks.store.sources.texts import charset_of, constant
 
 NAME: Final = "fbtasks:"
 """What stands before a task's number in a status that names it."""
@@ -67,6 +68,8 @@ class Poll(NamedTuple):
     order_by: tuple[Column, ...]
     columns: tuple[Column, ...]
     """The columns of the row beside its key."""
+    when: str | None = None
+    """The condition of the source, with its texts in the character set of what they are compared with."""
 
     @property
     def settles(self) -> bool:
@@ -98,7 +101,8 @@ def resolve(source: PollSource, table: Table) -> Poll:
     error = None if source.error is None else table.column(source.error)
     columns = _columns(source, table, key, status, shape)
     order_by = tuple(table.column(name) for name in source.order_by) or (key if source.sequence else ())
-    poll = Poll(source, table, shape, key, status, error, order_by, columns)
+    when = texts.condition(source.when, source.charset, table, "poll_table")
+    poll = Poll(source, table, shape, key, status, error, order_by, columns, when)
     if status is not None:
         _check_status(status, poll)
     for column in key:
@@ -178,16 +182,34 @@ def _check_status(column: Column, poll: Poll) -> None:
         for name, each in given.items():
             if not isinstance(each, str):
                 raise _refusal(source, f"{what} holds texts: give {name}={str(each)!r}")
-            if len(each) > column.length:
-                raise _refusal(
-                    source, f"{what} has {count(column.length, 'character')}: {name}={each!r} is too long for it"
-                )
+            _check_fits(each, name, column, poll)
     if poll.shape is Shape.NAMED and not (column.is_text and column.length >= NAME_LENGTH):
         raise _refusal(
             source,
             f"{what} cannot name a task, for which it needs {NAME_LENGTH} characters. Make it longer, or name key= "
             "and taken=",
         )
+
+
+def _check_fits(text: str, name: str, column: Column, poll: Poll) -> None:
+    """Raises :class:`TaskDefinitionError` unless the status column can hold *text*."""
+    source, size = poll.source, len(text)
+    what = f"the status column {column.name!r} of {poll.table.name!r}"
+    if not text.isascii():
+        charset = charset_of(column, source.charset, poll.table, "poll_table") or "UTF8"
+        try:
+            data = texts.encoded(text, charset)
+        except LookupError:
+            raise _refusal(
+                source, f"{what} has CHARACTER SET {charset}, which Python does not know. Give {name}= in ASCII"
+            ) from None
+        if data is None:
+            raise _refusal(
+                source, f"{what} has CHARACTER SET {charset}, which does not have all letters of {name}={text!r}"
+            )
+        size = len(data) if column.charset == "NONE" else size
+    if size > column.length:
+        raise _refusal(source, f"{what} has {count(column.length, 'character')}: {name}={text!r} is too long for it")
 
 
 def _check_error(column: Column, poll: Poll) -> None:
@@ -201,6 +223,7 @@ def _check_error(column: Column, poll: Poll) -> None:
             f"the error column {column.name!r} of {poll.table.name!r} must be one of texts that can be changed, and "
             "none of the key or the status",
         )
+    charset_of(column, poll.source.charset, poll.table, "poll_table")
 
 
 def _refusal(source: PollSource, why: str) -> TaskDefinitionError:
@@ -249,7 +272,7 @@ class Statements:
             waits = f"EXISTS({new})\nOR EXISTS({late})"
         else:
             waits = f"EXISTS(SELECT 1 FROM {self._table} R WHERE {self._waiting(self._mark('MARK_ID'))})"
-        known = f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE <> 'dropped')"
+        known = f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE <> _ASCII 'dropped')"
         return (
             f"SELECT IIF({notes}, 1, 0), IIF({self._takes()} AND ({waits}), 1, 0), IIF({known}, 1, 0)\n"
             "FROM RDB$DATABASE"
@@ -259,7 +282,7 @@ class Statements:
         """The condition that rows may be taken now: neither an operator nor the window of the queue is against it."""
         now = "QUEUE_NOW()"
         return (
-            f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE = 'active'\n"
+            f"EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = {self._id} AND S.STATE = _ASCII 'active'\n"
             "AND NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = S.QUEUE AND P.WINDOWED = 1 AND NOT EXISTS(\n"
             f"SELECT 1 FROM QUEUE_SHIFT H WHERE H.QUEUE = P.QUEUE AND H.CLOSE_TIME > {now} AND H.OPEN_TIME <= {now})))"
         )
@@ -283,16 +306,24 @@ class Statements:
     @property
     def _by_version(self) -> bool:
         """Whether rows that no transaction has changed since are passed over; a condition may come to hold later."""
-        return self._poll.shape is Shape.KEPT and self._poll.source.when is None
+        return self._poll.shape is Shape.KEPT and self._poll.when is None
 
     def _when(self) -> str:
         """The definition's condition, which has lines of its own: it may end in a comment."""
-        when = self._poll.source.when
+        when = self._poll.when
         return "" if when is None else f" AND (\n{when}\n)"
 
     def _status_is(self, name: str) -> str:
         assert self._poll.status is not None
-        return f"{self._column(self._poll.status)} = {_constant(self._poll.source.statuses[name])}"
+        return f"{self._column(self._poll.status)} = {self._status(name)}"
+
+    def _status(self, name: str) -> str:
+        """A status as SQL."""
+        poll, value = self._poll, self._poll.source.statuses[name]
+        assert poll.status is not None
+        if isinstance(value, int):
+            return str(value)
+        return texts.constant_for(value, poll.status, poll.source.charset, poll.table)
 
     def _column(self, column: Column) -> str:
         return f"R.{quoted(column.name)}"
@@ -368,7 +399,7 @@ class Statements:
                 *_block(
                     [
                         "IF ((SELECT T.RDB$FORMAT FROM RDB$RELATIONS T",
-                        f"    WHERE T.RDB$RELATION_NAME = {_text_constant(self._poll.table.name)})",
+                        f"    WHERE T.RDB$RELATION_NAME = {constant(self._poll.table.name)})",
                         f"    <> {self._version}) THEN",
                         "  EXCEPTION;",
                         f"QUEUE_WHY = LEFT(RDB$ERROR(MESSAGE), {_MOST_WHY});",
@@ -386,7 +417,8 @@ class Statements:
         return _text(
             [
                 "EXECUTE BLOCK (QUEUE_ROOM INTEGER = ?, QUEUE_EXPIRE_MS BIGINT = ?, QUEUE_OLDEST BIGINT = ?)",
-                "RETURNS (QUEUE_MADE INTEGER, QUEUE_BAD INTEGER, QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8)",
+                "RETURNS (QUEUE_MADE INTEGER, QUEUE_BAD INTEGER,",
+                "  QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8 COLLATE UTF8)",
                 "AS",
                 *self._take_variables(),
                 *_block(["QUEUE_MADE = 0;", "QUEUE_BAD = 0;", *body, *count, "SUSPEND;"]),
@@ -403,7 +435,7 @@ class Statements:
             yield "DECLARE QUEUE_ROW BLOB SUB_TYPE BINARY;"
         else:
             yield f"DECLARE QUEUE_ROW VARCHAR({self._longest}) CHARACTER SET OCTETS;"
-        yield f"DECLARE QUEUE_WHY VARCHAR({_MOST_WHY}) CHARACTER SET UTF8;"
+        yield f"DECLARE QUEUE_WHY VARCHAR({_MOST_WHY}) CHARACTER SET UTF8 COLLATE UTF8;"
         if self._by_version or self._poll.shape is Shape.SEQUENCE:
             yield "DECLARE QUEUE_MARK BIGINT;"
         if self._poll.shape is Shape.SEQUENCE:
@@ -461,7 +493,7 @@ class Statements:
             case Shape.NAMED:
                 assert self._poll.status is not None
                 name = quoted(self._poll.status.name)
-                return f"UPDATE {table} SET {name} = '{NAME}' || :QUEUE_TASK_ID {where}"
+                return f"UPDATE {table} SET {name} = {constant(NAME)} || :QUEUE_TASK_ID {where}"
             case Shape.REMOVE:
                 return f"DELETE FROM {table} {where}"
         return ""
@@ -480,7 +512,7 @@ class Statements:
 
     def _set_status(self, name: str) -> str:
         assert self._poll.status is not None
-        return f"{quoted(self._poll.status.name)} = {_constant(self._poll.source.statuses[name])}"
+        return f"{quoted(self._poll.status.name)} = {self._status(name)}"
 
     # Taking rows of a sequence: first those of numbers that were missing, then those behind the last.
 
@@ -544,16 +576,18 @@ class Statements:
         return _text(
             [
                 "EXECUTE BLOCK (QUEUE_MOST INTEGER = ?)",
-                "RETURNS (QUEUE_SETTLED INTEGER, QUEUE_BAD INTEGER, QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8)",
+                "RETURNS (QUEUE_SETTLED INTEGER, QUEUE_BAD INTEGER,",
+                "  QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8 COLLATE UTF8)",
                 "AS",
                 "DECLARE QUEUE_NOTE_ID BIGINT;",
                 "DECLARE QUEUE_KIND CHAR(1) CHARACTER SET ASCII;",
                 "DECLARE QUEUE_LANE BIGINT;",
                 "DECLARE QUEUE_TASK_ID BIGINT;",
                 "DECLARE QUEUE_ENDED SMALLINT;",
-                f"DECLARE QUEUE_WHY VARCHAR({_MOST_ERROR}) CHARACTER SET UTF8;",
+                f"DECLARE QUEUE_WHY VARCHAR({_MOST_ERROR}) CHARACTER SET UTF8 COLLATE UTF8;",
                 "DECLARE QUEUE_FOUND SMALLINT;",
                 "DECLARE QUEUE_CHANGED SMALLINT;",
+                *self._fit_variables(),
                 *self._key_variables(),
                 *_block(["QUEUE_SETTLED = 0;", "QUEUE_BAD = 0;", *loop, "SUSPEND;"]),
             ]
@@ -605,11 +639,11 @@ class Statements:
         poll = self._poll
         if poll.shape is Shape.NAMED:
             assert poll.status is not None
-            return f"{self._column(poll.status)} = '{NAME}' || :QUEUE_LANE"
+            return f"{self._column(poll.status)} = {constant(NAME)} || :QUEUE_LANE"
         parts = self._has_key()
         if poll.status is not None:
-            values = {name: _constant(poll.source.statuses[name]) for name in ("taken", "failed")}
-            parts.append(f"{self._column(poll.status)} = IIF(:QUEUE_ENDED = 2, {values['failed']}, {values['taken']})")
+            taken, failed = self._status("taken"), self._status("failed")
+            parts.append(f"{self._column(poll.status)} = IIF(:QUEUE_ENDED = 2, {failed}, {taken})")
         return " AND ".join(parts)
 
     def _change_row(self) -> Iterator[str]:
@@ -620,7 +654,7 @@ class Statements:
         again = [self._set_status("taken")] if status is not None and self._poll.shape is Shape.STATUS else []
         if self._poll.error is not None:
             name = quoted(self._poll.error.name)
-            failed.append(f"{name} = {self._error()}")
+            failed.append(f"{name} = {self._error}")
             if again:
                 again.append(f"{name} = NULL")
         for ended, change in ((1, done), (0, ", ".join(failed)), (2, ", ".join(again))):
@@ -630,23 +664,63 @@ class Statements:
 
     def _change(self, change: str, *, errs: bool) -> Iterator[str]:
         where = "WHERE CURRENT OF QUEUE_ROWS;"
+        if errs and self._error_charset is not None:
+            yield from self._fit_error()
         if change == "DELETE":
             yield f"DELETE FROM {self._table} {where}"
             return
         yield f"UPDATE {self._table} SET {change} {where}"
-        if errs and self._poll.error is not None and self._poll.error.charset not in (None, "UTF8"):
-            # The column's character set may not have all characters of the text.
-            plain = change.replace(self._error(), self._cut("'task ' || :QUEUE_TASK_ID || ' failed'"))
-            yield "WHEN GDSCODE arith_except DO"
-            yield f"  UPDATE {self._table} SET {plain} {where}"
 
+    @property
     def _error(self) -> str:
-        return self._cut(":QUEUE_WHY")
-
-    def _cut(self, text: str) -> str:
+        """The error's text, as long as the column has room for it."""
         column = self._poll.error
         assert column is not None
-        return text if column.type == BLOB else f"LEFT({text}, {column.length})"
+        if self._error_charset is not None:
+            return ":QUEUE_FIT"
+        return ":QUEUE_WHY" if column.type == BLOB else f"LEFT(:QUEUE_WHY, {column.length})"
+
+    @property
+    def _error_charset(self) -> str | None:
+        """The character set of the error column, unless it has all letters and counts them."""
+        column, source = self._poll.error, self._poll.source
+        if column is None or column.charset in (None, "UTF8", "OCTETS"):
+            return None
+        return charset_of(column, source.charset, self._poll.table, "poll_table")
+
+    @property
+    def _error_length(self) -> int:
+        column = self._poll.error
+        assert column is not None
+        return _MOST_ERROR if column.type == BLOB else min(column.length, _MOST_ERROR)
+
+    def _fit_variables(self) -> Iterator[str]:
+        if (charset := self._error_charset) is not None:
+            yield f"DECLARE QUEUE_FIT VARCHAR({self._error_length}) CHARACTER SET {charset};"
+            yield f"DECLARE QUEUE_LETTER VARCHAR(1) CHARACTER SET {charset};"
+            yield "DECLARE QUEUE_AT INTEGER;"
+
+    def _fit_error(self) -> list[str]:
+        """Makes QUEUE_FIT of QUEUE_WHY, letter by letter: the column may not have all of them."""
+        assert self._poll.error is not None
+        size = "OCTET_LENGTH" if self._poll.error.charset == "NONE" else "CHAR_LENGTH"
+        letter = "SUBSTRING(QUEUE_WHY FROM QUEUE_AT FOR 1)"
+        return [
+            "QUEUE_FIT = _ASCII '';",
+            "QUEUE_AT = 1;",
+            "WHILE (QUEUE_AT <= CHAR_LENGTH(QUEUE_WHY)) DO",
+            *_block(
+                [
+                    *_block(
+                        [f"QUEUE_LETTER = {letter};", "WHEN GDSCODE arith_except DO", "  QUEUE_LETTER = _ASCII '?';"]
+                    ),
+                    f"IF ({size}(QUEUE_FIT) + {size}(QUEUE_LETTER) > {self._error_length}) THEN",
+                    "  LEAVE;",
+                    "QUEUE_FIT = QUEUE_FIT || QUEUE_LETTER;",
+                    "QUEUE_AT = QUEUE_AT + 1;",
+                ]
+            ),
+        ]
 
     def _settle_found(self) -> Iterator[str]:
         """Has the gate opened. A task that is to be run again is not, where its row is gone or was changed."""
@@ -725,16 +799,6 @@ def _unless_refused(change: Iterable[str]) -> list[str]:
         *_block([count, "QUEUE_ERROR = LEFT(RDB$ERROR(MESSAGE), 500);"]),
     ]
     return _block([*change, *refused])
-
-
-def _constant(status: Status) -> str:
-    """A status as SQL."""
-    return str(status) if isinstance(status, int) else _text_constant(status)
-
-
-def _text_constant(given: str) -> str:
-    text = given.replace("'", "''")
-    return f"'{text}'" if given.isascii() else f"_UTF8 x'{given.encode().hex()}'"
 
 
 def _as_octets(field: str) -> str:

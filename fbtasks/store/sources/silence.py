@@ -18,7 +18,7 @@ def silence(transaction: Transaction, names: Iterable[str]) -> None:
     Raises :class:`ConfigurationError` when there is no room for the names.
     """
     wanted = list(names)
-    before = transaction.value("silent")
+    before = (transaction.value("silent") or b"").decode()  # bytes: the connection may be of any character set
     if before == ALL:
         return
     text = ",".join([*([before] if before else ()), *wanted]) if wanted else ALL
@@ -27,4 +27,4 @@ def silence(transaction: Transaction, names: Iterable[str]) -> None:
             f"the names of the silenced tasks take more than {SILENT_BYTES} bytes. Silence all: "
             "app.silence(connection)."
         )
-    transaction.rows("silence", text)
+    transaction.rows("silence", text.encode())

@@ -85,7 +85,7 @@ def trial(capture: Capture, name: str) -> str:
 
     It stands there twice, so that no text compiles that ends the parenthesis of one place and goes on with statements.
     """
-    when = capture.source.when
+    when = capture.when
     return (
         f"CREATE TRIGGER {name} FOR {quoted(capture.table.name)} INACTIVE\nAFTER {_events(capture)} POSITION 32767\n"
         f"AS\n  DECLARE QUEUE_WANTED BOOLEAN;\nBEGIN\n  IF (\n{when}\n  ) THEN EXIT;\n"
@@ -197,7 +197,7 @@ class _Body:
             "IF (QUEUE_SILENT IS NOT NULL) THEN",
             "BEGIN",
             "  QUEUE_SILENT = TRIM(_OCTETS ' ' FROM QUEUE_SILENT);",
-            "  IF (QUEUE_SILENT = '*'",
+            "  IF (QUEUE_SILENT = _ASCII '*'",
             f"    OR POSITION({name} IN ',' || REPLACE(QUEUE_SILENT, ', ', ',') || ',') > 0) THEN EXIT;",
             "END",
         ]
@@ -212,9 +212,9 @@ class _Body:
 
     def _if_condition(self, then: list[str]) -> list[str]:
         """*then*, under the definition's condition. That has lines of its own, for it may end in a comment."""
-        if self._source.when is None:
+        if self._capture.when is None:
             return then
-        return ["IF (", self._source.when, ") THEN", *_branch(then)]
+        return ["IF (", self._capture.when, ") THEN", *_branch(then)]
 
     # The change.
 
