@@ -17,7 +17,7 @@ from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, repl
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 from fbtasks.sql import queries
-from fbtasks.store import grants, migrate
+from fbtasks.store import migrate
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -189,7 +189,6 @@ class Database:
 
     def _migrate(self, session: Session) -> list[int]:
         applied = migrate.migrate(session)
-        grants.refresh(session)
         if migrate.first_version() in applied and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied
@@ -198,7 +197,13 @@ class Database:
         return self.url.embedded and not connections.database_exists(self.url)
 
     def _create(self) -> Session:
-        return Session(self.connect(create=True, created=self._tell_created), self.url, queries())
+        connection = self.connect(create=True, fill=self._fill, created=self._tell_created)
+        return Session(connection, self.url, queries())
+
+    def _fill(self, connection: Any) -> None:
+        """Makes the schema in a file that nobody else knows yet: one that is cut short is never met."""
+        with closing(Session(connection, self.url, queries())) as session:
+            migrate.prepare(session)
 
     def _tell_created(self) -> None:
         self._created = True
