@@ -9,8 +9,9 @@ removed before a table is made.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import Any, Final
 
 from fbtasks.errors import (
@@ -140,8 +141,25 @@ def _take_steps(session: Session) -> None:
     pending = _pending(session)
     if pending and "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
         _change(session, [session.queries["schema_steps_create"]])
-    for step in pending:
-        _change(session, step.statements, step)
+    for group in _groups(pending, alone=session.url.embedded):
+        _change(session, [statement for step in group for statement in step.statements], group)
+
+
+def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
+    """Yields the steps by transaction. Unless *alone*, all tables of a migration are in one, which is faster.
+
+    That is for a server, whose engine does not die with a client.
+    """
+
+    def transaction(step: Step) -> tuple[int, int]:
+        return step.version, 0 if _makes_table(step.statements) and not alone else step.number
+
+    for _, group in groupby(pending, transaction):
+        yield list(group)
+
+
+def _makes_table(statements: Iterable[str]) -> bool:
+    return any(each.kind == "TABLE" for statement in statements for each in made(statement))
 
 
 def _complete(transaction: Transaction, applied: list[Migration]) -> None:
@@ -190,18 +208,18 @@ def _read_ledger(session: Session) -> set[str]:
         return _ledger(transaction)
 
 
-def _change(session: Session, statements: Iterable[str], step: Step | None = None) -> None:
-    """Runs one transaction of a migration; what another process has in use for a moment is waited for.
+def _change(session: Session, statements: Sequence[str], done: Iterable[Step] = ()) -> None:
+    """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
 
     Signals that ask to end are held meanwhile. Raises :class:`SchemaError` when the database refuses it.
     """
-    if any(each.kind == "TABLE" for statement in statements for each in made(statement)):
+    if _makes_table(statements):
         _remove_orphaned_pages(session)
 
     def change(transaction: Transaction) -> None:
         for statement in statements:
             transaction.script(statement)
-        if step is not None:
+        for step in done:
             transaction.execute("schema_step_done", step.version, step.number)
 
     deadline = time.monotonic() + _PATIENCE
@@ -220,7 +238,7 @@ def _change(session: Session, statements: Iterable[str], step: Step | None = Non
         except AuthenticationError:
             raise
         except StatementRefused as error:
-            raise _stopped(session.url, next(iter(statements)), error) from error
+            raise _stopped(session.url, statements[0], error) from error
 
 
 def _stopped(url: DatabaseURL, statement: str, error: StatementRefused) -> SchemaError:

@@ -18,6 +18,7 @@ from fbtasks import FBTasks, SchemaError
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
 from fbtasks.sql import queries, steps
+from fbtasks.store import migrate
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 
@@ -215,12 +216,21 @@ for number in count():
 
 
 def test_pages_of_no_table_are_removed_before_a_table_gets_them(place, complete):
+    place.do("CREATE TABLE QUEUE_SPARE (QUEUE_SPARE INTEGER)")  # as a process leaves it that is killed while it does so
     kill_in_create_table(place)
     for _ in range(2):  # for good, with connections of their own
         with pytest.raises(Exception, match="cannot create index"):
             place.do("CREATE TABLE MINE (ID INTEGER NOT NULL PRIMARY KEY)")
-    place.do("CREATE TABLE QUEUE_SPARE (QUEUE_SPARE INTEGER)")  # as a process leaves it that is killed while it does so
     place.goes_on(complete)
+
+
+def test_on_a_server_the_tables_of_a_migration_are_one_transaction(place, complete, monkeypatch):
+    groups = list(migrate._groups(list(steps()), alone=False))
+    assert [step for group in groups for step in group] == list(steps())
+    assert len(groups) < len(steps())
+    monkeypatch.setattr(migrate, "_groups", lambda pending, alone: groups)
+    place.goes_on(complete)
+    assert place.steps_done() == len(steps())
 
 
 THEIRS = {
