@@ -53,7 +53,8 @@ def held_signals() -> Iterator[None]:
 
     A mask would not do: it is this thread's alone, and the kernel gives a signal to any thread that does not block it.
     So each signal's handler is one of the C library's that does nothing but to have the signal ignored: where that is
-    found at the end, the signal came, and is sent again. What is ignored already is left so.
+    found at the end, the signal came, and is sent again. What is ignored already is left so. A program that another
+    thread starts after the signal came, and before the end, inherits that it is ignored: keep the block short.
     """
     global _holders
     if sys.platform == "win32":

@@ -133,7 +133,12 @@ def complete(template, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("program", "fault"),
-    [("migrate", "before:1"), ("call", "after:2"), ("worker", "before:20"), ("migrate", f"before:{COMMITS}")],
+    [
+        ("migrate", "before:1"),
+        pytest.param("call", "after:2", marks=pytest.mark.slow),
+        ("worker", "before:20"),
+        ("migrate", f"before:{COMMITS}"),
+    ],
 )
 def test_a_migration_that_is_killed_between_two_commits_is_gone_on_with(place, complete, program, fault):
     process = place.start(program, FBTASKS_FAULT=f"migrate.{fault}")
@@ -159,7 +164,7 @@ def test_a_new_file_has_its_name_when_it_is_whole(tmp_path, complete):
     ("program", "number", "code"),
     [
         ("migrate", signal.SIGTERM, -signal.SIGTERM),
-        ("migrate", signal.SIGINT, 1),
+        pytest.param("migrate", signal.SIGINT, 1, marks=pytest.mark.slow),
         ("thread", signal.SIGHUP, -signal.SIGHUP),
         ("worker", signal.SIGTERM, 0),
     ],
@@ -309,7 +314,7 @@ def cut(place, program, number, seconds):
     return was_cut, place.orphans()
 
 
-@pytest.mark.parametrize("program", ["migrate", "call", "worker"])
+@pytest.mark.parametrize("program", ["migrate", pytest.param("call", marks=pytest.mark.slow), "worker"])
 def test_a_migration_that_is_killed_at_any_moment_is_gone_on_with(place, complete, program):
     cut(place, program, signal.SIGKILL, 0.5)
     place.goes_on(complete)
