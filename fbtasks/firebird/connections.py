@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Final
 
 from fbtasks.errors import SchemaError
@@ -19,15 +19,15 @@ from fbtasks.firebird.embedded import lockdir, mutex_repair
 from fbtasks.firebird.embedded.lockdir import exclusive, folder_of
 from fbtasks.firebird.ending import keep_others_out
 from fbtasks.firebird.facts import Facts, ask
-from fbtasks.firebird.signals import preserved_signals
+from fbtasks.firebird.signals import held_signals, preserved_signals
 from fbtasks.firebird.translate import translate
 from fbtasks.url import DatabaseURL
 
 _PAGE_SIZE: Final = 8192
-_NOT_CREATED: Final = 335544733
-"""The engine's number for: no file was made. There may be one of that name that is not ours."""
 OWN_CHARSET: Final = "UTF8"
 """Of the connections that fbtasks uses itself, whatever the URL says: its texts may have any letters."""
+_DRAFT: Final = ".fbtasks-new"
+"""Behind the name of a file that is being made."""
 CONNECT_TIMEOUT: Final = 10
 """Seconds in which a server must take a connection."""
 _naming = threading.Lock()
@@ -39,13 +39,15 @@ def connect(
     create: bool = False,
     charset: str | None = None,
     page_size: int = _PAGE_SIZE,
+    fill: Callable[[Any], None] = lambda _: None,
     created: Callable[[], None] = lambda: None,
     met: Callable[[Facts], None] = lambda _: None,
 ) -> Any:
     """A connection of firebird-driver to *url*; with *create*, the embedded file is made when it is missing.
 
-    *created* is called when this call has made it, and *met* with what the database says of itself. *charset* is for a
-    connection that the application works with: ``url.charset``.
+    *fill* is called with a connection to what is to be that file, before others can open it; *created* when this call
+    has made it, and *met* with what the database says of itself. *charset* is for a connection that the application
+    works with: ``url.charset``.
 
     Raises :class:`EngineError` when the library or the engine cannot be used here, and what the database answers
     as :class:`DatabaseUnavailable`, :class:`AuthenticationError` or :class:`DatabaseError`, and as
@@ -60,18 +62,20 @@ def connect(
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     with fork.opening():
-        connection, made, facts = _connect(url, create, charset, page_size)
+        connection, made, facts = _connect(url, charset, (lambda: _create(url, page_size, fill)) if create else None)
     if made:
         created()
     met(facts)
     return connection
 
 
-def _connect(url: DatabaseURL, create: bool, charset: str | None, page_size: int) -> tuple[Any, bool, Facts]:
+def _connect(
+    url: DatabaseURL, charset: str | None, create: Callable[[], tuple[Any, bool]] | None
+) -> tuple[Any, bool, Facts]:
     """The connection, whether the database was created for it, and what it says of itself."""
     try:
         with preserved_signals():
-            connection, made = _create(url, page_size) if create else (_attach(url, charset), False)
+            connection, made = create() if create else (_attach(url, charset), False)
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     try:
@@ -153,8 +157,8 @@ def _patient(url: DatabaseURL) -> str:
     return name
 
 
-def _create(url: DatabaseURL, page_size: int) -> tuple[Any, bool]:
-    from firebird.driver import DatabaseError, create_database, driver_config
+def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> tuple[Any, bool]:
+    from firebird.driver import create_database
 
     if not url.embedded:
         return create_database(url.dsn, user=url.user, password=url.password, charset="UTF8"), True
@@ -162,17 +166,42 @@ def _create(url: DatabaseURL, page_size: int) -> tuple[Any, bool]:
         if os.path.exists(url.database):
             return _attach(url, None), False
         _check_charset(url)
-        driver_config.db_defaults.page_size.value = page_size
-        try:
-            connection = create_database(url.dsn, user="SYSDBA", charset="UTF8")
-        except DatabaseError as error:
-            if _NOT_CREATED not in error.gds_codes:  # no room, say: what there is of the file cannot be opened
+        file = os.path.realpath(url.database)
+        with held_signals():
+            try:
+                _make_file(file + _DRAFT, page_size, fill)
+                os.rename(file + _DRAFT, file)
+            except BaseException:
                 with suppress(OSError):
-                    os.unlink(url.database)
-            raise
-        finally:
-            driver_config.db_defaults.page_size.value = None
-        return connection, True
+                    os.unlink(file + _DRAFT)
+                raise
+        return _attach(url, None), True
+
+
+def _make_file(path: str, page_size: int, fill: Callable[[Any], None]) -> None:
+    """Makes a database file under a name that is given up when it is whole; what was left there is deleted.
+
+    A file whose making was cut cannot be opened. Until it is whole, nothing waits for the disk.
+    """
+    from firebird.driver import DbWriteMode, connect_server, create_database, driver_config
+
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    defaults = driver_config.db_defaults
+    defaults.page_size.value, defaults.forced_writes.value = page_size, False
+    try:
+        connection = create_database(path, user="SYSDBA", charset="UTF8")
+    finally:
+        defaults.page_size.value = defaults.forced_writes.value = None
+    with closing(connection):
+        fill(connection)
+    with connect_server("", user="SYSDBA") as server:
+        server.database.set_write_mode(database=path, mode=DbWriteMode.SYNC)
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _check_charset(url: DatabaseURL) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a program's own signal dispositions.
+"""Keeps a program's own signal dispositions, and holds signals while something must not be cut.
 
 The client library installs handlers for SIGINT and SIGTERM at its first attach. They shut the engine down when the
 signal comes and keep the program alive; and Python refuses ``signal.signal`` in other threads. So the C library's
@@ -17,12 +17,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from fbtasks.firebird import fork
 from fbtasks.threads import LEFT_ALONE
 
 _ROOM: Final = 512  # bytes, more than any struct sigaction; its first field is the handler
 _LIBRARIES: Final = ("libfbclient", "libEngine")
 
+_DEFAULT: Final = 0
+_IGNORED: Final = 1
+
 _lock = threading.Lock()
+_holders = 0
+"""Blocks that hold signals now."""
+_held: dict[signal.Signals, Any] = {}
+"""The program's handlers of the signals that are held."""
 _programs: dict[signal.Signals, Any] = {}
 _given_back = False
 """Whether the library has installed its handlers, which it does once, and they were replaced."""
@@ -37,6 +45,69 @@ class _Symbol(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("address", ctypes.c_void_p),
     )
+
+
+@contextmanager
+def held_signals() -> Iterator[None]:
+    """For the block, the signals that ask to end are held, and are answered at its end, in whatever thread it runs.
+
+    A mask would not do: it is this thread's alone, and the kernel gives a signal to any thread that does not block it.
+    So each signal's handler is one of the C library's that does nothing but to have the signal ignored: where that is
+    found at the end, the signal came, and is sent again. What is ignored already is left so. A program that another
+    thread starts after the signal came, and before the end, inherits that it is ignored: keep the block short.
+    """
+    global _holders
+    if sys.platform == "win32":
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    with _lock:
+        _holders += 1
+        if _holders == 1:
+            _hold(libc)
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders -= 1
+            came = _give_back(libc) if _holders == 0 else []
+        for number in came:
+            os.kill(os.getpid(), number)
+
+
+def _hold(libc: Any) -> None:
+    for number in LEFT_ALONE:
+        action = _action(libc, number)
+        if _handler(action) != _IGNORED:
+            _held[number] = action
+            ours = ctypes.create_string_buffer(action.raw)
+            ctypes.c_void_p.from_buffer(ours).value = _noting(libc)
+            libc.sigaction(int(number), ours, None)
+
+
+def _give_back(libc: Any) -> list[signal.Signals]:
+    """Has the program's handlers answer again. Returns the signals that came. A handler that is set meanwhile stays."""
+    came = []
+    for number, action in _held.items():
+        handler = _handler(_action(libc, number))
+        has_come = handler == _IGNORED and signal.getsignal(number) is not signal.SIG_IGN
+        if has_come or handler == _noting(libc):
+            libc.sigaction(int(number), action, None)
+        if has_come:
+            came.append(number)
+    _held.clear()
+    return came
+
+
+def _in_child() -> None:
+    """In a child that was forked meanwhile by another thread: the signals are not held there."""
+    global _holders
+    _holders = 0
+    if _held:
+        _give_back(ctypes.CDLL(None))
+
+
+fork.register(in_child=_in_child)
 
 
 @contextmanager
@@ -85,9 +156,18 @@ def _action(libc: Any, number: signal.Signals) -> Any:
     return action
 
 
+def _handler(action: Any) -> int:
+    return ctypes.c_void_p.from_buffer(action).value or 0
+
+
+def _noting(libc: Any) -> int | None:
+    """The handler for a signal that is held: ``sigignore`` is called with the signal's number, as a handler is."""
+    return ctypes.cast(libc.sigignore, ctypes.c_void_p).value
+
+
 def _of_library(libc: Any, action: Any) -> bool:
-    handler = ctypes.c_void_p.from_buffer(action).value
-    if handler is None or handler == 1:  # SIG_DFL and SIG_IGN are no addresses
+    handler = _handler(action)
+    if handler in (_DEFAULT, _IGNORED):  # which are no addresses
         return False
     symbol = _Symbol()
     found = libc.dladdr(ctypes.c_void_p(handler), ctypes.byref(symbol))

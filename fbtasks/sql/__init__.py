@@ -15,6 +15,11 @@ _TEXT: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Comments, quoted names, texts that say of what type they are, and those that do not."""
+_TABLE: Final = re.compile(r"CREATE (?:GLOBAL TEMPORARY )?TABLE\b")
+_CREATE: Final = re.compile(
+    r"CREATE (?:OR ALTER |GLOBAL TEMPORARY |UNIQUE |DESCENDING )?"
+    r"(TABLE|INDEX|PROCEDURE|FUNCTION|SEQUENCE|DOMAIN|EXCEPTION|TRIGGER) (\w+)"
+)
 
 
 class Migration(NamedTuple):
@@ -23,6 +28,28 @@ class Migration(NamedTuple):
     version: int
     name: str
     script: str
+
+
+class Made(NamedTuple):
+    """An object of the database that a script makes."""
+
+    kind: str
+    """TABLE, INDEX, CONSTRAINT, PROCEDURE, FUNCTION, SEQUENCE, DOMAIN, EXCEPTION or TRIGGER."""
+    name: str
+
+
+class Step(NamedTuple):
+    """One transaction of a migration."""
+
+    version: int
+    number: int
+    """From 1, within the migration."""
+    statements: tuple[str, ...]
+
+    @property
+    def made(self) -> set[Made]:
+        """What it makes."""
+        return {each for statement in self.statements for each in made(statement)}
 
 
 class Grant(NamedTuple):
@@ -75,14 +102,38 @@ def statements(script: str) -> Iterator[str]:
 
 
 def transactions(script: str) -> Iterator[tuple[str, ...]]:
-    """The statements of a script by transaction: each ends with a statement ``COMMIT``, the last with the script."""
+    """The statements of a script by transaction: each ends with a statement ``COMMIT``, the last with the script.
+
+    ``CREATE TABLE`` begins one as well: a process that is killed in a commit leaves something for each table in it.
+    """
     found: list[str] = []
     for statement in (*statements(script), "COMMIT"):
-        if statement != "COMMIT":
-            found.append(statement)
-        elif found:
+        if found and (statement == "COMMIT" or _TABLE.match(statement)):
             yield tuple(found)
             found = []
+        if statement != "COMMIT":
+            found.append(statement)
+
+
+@cache
+def steps() -> tuple[Step, ...]:
+    """The steps of all migrations, in their order."""
+    return tuple(
+        Step(migration.version, number, found)
+        for migration in migrations()
+        for number, found in enumerate(transactions(migration.script), 1)
+    )
+
+
+def made(statement: str) -> Iterator[Made]:
+    """What a statement of a script makes: an object, and the named constraints in it."""
+    match = _CREATE.match(statement)
+    assert match or not statement.startswith(("CREATE", "RECREATE")), statement
+    if match:
+        yield Made(match[1], match[2])
+    if "TABLE" in statement.partition("(")[0]:
+        for name in re.findall(r"\bCONSTRAINT (\w+)", re.sub("--.*", "", statement)):
+            yield Made("CONSTRAINT", name)
 
 
 @cache

@@ -19,7 +19,7 @@ from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 from fbtasks.firebird.translate import shut_down
 from fbtasks.sql import queries
-from fbtasks.store import grants, migrate
+from fbtasks.store import migrate
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -206,7 +206,6 @@ class Database:
 
     def _migrate(self, session: Session) -> list[int]:
         applied = migrate.migrate(session)
-        grants.refresh(session)
         if migrate.first_version() in applied and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied
@@ -215,7 +214,13 @@ class Database:
         return self.url.embedded and not connections.database_exists(self.url)
 
     def _create(self) -> Session:
-        return Session(self.connect(create=True, created=self._tell_created), self.url, queries())
+        connection = self.connect(create=True, fill=self._fill, created=self._tell_created)
+        return Session(connection, self.url, queries())
+
+    def _fill(self, connection: Any) -> None:
+        """Makes the schema in a file that nobody else knows yet: one that is cut short is never met."""
+        with closing(Session(connection, self.url, queries())) as session:
+            migrate.prepare(session)
 
     def _tell_created(self) -> None:
         self._created = True

@@ -1,42 +1,65 @@
-"""The schema: brought up to date one migration at a time, under a lock, and checked before it is used."""
+"""The schema: brought up to date one step at a time, under a lock, and checked before it is used.
+
+A step is one transaction, in which it is recorded too, so a migration that was cut is gone on with where that was. A
+process that is killed in the commit of a ``CREATE TABLE`` leaves rows in RDB$PAGES for a table that is not there. The
+next table gets the same number: with a key it cannot be made, and without one it takes no rows. So what is left is
+removed before a table is made.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import Any, Final
 
 from fbtasks.errors import (
+    AuthenticationError,
     ConfigurationError,
     ConflictError,
-    DatabaseError,
     DuplicateKey,
     ForeignDatabaseError,
     SchemaError,
+    StatementRefused,
 )
 from fbtasks.firebird.identity import is_at
-from fbtasks.firebird.session import INSERT, READ, Session, Transaction
-from fbtasks.sql import migrations, transactions
+from fbtasks.firebird.session import INSERT, READ, SNAPSHOT, Session, Transaction
+from fbtasks.firebird.signals import held_signals
+from fbtasks.sql import Made, Migration, Step, made, migrations, steps
+from fbtasks.store import grants
 from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0
 """Seconds that a migration waits for what others have in use."""
+_TRIES: Final = 100
+"""How often a statement is tried that another process may run at the same moment."""
+_LEDGER: Final = {
+    "QUEUE_SCHEMA": {"VERSION", "NAME", "APPLIED_TIME"},
+    "QUEUE_SCHEMA_STEP": {"VERSION", "STEP"},
+    "QUEUE_SPARE": {"QUEUE_SPARE"},
+}
+"""Tables that are made outside the migrations, with their columns: one of an application's has others."""
+_SPACES: Final = {"TABLE": "RELATION", "PROCEDURE": "RELATION", "CONSTRAINT": "INDEX"}
+"""Kinds of objects that share their names with another kind."""
 
 
 def current_version(session: Session) -> int | None:
     """The version of the schema, 0 when it is being made, None when there is none."""
     with session.transaction(READ) as transaction:
-        tables = {row[0] for row in transaction.rows("schema_tables")}
-        if "QUEUE_SCHEMA" in tables:
-            return int(transaction.value("schema_version") or 0)
-    foreign = sorted(tables)
-    if foreign:
-        raise SchemaError(
-            f"{session.url} has a table {foreign[0]} that fbtasks did not make, and needs that name itself. "
-            "Rename yours, or give the queue a database of its own."
-        )
-    return None
+        return _version(transaction, _ledger(transaction))
+
+
+def _version(transaction: Transaction, ledger: set[str]) -> int | None:
+    return int(transaction.value("schema_version") or 0) if "QUEUE_SCHEMA" in ledger else None
+
+
+def _ledger(transaction: Transaction) -> set[str]:
+    """The tables of :data:`_LEDGER` that are there."""
+    columns: dict[str, set[str]] = {}
+    for table, column in transaction.rows("ledger_columns"):
+        columns.setdefault(table, set()).add(column)
+    return {table for table, found in columns.items() if found == _LEDGER[table]}
 
 
 def first_version() -> int:
@@ -70,7 +93,9 @@ def check(session: Session, found: int | None) -> None:
             f"The schema of {url} has version {found}, and this fbtasks knows versions up to {latest_version()}. "
             "Upgrade fbtasks here."
         )
-    what = "has no queue yet" if not found else f"has schema version {found}, not {latest_version()}"
+    what = f"has schema version {found}, not {latest_version()}" if found else "has no queue yet"
+    if found == 0:
+        what = "has a queue that is not complete: its migration goes on, or was cut"
     raise SchemaError(f"{url} {what}. Run: fbtasks migrate --url URL")
 
 
@@ -85,45 +110,135 @@ def _refuse_development_version(session: Session, found: int | None) -> None:
 def migrate(session: Session) -> list[int]:
     """Brings the schema up to date. Returns the versions that this call applied.
 
-    Safe when many processes start at once: the first row of QUEUE_SCHEMA is the lock that lets one work while
-    the others wait. Raises :class:`SchemaError` when the database cannot hold the queue.
+    Safe when many processes start at once. Raises :class:`SchemaError` when the database cannot hold the queue, or
+    refuses a step; close the session then: it may have loaded what was undone.
     """
+    with _locked(session):
+        _take_steps(session)
+        grants.refresh(session)  # before the schema counts as complete
+        done = current_version(session) or 0
+        applied = [migration for migration in migrations() if migration.version > done]
+        if applied:
+            session.run(lambda transaction: _complete(transaction, applied), point="migrate")
+    check(session, current_version(session))
+    return [migration.version for migration in applied]
+
+
+def prepare(session: Session) -> None:
+    """Makes the schema in a file that does not have its name yet; it is for :func:`migrate` to complete it there."""
+    with _locked(session):
+        _take_steps(session)
+
+
+@contextmanager
+def _locked(session: Session) -> Iterator[None]:
+    """For the block, no other process migrates: the first row of QUEUE_SCHEMA is locked.
+
+    The lock is held by one transaction of the connection while others of it change the schema.
+    """
+    _pending(session)  # before anything is written
     if current_version(session) is None:
         _check_database(session)
         _create_ledger(session)
-    applied: list[int] = []
     lock = Session(session.connection, session.url, session.queries)
-    # The lock is held by one transaction of this connection while others of it change the schema.
     manager = lock.connection.transaction_manager(INSERT)
     try:
         _take_lock(lock, manager)
-        done = current_version(session) or 0
-        _refuse_development_version(session, done)
-        for migration in migrations():
-            if migration.version > done:
-                for statements in transactions(migration.script):
-                    _change(session, statements)
-                session.run(lambda t, m=migration: t.execute("schema_applied", m.version, m.name))  # type: ignore[misc]
-                applied.append(migration.version)
-        if done == 0:
-            adopt(session)
+        yield
     finally:
         manager.close()
-    check(session, current_version(session))
-    return applied
 
 
-def _change(session: Session, statements: Sequence[str]) -> None:
-    """Runs one transaction of a migration; what another process has in use for a moment is waited for."""
+def _take_steps(session: Session) -> None:
+    pending = _pending(session)
+    if pending and "QUEUE_SCHEMA_STEP" not in _read_ledger(session):
+        _change(session, [session.queries["schema_steps_create"]])
+    for group in _groups(pending, alone=session.url.embedded):
+        _change(session, [statement for step in group for statement in step.statements], group)
+
+
+def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
+    """Yields the steps by transaction. Unless *alone*, all tables of a migration are in one, which is faster.
+
+    That is for a server, whose engine does not die with a client.
+    """
+
+    def transaction(step: Step) -> tuple[int, int]:
+        return step.version, 0 if _makes_table(step.statements) and not alone else step.number
+
+    for _, group in groupby(pending, transaction):
+        yield list(group)
+
+
+def _makes_table(statements: Iterable[str]) -> bool:
+    return any(each.kind == "TABLE" for statement in statements for each in made(statement))
+
+
+def _complete(transaction: Transaction, applied: list[Migration]) -> None:
+    """Records that migrations are complete. A new queue is adopted with that."""
+    for migration in applied:
+        transaction.execute("schema_applied", migration.version, migration.name)
+    if not transaction.rows("identity"):
+        _adopt(transaction)
+
+
+def _pending(session: Session) -> list[Step]:
+    """The steps that are not done. Raises :class:`SchemaError` when others have objects of the names that they need.
+
+    What the steps before have made is ours: each is recorded in the transaction that did it.
+    """
+    with session.transaction(SNAPSHOT) as transaction:  # another process may make the queue meanwhile
+        ledger = _ledger(transaction)
+        version = _version(transaction, ledger)
+        _refuse_development_version(session, version)
+        done = set(transaction.rows("schema_steps")) if "QUEUE_SCHEMA_STEP" in ledger else set()
+        pending = [
+            step for step in steps() if step.version > (version or 0) and (step.version, step.number) not in done
+        ]
+        taken = transaction.rows("taken_names") if pending else []
+    ours = _names(each for step in steps() if step not in pending for each in step.made)
+    ours |= _names(Made("TABLE", table) for table in ledger)
+    needed = _names(each for step in pending for each in step.made)
+    needed |= _names(Made("TABLE", table) for table in _LEDGER)
+    clashes = {(space, name): kind for kind, space, name in taken if (space, name) in needed - ours}
+    if clashes:
+        named = ", ".join(sorted(f"{kind} {name}" for (_, name), kind in clashes.items()))
+        raise SchemaError(
+            f"{session.url} has objects that fbtasks did not make, under names that it needs itself: {named}. Nothing "
+            "was changed. Rename or drop them, or give the queue a database of its own."
+        )
+    return pending
+
+
+def _names(objects: Iterable[Made]) -> set[tuple[str, str]]:
+    """The names of *objects*, each with what it must not share it with."""
+    return {(_SPACES.get(each.kind, each.kind), each.name) for each in objects}
+
+
+def _read_ledger(session: Session) -> set[str]:
+    with session.transaction(READ) as transaction:
+        return _ledger(transaction)
+
+
+def _change(session: Session, statements: Sequence[str], done: Iterable[Step] = ()) -> None:
+    """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
+
+    Signals that ask to end are held meanwhile. Raises :class:`SchemaError` when the database refuses it.
+    """
+    if _makes_table(statements):
+        _remove_orphaned_pages(session)
 
     def change(transaction: Transaction) -> None:
         for statement in statements:
             transaction.script(statement)
+        for step in done:
+            transaction.execute("schema_step_done", step.version, step.number)
 
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            session.run(change)
+            with held_signals():
+                session.run(change, point="migrate", attempts=1)
             return
         except ConflictError as error:
             if time.monotonic() > deadline:
@@ -131,6 +246,43 @@ def _change(session: Session, statements: Sequence[str]) -> None:
                     f"{session.url} cannot be migrated while others use it: {error}. Stop the workers and programs "
                     "that do, and run: fbtasks migrate --url URL"
                 ) from error
+            time.sleep(0.02)
+        except AuthenticationError:
+            raise
+        except StatementRefused as error:
+            raise _stopped(session.url, statements[0], error) from error
+
+
+def _stopped(url: DatabaseURL, statement: str, error: StatementRefused) -> SchemaError:
+    first = statement.partition("\n")[0].rstrip(" (")
+    reason = " ".join(str(error.__cause__ or error).split())
+    return SchemaError(
+        f"{url} refuses a step of the migration that begins with {first}: {reason}. What was done before stays. When "
+        "the cause is gone, run: fbtasks migrate --url URL. Programs that were connected meanwhile may have loaded "
+        "what was undone: they do well to connect anew."
+    )
+
+
+def _remove_orphaned_pages(session: Session) -> None:
+    """Removes what a process has left in RDB$PAGES that was killed while it committed ``CREATE TABLE``.
+
+    A table without a key takes the number and the rows, and with it they are dropped. If this is killed as well, that
+    table can be dropped later: one with a key could not, when its pages are gone and its row in RDB$RELATIONS is not.
+    """
+    for attempt in range(_TRIES):
+        if "QUEUE_SPARE" in _read_ledger(session):
+            statement = "spare_drop"
+        elif session.read("orphaned_pages")[0][0]:
+            statement = "spare_create"
+        else:
+            return
+        try:
+            with held_signals():
+                session.run(lambda t, s=statement: t.script(session.queries[s]), attempts=1)  # type: ignore[misc]
+        except (ConflictError, StatementRefused) as error:  # others do the same
+            if attempt == _TRIES - 1 and isinstance(error, StatementRefused):
+                raise _stopped(session.url, session.queries[statement], error) from error
+            time.sleep(0.05)
 
 
 def _take_lock(lock: Session, manager: Any) -> None:
@@ -155,17 +307,18 @@ def _check_database(session: Session) -> None:
 def _create_ledger(session: Session) -> None:
     """Makes QUEUE_SCHEMA. Of several at once one wins, and the others wait until it is there."""
     deadline = time.monotonic() + 30
-    while True:
+    while current_version(session) is None:
+        _remove_orphaned_pages(session)
         try:
-            session.run(lambda t: t.execute("schema_create"))
-            return
-        except DatabaseError:
+            with held_signals():
+                session.run(lambda t: t.script(session.queries["schema_create"]), point="migrate", attempts=1)
+        except (ConflictError, DuplicateKey):
             if time.monotonic() > deadline:
                 raise
-        with suppress(ConflictError):
-            if current_version(session) is not None:
-                return
-        time.sleep(0.05)
+            time.sleep(0.05)
+        except StatementRefused as error:
+            if current_version(session) is None:
+                raise _stopped(session.url, session.queries["schema_create"], error) from error
 
 
 def adopt(session: Session) -> None:

@@ -155,3 +155,36 @@ def test_what_the_handler_of_a_signal_raises_in_the_first_connection_reaches_the
         app.migrate()
     assert app.migrate()
     app.close()
+
+
+HOLDING = """
+import os, signal, subprocess, sys
+from fbtasks.firebird.signals import held_signals
+came = []
+signal.signal(signal.SIGTERM, lambda *_: came.append("TERM"))
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+with held_signals():
+    with held_signals():
+        pass
+    child = os.fork()
+    if child == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGINT
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    program.terminate()
+    assert program.wait() == -signal.SIGTERM
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    assert came == []
+assert came == ["TERM"]
+os.kill(os.getpid(), signal.SIGTERM)
+assert came == ["TERM", "TERM"]
+os.kill(os.getpid(), signal.SIGHUP)
+"""
+
+
+def test_signals_that_are_held_are_answered_at_the_end_and_are_not_held_in_other_processes():
+    done = python(HOLDING)
+    assert done.returncode == 0, done.stderr
