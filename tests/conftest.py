@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -31,6 +32,10 @@ PAGES = 512
 os.environ["TZ"] = os.environ.get("FBTASKS_TEST_ZONE", "America/New_York")
 time.tzset()
 
+# A script that runs the tests in the background makes them ignore SIGINT, and so what they start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Hundreds of processes are started, and each would compile all modules that have changed.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -44,6 +49,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if SERVER and item.get_closest_marker("embedded"):
             item.add_marker(pytest.mark.skip(reason="FBTASKS_TEST_URL names a server"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary(tmp_path_factory):
+    """The temporary folder of all processes that tests start: what those leave that are killed goes with the tests'."""
+    os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("tmp"))
 
 
 @pytest.fixture(scope="session", autouse=True)
