@@ -55,7 +55,7 @@ def refuse_green_threads() -> None:
         raise ConfigurationError(
             f"the app's modules have gevent replace Python's own modules ({', '.join(replaced)}), and no worker runs "
             "so: it waits for the database in threads. Call monkey.patch_all() in the program that needs it alone, as "
-            "in the web server, and run tasks that wait with --pool threads, or coroutine functions with --pool asyncio."
+            "in the web server; run tasks that wait with --pool threads, or coroutine functions with --pool asyncio."
         )
 
 
