@@ -27,7 +27,8 @@ SOURCE = """
 
     @app.task(soft_time_limit=0.3)
     def sleep():
-        time.sleep(600)
+        for _ in range(600):
+            time.sleep(0.1)  # where no signal interrupts it, it is interrupted in between
 """
 
 REAPING = """
