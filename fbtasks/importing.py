@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import PurePath
 from types import ModuleType
+from typing import Final
 
 from fbtasks.app import FBTasks
 from fbtasks.definition import Task
@@ -37,6 +38,25 @@ def import_app(path: str) -> FBTasks:
     if apps:
         raise ConfigurationError(f"{module_name!r} has {len(apps)} FBTasks apps: name it as -A {module_name}:NAME.")
     raise ConfigurationError(_no_app_in(module_name, module))
+
+
+_OF_WORKERS: Final = ("threading", "socket", "select", "selectors", "queue", "time", "os", "signal", "subprocess")
+"""The modules that a worker and its children work with."""
+
+
+def refuse_green_threads() -> None:
+    """Raises :class:`ConfigurationError` when gevent has replaced what a worker works with.
+
+    While the client library waits for the database no greenlet runs: neither heartbeats nor signals would be answered.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    replaced = [] if monkey is None else [name for name in _OF_WORKERS if monkey.is_module_patched(name)]
+    if replaced:
+        raise ConfigurationError(
+            f"the app's modules have gevent replace Python's own modules ({', '.join(replaced)}), and no worker runs "
+            "so: it waits for the database in threads. Call monkey.patch_all() in the program that needs it alone, as "
+            "in the web server; run tasks that wait with --pool threads, or coroutine functions with --pool asyncio."
+        )
 
 
 def _check_module_name(path: str, module_name: str) -> None:

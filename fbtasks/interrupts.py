@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.errors import HeartbeatTimeout, SoftTimeLimitExceeded, TimeLimitExceeded
+from fbtasks.threads import answer
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -65,6 +66,8 @@ class ThreadInterrupts(Interrupts):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
+        self._interrupted: set[int] = set()
+        """Those of these tasks in whose threads an exception was raised, and may be pending."""
         self._jobs: dict[int, tuple[AbstractEventLoop, Task[Any]]] = {}
         self._reasons: dict[int, str] = {}
         self._runs: dict[int, float] = {}
@@ -83,7 +86,9 @@ class ThreadInterrupts(Interrupts):
         finally:
             with self._lock:
                 del self._threads[task]
-                _set_async(ident, None)  # one that is still pending would hit the next task
+                if task in self._interrupted:  # never without need: CPython 3.11 spins upon it in a thread with a trace
+                    self._interrupted.discard(task)
+                    _set_async(ident, None)  # one that is still pending would hit the next task
 
     async def watched(self, task: int, coroutine: Coroutine[Any, Any, T]) -> T:
         """What *coroutine*, which runs *task*, returns; meanwhile it may be cancelled."""
@@ -124,6 +129,7 @@ class ThreadInterrupts(Interrupts):
         with self._lock:
             ident = self._threads.get(task)
             if self._is_meant(task, kind) and ident is not None:
+                self._interrupted.add(task)
                 _set_async(ident, SoftTimeLimitExceeded if kind == SOFT else TaskStopped)
 
     def _is_meant(self, task: int, kind: str) -> bool:
@@ -168,8 +174,8 @@ class SignalInterrupts(Interrupts):
         self._aimed_at = aimed_at
         self._task: int | None = None
         self._soft_after = 0.0
-        signal.signal(signal.SIGUSR1, self._soft)
-        signal.signal(signal.SIGUSR2, self._stop)
+        answer(signal.SIGUSR1, self._soft)
+        answer(signal.SIGUSR2, self._stop)
 
     @contextmanager
     def window(self, task: int) -> Iterator[None]:
@@ -221,7 +227,7 @@ class AlarmInterrupts(Interrupts):
 
     def heed_halt(self) -> None:
         """From now on SIGUSR2 stops the task that runs, and all that would run after it. For the main thread."""
-        signal.signal(signal.SIGUSR2, self._halt)
+        answer(signal.SIGUSR2, self._halt)
 
     def _halt(self, _number: int, _frame: FrameType | None) -> None:
         self._halted = True
@@ -271,7 +277,8 @@ class AlarmInterrupts(Interrupts):
             if is_late:
                 raise SoftTimeLimitExceeded
 
-        before = signal.signal(signal.SIGALRM, ring)
+        before = signal.getsignal(signal.SIGALRM)
+        answer(signal.SIGALRM, ring)
         arm()
         try:
             yield

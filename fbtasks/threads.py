@@ -1,17 +1,52 @@
-"""Threads that work behind a program's own."""
+"""Threads that work behind a program's own, and the signals that a process answers."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from types import FrameType
+from typing import Any, Final
 
 LEFT_ALONE: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
 )
 """The signals that ask a program to end, as far as this system has them."""
+
+
+def answer(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
+    """Has *handler* called at a signal, also where the program was started with that signal blocked.
+
+    To be called in the main thread. A process inherits which signals are blocked, as it does which are ignored.
+    """
+    signal.signal(number, handler)
+    unblock((number,))
+
+
+def unblock(numbers: Iterable[int]) -> None:
+    """Lets these signals through to this thread."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
+def end_by(number: int, _frame: FrameType | None = None) -> None:
+    """Ends this process by a signal, as one without a handler ends by it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # it goes on: the kernel does not end process 1 of a container so
+
+
+def end_by_signals() -> None:
+    """Has process 1 of a container end by the signals that ask for it, until it has handlers of its own.
+
+    The kernel drops a signal to process 1 that has no handler; every other process ends by it.
+    """
+    if os.getpid() == 1:
+        for number in LEFT_ALONE:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, end_by)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from fbtasks.cli.commands import COMMANDS, INSPECT, LIMITS, SCHEDULES, SUBSCRIPT
 from fbtasks.cli.groups import CommandGroup
 from fbtasks.cli.output import say
 from fbtasks.errors import ConfigurationError, DatabaseReplaced, FBTasksError
+from fbtasks.threads import end_by_signals
 from fbtasks.version import VERSION
 
 _EXIT_CODES: Final = {ConfigurationError: 2, DatabaseReplaced: 66}
@@ -18,6 +19,11 @@ _EXIT_CODES: Final = {ConfigurationError: 2, DatabaseReplaced: 66}
 
 class Program(CommandGroup):
     """The commands of ``fbtasks``. Turns errors of fbtasks into one message and an exit code (see the reference)."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Runs the program."""
+        end_by_signals()
+        return super().main(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""

@@ -14,7 +14,7 @@ from fbtasks import checks
 from fbtasks.app import FBTasks
 from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
-from fbtasks.importing import import_app
+from fbtasks.importing import import_app, refuse_green_threads
 from fbtasks.liveness.hosts import host_name
 from fbtasks.shares import Share, parse_shares, share_text
 from fbtasks.version import VERSION
@@ -84,8 +84,11 @@ def worker(
     max_memory_per_child: int | None,
 ) -> None:
     """Run the tasks of an app until stopped."""
+    folder = os.getcwd()  # importing the app may change it
+    logfile = logfile and os.path.abspath(logfile)
     app = import_app(app_path)
     app.load()
+    refuse_green_threads()
     served = app.queues_served()
     shares = dict.fromkeys(served, Share()) if queues is None else parse_shares(queues, served)
     options = WorkerOptions(
@@ -101,6 +104,7 @@ def worker(
     children = ChildOptions(
         max_tasks=max_tasks_per_child,
         max_memory=None if max_memory_per_child is None else max_memory_per_child * 1024 * 1024,
+        folder=folder,
     )
     for queue in options.queues:
         app.enqueuer.check_queue(queue)
@@ -109,7 +113,7 @@ def worker(
             f"{len(options.queues)} queues are too many for one worker: their names, with a comma between them, have "
             f"more than {MOST_QUEUES} characters. Share them between several workers with -Q."
         )
-    log = LogOptions(loglevel.upper(), log_format, logfile and os.path.abspath(logfile), options.name)
+    log = LogOptions(loglevel.upper(), log_format, logfile, options.name)
     set_up(log, waits=False)
     if log.asked:
         _introduce(app, options)

@@ -10,6 +10,9 @@ from a host that vanished. One thread per process looks at what is being waited 
   what all share, and lets a process that is started anew go on; so those that work for the queue alone end then (see
   :func:`fbtasks.firebird.embedded.mutex_repair.exit_when_engine_hangs`).
 * It waits as well for a dead child of a host program: these are reaped (see :mod:`fbtasks.firebird.embedded.reaper`).
+
+Time in which this process was itself stopped (SIGSTOP, a container that is paused) does not count: nothing could answer
+it. The thread knows of it since it was stopped as well: its look comes later than it should.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ _REAP_AFTER: Final = 0.3
 """Seconds after which a wait of a host program is long enough to reap its children."""
 _LOOK: Final = 1.0
 _LOOK_TO_REAP: Final = 0.1
+_LATE: Final = 1.0
+"""Seconds by which a look may be late in a process that was not stopped."""
 
 
 @dataclass(slots=True)
@@ -128,20 +133,26 @@ def _start() -> None:
 
 
 def _watch() -> None:
+    before = clock.monotonic()
     while True:
         _look_closely.wait(_LOOK)
         _look_closely.clear()
-        _look()
+        before = _look(before)
         while any(wait.late is _reap for wait in list(_waits.values())):
             time.sleep(_LOOK_TO_REAP)
-            _look()
+            before = _look(before)
 
 
-def _look() -> None:
+def _look(before: float) -> float:
+    """Looks at all waits, after the look at the monotonic time *before*. Returns the time of this one."""
     now = clock.monotonic()
+    stopped = now - before - _LOOK
     for number, wait in list(_waits.items()):
+        if stopped > _LATE and wait.until - wait.patience < now - _LATE:  # else it began afterwards
+            wait.until += stopped
         if now > wait.until and not wait.late(wait.connection):
             _waits.pop(number, None)
+    return now
 
 
 def _kill(connection: Any) -> bool:

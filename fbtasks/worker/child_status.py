@@ -23,7 +23,12 @@ from fbtasks.worker.wire import memory_file
 _NUMBER: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _NUMBER.size}
 _ENTRY: Final = struct.Struct("<qdqd")
-"""The number of the run, since when, in which of its calls, and when it said last that it is at work."""
+"""The number of the run, since when, in which of its calls, and when it said last that it is at work.
+
+When its end has been said: the number, since when or 0.0 if the slot is free, :data:`_SAID`, and when that was.
+"""
+_TIMES: Final = struct.Struct("<dqd")
+_SAID: Final = -1
 _BEAT: Final = _ENTRY.size - 8
 _WORKER_AT: Final = 2 * _NUMBER.size
 _MOMENT: Final = struct.Struct("<d")
@@ -51,12 +56,19 @@ class ChildStatus:
         """Notes that *task* begins now."""
         at = _FIRST + slot * _ENTRY.size
         _NUMBER.pack_into(self._memory, at, 0)  # the worker may look at any moment: no task has the time of another
-        _MOMENT.pack_into(self._memory, at + _NUMBER.size, clock.monotonic())
+        _TIMES.pack_into(self._memory, at + _NUMBER.size, clock.monotonic(), 0, 0.0)
         _NUMBER.pack_into(self._memory, at, task)
 
+    def said(self, slot: int) -> None:
+        """Notes that the end of what runs at *slot* has been said to the worker, whose word it waits for."""
+        at = _FIRST + slot * _ENTRY.size + _NUMBER.size
+        (since,) = _MOMENT.unpack_from(self._memory, at)
+        _TIMES.pack_into(self._memory, at, since, _SAID, clock.monotonic())
+
     def end(self, slot: int) -> None:
-        """Notes that nothing runs at *slot*."""
-        _ENTRY.pack_into(self._memory, _FIRST + slot * _ENTRY.size, 0, 0.0, 0, 0.0)
+        """Notes that nothing runs at *slot* any more: the end of what ran has been said."""
+        at = _FIRST + slot * _ENTRY.size + _NUMBER.size
+        _TIMES.pack_into(self._memory, at, 0.0, _SAID, clock.monotonic())
 
     def begin_step(self, slot: int, step: int) -> None:
         """Notes that the call number *step* begins now, of a task that is a run of several calls."""
@@ -70,16 +82,21 @@ class ChildStatus:
 
     def running(self) -> dict[int, float]:
         """What runs, and since when on the monotonic clock, which all processes of a machine share."""
-        return {task: since for task, since, *_ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task}
+        return {task: since for task, since, *_ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task and since}
+
+    def ended(self) -> dict[int, float]:
+        """What has ended, as the last one of its slot, and when its end had been said."""
+        return {task: at for task, _, step, at in _ENTRY.iter_unpack(self._memory[_FIRST:]) if task and step == _SAID}
 
     def step_of(self, task: int) -> int:
         """Which of its calls *task* is in; 0 when it does not run, or is not one of several."""
-        return next((step for each, _, step, _ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0)
+        return next((max(step, 0) for each, _, step, _ in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0)
 
     def beat(self, task: int) -> None:
         """Notes that *task* is at work, wherever it runs here."""
         for at in range(_FIRST, self._size, _ENTRY.size):
-            if _NUMBER.unpack_from(self._memory, at)[0] == task:
+            number, _, step, _ = _ENTRY.unpack_from(self._memory, at)
+            if number == task and step != _SAID:
                 _MOMENT.pack_into(self._memory, at + _BEAT, clock.monotonic())
 
     def beaten(self, task: int) -> float:

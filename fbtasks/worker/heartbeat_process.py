@@ -7,7 +7,6 @@ while that is stopped.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,6 +14,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fbtasks import sockets
 from fbtasks.config import Settings
 from fbtasks.errors import DatabaseError
 from fbtasks.firebird.identity import Mark
@@ -34,7 +34,7 @@ class HeartbeatProcess:
 
     def __init__(self, settings: Settings, membership: Membership, database: Mark | None) -> None:
         with starting(), ExitStack() as undo:
-            ours, theirs = socket.socketpair()
+            ours, theirs = sockets.pair()
             undo.enter_context(ours)
             with theirs:
                 status = ChildStatus(0)

@@ -37,3 +37,5 @@ class ChildOptions:
     """Tasks after which a child is replaced."""
     max_memory: int | None = None
     """Bytes of memory above which a child that has served something is replaced once it is idle."""
+    folder: str | None = None
+    """The folder that they are started in, where they find the app's modules; None: the one that the worker is in."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from fbtasks import sockets
 from fbtasks.threads import Background
 
 MOST: Final = 1 << 20
@@ -133,7 +134,7 @@ def _immediate(descriptor: int) -> Callable[[bytes], int]:
 
 def _sender(descriptor: int, kind: int) -> Callable[[bytes], int]:
     if stat.S_ISSOCK(kind):
-        connection = socket.socket(fileno=os.dup(descriptor))
+        connection = sockets.of_descriptor(os.dup(descriptor))
         return lambda data: connection.send(data, socket.MSG_DONTWAIT)
     # Opened anew, since whether it waits is not to change for the other processes that have the old one.
     own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND)

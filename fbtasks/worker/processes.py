@@ -37,6 +37,21 @@ _RESERVE: Final = 48
 """Descriptors that processes leave to the worker, for its connections to the database above all."""
 
 
+def interpreter() -> list[str]:
+    """The command of this interpreter, with the options that it was started with, such as -W, -O and -X."""
+    # Private, and what the standard library's own multiprocessing starts its processes with.
+    return [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
+
+
+def keep_children() -> None:
+    """Has the ends of children be told, which they are not while SIGCHLD is ignored, as it may have been inherited.
+
+    To be called in the main thread, before the first child. A handler of the application's stays.
+    """
+    if hasattr(signal, "SIGCHLD") and not callable(signal.getsignal(signal.SIGCHLD)):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 class CannotStart(FBTasksError):
     """The machine cannot start a process now."""
 
@@ -70,12 +85,20 @@ class Process:
     waits for its locks, and a worker that waits for them inside the engine would wait for itself.
     """
 
-    def __init__(self, module: str, arguments: Sequence[object], files: Sequence[int]) -> None:
-        """Starts it; it inherits *files*. To be called inside :func:`starting`."""
-        command = [sys.executable, "-m", module, *map(str, arguments)]
+    def __init__(
+        self, module: str, arguments: Sequence[object], files: Sequence[int], folder: str | None = None
+    ) -> None:
+        """Starts it, in *folder*, with this interpreter's options; it inherits *files*.
+
+        To be called inside :func:`starting`.
+        """
+        command = [*interpreter(), "-m", module, *map(str, arguments)]
         with deferred():  # it takes signals that ask to end when it has handlers for them
-            self._popen = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0)
+            self._popen = subprocess.Popen(
+                command, pass_fds=files, stdin=subprocess.DEVNULL, process_group=0, cwd=folder
+            )
         self.pid = self._popen.pid
+        self._code: int | None = None
         self._reaped = threading.Event()
         self.fileno: int | None = None
         """A descriptor that becomes readable when it dies; None where there is none to be had."""
@@ -95,11 +118,14 @@ class Process:
         another group could, if this one has no members left. Nothing else may reap it, so nothing else polls it.
         """
         if hasattr(os, "waitid"):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-            self._kill_group()
+            with suppress(ChildProcessError):  # the application has reaped it: its number may be another one's by now
+                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+                assert ended is not None  # it is without WNOHANG
+                self._code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                self._kill_group()
             self._popen.wait()
         else:
-            self._popen.wait()
+            self._code = self._popen.wait()
             self._kill_group()
         self._reaped.set()
 
@@ -134,7 +160,9 @@ class Process:
 
     def how_it_ended(self) -> str:
         """The signal or the exit code, once it has ended."""
-        code = self._popen.returncode
+        code = self._code
+        if code is None:
+            return "in a way that is not known: the application itself has reaped it"
         if code >= 0:
             return f"with exit code {code}"
         with suppress(ValueError):

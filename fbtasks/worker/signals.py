@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.threads import LEFT_ALONE, Background
+from fbtasks.threads import LEFT_ALONE, Background, answer, end_by
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 
@@ -51,7 +51,7 @@ class Signals:
         Background(target=self._listen, args=(read,), name="fbtasks-signals").start()
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in self._heard:
-            signal.signal(number, self._in_main_thread)
+            answer(number, self._in_main_thread)
         if self._solo is not None:
             self._solo.heed_halt()
 
@@ -66,8 +66,7 @@ class Signals:
 
     def _in_main_thread(self, number: int, _frame: FrameType | None) -> None:
         if self._left is not None and clock.monotonic() - self._left > AGAIN:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            end_by(number)
 
     def _listen(self, read: int) -> None:
         with selectors.DefaultSelector() as selector:

@@ -17,6 +17,7 @@ from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.heartbeat_process import HeartbeatProcess
 from fbtasks.worker.logs import finish
 from fbtasks.worker.options import ChildOptions, WorkerOptions
+from fbtasks.worker.processes import interpreter, keep_children
 from fbtasks.worker.signals import Signals
 
 logger = logging.getLogger("fbtasks.worker")
@@ -36,6 +37,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     consumer = Consumer(app, executor, options)
     signals = Signals(consumer, solo, options.grace)
     mutex_repair.exit_when_engine_hangs()
+    keep_children()
     app.database.known.keep()
     heartbeats = None
     try:
@@ -70,7 +72,9 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     if consumer.draining.outdated:
         logger.info("Starting afresh.")
         finish()
-        os.execv(sys.executable, [sys.executable, "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line
+        if children.folder is not None:
+            os.chdir(children.folder)
+        os.execv(sys.executable, [*interpreter(), "-m", "fbtasks", *sys.argv[1:]])  # noqa: S606  # its own command line
 
 
 def _span(seconds: float) -> str:

@@ -6,8 +6,10 @@ import struct
 import time
 
 import pytest
+from support.sql import one
 from support.variants import slow
 
+from fbtasks import WorkerLost
 from fbtasks.call import Call, Replaced, Rest, Retry, Succeeded
 from fbtasks.plan import Plan
 from fbtasks.worker.executors.channel import Hearing
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.acceptance
 CALL = Call("add", "default", "application/json", b"[[],{}]")
 
 SOURCE = """
-    import asyncio, logging, os, pickle, resource, socket, struct, time
+    import asyncio, logging, os, pickle, resource, socket, struct, sys, time
     from pathlib import Path
 
     hoard = None
@@ -121,6 +123,45 @@ SOURCE = """
             time.sleep(600)
         return "again"
 
+    def nothing(*_, **__):
+        pass
+
+    def bad_dumps(*_, **__):
+        return b"no pickle"
+
+    def stray_dumps(*_, dumps=pickle.dumps, **__):
+        return dumps((1 << 40, 0.1, False))
+
+    def trace(frame, *_):
+        if frame.f_code.co_name == "pack_message":
+            raise ValueError("from the trace function")
+
+    @app.task
+    def say_what_cannot_be_read(kind):
+        if kind == "dumps":
+            pickle.dumps = bad_dumps
+        elif kind == "another's":
+            pickle.dumps = stray_dumps
+        elif kind == "nothing":
+            socket.socket.sendall = nothing
+        elif kind == "trace":
+            sys.settrace(trace)
+        elif kind == "bytes":
+            junk(JUNK["bytes"])
+        elif kind == "a part":
+            for each in to_the_worker():
+                each.sendall(struct.pack("=Q", 1000))
+
+    @app.task
+    def fail_after_a_part():
+        for each in to_the_worker():
+            each.sendall(struct.pack("=Q", 1000))
+        raise ValueError
+
+    @app.task
+    def add(a, b):
+        return a + b
+
     @app.task
     def meet(number, of):
         Path(f"met{number}").touch()
@@ -181,6 +222,27 @@ def test_a_child_that_says_what_cannot_be_read_is_replaced_and_its_task_charged(
     for reason in ("UnpicklingError", "means nothing", "SystemExit", "a message of 1,152,921,504,606,846,976 bytes"):
         assert reason in log
     assert log.count("crashed (crash 1 of 3)") == 4
+
+
+UNREADABLE = ["dumps", "another's", "nothing", "trace", "bytes", "a part"]
+
+
+@pytest.mark.parametrize("pool", [slow("threads"), slow("asyncio"), "processes"])
+def test_a_task_whose_end_cannot_be_read_is_charged_and_the_others_go_on(project, pool):
+    """Its process runs the next task already when the worker finds out."""
+    with project.producer("    app = FBTasks('proj', crash_limit=1)" + SOURCE) as producer:
+        project.worker("-c", "1", "-P", pool)
+        for kind in UNREADABLE:
+            if (pool, kind) == ("asyncio", "trace"):
+                continue  # what is said is said by another thread
+            bad = producer.send_task("proj.say_what_cannot_be_read", (kind,))
+            others = [producer.send_task("proj.add", (number, 1)) for number in range(3)]
+            assert [other.get(timeout=30) for other in others] == [1, 2, 3], kind
+            with pytest.raises(WorkerLost, match=r"since it|exit code 70"):
+                bad.get(timeout=30)
+        with pytest.raises(WorkerLost, match="since it"):
+            producer.send_task("proj.fail_after_a_part").get(timeout=30)
+        assert one(producer, "SELECT SUM(CRASH_COUNT) FROM QUEUE_HISTORY WHERE NAME = 'proj.add'") == 0
 
 
 def test_what_was_said_before_junk_counts_and_nothing_after_it():

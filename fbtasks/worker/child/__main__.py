@@ -12,7 +12,7 @@ from importlib import import_module
 from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.embedded import mutex_repair
-from fbtasks.importing import import_app
+from fbtasks.importing import import_app, refuse_green_threads
 from fbtasks.threads import Background
 from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child.link import Link, ending
@@ -50,6 +50,7 @@ def main(arguments: list[str]) -> int:
         app = import_app(app_path)
         app.database.known.keep(lambda: link.status.database)
         app.load()
+        refuse_green_threads()
         import_module("fbtasks.formats")  # now, and not when the first task is to run
         set_up(LogOptions.of(log))
     except FBTasksError as error:

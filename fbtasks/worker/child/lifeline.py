@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import Final, NoReturn
 
-from fbtasks.threads import LEFT_ALONE
+from fbtasks.threads import LEFT_ALONE, unblock
 from fbtasks.worker.outlet import takes_more
 
 BROKEN: Final = 70
@@ -65,8 +65,7 @@ def die_with_parent(parent: int) -> None:
     for number in LEFT_ALONE:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # a handler, not SIG_IGN: what tasks start gets the default back
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_ALONE)
+    unblock(LEFT_ALONE)
     if sys.platform == "linux":
         import ctypes
 

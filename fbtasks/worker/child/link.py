@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from fbtasks import sockets
 from fbtasks.call import Succeeded
 from fbtasks.interrupts import TaskStopped
 from fbtasks.reports import Reports
@@ -82,8 +82,8 @@ class Link:
     def __init__(self, pipe: int, tasks: int, status: int, slots: int) -> None:
         for file in (pipe, tasks, status):
             os.set_inheritable(file, False)
-        self.pipe = socket.socket(fileno=pipe)
-        self.tasks = socket.socket(fileno=tasks)
+        self.pipe = sockets.of_descriptor(pipe)
+        self.tasks = sockets.of_descriptor(tasks)
         self.status = ChildStatus(slots, status)
         self.reports = ChildReports(self.status)
         self.slots = slots
@@ -132,6 +132,8 @@ class Link:
         self.say(Ended(claim.id, outcome, elapsed, recorded, None if failure is None else slot))
         if failure is None:
             self.status.end(slot)
+        else:
+            self.status.said(slot)
 
     def end_hooks(self, slot: int, number: int) -> None:
         """Says that hooks have been called."""

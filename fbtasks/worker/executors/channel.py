@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+from fbtasks import sockets
 from fbtasks.call import (
     Advanced,
     Call,
@@ -44,7 +45,7 @@ class Full(Exception):
 
 def task_sockets() -> tuple[socket.socket, socket.socket]:
     """The end to write tasks to, and the one to read them from."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = sockets.pair(socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
     return ours, theirs
 

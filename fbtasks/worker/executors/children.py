@@ -67,8 +67,9 @@ class ChildExecutor(Executor):
         self._count = concurrency if self._one else 1
         self._slots = 1 if self._one else concurrency
         most = max([1, *(task.options.batching[0] for task in app.tasks.values() if task.options.batching is not None)])
-        self._starter = Starter(app_path, log, most * (app.settings.payload_limit + LONGEST))
         self._options = options or ChildOptions()
+        longest = most * (app.settings.payload_limit + LONGEST)
+        self._starter = Starter(app_path, log, longest, self._options.folder)
         self._children: list[Child] = []
         self._extra: list[Child] = []
         """Children beside these: of one suspect each, and those that are to end when what runs in them has ended."""
@@ -408,7 +409,7 @@ class ChildExecutor(Executor):
             return
         now, number = clock.monotonic(), next(self._numbers)
         hooks = Run(run.claim, now, hard=HOOKS, number=number, failed=outcome, slot=slot)
-        child.running[number] = hooks
+        child.running = {number: hooks, **child.running}  # they are called before what was sent after their task
         self._waiting[run.claim.id, run.claim.claim_id] = child, hooks
 
     def _has_waiting(self, child: Child) -> bool:
@@ -449,28 +450,30 @@ class ChildExecutor(Executor):
             self._ended.append(Finished(child.prepared.claim, Released()))
             child.prepared = None
         how = child.how_it_ended()
-        begun = child.status.running()
-        left = [task for task in child.running if task in begun]  # also what was stopped and goes on
+        since, begun = child.status.running(), child.begun()
+        to_blame = child.to_blame()  # also what was stopped and goes on
         for task, run in child.running.items():
             if run.failed is not None:
                 self._end_hooks(run, task in begun, how, killed=killed)
                 continue
-            run.since = begun.get(task, run.since)
+            run.since = since.get(task, run.since)
             if run.outcome is not None:
                 if not child.one:  # it was said when it was stopped
                     continue
                 outcome = run.outcome
             elif killed or not child.ready:
                 outcome = Released()
-            elif task in left:
+            elif task in to_blame:
                 logger.error("The process of task %d (%s) ended %s.", task, run.claim.name, how)
-                outcome = self._crash(how, len(left) - 1)
-            else:  # it had just ended, or was about to begin
+                outcome = self._crash(how, len(to_blame) - 1)
+            elif child.one and to_blame:  # another one has ended the process
+                outcome = Released()
+            else:  # it was about to begin
                 outcome = self._crash(how, len(child.running) - 1, charged=False)
             if run.outcome is None:
                 outcome = self._limits.with_rest(run.claim, outcome, child.status.step_of(task))
             self._ended.append(Finished(run.claim, outcome, run.elapsed))
-        if child.ready and not killed and not left:
+        if child.ready and not killed and not to_blame:
             logger.error("A child process that ran no task ended %s.", how)
         child.running.clear()
         child.close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fbtasks import clock
+from fbtasks import clock, sockets
 from fbtasks.call import Claim, Failed, Outcome
 from fbtasks.interrupts import SOFT, STOP
 from fbtasks.worker.child_status import ChildStatus
@@ -22,6 +22,8 @@ from fbtasks.worker.wire import HOOK, Assignment, Ended, Reported, pack_word
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
+_LOOK: Final = 1.0
+"""Seconds between looks whether a task has ended and its end was not heard."""
 _AT_ONCE: Final = 0.2
 """Seconds in which a process has ended whose sockets are closed since it ends."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -52,8 +54,11 @@ class Run:
     """When it said last that it is at work, as far as is known."""
     soft_limit: float | None = None
     """The soft limit, of which *soft* is what is still to be told."""
+    sent: float = 0.0
+    """When it was sent, or a little before."""
 
     def __post_init__(self) -> None:
+        self.sent = self.since
         self.number = self.number or self.claim.id
         self.soft_limit = self.soft
         if self.soft is not None or self.hard is not None or self.quiet is not None:
@@ -90,14 +95,22 @@ class Child:
     """A new interpreter at the other end of two sockets; never a fork, which would inherit open connections."""
 
     def __init__(
-        self, mode: str, app_path: str, worker_id: int, number: int, slots: int, log: str, longest: int = LONGEST
+        self,
+        mode: str,
+        app_path: str,
+        worker_id: int,
+        number: int,
+        slots: int,
+        log: str,
+        longest: int = LONGEST,
+        folder: str | None = None,
     ) -> None:
-        """Starts it. It may say *longest* bytes in one message.
+        """Starts it, in *folder*. It may say *longest* bytes in one message.
 
         Raises :class:`CannotStart`, and leaves nothing open, when the machine has no room for it now.
         """
         with starting(), ExitStack() as undo:
-            self._socket, theirs = socket.socketpair()
+            self._socket, theirs = sockets.pair()
             undo.enter_context(self._socket)
             with theirs:
                 self._tasks, self._taken = map(undo.enter_context, task_sockets())
@@ -108,7 +121,7 @@ class Child:
                 files = (theirs.fileno(), self._taken.fileno(), self.status.file)
                 arguments = (os.getpid(), *files, mode, app_path, number, slots, log)
                 self.started = clock.monotonic()
-                self.process = Process("fbtasks.worker.child", arguments, files)
+                self.process = Process("fbtasks.worker.child", arguments, files, folder)
             undo.pop_all()
         self.number = number
         self.one = mode == "processes"
@@ -131,6 +144,7 @@ class Child:
         """Whether that may be over in a moment."""
         self.fault = ""
         """Why it cannot go on although it lives: the worker kills it."""
+        self._next_look = 0.0
         self._hearing = Hearing(self._socket, longest)
         self.reported: list[Reported] = []
         """What its tasks have said of their progress, until it is taken out of here."""
@@ -184,6 +198,7 @@ class Child:
     def read(self) -> tuple[list[Ended], bool]:
         """What has ended since the last time, and whether the child is dead."""
         dead = self.process.ended  # asked first: what it said before it died is still read
+        unheard = self._look()
         messages, over = self._hearing.messages()
         if over and not dead:
             self.fault = self.fault or self._hearing.junk or _CUT_OFF
@@ -199,7 +214,42 @@ class Child:
                 self.ready, self.message, self.for_now = not message.why_not, *message
         if ended:
             self.stuck = False
+        if unheard and not dead and not self.fault and not unheard.issubset(each.task for each in ended):
+            self.fault = "it said how a task had ended in a way that was not heard"
         return ended, dead or bool(self.fault)
+
+    def _look(self) -> set[int]:
+        """From time to time: the runs whose ends have been said by now, and were not read before."""
+        now = clock.monotonic()
+        if now < self._next_look or not self.running:
+            return set()
+        self._next_look = now + _LOOK
+        return self._ended()
+
+    def _ended(self) -> set[int]:
+        """The runs whose ends have been said, and are still to be read, if they can be."""
+        moments = self.status.ended()
+        return {run.number for run in self.running.values() if run.sent < moments.get(run.number, 0.0)}
+
+    def begun(self) -> list[int]:
+        """What was sent to it and had begun, and no end of it was read."""
+        seen = self.status.running().keys() | self._ended()
+        if self.one:  # one after the other: what comes before one that is seen has begun as well
+            numbers = list(self.running)
+            return numbers[: 1 + max((at for at, number in enumerate(numbers) if number in seen), default=-1)]
+        return [number for number in self.running if number in seen]
+
+    def to_blame(self) -> list[int]:
+        """What it may have ended for, however it has ended: one of these runs has ended it.
+
+        Of several at a time that is any of them. After what cannot be read the worker does not know which of the
+        others have ended.
+        """
+        if self.one:
+            return self.begun()[:1]
+        if self.fault:
+            return [number for number, run in self.running.items() if run.slot is None]
+        return self.begun()
 
     def how_it_ended(self) -> str:
         """The signal or the exit code, once it has ended; and why the worker killed it, when that was a fault of it."""
@@ -220,7 +270,7 @@ class Child:
 
     def look_again(self) -> None:
         """Forgets a fault that was none: the child was ending, and its sockets were closed a moment before."""
-        if self.fault and self.process.wait(_AT_ONCE):
+        if self.fault == _CUT_OFF and self.process.wait(_AT_ONCE):
             self.fault = ""
 
     def kill(self, patience: float = 0.0) -> None:

@@ -23,10 +23,11 @@ _PAUSE_SINGLE: Final = 5.0
 class Starter:
     """Starts the children of one executor."""
 
-    def __init__(self, app_path: str, log: str, longest: int) -> None:
+    def __init__(self, app_path: str, log: str, longest: int, folder: str | None = None) -> None:
         self._app_path = app_path
         self._log = log
         self._longest = longest
+        self._folder = folder
         self.worker_id = 0
         self.database: Mark | None = None
         self.next_start = 0.0
@@ -46,7 +47,7 @@ class Starter:
     def start(self, mode: str, number: int, slots: int) -> Child | None:
         """A child that begins to start; None when the machine has no room for it, which is waited for."""
         try:
-            child = Child(mode, self._app_path, self.worker_id, number, slots, self._log, self._longest)
+            child = Child(mode, self._app_path, self.worker_id, number, slots, self._log, self._longest, self._folder)
         except CannotStart as error:
             self._refused(error)
             return None
