@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from typing import Any, Final
 
 from fbtasks.errors import SchemaError
-from fbtasks.firebird import fork, library
+from fbtasks.firebird import fork, letters, library
 from fbtasks.firebird.callbacks import no_callback
 from fbtasks.firebird.discard import discard
 from fbtasks.firebird.embedded import lockdir, mutex_repair
@@ -54,6 +54,7 @@ def connect(
     :class:`ConfigurationError` when it does not know the character set.
     """
     fork.refuse_fork()
+    letters.make_plain()
     with fork.opening():
         library.load(url, _close_all)
     try:
