@@ -141,6 +141,13 @@ class Transaction:
         rows = self.rows(name, *params)
         return rows[0][0] if rows else None
 
+    def begin(self) -> None:
+        """Begins it."""
+        try:
+            self.driver.begin()
+        except Exception as error:
+            raise translate(error, self._url) from error
+
     def commit(self, point: str = "") -> None:
         """Commits. Raises :class:`CommitUncertain` when the connection is lost meanwhile. *point*: see ``faults``."""
         if faults.armed:
@@ -205,17 +212,27 @@ class Session:
         if manager is None:
             manager = self._managers[kind] = self.connection.transaction_manager(kind)
         with self.watched():
-            try:
-                manager.begin()
-            except Exception as error:
-                raise translate(error, self.url) from error
             transaction = Transaction(manager, self.url, self.queries, self)
+            transaction.begin()
             try:
                 yield transaction
             except BaseException:
                 transaction.rollback()  # the first error is the one to tell
                 raise
             transaction.commit(point)
+
+    @contextmanager
+    def transaction_beside(self) -> Iterator[Transaction]:
+        """A transaction of the kind INSERT that others may run beside: the block begins it, and may do so again.
+
+        It is not watched, and nothing of it is kept that the block does not commit.
+        """
+        manager = self.connection.transaction_manager(INSERT)
+        try:
+            yield Transaction(manager, self.url, self.queries)
+        finally:
+            with suppress(Exception):  # the connection may be lost, and then that is what the block has raised
+                manager.close()
 
     def do_meanwhile(self) -> None:
         """Calls :attr:`meanwhile`, which is not interrupted by itself."""
@@ -301,14 +318,21 @@ class Session:
             if not self._ended:
                 act(self.connection)
 
-    def close(self) -> None:
-        """Frees the statements, then the transactions, then the connection; never raises."""
+    def close(self, *, lost: bool = False) -> None:
+        """Frees the statements, then the transactions, then the connection; never raises.
+
+        *lost*: the connection has failed. It ends on this side first, since a server does not always answer what is
+        asked on a connection that it has killed.
+        """
         with self._ending:
             if self._ended:
                 return  # another thread frees it
             self._ended = True
         if self.connection.is_closed():
             return
+        if lost and not self.url.embedded:
+            with suppress(Exception):
+                watchdog.kill_connection(self.connection)
         try:
             with self.watched():
                 self.connection._att.ping()
