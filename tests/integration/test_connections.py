@@ -89,10 +89,10 @@ def test_a_dead_connection_is_replaced(url):
 
 
 def test_a_connection_that_is_killed_while_subscriptions_are_deployed_is_told_as_that(app):
-    with pytest.raises(DatabaseUnavailable, match="Killed by database administrator"), app.database.session() as lent:
-        with subscriptions.deploying(lent):
-            kill_connection(app, lent.connection.info.id)
-            lent.read("now")
+    killed = pytest.raises(DatabaseUnavailable, match="Killed by database administrator")
+    with killed, app.database.session() as session, subscriptions.deploying(session):
+        kill_connection(app, session.connection.info.id)
+        session.read("now")
 
 
 def test_a_connection_that_is_lent_when_the_app_closes_is_closed_afterwards(url):
