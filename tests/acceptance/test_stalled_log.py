@@ -59,7 +59,7 @@ def test_a_worker_whose_log_nothing_reads_works_and_stops(project, pipe, wait_fo
         results = [producer.send_task("proj.add", (number, 1)) for number in range(120)]
         assert [result.get(timeout=120) for result in results] == [number + 1 for number in range(120)]
         missing, text = {int(result.id) for result in results}, b""
-        while missing:  # nothing is lost; an outcome that was in another one's way is told after later ones
+        while missing:  # nothing is lost; of a task that is given back and run later, more than one line is written
             assert has_more(read, 60), (missing, text)
             text += os.read(read, 65536)
             missing -= {int(number) for number in re.findall(rb"INFO Task (\d+) .*succeeded", text)}
