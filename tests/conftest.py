@@ -11,6 +11,7 @@ import time
 import uuid
 from contextlib import ExitStack, closing, contextmanager
 
+import hypothesis
 import pytest
 from firebird.driver import DbWriteMode, connect_server
 from support.forkserver import forkserver
@@ -35,6 +36,10 @@ time.tzset()
 # A script that runs the tests in the background makes them ignore SIGINT, and so what they start and interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine is as slow as it is.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 # Hundreds of processes are started, and each would compile all modules that have changed.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

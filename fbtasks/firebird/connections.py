@@ -172,6 +172,7 @@ def _create(url: DatabaseURL, page_size: int, fill: Callable[[Any], None]) -> tu
             try:
                 _make_file(file + _DRAFT, page_size, fill)
                 os.rename(file + _DRAFT, file)
+                _sync(os.path.dirname(file))  # tasks that are acknowledged are in a file of that name
             except BaseException:
                 with suppress(OSError):
                     os.unlink(file + _DRAFT)
@@ -198,6 +199,13 @@ def _make_file(path: str, page_size: int, fill: Callable[[Any], None]) -> None:
         fill(connection)
     with connect_server("", user="SYSDBA") as server:
         server.database.set_write_mode(database=path, mode=DbWriteMode.SYNC)
+    _sync(path)
+
+
+def _sync(path: str) -> None:
+    """Waits until the file, or the names in the folder, are on the disk."""
+    if os.name == "nt" and os.path.isdir(path):  # where a folder cannot be opened
+        return
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

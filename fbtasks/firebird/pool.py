@@ -78,12 +78,12 @@ class Pool:
         """Takes a session back."""
         with self._changed:
             self._lent -= 1
-            broken = broken or self._closed
-            if not broken:
+            kept = not (broken or self._closed)
+            if kept:
                 self._idle.append((session, clock.monotonic()))
             self._changed.notify()
-        if broken:
-            session.close()
+        if not kept:
+            session.close(lost=broken)
 
     def close(self) -> None:
         """Closes the sessions: those that are lent when they come back."""

@@ -17,7 +17,7 @@ from fbtasks.firebird.discard import discard
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.packed import PackedCall
 from fbtasks.firebird.transfer import PIECE, downloads, uploads
-from fbtasks.firebird.translate import is_read_only, translate, translated
+from fbtasks.firebird.translate import is_read_only, translate
 from fbtasks.url import DatabaseURL
 
 T = TypeVar("T")
@@ -144,6 +144,13 @@ class Transaction:
         rows = self.rows(name, *params)
         return rows[0][0] if rows else None
 
+    def begin(self) -> None:
+        """Begins it."""
+        try:
+            self.driver.begin()
+        except Exception as error:
+            raise translate(error, self._url) from error
+
     def commit(self, point: str = "") -> None:
         """Commits. Raises :class:`CommitUncertain` when the connection is lost meanwhile. *point*: see ``faults``."""
         if faults.armed:
@@ -208,15 +215,14 @@ class Session:
         if manager is None:
             manager = self._managers[kind] = self.connection.transaction_manager(kind)
         with self.watched():
-            try:
-                manager.begin()
-            except Exception as error:
-                if not is_read_only(error):
-                    raise translate(error, self.url) from error
-                with translated(self.url):
-                    manager = self._write_for_triggers(kind)
-                    manager.begin()
             transaction = Transaction(manager, self.url, self.queries, self)
+            try:
+                transaction.begin()
+            except StatementRefused as error:
+                if not is_read_only(error.__cause__):
+                    raise
+                transaction = Transaction(self._write_for_triggers(kind), self.url, self.queries, self)
+                transaction.begin()
             try:
                 yield transaction
             except BaseException:
@@ -238,6 +244,19 @@ class Session:
         self._managers.pop(kind).close()
         manager = self._managers[kind] = self.connection.transaction_manager(kind.replace(_READ_ONLY, _WRITES))
         return manager
+
+    @contextmanager
+    def transaction_beside(self) -> Iterator[Transaction]:
+        """A transaction of the kind INSERT that others may run beside: the block begins it, and may do so again.
+
+        It is not watched, and nothing of it is kept that the block does not commit.
+        """
+        manager = self.connection.transaction_manager(INSERT)
+        try:
+            yield Transaction(manager, self.url, self.queries)
+        finally:
+            with suppress(Exception):  # the connection may be lost, and then that is what the block has raised
+                manager.close()
 
     def do_meanwhile(self) -> None:
         """Calls :attr:`meanwhile`, which is not interrupted by itself."""
@@ -333,14 +352,21 @@ class Session:
             if not self._ended:
                 act(self.connection)
 
-    def close(self) -> None:
-        """Frees the statements, then the transactions, then the connection; never raises."""
+    def close(self, *, lost: bool = False) -> None:
+        """Frees the statements, then the transactions, then the connection; never raises.
+
+        *lost*: the connection has failed. It ends on this side first, since a server does not always answer what is
+        asked on a connection that it has killed.
+        """
         with self._ending:
             if self._ended:
                 return  # another thread frees it
             self._ended = True
         if self.connection.is_closed():
             return
+        if lost and not self.url.embedded:
+            with suppress(Exception):
+                watchdog.kill_connection(self.connection)
         try:
             with self.watched():
                 self.connection._att.ping()

@@ -101,7 +101,8 @@ class ChildStatus:
 
     def beaten(self, task: int) -> float:
         """When *task* said last that it is at work; 0.0: it has not, or does not run."""
-        return next((beat for each, *_, beat in _ENTRY.iter_unpack(self._memory[_FIRST:]) if each == task), 0.0)
+        entries = _ENTRY.iter_unpack(self._memory[_FIRST:])
+        return next((beat for each, _, step, beat in entries if each == task and step != _SAID), 0.0)
 
     @property
     def worker_id(self) -> int:

@@ -101,7 +101,7 @@ class TransactionalRunner:
             return self._run(claim, self._open(), calls or Calls())
         except (DatabaseUnavailable, SchemaError) as error:
             logger.warning("Task %s lost its connection: %s", label(claim), error)
-            self._disconnect()
+            self._disconnect(lost=isinstance(error, DatabaseUnavailable))
             return RunResult(Finished(claim, Released()))
         except (DatabaseError, TaskDefinitionError) as error:
             self._disconnect()
@@ -217,7 +217,7 @@ class TransactionalRunner:
 
     def _ended_alone(self, *errors: BaseException | None) -> bool:
         """Whether *errors* say that the database ended this connection, while it lets a new one in at once."""
-        self._disconnect()
+        self._disconnect(lost=True)
         if not any(map(connection_was_killed, errors)):
             return False
         try:
@@ -238,9 +238,9 @@ class TransactionalRunner:
         if self._session is not None:
             self._session.cancel_statement()
 
-    def _disconnect(self) -> None:
+    def _disconnect(self, *, lost: bool = False) -> None:
         if self._session is not None:
-            self._session.close()
+            self._session.close(lost=lost)
             self._session = None
 
     def close(self) -> None:

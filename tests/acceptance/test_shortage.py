@@ -175,10 +175,10 @@ def test_a_worker_whose_first_child_is_killed_or_short_of_something_starts_anoth
     (project.folder / "kill").touch()
     (project.folder / "no files").touch()
     worker = project.worker("-c", "1")
-    wait_for(lambda: imports(project) >= 4)
+    wait_for(lambda: imports(project) >= 4, 120)
     assert worker.poll() is None
     (project.folder / "no files").unlink()
-    assert result.get(timeout=30) == 3
+    assert result.get(timeout=120) == 3
     log = project.logs()
     assert "A child process could not be started: a child process ended by signal 9 (SIGKILL) while it imported" in log
     assert (
@@ -190,7 +190,7 @@ def test_a_worker_whose_children_all_die_while_they_import_the_app_ends(project,
     project.write(IMPORT + SOURCE)
     (project.folder / "kill always").touch()
     worker = project.worker("-c", "1")
-    assert worker.wait(30) == 1
+    assert worker.wait(120) == 1
     assert "Error: a child process ended by signal 9 (SIGKILL) while it imported the app." in project.logs()
     assert 3 <= imports(project) < 12
 

@@ -14,6 +14,7 @@ from fbtasks.firebird import connections
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.translate import translate
 from fbtasks.interrupts import STOP, TaskStopped, ThreadInterrupts
+from fbtasks.store.sources import subscriptions
 from fbtasks.url import DatabaseURL
 
 
@@ -85,6 +86,13 @@ def test_a_dead_connection_is_replaced(url):
         assert third.alive()
     pool.close()
     app.close()
+
+
+def test_a_connection_that_is_killed_while_subscriptions_are_deployed_is_told_as_that(app):
+    killed = pytest.raises(DatabaseUnavailable, match="Killed by database administrator")
+    with killed, app.database.session() as session, subscriptions.deploying(session):
+        kill_connection(app, session.connection.info.id)
+        session.read("now")
 
 
 def test_a_connection_that_is_lent_when_the_app_closes_is_closed_afterwards(url):

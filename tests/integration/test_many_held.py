@@ -169,6 +169,7 @@ def test_limits_cost_as_much_under_a_transaction_as_old_as_the_run(app, session,
         watcher.rollback()
     for what in ("claim", "finish"):
         print(kind, what, without.fetches[what], old.fetches[what], without.seconds[what], old.seconds[what])
-    assert old.fetches["claim"] <= 1.3 * without.fetches["claim"]
-    # Of a plain task little is done beside the DELETE, which costs the engine six pages more, however long that lasts.
-    assert old.fetches["finish"] <= (1.5 if kind == "plain" else 1.3) * without.fetches["finish"]
+    # Together: without the old transaction versions are collected, by whichever of the two comes first, or by the
+    # thread of a server. Of a plain task little is done beside the DELETE, which costs the engine six pages more.
+    most = 1.5 if kind == "plain" else 1.3
+    assert sum(old.fetches.values()) <= most * sum(without.fetches.values())

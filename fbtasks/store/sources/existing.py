@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fbtasks.errors import ConflictError
-from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.firebird.session import Session
 from fbtasks.store.sources import expressions
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated
@@ -23,11 +23,9 @@ def note(session: Session, subscription: int, capture: Capture) -> int:
     No row is locked. Until all are noted nothing of the subscription is given out: a change that was noted meanwhile
     is handled after the row that it changed. It is one transaction, of which nothing is left when it fails.
     """
-    manager = session.connection.transaction_manager(INSERT)  # not watched: it takes as long as the table is large
-    try:
+    with session.transaction_beside() as transaction:  # not watched: it takes as long as the table is large
         while True:
-            manager.begin()
-            transaction = Transaction(manager, session.url, session.queries)
+            transaction.begin()
             try:
                 transaction.rows(
                     "dispatch_lock", subscription, more=" "
@@ -38,8 +36,6 @@ def note(session: Session, subscription: int, capture: Capture) -> int:
                 transaction.rollback()
                 continue
             return int(count)
-    finally:
-        manager.close()
 
 
 def statement(subscription: int, capture: Capture) -> str:

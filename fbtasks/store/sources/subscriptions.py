@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.feeds import Definition
-from fbtasks.firebird.session import INSERT, Session, Transaction
+from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store.values import as_utc
 
 Held = Literal["paused", "silent"]
@@ -82,17 +82,14 @@ class Unhandled(NamedTuple):
 @contextmanager
 def deploying(session: Session) -> Iterator[None]:
     """For the block: no other process deploys or migrates. The lock is held by a transaction of its own."""
-    manager = session.connection.transaction_manager(INSERT)
-    try:
+    with session.transaction_beside() as transaction:
         while True:
-            manager.begin()
+            transaction.begin()
             with suppress(ConflictError):
-                Transaction(manager, session.url, session.queries).rows("deploy_lock", more=" ")
+                transaction.rows("deploy_lock", more=" ")
                 break
-            manager.rollback()
+            transaction.rollback()
         yield
-    finally:
-        manager.close()
 
 
 def read(session: Session) -> list[Row]:
