@@ -27,10 +27,10 @@ def _borrowed(database: Database, charset: str | None = None) -> Session:
     pool = database._pooled()
     session = pool.acquire()
 
-    def give_back() -> None:
+    def give_back(*, lost: bool = False) -> None:
         del session.close
         session.meanwhile = None
-        pool.release(session, broken=not session.alive())
+        pool.release(session, broken=lost or not session.alive())
 
     session.close = give_back
     return session
