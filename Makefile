@@ -20,8 +20,8 @@ demo: $(VENV)/ready
 	@echo "== Running the demo"
 	@$(BIN)/python examples/demo.py
 
-# Tests wait as long as they compute: five to two processors, each process with folders and databases of its own.
-JOBS ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) * 5 / 2)); echo $$((n < 12 ? n : 12)))
+# Tests wait as long as they compute: three to a processor, each process with folders and databases of its own.
+JOBS ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) * 3)); echo $$((n < 12 ? n : 12)))
 TESTS ?=
 SLOW ?=
 test: $(VENV)/ready

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from fbtasks.errors import (
     AuthenticationError,
@@ -24,7 +24,7 @@ from fbtasks.errors import (
     StatementRefused,
 )
 from fbtasks.firebird.identity import is_at
-from fbtasks.firebird.session import INSERT, READ, SNAPSHOT, Session, Transaction
+from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.firebird.signals import held_signals
 from fbtasks.sql import Made, Migration, Step, made, migrations, steps
 from fbtasks.store import grants
@@ -140,13 +140,12 @@ def _locked(session: Session) -> Iterator[None]:
     if current_version(session) is None:
         _check_database(session)
         _create_ledger(session)
-    lock = Session(session.connection, session.url, session.queries)
-    manager = lock.connection.transaction_manager(INSERT)
-    try:
-        _take_lock(lock, manager)
+    with session.transaction_beside() as lock:
+        lock.begin()
+        while not lock.rows("schema_lock", more=" "):  # the first process to come here writes that row
+            with suppress(DuplicateKey, ConflictError):
+                session.run(lambda t: t.execute("schema_applied", 0, "ledger"))
         yield
-    finally:
-        manager.close()
 
 
 def _take_steps(session: Session) -> None:
@@ -283,14 +282,6 @@ def _remove_orphaned_pages(session: Session) -> None:
             if attempt == _TRIES - 1 and isinstance(error, StatementRefused):
                 raise _stopped(session.url, session.queries[statement], error) from error
             time.sleep(0.05)
-
-
-def _take_lock(lock: Session, manager: Any) -> None:
-    """Locks the first row of QUEUE_SCHEMA, which the first process to come here writes."""
-    manager.begin()
-    while not Transaction(manager, lock.url, lock.queries, lock).rows("schema_lock", more=" "):
-        with suppress(DuplicateKey, ConflictError):
-            lock.run(lambda t: t.execute("schema_applied", 0, "ledger"))
 
 
 def _check_database(session: Session) -> None:

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from support.crew import Crews
 from support.sql import execute, one
-from support.variants import CHILDREN, slow
+from support.variants import slow
 
 from fbtasks import WorkerLost
 from fbtasks.states import State
@@ -238,7 +238,7 @@ def test_only_the_apps_hook_is_called_for_a_task_that_was_parked_for_too_long(cr
     assert (line["hook"], line["error"], line["args"]) == ("app", "UnknownTaskError", [1, 2])
 
 
-@pytest.mark.parametrize("pool", CHILDREN)
+@pytest.mark.parametrize("pool", ["processes", slow("threads"), slow("asyncio")])
 def test_hooks_that_end_their_process_do_no_harm(crew, wait_for, pool):
     worker = of_pool(crew, pool)
     for name in ("bad_exit", "bad_killer", "late_killer"):
@@ -258,8 +258,8 @@ def test_hooks_that_end_their_process_do_no_harm(crew, wait_for, pool):
 @pytest.mark.parametrize(
     ("name", "pool"),
     [
-        ("bad_sleeper", "threads"),
         ("late_sleeper", "processes"),
+        slow("bad_sleeper", "threads"),
         slow("bad_sleeper", "processes"),
         slow("late_sleeper", "threads"),
     ],
@@ -294,7 +294,7 @@ def test_hooks_are_stopped_when_the_grace_is_over(project, producer, ledger, wai
     ("pool", "names"),
     [
         ("processes", ["bad_sleeper", "bad_stubborn"]),
-        ("threads", ["bad_stubborn"]),
+        slow("threads", ["bad_stubborn"]),
         ("solo", ["bad_sleeper"]),
         slow("threads", ["bad_sleeper"]),
         slow("asyncio", ["bad_sleeper", "bad_stubborn"]),

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from support.crew import Crews
 from support.sql import execute, held, one, rows
-from support.variants import CHILDREN
+from support.variants import CHILDREN, slow
 
 pytestmark = pytest.mark.acceptance
 
@@ -287,7 +287,7 @@ def test_a_host_lock_that_is_never_given_back_stops_no_worker(project, producer,
     assert ran(project) == Counter([*range(1, 8), 9])
 
 
-@pytest.mark.parametrize("pool", ["processes", "threads"])
+@pytest.mark.parametrize("pool", [slow("processes"), "threads"])
 def test_a_task_that_asks_to_cancel_one_that_was_asked_before_does_not_lock_both(crew, wait_for, pool):
     """Each of the two would hold what the other needs: a row, and the lock of the host."""
     worker = crew.worker("-c", "2", "--pool", pool)

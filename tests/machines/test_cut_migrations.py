@@ -163,7 +163,7 @@ def test_a_new_file_has_its_name_when_it_is_whole(tmp_path, complete):
 @pytest.mark.parametrize(
     ("program", "number", "code"),
     [
-        ("migrate", signal.SIGTERM, -signal.SIGTERM),
+        pytest.param("migrate", signal.SIGTERM, -signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("migrate", signal.SIGINT, 1, marks=pytest.mark.slow),
         ("thread", signal.SIGHUP, -signal.SIGHUP),
         ("worker", signal.SIGTERM, 0),
@@ -314,7 +314,9 @@ def cut(place, program, number, seconds):
     return was_cut, place.orphans()
 
 
-@pytest.mark.parametrize("program", ["migrate", pytest.param("call", marks=pytest.mark.slow), "worker"])
+@pytest.mark.parametrize(
+    "program", ["migrate", *(pytest.param(name, marks=pytest.mark.slow) for name in ("call", "worker"))]
+)
 def test_a_migration_that_is_killed_at_any_moment_is_gone_on_with(place, complete, program):
     cut(place, program, signal.SIGKILL, 0.5)
     place.goes_on(complete)
