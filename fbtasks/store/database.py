@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from fbtasks import clock
@@ -24,6 +25,8 @@ from fbtasks.store import migrate
 T = TypeVar("T")
 _TRIES: Final = 5
 """Openings of a file that is replaced at that very moment."""
+OVERTAKEN: Final = 30.0
+"""Seconds for which a process waits while another one begins to make the queue."""
 SHUT_DOWN_LOOK: Final = 15.0
 """Seconds between two looks whether a database that is shut down is online again. A look is a connection, and in
 single-user maintenance there is one for all. Half the default lease: what comes back last is still in time."""
@@ -205,10 +208,25 @@ class Database:
         return applied
 
     def _migrate(self, session: Session) -> list[int]:
-        applied = migrate.migrate(session)
+        applied = self._migrate_with(session)
         if migrate.first_version() in applied and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied
+
+    def _migrate_with(self, session: Session) -> list[int]:
+        deadline = clock.monotonic() + OVERTAKEN
+        try:
+            return migrate.migrate(session)
+        except migrate.Overtaken as error:
+            cause = error.__cause__
+        while clock.monotonic() < deadline:
+            time.sleep(0.05)
+            with closing(self._open()) as another, suppress(migrate.Overtaken):
+                return migrate.migrate(another)
+        raise SchemaError(
+            f"{self.url} cannot be migrated: another process has been making the queue for {OVERTAKEN:g} s: {cause} "
+            "End it, and run: fbtasks migrate --url URL"
+        ) from cause
 
     def _missing(self) -> bool:
         return self.url.embedded and not connections.database_exists(self.url)

@@ -44,6 +44,14 @@ _SPACES: Final = {"TABLE": "RELATION", "PROCEDURE": "RELATION", "CONSTRAINT": "I
 """Kinds of objects that share their names with another kind."""
 
 
+class Overtaken(Exception):
+    """Another process makes QUEUE_SCHEMA at this moment.
+
+    The engine gives the number of the table that was refused to the next one, and this connection has noted that no
+    table has that number. So a new connection goes on.
+    """
+
+
 def current_version(session: Session) -> int | None:
     """The version of the schema, 0 when it is being made, None when there is none."""
     with session.transaction(READ) as transaction:
@@ -111,7 +119,8 @@ def migrate(session: Session) -> list[int]:
     """Brings the schema up to date. Returns the versions that this call applied.
 
     Safe when many processes start at once. Raises :class:`SchemaError` when the database cannot hold the queue, or
-    refuses a step; close the session then: it may have loaded what was undone.
+    refuses a step; close the session then: it may have loaded what was undone. Raises :class:`Overtaken` when it is to
+    be called again, with another session.
     """
     with _locked(session):
         _take_steps(session)
@@ -262,26 +271,30 @@ def _stopped(url: DatabaseURL, statement: str, error: StatementRefused) -> Schem
     )
 
 
-def _remove_orphaned_pages(session: Session) -> None:
+def _remove_orphaned_pages(session: Session) -> bool:
     """Removes what a process has left in RDB$PAGES that was killed while it committed ``CREATE TABLE``.
 
     A table without a key takes the number and the rows, and with it they are dropped. If this is killed as well, that
     table can be dropped later: one with a key could not, when its pages are gone and its row in RDB$RELATIONS is not.
+    Returns whether another process did the same at the same moment.
     """
+    refused = False
     for attempt in range(_TRIES):
         if "QUEUE_SPARE" in _read_ledger(session):
             statement = "spare_drop"
         elif session.read("orphaned_pages")[0][0]:
             statement = "spare_create"
         else:
-            return
+            break
         try:
             with held_signals():
                 session.run(lambda t, s=statement: t.script(session.queries[s]), attempts=1)  # type: ignore[misc]
-        except (ConflictError, StatementRefused) as error:  # others do the same
+        except (ConflictError, StatementRefused) as error:
+            refused = True
             if attempt == _TRIES - 1 and isinstance(error, StatementRefused):
                 raise _stopped(session.url, session.queries[statement], error) from error
             time.sleep(0.05)
+    return refused
 
 
 def _check_database(session: Session) -> None:
@@ -296,20 +309,18 @@ def _check_database(session: Session) -> None:
 
 
 def _create_ledger(session: Session) -> None:
-    """Makes QUEUE_SCHEMA. Of several at once one wins, and the others wait until it is there."""
-    deadline = time.monotonic() + 30
-    while current_version(session) is None:
-        _remove_orphaned_pages(session)
-        try:
-            with held_signals():
-                session.run(lambda t: t.script(session.queries["schema_create"]), point="migrate", attempts=1)
-        except (ConflictError, DuplicateKey):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        except StatementRefused as error:
-            if current_version(session) is None:
-                raise _stopped(session.url, session.queries["schema_create"], error) from error
+    """Makes QUEUE_SCHEMA. Of several at once one wins, and the others raise :class:`Overtaken`."""
+    if _remove_orphaned_pages(session):
+        raise Overtaken
+    try:
+        with held_signals():
+            session.run(lambda t: t.script(session.queries["schema_create"]), point="migrate", attempts=1)
+    except (ConflictError, DuplicateKey) as error:
+        raise Overtaken from error
+    except StatementRefused as error:
+        if current_version(session) is None:
+            raise _stopped(session.url, session.queries["schema_create"], error) from error
+        raise Overtaken from error
 
 
 def adopt(session: Session) -> None:

@@ -1,6 +1,7 @@
 """Databases that can hold the queue, those that cannot, and how its tables are made in one."""
 
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from fbtasks.firebird import connections, library
 from fbtasks.firebird.facts import ask
 from fbtasks.sql import queries
 from fbtasks.store import migrate
+from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
 
 
@@ -132,3 +134,29 @@ def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
     migrate._change(session, [change])
     timer.join()
     session.close()
+
+
+@pytest.mark.no_database
+def test_who_is_overtaken_goes_on_with_another_connection(url, monkeypatch):
+    """The engine takes the number of a table that was refused for the next one, which that connection does not find."""
+    url += "" if url.endswith("/queue.fdb") else "2"  # on a server the queue is there already
+    beside = connections.connect(DatabaseURL.parse(url), create=True)
+    first, second = FBTasks("first", url), FBTasks("second", url)
+    with closing(first.database._open()) as session, session.transaction_beside() as making:
+        making.begin()
+        making.script(queries()["schema_create"])
+        opened = []
+
+        def open_and_note(charset=None):
+            opened.append(charset)
+            if len(opened) == 2:  # the second app has met the table that is being made
+                making.commit()
+                first.migrate()
+            return Database._open(second.database, charset)
+
+        monkeypatch.setattr(second.database, "_open", open_and_note)
+        assert second.migrate() == []
+        assert len(opened) == 2
+    second.close()
+    first.close()
+    beside.drop_database()
