@@ -25,7 +25,7 @@ from fbtasks.store import migrate
 T = TypeVar("T")
 _TRIES: Final = 5
 """Openings of a file that is replaced at that very moment."""
-OVERTAKEN: Final = 30.0
+_OVERTAKEN: Final = 30.0
 """Seconds for which a process waits while another one begins to make the queue."""
 SHUT_DOWN_LOOK: Final = 15.0
 """Seconds between two looks whether a database that is shut down is online again. A look is a connection, and in
@@ -214,19 +214,19 @@ class Database:
         return applied
 
     def _migrate_with(self, session: Session) -> list[int]:
-        deadline = clock.monotonic() + OVERTAKEN
+        deadline = clock.monotonic() + _OVERTAKEN
         try:
             return migrate.migrate(session)
         except migrate.Overtaken as error:
-            cause = error.__cause__
+            overtaken = error
         while clock.monotonic() < deadline:
             time.sleep(0.05)
             with closing(self._open()) as another, suppress(migrate.Overtaken):
                 return migrate.migrate(another)
         raise SchemaError(
-            f"{self.url} cannot be migrated: another process has been making the queue for {OVERTAKEN:g} s: {cause} "
-            "End it, and run: fbtasks migrate --url URL"
-        ) from cause
+            f"{self.url} cannot be migrated: another process has been making the queue for {_OVERTAKEN:g} s. End it, "
+            "and run: fbtasks migrate --url URL"
+        ) from overtaken
 
     def _missing(self) -> bool:
         return self.url.embedded and not connections.database_exists(self.url)

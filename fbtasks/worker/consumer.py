@@ -79,20 +79,23 @@ class Consumer:
 
     # Its start, and what is asked of it from outside
 
-    def start(self) -> None:
+    def start(self) -> bool:
         """Starts the executor, which becomes ready while this process connects, and creates a queue that is missing.
 
-        While the database is shut down for maintenance it waits: until it is online, or the worker is to end.
+        While the database is shut down for maintenance it waits until that is online. Returns False when the worker is
+        to end meanwhile.
         """
         self._executor.start()
-        while not self.draining.begun:
+        while True:
             try:
                 self._app.database.make_ready()
             except DatabaseShutDown as error:
                 self.connection.say_shut_down(error)
-                self._waker.wait(SHUT_DOWN_LOOK)
             else:
-                return
+                return True
+            if self.draining.begun:
+                return False
+            self._waker.wait(SHUT_DOWN_LOOK)
 
     def open(self) -> None:
         """Connects, brings in what the app says of its queues, limits and schedules, and registers the worker."""

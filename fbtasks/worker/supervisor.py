@@ -42,8 +42,7 @@ def work(app: FBTasks, app_path: str, options: WorkerOptions, log: str, children
     heartbeats = None
     try:
         signals.hear()
-        consumer.start()
-        if consumer.draining.begun:  # told to stop while it waited for a database that is shut down
+        if not consumer.start():
             return
         with app.database.session() as session:
             check_identity(session)

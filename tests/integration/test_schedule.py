@@ -40,6 +40,18 @@ def test_scheduled_tasks_are_seen_without_events(app, add, wait_for):
         consumer.close()
 
 
+def test_a_worker_that_is_asked_to_end_before_its_database_is_ready_registers_and_ends(app):
+    """As one that is asked later: its log says what it has done."""
+    options = WorkerOptions(name="early", queues=("default",), pool="solo", concurrency=1)
+    consumer = Consumer(app, SoloExecutor(app), options)
+    consumer.draining.begin()
+    assert consumer.start()
+    consumer.open()
+    assert consumer.membership.worker_id
+    consumer.run()
+    consumer.close()
+
+
 def test_naive_eta_is_local_time_and_aware_is_itself(app, add):
     for eta in (datetime.now() + timedelta(hours=1), datetime.now(UTC) + timedelta(hours=1)):
         number = int(add.apply_async((1, 1), eta=eta).id)
