@@ -101,16 +101,16 @@ class Ticks:
             wait, self._pause = self._pause, min(2 * self._pause, HELD_LAST)
             return 0, self._leave(schedule, wait)
         self._pause = HELD_FIRST
+        wait = 0.0 if len(found.ticks) > BATCH else _until(found.next, now)
         if done is Done.CHANGED:
-            return 0, _until(found.next, now)
+            return 0, wait
         if found.left_out:
             logger.warning(
                 "The schedule %s missed ticks since %s: %d %s enqueued for them, as its missed=%r says.",
                 schedule.name, schedule.next, len(found.ticks), "task is" if len(found.ticks) == 1 else "tasks are",
                 schedule.missed,
             )  # fmt: skip
-        more = len(found.ticks) > BATCH
-        return min(len(found.ticks), BATCH), 0.0 if more else _until(found.next, now)
+        return min(len(found.ticks), BATCH), wait
 
     def _fail(self, session: Session, schedule: Active, error: str) -> float:
         """Has a schedule stand still. Returns the seconds until it is due next."""

@@ -315,6 +315,29 @@ def test_one_task_for_each_tick_and_none_missing_whatever_is_killed(app, url, pr
     assert set(found.values()) == {1}
 
 
+def test_what_another_worker_has_begun_to_make_up_for_is_looked_at_again_at_once(app, monkeypatch):
+    monkeypatch.setattr(ticks, "BATCH", 3)
+    app.add_periodic("note", every=HOUR, missed="all")
+    sync(app)
+    back(app, 10 * HOUR)
+    first, second, read = ticks.Ticks(), ticks.Ticks(), schedules.active
+
+    def overtaken(session):
+        found = read(session)
+        monkeypatch.setattr(schedules, "active", read)
+        first.expect(0.0)
+        assert first.look(session)
+        return found
+
+    with app.database.session() as session:
+        monkeypatch.setattr(schedules, "active", overtaken)
+        second.expect(0.0)
+        assert not second.look(session)
+        assert second.are_due
+        assert second.look(session)
+    assert len(rows(app, TASKS)) == 6
+
+
 def test_a_worker_whose_clock_is_an_hour_off_changes_nothing(app, ran, monkeypatch):
     app.add_periodic("note", every=HOUR)
     app.add_periodic("note", cron="@hourly", name="cron")
