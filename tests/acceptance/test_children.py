@@ -43,7 +43,7 @@ SOURCE = """
     @app.task(transactional=True)
     def effect():
         open("inside", "w").close()
-        time.sleep(60)
+        for _ in range(600): time.sleep(0.1)  # a signal just before a sleep does not end it
 """
 
 
