@@ -174,7 +174,7 @@ def test_workers_and_callers_of_five_zones_agree_on_every_time(project, wait_for
         assert all(timedelta(0) <= start - both - timedelta(minutes=10) < MINUTE for (start,) in starts)
 
         minute = "SELECT NEXT_TIME FROM QUEUE_SCHEDULE WHERE NAME = 'each minute'"
-        missed = one(app, minute) - timedelta(seconds=61.5)  # not a whole minute, so no tick but the next one replaces it
+        missed = one(app, minute) - timedelta(seconds=61.5)  # a tick that comes by itself has no fraction
         execute(app, "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = ? WHERE NAME = 'each minute'", missed)
         wait_for(lambda: one(app, minute) != missed)
         following = one(app, minute)
