@@ -1,0 +1,141 @@
+"""A database in which one thing can be made deep, and what is done beside that."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from support.programs import command_line_in
+from support.sql import one
+
+from fbtasks import FBTasks
+from fbtasks.call import Finished, Succeeded
+from fbtasks.store import tasks
+
+GROWS = 1.5
+"""By how much more an operation may cost in the deeper database: an index has one level more, and little else."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operation of the table: it is done several times at each depth, and leaves the depth as it was."""
+
+    what: str
+    act: Callable[[], object]
+    grows: float | None = GROWS
+    """How many times as much it may cost in the deeper database. None: as much more as is deeper, since it counts or
+    lists all that is there; *because* says so."""
+    because: str = ""
+    fault: str = ""
+    """What is known to be wrong: then it does cost more, and the test fails as soon as it does not."""
+    times: int = 5
+    opens: bool = False
+    """Whether it opens a connection each time, which costs more than most of what is done with it, at any depth."""
+    wears: bool = True
+    """Whether it is done again and again, and counted after that."""
+
+
+class Scene:
+    """An app on an empty queue, with a *name* under which the results are shown. Each subclass has one thing deep."""
+
+    name: ClassVar[str]
+    unit: ClassVar[str] = "tasks"
+    source: ClassVar[str] = ""
+    """The tasks, beside ``plain``."""
+    deepest: ClassVar[int] = 1_000_000
+    """The depth of a long run at the most, where nobody has more."""
+    shrinks: ClassVar[int] = 1
+    """By what the depths are divided, for what is dear to make and of which nobody has as many."""
+
+    def __init__(self, project) -> None:
+        self.project = project
+        self.text = f"@app.task(ignore_result=True)\ndef plain(n=0): pass\n{self.source}"
+        project.write(self.text)
+        self.app = FBTasks("proj", project.url)
+        self.names: dict[str, object] = {"app": self.app, "__name__": "proj"}
+        exec(self.text, self.names)  # as in the module that workers and commands import
+        self.app.migrate()
+        self.set_up()
+        self.session = self.app.database.open()
+
+    def set_up(self) -> None:
+        """What a subclass has made before."""
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self.session.close()
+        self.app.close()
+
+    def __getattr__(self, name: str):
+        """A task of the app."""
+        try:
+            return self.names[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def fill(self, count: int) -> None:
+        """Adds *count*."""
+        raise NotImplementedError
+
+    def lines(self) -> Iterator[Line]:
+        """What is done at each depth."""
+        raise NotImplementedError
+
+    # What scenes have done
+
+    def command(self, *arguments: str, **options) -> Line:
+        """``fbtasks`` with *arguments*."""
+        shown = " ".join(("fbtasks", *arguments))
+        return Line(shown, lambda: self.run(*arguments), opens=True, wears=False, **options)
+
+    def run(self, *arguments: str) -> str:
+        """Runs ``fbtasks`` in this process. Returns what it prints."""
+        path = ("-A", "proj") if arguments[0] in ("migrate", "call") else ()
+        done = command_line_in(self.project.folder, self.project.env, arguments[0], *path, *arguments[1:])
+        assert done.returncode in (0, 1), done.stderr  # health answers with 1
+        return done.stdout
+
+    def look(self) -> None:
+        """What a worker asks before it claims."""
+        self.session.run(tasks.promote)
+        tasks.any_ready(self.session, ["default"])
+
+    def take(self, most: int, queue: str = "default") -> int:
+        """Claims up to *most* tasks and ends them. Returns how many they were."""
+        claims = self.session.run(lambda t: tasks.claim(t, 1, queue, most))
+        self.end(claims, [Succeeded(keep=False)] * len(claims))
+        return len(claims)
+
+    def end(self, claims, outcomes) -> None:
+        """Records what became of *claims*."""
+        ended = [Finished(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
+        self.session.run(lambda t: tasks.finish(t, 1, 0, ended))
+
+    def take_one(self) -> None:
+        """As a worker does with one place: looks for work and claims until it has a task, and ends that."""
+        for _ in range(50):
+            self.look()
+            if self.take(1):
+                return
+        raise AssertionError("there is nothing to claim")
+
+    def settled(self) -> None:
+        """Claims of plain tasks go on until all that was enqueued with limits is let in or held."""
+        while one(self.app, "SELECT COUNT(*) FROM QUEUE_NOTE"):
+            self.plain_one()
+
+    def plain_one(self) -> None:
+        """A plain task: enqueued before all others, looked for, claimed and ended."""
+        self.plain.apply_async(priority=9)
+        self.look()
+        assert self.take(1) == 1
+
+
+@contextmanager
+def staged(kind: type[Scene], project) -> Iterator[Scene]:
+    """For the block, a scene of its *kind* in the database of *project*."""
+    scene = kind(project)
+    try:
+        yield scene
+    finally:
+        scene.close()

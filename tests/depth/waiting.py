@@ -1,0 +1,132 @@
+"""Tasks: that wait, for a worker or for their time; and that have ended."""
+
+from datetime import timedelta
+
+from support.sql import execute, one
+
+from fbtasks.call import Failed, Succeeded
+from fbtasks.store import tasks
+
+from .scene import Line, Scene
+
+COUNTS = "it counts all that wait"
+LISTED = "it counts or sorts all that wait, to show the first"
+
+
+class Waiting(Scene):
+    """Tasks that are ready, in the queue of the worker and behind the tasks that it is given."""
+
+    name = "waiting"
+
+    def fill(self, count):
+        for done in range(0, count, 10_000):
+            self.plain.delay_many(((),) * min(10_000, count - done), priority=-1)
+
+    def cancel(self):
+        self.plain.apply_async(priority=-1).cancel()
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        yield Line("delay()", self.delay)
+        yield Line("cancel()", self.cancel)
+        yield self.command("inspect", "ready", "--limit", "20", fault=LISTED)
+        yield self.command("inspect", "queues", grows=None, because=COUNTS)
+        yield self.command("inspect", "stats", grows=None, because=COUNTS)
+        yield self.command("inspect", "workers")
+        yield self.command("health", fault=LISTED)
+        yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False, fault=LISTED)
+
+    def delay(self):
+        self.plain.delay()
+        assert self.take(1) == 1
+
+    def pause(self):
+        self.run("pause", "-A", "proj", "default")
+        self.run("resume", "-A", "proj", "default")
+
+
+class Scheduled(Scene):
+    """Tasks that are due tomorrow."""
+
+    name = "scheduled for tomorrow"
+
+    def fill(self, count):
+        for done in range(0, count, 10_000):
+            self.plain.delay_many(((),) * min(10_000, count - done), countdown=86_400)
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        yield Line("a task with countdown=0.001", self.soon)
+        yield self.command("inspect", "scheduled", "--limit", "20", fault=LISTED)
+        yield self.command("inspect", "queues", grows=None, because=COUNTS)
+        yield self.command("health", fault=LISTED)
+
+    def soon(self):
+        self.plain.apply_async(countdown=0.001)
+        while not self.take(1):
+            self.look()
+
+
+class Due(Scene):
+    """Tasks that have become due at one moment, of which some hundred have been made ready."""
+
+    name = "due at one moment"
+
+    def fill(self, count):
+        moment = one(self.app, "SELECT QUEUE_NOW() FROM RDB$DATABASE")
+        for done in range(0, count, 10_000):
+            self.plain.delay_many(((),) * min(10_000, count - done), countdown=86_400)
+        execute(self.app, "UPDATE QUEUE_TASK SET START_TIME = ? WHERE STATE = 1", moment - timedelta(seconds=60))
+
+    def lines(self):
+        yield Line(
+            "100 of them, by a worker",
+            self.hundred,
+            wears=False,
+            fault="what was made ready is read again by each promotion",
+        )
+
+    def hundred(self):
+        self.look()
+        assert self.take(100) == 100
+
+
+class Ended(Scene):
+    """Tasks that have ended: one half succeeded, and their results are kept; the other half failed."""
+
+    name = "ended"
+    source = """
+@app.task
+def add(a, b): return a + b
+"""
+
+    def fill(self, count):
+        for done in range(0, count, 1_000):
+            self.add.delay_many([(1, 2)] * min(1_000, count - done))
+            claims = self.session.run(lambda t: tasks.claim(t, 1, "default", 1_000))
+            half = len(claims) // 2
+            outcomes = [Succeeded("application/json", b"3")] * half
+            outcomes += [Failed("builtins.ValueError", f"no {number % 20}", "Traceback\n") for number in range(half)]
+            self.end(claims, outcomes)
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        yield Line("a task with a result, by a worker, and get()", self.result)
+        yield self.command("inspect", "failed", "--limit", "20")
+        yield self.command("inspect", "succeeded", "--limit", "20")
+        yield self.command("inspect", "stats", grows=None, because=COUNTS)
+        yield self.command("inspect", "queues", grows=None, because=COUNTS)
+        yield self.command("health")
+        yield Line("fbtasks retry, of one", self.retry, opens=True, wears=False)
+
+    def result(self):
+        result = self.add.apply_async((1, 2), priority=9)
+        self.end(self.session.run(lambda t: tasks.claim(t, 1, "default", 1)), [Succeeded("application/json", b"3")])
+        assert result.get(timeout=10) == 3
+
+    def retry(self):
+        failed = self.add.apply_async((1, 2), priority=9)
+        claims = self.session.run(lambda t: tasks.claim(t, 1, "default", 1))
+        self.end(claims, [Failed("builtins.ValueError", "no")])
+        self.run("retry", str(failed.id))
+        assert self.take(1) == 1
