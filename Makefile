@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo soak bench test machines lint check clean
+.PHONY: demo soak bench test machines depth lint check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   runs four examples with real workers"
 	@echo "make test   runs the tests (JOBS=1: one after the other; TESTS=tests/unit: some of them; SLOW=1: more variants)"
 	@echo "make machines  varies what machines vary: time zones, namespaces, signals, users, character sets (all variants)"
+	@echo "make depth  counts what operations cost with a thousand and with a million waiting, into docs/benchmarks/depth.md"
 	@echo "make soak   harms running workers at random and accounts for every task (SECONDS=60 SEED=...)"
 	@echo "make bench  measures fbtasks beside other systems, into docs/benchmarks (QUICK=1: a small run, into .bench)"
 	@echo "            URL=firebird://...: fbtasks alone, in that database, into .bench"
@@ -31,6 +32,12 @@ test: $(VENV)/ready
 # The cheap variants are part of `make test`.
 machines: $(VENV)/ready
 	@FBTASKS_SLOW=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/machines
+
+DEPTH ?= 1000000
+depth: $(VENV)/ready
+	@rm -rf .depth
+	@FBTASKS_DEPTHS=1000,$(DEPTH),5000 FBTASKS_DEPTHS_INTO=.depth $(BIN)/python -m pytest -n $(JOBS) --timeout 7200 tests/depth
+	@PYTHONPATH=tests $(BIN)/python -m depth.page .depth docs/benchmarks/depth.md
 
 SECONDS ?= 60
 SEED ?=
@@ -66,4 +73,4 @@ $(VENV)/ready: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) .demo .bench
+	rm -rf $(VENV) $(BENCH_VENV) .demo .bench .depth

@@ -12,6 +12,8 @@ from fbtasks import FBTasks
 from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
 
+from .beside import Heavy
+
 GROWS = 1.5
 """By how much more an operation may cost in the deeper database: an index has one level more, and little else."""
 
@@ -35,13 +37,21 @@ class Line:
     """Whether it is done again and again, and counted after that."""
 
 
+TASKS = """
+@app.task(ignore_result=True)
+def plain(n=0): pass
+@app.task
+def beside(): pass
+"""
+
+
 class Scene:
     """An app on an empty queue, with a *name* under which the results are shown. Each subclass has one thing deep."""
 
     name: ClassVar[str]
     unit: ClassVar[str] = "tasks"
     source: ClassVar[str] = ""
-    """The tasks, beside ``plain``."""
+    """The tasks, beside those of all scenes."""
     deepest: ClassVar[int] = 1_000_000
     """The depth of a long run at the most, where nobody has more."""
     shrinks: ClassVar[int] = 1
@@ -49,7 +59,7 @@ class Scene:
 
     def __init__(self, project) -> None:
         self.project = project
-        self.text = f"@app.task(ignore_result=True)\ndef plain(n=0): pass\n{self.source}"
+        self.text = f"{TASKS}{self.source}"
         project.write(self.text)
         self.app = FBTasks("proj", project.url)
         self.names: dict[str, object] = {"app": self.app, "__name__": "proj"}
@@ -80,6 +90,10 @@ class Scene:
     def lines(self) -> Iterator[Line]:
         """What is done at each depth."""
         raise NotImplementedError
+
+    def heavy(self) -> Iterator[Heavy]:
+        """Commands that have to do with all of it, which are run last."""
+        yield from ()
 
     # What scenes have done
 

@@ -3,6 +3,7 @@
 from contextlib import closing
 from typing import NamedTuple
 
+from .beside import Weighed, weigh
 from .counter import Count, Counter
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
@@ -11,6 +12,10 @@ from .waiting import Due, Ended, Scheduled, Waiting
 SCENES: tuple[type[Scene], ...] = (Waiting, Scheduled, Due, Ended, Held, Ordered, Unique)
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""
+MEGABYTES = 100
+"""What a command may have of memory, however much it tells of."""
+SECONDS = 10
+"""How long a plain task may wait beside it, on a busy machine: for no more than one step of it."""
 
 
 class Measured(NamedTuple):
@@ -37,8 +42,17 @@ class Measured(NamedTuple):
         return self.worn is not None and self.worn.fetches > GROWS * self.deep.fetches + SLACK
 
 
-def measure(kind: type[Scene], project, shallow: int, deep: int, often: int) -> list[Measured]:
-    """All lines of a scene, counted at both depths, and once more after each was done *often*."""
+class Found(NamedTuple):
+    """What was found in a scene, at the two depths."""
+
+    shallow: int
+    deep: int
+    lines: list[Measured]
+    heavy: list[Weighed]
+
+
+def measure(kind: type[Scene], project, shallow: int, deep: int, often: int) -> Found:
+    """All lines of a scene, counted at both depths, and once more after each was done *often*; then what is heavy."""
     deep = max(2, min(deep, kind.deepest) // kind.shrinks)
     shallow = max(1, shallow // kind.shrinks)
     with staged(kind, project) as scene, closing(Counter(project.url)) as counter, counter.counting():
@@ -49,12 +63,14 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int) -> 
         scene.fill(deep - shallow)
         after = [_cost(counter, line) for line in lines]
         worn = [_worn(counter, line, often) for line in lines]
+        heavy = [weigh(scene, each) for each in scene.heavy()]
     factors = [1.1 * deep / shallow if line.grows is None else line.grows for line in lines]
     allowed = [
         base + max(0, few.fetches - base) * factor + SLACK
         for base, few, factor in zip(empty, before, factors, strict=True)
     ]
-    return [Measured(*each) for each in zip(lines, empty, before, after, worn, allowed, strict=True)]
+    measured = [Measured(*each) for each in zip(lines, empty, before, after, worn, allowed, strict=True)]
+    return Found(shallow, deep, measured, heavy)
 
 
 def _cost(counter: Counter, line: Line) -> Count:
@@ -70,10 +86,10 @@ def _worn(counter: Counter, line: Line, often: int) -> Count | None:
     return _cost(counter, line)
 
 
-def faults(found: list[Measured]) -> list[str]:
+def faults(found: Found) -> list[str]:
     """What is not as the table says: what grows and may not, and what is known to grow and does not."""
     wrong = []
-    for each in found:
+    for each in found.lines:
         counts = f"{each.line.what}: {each.shallow.fetches} pages, then {each.deep.fetches}"
         if each.grows and not each.line.fault:
             wrong.append(f"{counts}, at most {each.allowed:.0f} are allowed")
@@ -81,4 +97,13 @@ def faults(found: list[Measured]) -> list[str]:
             wrong.append(f"{counts}: it no longer grows because {each.line.fault}; remove that from the table")
         if each.worn is not None and each.wears:
             wrong.append(f"{counts}, and {each.worn.fetches} after it was done many times")
-    return wrong
+    return wrong + [text for each in found.heavy for text in _too_heavy(each)]
+
+
+def _too_heavy(weighed: Weighed) -> list[str]:
+    takes = weighed.megabytes > MEGABYTES or weighed.waited > SECONDS
+    if takes == bool(weighed.heavy.fault):
+        return []
+    what = f"{weighed.megabytes:.0f} MB at the most, and a plain task waited for {weighed.waited:.1f} s beside it"
+    known = f": no longer too much because {weighed.heavy.fault}; remove that from the table" if not takes else ""
+    return [f"{weighed.heavy}: {what}{known}"]

@@ -1,18 +1,25 @@
 """No operation costs more when more waits, or when it has been done often, but for those of which the table says so."""
 
 import os
+from pathlib import Path
 
 import pytest
 
+from .page import keep
 from .table import SCENES, faults, measure
 
 SHALLOW, DEEP, OFTEN = map(int, os.environ.get("FBTASKS_DEPTHS", "1000,10000,100").split(","))
+INTO = os.environ.get("FBTASKS_DEPTHS_INTO")
+"""A folder that the figures are written into."""
 
 
 @pytest.mark.embedded
 @pytest.mark.parametrize("kind", SCENES, ids=lambda kind: kind.name.replace(" ", "-"))
 def test_what_it_costs_does_not_grow_with_what_waits(project, kind):
     found = measure(kind, project, SHALLOW, DEEP, OFTEN)
-    for each in found:
+    for each in found.lines:
         print(f"{each.line.what:45} {each.base:5} {each.shallow!s:50} {each.deep!s:50} {each.worn}")
+    print(*found.heavy, sep="\n")
+    if INTO:
+        keep(found, kind, Path(INTO))
     assert faults(found) == []

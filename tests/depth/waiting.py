@@ -7,6 +7,7 @@ from support.sql import execute, one
 from fbtasks.call import Failed, Succeeded
 from fbtasks.store import tasks
 
+from .beside import Heavy
 from .scene import Line, Scene
 
 COUNTS = "it counts all that wait"
@@ -35,6 +36,9 @@ class Waiting(Scene):
         yield self.command("inspect", "workers")
         yield self.command("health", fault=LISTED)
         yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False, fault=LISTED)
+
+    def heavy(self):
+        yield Heavy(("purge", "-A", "proj", "-y", "default"))
 
     def delay(self):
         self.plain.delay()
@@ -118,6 +122,9 @@ def add(a, b): return a + b
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
         yield Line("fbtasks retry, of one", self.retry, opens=True, wears=False)
+
+    def heavy(self):
+        yield Heavy(("inspect", "failed", "--limit", "100000"))
 
     def result(self):
         result = self.add.apply_async((1, 2), priority=9)
