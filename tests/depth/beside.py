@@ -12,6 +12,8 @@ from typing import NamedTuple
 BESIDE = "beside"
 """The queue of the plain tasks."""
 PAUSE = 0.05
+STARTING = 3.0
+"""Seconds in which a worker does for the first time what it does now and then."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,23 @@ def _worker(scene):
     worker = scene.project.worker("-c", "1", "--pool", "threads", "-Q", BESIDE)
     try:
         scene.beside.apply_async(queue=BESIDE).get(timeout=60)
+        yield worker
+    finally:
+        worker.terminate()
+        worker.wait()
+
+
+@contextmanager
+def idle_worker(project):
+    """For the block, a worker that has nothing to do and has started some seconds ago."""
+    before = project.logs().count("is ready")
+    worker = project.worker("-c", "1", "--pool", "threads", "-Q", "nothing")
+    try:
+        limit = time.monotonic() + 60
+        while project.logs().count("is ready") == before:
+            assert time.monotonic() < limit
+            time.sleep(PAUSE)
+        time.sleep(STARTING)
         yield worker
     finally:
         worker.terminate()

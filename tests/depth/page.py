@@ -42,6 +42,7 @@ def keep(found, kind, folder: Path) -> None:
         ]
         for each in found.heavy
     ]
+    figures["idle"] = found.idle and [round(each) for each in found.idle]
     (folder / f"{kind.name.replace(' ', '-')}.json").write_text(json.dumps(figures))
 
 
@@ -58,6 +59,8 @@ def _section(scene: dict) -> str:
     depths = [f"{scene['shallow']:,}", f"{scene['deep']:,}"]
     heads = ["", *depths, "done often", "page writes", "statements", ""]
     text = f"\n## {scene['name'].capitalize()}\n\n{scene['about']}\n\n" + _table(heads, scene["lines"])
+    if scene["idle"]:
+        text += "\nAn idle worker fetches {:,} pages a second, then {:,}.\n".format(*scene["idle"])
     if scene["heavy"]:
         heads = [f"with all {depths[1]}", "seconds", "MB", "MB of a worker", "longest wait of a plain task, s"]
         text += "\n" + _table(heads, scene["heavy"])

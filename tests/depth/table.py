@@ -1,9 +1,10 @@
 """The table: all scenes, measured at two depths, and after what is done in them has been done many times."""
 
+import time
 from contextlib import closing
 from typing import NamedTuple
 
-from .beside import Weighed, weigh
+from .beside import Weighed, idle_worker, weigh
 from .counter import Count, Counter
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
@@ -49,10 +50,15 @@ class Found(NamedTuple):
     deep: int
     lines: list[Measured]
     heavy: list[Weighed]
+    idle: tuple[float, float] | None
+    """Pages that a worker without anything to do fetches in a second, at both depths."""
 
 
-def measure(kind: type[Scene], project, shallow: int, deep: int, often: int) -> Found:
-    """All lines of a scene, counted at both depths, and once more after each was done *often*; then what is heavy."""
+def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, seconds: float = 0) -> Found:
+    """All lines of a scene, counted at both depths, and once more after each was done *often*; then what is heavy.
+
+    An idle worker is counted for *seconds*, at both depths; 0: not at all.
+    """
     deep = max(2, min(deep, kind.deepest) // kind.shrinks)
     shallow = max(1, shallow // kind.shrinks)
     with staged(kind, project) as scene, closing(Counter(project.url)) as counter, counter.counting():
@@ -60,8 +66,10 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int) -> 
         empty = [_cost(counter, line).fetches if line.opens else 0 for line in lines]
         scene.fill(shallow)
         before = [_cost(counter, line) for line in lines]
+        at_first = _idle(counter, project, seconds)
         scene.fill(deep - shallow)
         after = [_cost(counter, line) for line in lines]
+        later = _idle(counter, project, seconds)
         worn = [_worn(counter, line, often) for line in lines]
         heavy = [weigh(scene, each) for each in scene.heavy()]
     factors = [1.1 * deep / shallow if line.grows is None else line.grows for line in lines]
@@ -70,12 +78,20 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int) -> 
         for base, few, factor in zip(empty, before, factors, strict=True)
     ]
     measured = [Measured(*each) for each in zip(lines, empty, before, after, worn, allowed, strict=True)]
-    return Found(shallow, deep, measured, heavy)
+    return Found(shallow, deep, measured, heavy, (at_first, later) if seconds else None)
 
 
 def _cost(counter: Counter, line: Line) -> Count:
     line.act()  # what is prepared at the first time
     return sorted(counter.of(line.act) for _ in range(line.times))[line.times // 2]
+
+
+def _idle(counter: Counter, project, seconds: float) -> float:
+    """What a worker of a queue without tasks fetches in a second, its upkeep of all queues included."""
+    if not seconds:
+        return 0.0
+    with idle_worker(project):
+        return counter.of(lambda: time.sleep(seconds)).fetches / seconds
 
 
 def _worn(counter: Counter, line: Line, often: int) -> Count | None:
@@ -97,6 +113,8 @@ def faults(found: Found) -> list[str]:
             wrong.append(f"{counts}: it no longer grows because {each.line.fault}; remove that from the table")
         if each.worn is not None and each.wears:
             wrong.append(f"{counts}, and {each.worn.fetches} after it was done many times")
+    if found.idle is not None and found.idle[1] > GROWS * found.idle[0] + SLACK:
+        wrong.append("an idle worker: {:.0f} pages a second, then {:.0f}".format(*found.idle))
     return wrong + [text for each in found.heavy for text in _too_heavy(each)]
 
 

@@ -8,7 +8,7 @@ import pytest
 from .page import keep
 from .table import SCENES, faults, measure
 
-SHALLOW, DEEP, OFTEN = map(int, os.environ.get("FBTASKS_DEPTHS", "1000,10000,100").split(","))
+SHALLOW, DEEP, OFTEN, SECONDS = map(int, os.environ.get("FBTASKS_DEPTHS", "1000,10000,100,0").split(","))
 INTO = os.environ.get("FBTASKS_DEPTHS_INTO")
 """A folder that the figures are written into."""
 
@@ -16,10 +16,10 @@ INTO = os.environ.get("FBTASKS_DEPTHS_INTO")
 @pytest.mark.embedded
 @pytest.mark.parametrize("kind", SCENES, ids=lambda kind: kind.name.replace(" ", "-"))
 def test_what_it_costs_does_not_grow_with_what_waits(project, kind):
-    found = measure(kind, project, SHALLOW, DEEP, OFTEN)
+    found = measure(kind, project, SHALLOW, DEEP, OFTEN, SECONDS)
     for each in found.lines:
         print(f"{each.line.what:45} {each.base:5} {each.shallow!s:50} {each.deep!s:50} {each.worn}")
-    print(*found.heavy, sep="\n")
+    print(*found.heavy, found.idle, sep="\n")
     if INTO:
         keep(found, kind, Path(INTO))
     assert faults(found) == []
