@@ -57,6 +57,9 @@ class Scene:
     shrinks: ClassVar[int] = 1
     """By what the depths are divided, for what is dear to make and of which nobody has as many."""
 
+    idles: ClassVar[bool] = True
+    """Whether an idle worker leaves it as it is, and is counted beside it."""
+
     def __init__(self, project) -> None:
         self.project = project
         self.text = f"{TASKS}{self.source}"

@@ -8,9 +8,9 @@ from .beside import Weighed, idle_worker, weigh
 from .counter import Count, Counter
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
-from .waiting import Due, Ended, Scheduled, Waiting
+from .waiting import Due, Ended, Parked, Scheduled, Waiting
 
-SCENES: tuple[type[Scene], ...] = (Waiting, Scheduled, Due, Ended, Held, Ordered, Unique)
+SCENES: tuple[type[Scene], ...] = (Waiting, Parked, Scheduled, Due, Ended, Held, Ordered, Unique)
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""
 MEGABYTES = 100
@@ -59,6 +59,7 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
 
     An idle worker is counted for *seconds*, at both depths; 0: not at all.
     """
+    seconds *= kind.idles
     deep = max(2, min(deep, kind.deepest) // kind.shrinks)
     shallow = max(1, shallow // kind.shrinks)
     with staged(kind, project) as scene, closing(Counter(project.url)) as counter, counter.counting():

@@ -5,7 +5,7 @@ from datetime import timedelta
 from support.sql import execute, one
 
 from fbtasks.call import Failed, Succeeded
-from fbtasks.store import tasks
+from fbtasks.store import processes, tasks
 
 from .beside import Heavy
 from .scene import Line, Scene
@@ -49,6 +49,38 @@ class Waiting(Scene):
         self.run("resume", "-A", "proj", "default")
 
 
+class Parked(Scene):
+    """Tasks that were put aside, since their name is paused."""
+
+    name = "parked"
+    source = """
+@app.task(ignore_result=True)
+def paused(): pass
+"""
+
+    def set_up(self):
+        self.run("pause", "-A", "proj", "--task", "proj.paused")
+
+    def fill(self, count):
+        for done in range(0, count, 1_000):
+            self.paused.delay_many(((),) * min(1_000, count - done))
+            while one(self.app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 0"):
+                self.take(1)
+
+    def beat(self):
+        with self.session.transaction() as transaction:
+            options = {"host": "here", "pid": 1, "pid_start": 1, "lease": 60.0}
+            number = processes.register(transaction, "worker", **options)
+            processes.heartbeat(transaction, "worker", number, lease=60.0, beat=1.0)
+            processes.unregister(transaction, number)
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        yield Line("a worker registers, has one heartbeat and ends", self.beat)
+        yield self.command("inspect", "parked", "--limit", "20", fault=LISTED)
+        yield self.command("health", fault=LISTED)
+
+
 class Scheduled(Scene):
     """Tasks that are due tomorrow."""
 
@@ -75,6 +107,7 @@ class Due(Scene):
     """Tasks that have become due at one moment, of which some hundred have been made ready."""
 
     name = "due at one moment"
+    idles = False
 
     def fill(self, count):
         moment = one(self.app, "SELECT QUEUE_NOW() FROM RDB$DATABASE")
