@@ -42,7 +42,7 @@ def keep(found, kind, folder: Path) -> None:
         ]
         for each in found.heavy
     ]
-    figures["idle"] = found.idle and [round(each) for each in found.idle]
+    figures["idle"] = found.idle and [*map(round, found.idle), found.idle_fault and f": {found.idle_fault}"]
     (folder / f"{kind.name.replace(' ', '-')}.json").write_text(json.dumps(figures))
 
 
@@ -60,7 +60,7 @@ def _section(scene: dict) -> str:
     heads = ["", *depths, "done often", "page writes", "statements", ""]
     text = f"\n## {scene['name'].capitalize()}\n\n{scene['about']}\n\n" + _table(heads, scene["lines"])
     if scene["idle"]:
-        text += "\nAn idle worker fetches {:,} pages a second, then {:,}.\n".format(*scene["idle"])
+        text += "\nAn idle worker fetches {:,} pages a second, then {:,}{}.\n".format(*scene["idle"])
     if scene["heavy"]:
         heads = [f"with all {depths[1]}", "seconds", "MB", "MB of a worker", "longest wait of a plain task, s"]
         text += "\n" + _table(heads, scene["heavy"])

@@ -59,6 +59,8 @@ class Scene:
 
     idles: ClassVar[bool] = True
     """Whether an idle worker leaves it as it is, and is counted beside it."""
+    idle_fault: ClassVar[str] = ""
+    """What is known to be wrong: then such a worker reads more than it may."""
 
     def __init__(self, project) -> None:
         self.project = project

@@ -52,6 +52,7 @@ class Found(NamedTuple):
     heavy: list[Weighed]
     idle: tuple[float, float] | None
     """Pages that a worker without anything to do fetches in a second, at both depths."""
+    idle_fault: str
 
 
 def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, seconds: float = 0) -> Found:
@@ -79,7 +80,7 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
         for base, few, factor in zip(empty, before, factors, strict=True)
     ]
     measured = [Measured(*each) for each in zip(lines, empty, before, after, worn, allowed, strict=True)]
-    return Found(shallow, deep, measured, heavy, (at_first, later) if seconds else None)
+    return Found(shallow, deep, measured, heavy, (at_first, later) if seconds else None, kind.idle_fault)
 
 
 def _cost(counter: Counter, line: Line) -> Count:
@@ -114,8 +115,9 @@ def faults(found: Found) -> list[str]:
             wrong.append(f"{counts}: it no longer grows because {each.line.fault}; remove that from the table")
         if each.worn is not None and each.wears:
             wrong.append(f"{counts}, and {each.worn.fetches} after it was done many times")
-    if found.idle is not None and found.idle[1] > GROWS * found.idle[0] + SLACK:
-        wrong.append("an idle worker: {:.0f} pages a second, then {:.0f}".format(*found.idle))
+    if found.idle is not None and (found.idle[1] > GROWS * found.idle[0] + SLACK) != bool(found.idle_fault):
+        known = f", though {found.idle_fault}: no longer; remove that from the table" if found.idle_fault else ""
+        wrong.append("an idle worker: {:.0f} pages a second, then {:.0f}".format(*found.idle) + known)
     return wrong + [text for each in found.heavy for text in _too_heavy(each)]
 
 

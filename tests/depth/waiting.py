@@ -53,6 +53,7 @@ class Parked(Scene):
     """Tasks that were put aside, since their name is paused."""
 
     name = "parked"
+    idle_fault = "a worker reads all of them to find names that it knows, at most for a fiftieth of its time"
     source = """
 @app.task(ignore_result=True)
 def paused(): pass
