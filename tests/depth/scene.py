@@ -60,7 +60,7 @@ class Scene:
     idles: ClassVar[bool] = True
     """Whether an idle worker leaves it as it is, and is counted beside it."""
     idle_fault: ClassVar[str] = ""
-    """What is known to be wrong: then such a worker reads more than it may."""
+    """What is known to be wrong: such a worker may read more now and then."""
 
     def __init__(self, project) -> None:
         self.project = project
