@@ -15,7 +15,7 @@ from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.schedules import Schedule
 from fbtasks.serialize import JSON_TYPE
 from fbtasks.services.choosing import choose
-from fbtasks.store import limits, results, schedules
+from fbtasks.store import limits, schedules
 from fbtasks.store.database import Database
 from fbtasks.store.schedules import Row
 from fbtasks.ticking import cron_text, every_ms
@@ -229,20 +229,13 @@ def remove(database: Database, names: Iterable[str]) -> list[str]:
 
 def find_problems(session: Session) -> list[ScheduleProblem]:
     """Returns what is wrong with schedules."""
-    rows = schedules.read(session)
-    if not rows:
-        return []
-    found, now = [], results.now(session)
-    for row in rows:
-        if row.state == "failed":
-            found.append(
-                ScheduleProblem(
-                    row.name, f"it stands still: {row.error} (fbtasks schedules resume {shlex.quote(row.name)})"
-                )
-            )
-        elif row.state == "active" and row.next is not None and now - row.next > _OVERDUE:
-            late = (now - row.next).total_seconds()
-            found.append(ScheduleProblem(row.name, f"its tick is {late:.0f} s late: no worker ticks"))
+    found = []
+    for name, error, since in schedules.troubled(session, _OVERDUE):
+        if error is not None:
+            problem = f"it stands still: {error} (fbtasks schedules resume {shlex.quote(name)})"
+        else:
+            problem = f"its tick is {since.total_seconds():.0f} s late: no worker ticks"
+        found.append(ScheduleProblem(name, problem))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -80,6 +80,12 @@ def _row(row: Row) -> Row:
     )
 
 
+def troubled(session: Session, late: timedelta) -> list[tuple[str, str | None, timedelta]]:
+    """Those that stand still or are to tick since more than *late*: name, why it stands still, and since when."""
+    rows = session.read("schedule_problems", late // timedelta(milliseconds=1))
+    return [(name, error, timedelta(milliseconds=since or 0)) for name, error, since in rows]
+
+
 def hashes(session: Session, app: str) -> dict[str, str]:
     """What tells the definitions of an app's schedules from others, by name; without those whose code is gone."""
     return dict(session.read("schedule_hashes", app))
@@ -143,10 +149,13 @@ class Active(NamedTuple):
         return timing(self.cron, self.every_ms, self.tz)
 
 
-def active(session: Session) -> tuple[list[Active], datetime | None]:
-    """The schedules that tick, and the database's clock at that moment (None: there are none)."""
+def due(session: Session, most: int) -> tuple[list[Active], datetime | None]:
+    """Up to *most* schedules that are to tick, and behind them the one that is to tick next.
+
+    With the database's clock at that moment (None: nothing ticks).
+    """
     found, now = [], None
-    for *row, next, moment in session.read("ticks"):
+    for *row, next, moment in session.read("ticks", most):
         found.append(Active._make([*row, as_utc(next)]))
         now = as_utc(moment)
     return found, now

@@ -19,6 +19,8 @@ from fbtasks.ticking import Turn, turn
 logger = logging.getLogger("fbtasks.worker")
 BATCH: Final = 100
 """Missed ticks that are made up for in one transaction."""
+TURN: Final = 100
+"""Schedules that tick before the worker does what else there is to do."""
 HELD_FIRST: Final = 0.05
 HELD_LAST: Final = 5.0
 """Seconds until one is looked at again that another transaction held: twice as many each time, up to the latter."""
@@ -51,18 +53,22 @@ class Ticks:
             self.next_look = math.inf if seconds is None else now + max(0.0, seconds)
 
     def look(self, session: Session) -> bool:
-        """Has those tick that are due, when it is time. Whether tasks were enqueued."""
+        """Has some of those tick that are due, when it is time. Whether tasks were enqueued."""
         if not self.are_due:
             return False
-        found, now = schedules.active(session)
+        most = TURN + len(self._left)  # what is left to others is not to be all that is found
+        found, now = schedules.due(session, most)
         self._looked = clock.monotonic()
         if now is None:
             self.next_look = math.inf
             return False
         due = [each for each in found if each.next <= now]
-        self._left = {id: until for id, until in self._left.items() if any(each.id == id for each in due)}
+        ids = {each.id for each in due}
+        self._left = {id: until for id, until in self._left.items() if id in ids}
         random.shuffle(due)  # of several workers each begins with another one
         waits = [(each.next - now).total_seconds() for each in found if each.next > now]
+        if len(due) == most:
+            waits.append(0.0)  # there may be more
         enqueued = 0
         for each in due:
             count, wait = self._tick(session, each, now)

@@ -5,12 +5,23 @@ from contextlib import closing
 from typing import NamedTuple
 
 from .beside import Weighed, idle_worker, weigh
+from .clock import Schedules
 from .counter import Count, Counter
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
 from .waiting import Due, Ended, Parked, Scheduled, Waiting
 
-SCENES: tuple[type[Scene], ...] = (Waiting, Parked, Scheduled, Due, Ended, Held, Ordered, Unique)
+SCENES: tuple[type[Scene], ...] = (
+    Waiting,
+    Parked,
+    Scheduled,
+    Due,
+    Ended,
+    Held,
+    Ordered,
+    Unique,
+    Schedules,
+)
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""
 MEGABYTES = 100

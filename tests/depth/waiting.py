@@ -105,7 +105,7 @@ class Scheduled(Scene):
 
 
 class Due(Scene):
-    """Tasks that have become due at one moment, of which some hundred have been made ready."""
+    """Tasks that have become due at one moment, of which one half has been made ready."""
 
     name = "due at one moment"
     idles = False
@@ -115,18 +115,22 @@ class Due(Scene):
         for done in range(0, count, 10_000):
             self.plain.delay_many(((),) * min(10_000, count - done), countdown=86_400)
         execute(self.app, "UPDATE QUEUE_TASK SET START_TIME = ? WHERE STATE = 1", moment - timedelta(seconds=60))
+        for _ in range(0, count // 2, 500):
+            self.session.run(tasks.promote)
 
     def lines(self):
-        yield Line(
-            "100 of them, by a worker",
-            self.hundred,
-            wears=False,
-            fault="what was made ready is read again by each promotion",
-        )
+        yield Line("100 of them, by a worker", self.hundred, times=3, wears=False)
+        yield Line("a plain task, by a worker", self.beside)
 
     def hundred(self):
-        self.look()
+        assert self.session.run(lambda t: tasks.promote(t, 100)).tasks == 100
+        tasks.any_ready(self.session, ["default"])
         assert self.take(100) == 100
+
+    def beside(self):
+        self.plain.apply_async(priority=9)
+        tasks.any_ready(self.session, ["default"])
+        assert self.take(1) == 1
 
 
 class Ended(Scene):

@@ -64,6 +64,18 @@ def test_scheduled_tasks_that_have_run_cost_later_ones_nothing(app, session, pla
     assert plain() <= most * before
 
 
+def test_a_promotion_does_not_read_again_what_it_has_promoted(app, session):
+    """Neither when more is due than it promotes at once, nor what others before it have promoted, which waits."""
+    app.task(name="t")(lambda: None)
+    execute(app, SCHEDULED.format(count=3_000))
+    found = []
+    for _ in range(5):
+        before = page_fetches(session)
+        assert session.run(tasks.promote).tasks == 500
+        found.append((page_fetches(session) - before) / 500)
+    assert max(found[1:]) < 40, found
+
+
 def test_the_due_time_follows_whatever_is_written(app):
     """Also what is written by hand: the index of what is due has a key for scheduled tasks alone."""
     app.task(name="t")(lambda: None)

@@ -320,17 +320,17 @@ def test_what_another_worker_has_begun_to_make_up_for_is_looked_at_again_at_once
     app.add_periodic("note", every=HOUR, missed="all")
     sync(app)
     back(app, 10 * HOUR)
-    first, second, read = ticks.Ticks(), ticks.Ticks(), schedules.active
+    first, second, read = ticks.Ticks(), ticks.Ticks(), schedules.due
 
-    def overtaken(session):
-        found = read(session)
-        monkeypatch.setattr(schedules, "active", read)
+    def overtaken(session, most):
+        found = read(session, most)
+        monkeypatch.setattr(schedules, "due", read)
         first.expect(0.0)
         assert first.look(session)
         return found
 
     with app.database.session() as session:
-        monkeypatch.setattr(schedules, "active", overtaken)
+        monkeypatch.setattr(schedules, "due", overtaken)
         second.expect(0.0)
         assert not second.look(session)
         assert second.are_due
@@ -360,7 +360,7 @@ def test_the_databases_clock_decides(app):
     app.add_periodic("note", every=HOUR)
     sync(app)
     with app.database.session() as session:
-        ((active,), _) = schedules.active(session)
+        ((active,), _) = schedules.due(session, 10)
         for at in (active.next, active.next - HOUR):
             done = session.run(lambda t, at=at: schedules.tick(t, active, at, at, at + HOUR))
             assert done is schedules.Done.CHANGED
@@ -452,6 +452,42 @@ def test_a_zone_that_is_unknown_here_is_left_to_other_machines(app, ran, caplog)
     assert (shown(app).state, shown(app, "other").last is not None) == ("active", True)
     assert [each.problem[:12] for each in get_health(app.database, 300).schedules] == ["its tick is "]
     assert "The schedule note is left to other workers: there is no tz 'Mars/Olympus'" in caplog.text
+
+
+def test_schedules_that_are_left_to_others_do_not_keep_those_behind_them_from_ticking(app, monkeypatch):
+    monkeypatch.setattr(ticks, "TURN", 2)
+    for number in range(5):
+        app.add_periodic("note", cron="@hourly", name=f"of Mars {number}")
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    execute(app, f"UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 MINUTE TO {NOW})")
+    execute(app, f"UPDATE QUEUE_SCHEDULE SET TZ = 'Mars/Olympus', NEXT_TIME = DATEADD(-2 MINUTE TO {NOW}) "
+            "WHERE NAME STARTING WITH 'of Mars'")  # fmt: skip
+    found = Ticks()
+    found.expect(0.0)
+    with app.database.session() as session:
+        looks = 1
+        while not found.look(session):
+            assert found.are_due
+            looks += 1
+    assert (looks, len(rows(app, TASKS))) == (3, 1)
+
+
+def test_due_times_follow_whatever_is_written(app):
+    """Also what is written by hand: the index of what is due has a key for active schedules alone."""
+    app.add_periodic("note", every=HOUR)
+    sync(app)
+    for change, is_active in (
+        ("NEXT_TIME = DATEADD(1 DAY TO NEXT_TIME)", True),
+        ("SET_PAUSED = 1", False),
+        ("SET_PAUSED = NULL", True),
+        ("ERROR_MSG = 'why'", False),
+        ("ERROR_MSG = NULL, ORPHANED = 1", False),
+        ("ORPHANED = 0", True),
+    ):
+        execute(app, f"UPDATE QUEUE_SCHEDULE SET {change}")
+        ((due, next),) = rows(app, "SELECT DUE_TIME, NEXT_TIME FROM QUEUE_SCHEDULE")
+        assert due == (next if is_active else None), change
 
 
 def test_a_burst_ends_though_a_schedule_is_left_to_others(app, ran):
@@ -559,7 +595,7 @@ def test_a_worker_that_has_an_older_definition_does_not_tick_by_it(app):
     sync(app)
     back(app, HOUR)
     with app.database.session() as session:
-        ((active,), _) = schedules.active(session)
+        ((active,), _) = schedules.due(session, 10)
         service.change(app.database, "note", service.Change(args=[9]))
         done = session.run(lambda t: schedules.tick(t, active, active.next, active.next, active.next + HOUR))
     assert done is schedules.Done.CHANGED

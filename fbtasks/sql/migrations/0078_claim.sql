@@ -97,7 +97,7 @@ BEGIN
 END^
 
 -- Moves what is due from scheduled to ready, by the same skip-locked cursor as the claim, and tells how many
--- milliseconds remain until the next one is (NULL: nothing is scheduled; 0: more is due).
+-- milliseconds remain until the next one is (NULL: nothing is scheduled; 0: more may be due).
 CREATE OR ALTER PROCEDURE QUEUE_PROMOTE_V1 (MOST INTEGER)
 RETURNS (PROMOTED INTEGER, NEXT_MS BIGINT)
 SQL SECURITY DEFINER
@@ -109,28 +109,35 @@ AS
     DECLARE TRAITS SMALLINT;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
+    -- Not FOR SELECT: after a conflict the engine runs the statement again, and such a loop then locks all that is due.
+    DECLARE DUE CURSOR FOR (
+        SELECT T.ID, T.QUEUE, T.TRAITS, T.OWNER_ID, T.LANE FROM QUEUE_TASK T
+        WHERE T.DUE_TIME BETWEEN TIMESTAMP '0001-01-01' AND :NOW_UTC
+        ORDER BY T.DUE_TIME FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     NOW_UTC = QUEUE_NOW();
     PROMOTED = 0;
-    FOR SELECT T.ID, T.QUEUE, T.TRAITS, T.OWNER_ID, T.LANE FROM QUEUE_TASK T
-        WHERE T.DUE_TIME BETWEEN TIMESTAMP '0001-01-01' AND :NOW_UTC
-        ORDER BY T.DUE_TIME FOR UPDATE WITH LOCK SKIP LOCKED
-        INTO :ID, :QUEUE, :TRAITS, :OWNER_ID, :LANE AS CURSOR C DO
+    OPEN DUE;
+    WHILE (PROMOTED < MOST) DO
     BEGIN
+        FETCH DUE INTO :ID, :QUEUE, :TRAITS, :OWNER_ID, :LANE;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         IF (BIN_AND(TRAITS, 2560) = 2048) THEN  -- it has gates of limits, and is not in
             EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(ID, TRAITS, OWNER_ID, LANE);
         ELSE
-            UPDATE QUEUE_TASK SET STATE = 0 WHERE CURRENT OF C;
+            UPDATE QUEUE_TASK SET STATE = 0 WHERE CURRENT OF DUE;
         PROMOTED = PROMOTED + 1;
         IF (QUEUE <> LAST_QUEUE) THEN
             POST_EVENT 'fbtasks:queue:' || QUEUE;
         LAST_QUEUE = QUEUE;
-        IF (PROMOTED >= MOST) THEN
-            LEAVE;
     END
-    SELECT FIRST 1 MAXVALUE(0, DATEDIFF(MILLISECOND FROM :NOW_UTC TO T.START_TIME)) FROM QUEUE_TASK T
-        WHERE T.DUE_TIME > IIF(:PROMOTED >= :MOST, TIMESTAMP '0001-01-01', :NOW_UTC)
-        ORDER BY T.DUE_TIME INTO :NEXT_MS;
+    CLOSE DUE;
+    IF (PROMOTED >= MOST) THEN
+        NEXT_MS = 0;
+    ELSE
+        SELECT FIRST 1 DATEDIFF(MILLISECOND FROM :NOW_UTC TO T.START_TIME) FROM QUEUE_TASK T
+            WHERE T.DUE_TIME > :NOW_UTC ORDER BY T.DUE_TIME INTO :NEXT_MS;
     SUSPEND;
 END^
 

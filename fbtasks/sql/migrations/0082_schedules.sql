@@ -5,8 +5,7 @@ SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_SCHEDULE_SEQ^
 
--- Whoever looks reads all of this small table: an index of what is due next would keep an entry for each tick, as long as an
--- older snapshot lives. One process at a time makes rows: that which has QUEUE_DEPLOY_LOCK_V1.
+-- One process at a time makes rows: that which has QUEUE_DEPLOY_LOCK_V1.
 CREATE TABLE QUEUE_SCHEDULE (
     ID INTEGER NOT NULL PRIMARY KEY,
     NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
@@ -38,14 +37,24 @@ CREATE TABLE QUEUE_SCHEDULE (
         WHEN COALESCE(SET_PAUSED, PAUSED) = 1 THEN 'paused' WHEN ERROR_MSG IS NOT NULL THEN 'failed' ELSE 'active' END),
     NEXT_TIME TIMESTAMP,
     LAST_TIME TIMESTAMP,
+    -- NEXT_TIME while it is active, else NULL: what the index of due schedules is of. Kept by QUEUE_SCHEDULE_DUE_TIME.
+    DUE_TIME TIMESTAMP,
     -- Changes with all that a tick goes by, but for NEXT_TIME.
     VERSION INTEGER DEFAULT 1 NOT NULL,
     -- What the code says, as JSON, with its hash.
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
     HASH CHAR(64) CHARACTER SET ASCII
 )^
+CREATE INDEX QUEUE_SCHEDULE_DUE ON QUEUE_SCHEDULE (DUE_TIME)^
 
 COMMIT^
+
+-- Keeps DUE_TIME, whichever statement changes a schedule: a procedure's, or one that was written by hand.
+CREATE OR ALTER TRIGGER QUEUE_SCHEDULE_DUE_TIME FOR QUEUE_SCHEDULE ACTIVE BEFORE INSERT OR UPDATE POSITION 0
+AS
+BEGIN
+    NEW.DUE_TIME = IIF(NEW.STATE = 'active', NEW.NEXT_TIME, NULL);
+END^
 
 -- Enqueues the task of a schedule, by the door of all programs; START_TIME is the tick (NULL: now). Called by other procedures.
 CREATE OR ALTER PROCEDURE QUEUE_ENQUEUE_SCHEDULED_V1 (ID INTEGER, START_TIME TIMESTAMP)
