@@ -10,7 +10,6 @@ from fbtasks.store import tasks
 from .scene import Line, Scene
 
 COUNTS = "it counts all that wait"
-LISTED = "it counts or sorts all that wait, to show the first"
 
 
 class Waiting(Scene):
@@ -29,12 +28,12 @@ class Waiting(Scene):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("delay()", self.delay)
         yield Line("cancel()", self.cancel)
-        yield self.command("inspect", "ready", "--limit", "20", fault=LISTED)
+        yield self.command("inspect", "ready", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "workers")
-        yield self.command("health", fault=LISTED)
-        yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False, fault=LISTED)
+        yield self.command("health")
+        yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False)
 
     def delay(self):
         self.plain.delay()
@@ -57,9 +56,9 @@ class Scheduled(Scene):
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("a task with countdown=0.001", self.soon)
-        yield self.command("inspect", "scheduled", "--limit", "20", fault=LISTED)
+        yield self.command("inspect", "scheduled", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
-        yield self.command("health", fault=LISTED)
+        yield self.command("health")
 
     def soon(self):
         self.plain.apply_async(countdown=0.001)
