@@ -10,7 +10,7 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.commands import INSPECT
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
-from fbtasks.cli.output import as_dict, print_json, say, show_records
+from fbtasks.cli.output import as_dict, print_json, print_json_list, say, show_records
 from fbtasks.serialize import show_json
 from fbtasks.services import pausing
 from fbtasks.services import queues as queue_service
@@ -36,16 +36,19 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
     ) -> None:
         filtered = (queue, task_name, since) != (None, None, None)
         wanted = task_service.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
-        with database.opened() as app:
-            page = task_service.list_tasks(app.database, state, wanted, queues_of(database, app))
-            paused = pausing.paused_names(app.database) if state is State.PARKED and page.tasks and not as_json else []
-        if as_json:
-            print_json(page.tasks)
-            return
-        render.tasks(page.tasks, state, f"No {name} task matches the filters." if filtered else nothing)
-        _say_paused([name for name in paused if any(task.name == name for task in page.tasks)])
-        if page.more:
-            say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
+        with (
+            database.opened() as app,
+            task_service.spool_tasks(app.database, state, wanted, queues_of(database, app)) as (rows, more),
+        ):
+            if as_json:
+                print_json_list(rows)
+                return
+            render.tasks(rows, state, f"No {name} task matches the filters." if filtered else nothing)
+            if state is State.PARKED and rows:
+                names = {task.name for task in rows}
+                _say_paused([each for each in pausing.paused_names(app.database) if each in names])
+            if more:
+                say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
 
     return command
 

@@ -21,6 +21,7 @@ from fbtasks.services.sources import LoadedSource, SourceRow
 from fbtasks.services.subscriptions import Connection, Step
 from fbtasks.services.workflows import ON_FAILURE, NodeRow, outline
 from fbtasks.showing import count, sentence
+from fbtasks.spool import Spool
 from fbtasks.states import State
 
 _NARROWEST: Final = 40
@@ -72,7 +73,7 @@ _LISTS: Final[dict[State, list[Column]]] = {
 """The columns of each list after those that all have."""
 
 
-def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
+def tasks(rows: Spool[TaskRow], state: State, nothing: str) -> None:
     """Prints tasks in one state, one line for each."""
     if not rows:
         say(nothing)
@@ -80,7 +81,8 @@ def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
     columns = [_column("NAME", "name"), _column("QUEUE", "name"), _column("TRIES", "number", "try_count")]
     if any(row.task_id for row in rows):
         columns.insert(0, _column("TASK ID", "name", "task_id"))
-    columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or any(row.error_msg for row in rows)]
+    tried = _LAST_ERROR in _LISTS[state] and any(row.error_msg for row in rows)
+    columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or tried]
     _records([_column("ID", "number"), *columns], rows)
 
 

@@ -18,6 +18,8 @@ from fbtasks.store.values import as_utc
 T = TypeVar("T")
 STAT_DAYS: Final = 7
 """Whole days before today whose counters are kept by the hour and worker; of those before, by the day."""
+_PART: Final = 500
+"""Tasks of a list that are in memory at once."""
 _DIGITS: Final = 19
 _HASH: Final = 32
 _LONGEST_NAME: Final = 255
@@ -212,7 +214,12 @@ def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
 
 
 def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
-    """Tasks in one state, in the order of an index: what is before a page is not sorted for it, nor what is behind it.
+    """The tasks of :func:`listing_in_parts`, all at once."""
+    return [row for part in listing_in_parts(session, state, wanted) for row in part]
+
+
+def listing_in_parts(session: Session, state: State, wanted: Filter) -> Iterator[list[TaskRow]]:
+    """Tasks in one state, some hundred at a time. They come in the order of an index, so none is sorted or counted.
 
     Finished ones are listed newest first, scheduled ones as they become due, and all others queue by queue, in the
     order in which they are claimed.
@@ -242,8 +249,8 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
     else:
         order = "T.STATE DESC, T.FINISH_TIME DESC"
     more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {wanted.offset + 1} TO {wanted.offset + wanted.limit}"
-    rows = session.read("live" if state.live else "finished", *values, more=more)
-    return [_task(row) for row in rows]
+    for rows in session.read_in_parts("live" if state.live else "finished", *values, more=more, size=_PART):
+        yield [_task(row) for row in rows]
 
 
 def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[QueueRow]:
