@@ -18,6 +18,8 @@ from fbtasks.services import sources as source_service
 from fbtasks.services import tasks as task_service
 from fbtasks.services import workflows as workflow_service
 from fbtasks.services.workers import list_workers
+from fbtasks.showing import count
+from fbtasks.spool import Spool
 from fbtasks.states import State
 
 
@@ -75,11 +77,19 @@ awaiting = _list_command("awaiting", State.AWAITING, "Nothing is awaiting.")
 @click.argument("task_id", metavar="ID")
 @with_database
 @json_option
-def workflow(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
+@click.option("--limit", type=click.IntRange(1, 1_000_000), help="At most so many lines.")
+def workflow(database: DatabaseArgs, task_id: str, as_json: bool, limit: int | None) -> None:
     """The workflow that a task is part of, as a tree."""
     with database.opened() as app:
-        nodes = workflow_service.get_workflow(app.database, task_id)
-    show_records(nodes, render.workflow, as_json=as_json)
+        asked, nodes = workflow_service.find_workflow(app.database, task_id)
+    if as_json:
+        with Spool(nodes[:limit]) as rows:
+            print_json_list(rows)
+        return
+    lines = workflow_service.fold(workflow_service.outline(nodes), asked)
+    render.workflow(lines[:limit])
+    if limit is not None and len(lines) > limit:
+        say(f"Only the first {count(limit, 'line')} of {len(lines)} are shown.", err=True)
 
 
 @click.command()

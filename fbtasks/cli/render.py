@@ -19,7 +19,7 @@ from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.sources import LoadedSource, SourceRow
 from fbtasks.services.subscriptions import Connection, Step
-from fbtasks.services.workflows import ON_FAILURE, NodeRow, outline
+from fbtasks.services.workflows import ON_FAILURE, FoldedLine
 from fbtasks.showing import count, sentence
 from fbtasks.spool import Spool
 from fbtasks.states import State
@@ -146,21 +146,23 @@ def _stamp(moment: datetime | None) -> str | None:
 
 
 _STEP: Final[list[Column]] = [
-    _column("ID", "number", "node.id"),
-    ("STEP", "name", lambda line: "  " * line.level + _step(line.node)),
+    ("ID", "number", lambda line: None if line.more else line.node.id),
+    ("STEP", "name", lambda line: "  " * line.level + _step(line)),
     _column("STATE", "word", "node.state"),
-    ("ERROR", "line", lambda line: failure(line.node.error_type, line.node.error_msg)),
+    ("ERROR", "line", lambda line: "" if line.more else failure(line.node.error_type, line.node.error_msg)),
 ]
 
 
-def _step(node: NodeRow) -> str:
+def _step(line: FoldedLine) -> str:
+    node = line.node
     name = "end of the group" if node.kind == "group" else node.name or "(no longer kept)"
-    return f"on failure: {name}" if node.runs == ON_FAILURE else name
+    name = f"on failure: {name}" if node.runs == ON_FAILURE else name
+    return f"{line.more:,} more: {name}" if line.more else name
 
 
-def workflow(nodes: list[NodeRow]) -> None:
+def workflow(lines: Iterable[FoldedLine]) -> None:
     """Prints a workflow as a tree."""
-    _records(_STEP, outline(nodes))
+    _records(_STEP, lines)
 
 
 _QUEUE: Final[list[Column]] = [

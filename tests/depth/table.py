@@ -7,8 +7,9 @@ from .counter import Count, Counter
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
 from .waiting import Due, Ended, Scheduled, Waiting
+from .workflows import Chain, Chord, Group
 
-SCENES: tuple[type[Scene], ...] = (Waiting, Scheduled, Due, Ended, Held, Ordered, Unique)
+SCENES: tuple[type[Scene], ...] = (Waiting, Scheduled, Due, Ended, Held, Ordered, Unique, Chord, Chain, Group)
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""
 
