@@ -10,7 +10,7 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.commands import INSPECT
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
-from fbtasks.cli.output import as_dict, print_json, say, show_records
+from fbtasks.cli.output import as_dict, print_json, print_json_list, say, show_records
 from fbtasks.serialize import show_json
 from fbtasks.services import pausing
 from fbtasks.services import queues as queue_service
@@ -18,6 +18,8 @@ from fbtasks.services import sources as source_service
 from fbtasks.services import tasks as task_service
 from fbtasks.services import workflows as workflow_service
 from fbtasks.services.workers import list_workers
+from fbtasks.showing import count
+from fbtasks.spool import Spool
 from fbtasks.states import State
 
 
@@ -36,16 +38,19 @@ def _list_command(name: str, state: State, nothing: str) -> click.Command:
     ) -> None:
         filtered = (queue, task_name, since) != (None, None, None)
         wanted = task_service.Filter(queue=queue, name=task_name, since=since_time(since), limit=limit)
-        with database.opened() as app:
-            page = task_service.list_tasks(app.database, state, wanted, queues_of(database, app))
-            paused = pausing.paused_names(app.database) if state is State.PARKED and page.tasks and not as_json else []
-        if as_json:
-            print_json(page.tasks)
-            return
-        render.tasks(page.tasks, state, f"No {name} task matches the filters." if filtered else nothing)
-        _say_paused([name for name in paused if any(task.name == name for task in page.tasks)])
-        if page.more:
-            say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
+        with (
+            database.opened() as app,
+            task_service.spool_tasks(app.database, state, wanted, queues_of(database, app)) as (rows, more),
+        ):
+            if as_json:
+                print_json_list(rows)
+                return
+            render.tasks(rows, state, f"No {name} task matches the filters." if filtered else nothing)
+            if state is State.PARKED and rows:
+                names = {task.name for task in rows}
+                _say_paused([each for each in pausing.paused_names(app.database) if each in names])
+            if more:
+                say(f"Only the first {limit} are shown. For more: --limit {10 * limit}", err=True)
 
     return command
 
@@ -72,11 +77,19 @@ awaiting = _list_command("awaiting", State.AWAITING, "Nothing is awaiting.")
 @click.argument("task_id", metavar="ID")
 @with_database
 @json_option
-def workflow(database: DatabaseArgs, task_id: str, as_json: bool) -> None:
+@click.option("--limit", type=click.IntRange(1, 1_000_000), help="At most so many lines.")
+def workflow(database: DatabaseArgs, task_id: str, as_json: bool, limit: int | None) -> None:
     """The workflow that a task is part of, as a tree."""
     with database.opened() as app:
-        nodes = workflow_service.get_workflow(app.database, task_id)
-    show_records(nodes, render.workflow, as_json=as_json)
+        asked, nodes = workflow_service.find_workflow(app.database, task_id)
+    if as_json:
+        with Spool(nodes[:limit]) as rows:
+            print_json_list(rows)
+        return
+    lines = workflow_service.fold(workflow_service.outline(nodes), asked)
+    render.workflow(lines[:limit])
+    if limit is not None and len(lines) > limit:
+        say(f"Only the first {count(limit, 'line')} of {len(lines)} are shown.", err=True)
 
 
 @click.command()

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from fbtasks.spool import Spool
 
 T = TypeVar("T")
 OBEYED: Final = re.compile(
@@ -76,10 +79,27 @@ def show_records(found: T, table: Callable[[T], None], *, as_json: bool) -> None
 
 def print_json(value: Any, indent: int | None = 2) -> None:
     """Prints records as JSON. A value that JSON does not have becomes text."""
+    write(_json(value, indent))
+
+
+def print_json_list(rows: Spool[Any]) -> None:
+    """Prints a list of records as :func:`print_json` does; there may be many."""
+    if not rows:
+        write("[]")
+        return
+    opening, left = "[\n  ", len(rows)
+    for part in rows.parts():
+        left -= len(part)
+        texts = [_json(record, 2).replace("\n", "\n  ") for record in part]
+        write(opening + ",\n  ".join(texts) + ("," if left else "\n]"))
+        opening = "  "
+
+
+def _json(value: Any, indent: int | None) -> str:
     import json  # not for --help
 
     narrow = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    write(visible_json(json.dumps(value, indent=indent, ensure_ascii=narrow, default=_plain)))
+    return visible_json(json.dumps(value, indent=indent, ensure_ascii=narrow, default=_plain))
 
 
 def visible_json(text: str) -> str:

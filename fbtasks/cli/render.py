@@ -19,8 +19,9 @@ from fbtasks.services.queues import QueueRow, Statistics
 from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.sources import LoadedSource, SourceRow
 from fbtasks.services.subscriptions import Connection, Step
-from fbtasks.services.workflows import ON_FAILURE, NodeRow, outline
+from fbtasks.services.workflows import ON_FAILURE, FoldedLine
 from fbtasks.showing import count, sentence
+from fbtasks.spool import Spool
 from fbtasks.states import State
 
 _NARROWEST: Final = 40
@@ -72,7 +73,7 @@ _LISTS: Final[dict[State, list[Column]]] = {
 """The columns of each list after those that all have."""
 
 
-def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
+def tasks(rows: Spool[TaskRow], state: State, nothing: str) -> None:
     """Prints tasks in one state, one line for each."""
     if not rows:
         say(nothing)
@@ -80,7 +81,8 @@ def tasks(rows: list[TaskRow], state: State, nothing: str) -> None:
     columns = [_column("NAME", "name"), _column("QUEUE", "name"), _column("TRIES", "number", "try_count")]
     if any(row.task_id for row in rows):
         columns.insert(0, _column("TASK ID", "name", "task_id"))
-    columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or any(row.error_msg for row in rows)]
+    tried = _LAST_ERROR in _LISTS[state] and any(row.error_msg for row in rows)
+    columns += [each for each in _LISTS[state] if each is not _LAST_ERROR or tried]
     _records([_column("ID", "number"), *columns], rows)
 
 
@@ -144,21 +146,23 @@ def _stamp(moment: datetime | None) -> str | None:
 
 
 _STEP: Final[list[Column]] = [
-    _column("ID", "number", "node.id"),
-    ("STEP", "name", lambda line: "  " * line.level + _step(line.node)),
+    ("ID", "number", lambda line: None if line.more else line.node.id),
+    ("STEP", "name", lambda line: "  " * line.level + _step(line)),
     _column("STATE", "word", "node.state"),
-    ("ERROR", "line", lambda line: failure(line.node.error_type, line.node.error_msg)),
+    ("ERROR", "line", lambda line: "" if line.more else failure(line.node.error_type, line.node.error_msg)),
 ]
 
 
-def _step(node: NodeRow) -> str:
+def _step(line: FoldedLine) -> str:
+    node = line.node
     name = "end of the group" if node.kind == "group" else node.name or "(no longer kept)"
-    return f"on failure: {name}" if node.runs == ON_FAILURE else name
+    name = f"on failure: {name}" if node.runs == ON_FAILURE else name
+    return f"{line.more:,} more: {name}" if line.more else name
 
 
-def workflow(nodes: list[NodeRow]) -> None:
+def workflow(lines: Iterable[FoldedLine]) -> None:
     """Prints a workflow as a tree."""
-    _records(_STEP, outline(nodes))
+    _records(_STEP, lines)
 
 
 _QUEUE: Final[list[Column]] = [

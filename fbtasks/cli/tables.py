@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fbtasks.cli.output import visible, write
+from fbtasks.spool import Spool
 
 _GAP: Final = 2
 """Columns of the screen between two columns of a table."""
@@ -30,21 +31,62 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) 
     "number" and "word" are never cut; "text" is folded; the middle of a "name" is left out; only the first line of a
     "line" is shown, as far as it fits.
     """
-    cells = [[_cell(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)] for row in rows]
-    screen = console()
-    widths = _widths(columns, cells, screen.width)
+    whole = [cell_len(title) for title, _ in columns]
+    with Spool[list[str]]() as cells:
+        cells.extend(_cells(columns, rows, whole))
+        screen = console()
+        widths = _widths(columns, whole, screen.width)
+        # What is never cut may need more than there is: then the lines are longer than the terminal is wide.
+        screen.width = max(screen.width, _GAP * (len(columns) - 1) + sum(width or 1 for width in widths))
+        if None in widths:
+            _print_folded(screen, columns, widths, cells)
+        else:
+            _print_lines(screen, columns, [width or 0 for width in widths], cells)
+
+
+def _cells(
+    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]], whole: list[int]
+) -> Iterator[list[str]]:
+    """The texts of a table. *whole* is the widths of its columns so far, which grow."""
+    for row in rows:
+        texts = [_cell(cell, kind) for cell, (_, kind) in zip(row, columns, strict=True)]
+        whole[:] = map(max, whole, map(cell_len, texts))
+        yield texts
+
+
+def _print_folded(
+    screen: Console, columns: Sequence[tuple[str, str]], widths: Sequence[int | None], cells: Iterable[Sequence[str]]
+) -> None:
+    """Prints a table some of whose columns are folded."""
     shown = Table(box=None, pad_edge=False, header_style="bold", show_header=any(title for title, _ in columns))
     for (title, kind), width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if kind == "number" else "left"
         shown.add_column(title, justify=justify, no_wrap=kind != "text", width=width, overflow="fold")
     for row in cells:
         shown.add_row(*(Text(_cut(text, kind, w)) for text, (_, kind), w in zip(row, columns, widths, strict=True)))
-    # What is never cut may need more than there is: then the lines are longer than the terminal is wide.
-    screen.width = max(screen.width, _GAP * (len(columns) - 1) + sum(width or 1 for width in widths))
     with screen.capture() as captured:
         screen.print(shown)
     for line in captured.get().splitlines():
         write(line.rstrip())
+
+
+def _print_lines(
+    screen: Console, columns: Sequence[tuple[str, str]], widths: list[int], cells: Spool[list[str]]
+) -> None:
+    """Prints a table that has a line for each row, of which there may be many."""
+    if any(title for title, _ in columns):
+        _print_folded(screen, columns, widths, ())
+    for part in cells.parts():
+        write("\n".join(_line(columns, widths, row) for row in part))
+
+
+def _line(columns: Sequence[tuple[str, str]], widths: list[int], row: Sequence[str]) -> str:
+    texts = []
+    for text, (_, kind), width in zip(row, columns, widths, strict=True):
+        cut = _cut(text, kind, width)
+        blanks = " " * (width - cell_len(cut))
+        texts.append(blanks + cut if kind == "number" else cut + blanks)
+    return (" " * _GAP).join(texts).rstrip()
 
 
 def _cell(value: object, kind: str) -> str:
@@ -56,11 +98,11 @@ def _cell(value: object, kind: str) -> str:
     return shown if kind == "text" else shown.replace("\n", "\\n")
 
 
-def _widths(columns: Sequence[tuple[str, str]], cells: list[list[str]], room: int) -> list[int | None]:
-    """Returns the width of each column, None where the table decides. Columns that are cut share what is left."""
-    whole = [
-        max([cell_len(title), *(cell_len(row[place]) for row in cells)]) for place, (title, _) in enumerate(columns)
-    ]
+def _widths(columns: Sequence[tuple[str, str]], whole: Sequence[int], room: int) -> list[int | None]:
+    """Returns the width of each column, None where the table decides. Columns that are cut share what is left.
+
+    *whole* is how wide each column is when nothing of it is cut.
+    """
     widths: list[int | None] = [
         width if kind in ("number", "word") else None for width, (_, kind) in zip(whole, columns, strict=True)
     ]

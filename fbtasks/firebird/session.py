@@ -83,6 +83,21 @@ class Transaction:
         except Exception as error:
             raise translate(error, self._url) from error
 
+    def parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The same, *size* rows at a time: for a list that may be long, of a query without long BLOBs."""
+        try:
+            cursor = self.driver.cursor()
+            try:
+                cursor.execute(self._queries[name] + more, params)
+                watchdog.moved()
+                while rows := cursor.fetchmany(size):
+                    watchdog.moved()
+                    yield rows
+            finally:
+                cursor.close()
+        except Exception as error:
+            raise translate(error, self._url) from error
+
     def generated(self, sql: str, *params: object) -> list[tuple[Any, ...]]:
         """All rows of *sql*, which is not kept prepared: what it names can be altered and dropped meanwhile."""
         try:
@@ -293,6 +308,11 @@ class Session:
         """All rows of a query, in a read-only transaction."""
         with self.transaction(READ) as transaction:
             return transaction.rows(name, *params, more=more)
+
+    def read_in_parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The same, *size* rows at a time. No other one is read from this session before the last of them."""
+        with self.transaction(READ) as transaction:
+            yield from transaction.parts(name, *params, more=more, size=size)
 
     def oldest_transactions(self) -> tuple[int, int]:
         """The number of the oldest transaction that is not committed, and that of the oldest one that is active.

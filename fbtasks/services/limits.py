@@ -17,6 +17,7 @@ from fbtasks.showing import count
 from fbtasks.store import admission
 from fbtasks.store.admission import Closed, Load, Row
 from fbtasks.store.database import Database
+from fbtasks.store.sources import subscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +243,13 @@ def describe_closed(name: str, key: ClosedKey) -> str:
 def find_problems(session: Session) -> list[LimitProblem]:
     """Returns what is wrong with limits. A task that waits for its turn is no problem."""
     names = {row.id: row.name for row in admission.read(session)}
+    known = {*names, *(row.id for row in subscriptions.read(session))}
     found = []
     for each in admission.closed(session):
         name = names.get(each.limit, "")
         found.append(LimitProblem(name, describe_closed(name, ClosedKey(each.task, each.since, each.waiting))))
-    for _, waiting in _unknown(session):
+    # All that is held is counted only where something waits for what nobody has defined.
+    for _, waiting in _unknown(session) if admission.waited_for(session) - known else ():
         tasks = f"{count(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}"
         found.append(LimitProblem(None, f"{tasks} for a limit that no app has defined (fbtasks inspect held)"))
     return found

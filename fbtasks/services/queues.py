@@ -110,7 +110,7 @@ def check_queue(session: Session, queue: str, in_code: InCode = None) -> None:
     Known are those that a task or a worker has, or a task had in the last days; those of which something is told to the
     database; and those that the app's code names, of which *in_code* tells.
     """
-    known = {row.queue for row in results.queues(session)}
+    known = {head.queue for head in results.heads(session)}
     known |= {name for worker in processes.workers(session) for name in worker.queues}
     known |= {row.queue for row in results.stats(session, _KNOWN_FOR) if row.queue}
     known |= {policy.queue for policy in limits.policies(session)}

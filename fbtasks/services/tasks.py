@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ from fbtasks.serialize import JSON_TYPE, Payload
 from fbtasks.services.choosing import InCode
 from fbtasks.services.queues import check_queue
 from fbtasks.services.waiting import why_waiting
+from fbtasks.spool import Spool
 from fbtasks.states import State
 from fbtasks.store import admission, progress, results, tasks
 from fbtasks.store.database import Database
@@ -102,22 +104,44 @@ class TaskChanges:
 
 
 def list_tasks(database: Database, state: State, wanted: Filter, in_code: InCode = None) -> TaskPage:
-    """Returns tasks in one state: finished ones newest first, live ones in the order in which they are due.
+    """Returns tasks in one state, in the order of :func:`fbtasks.store.results.listing_in_parts`.
 
     Raises :class:`ConfigurationError` when the filter names a queue that is not known, as :func:`check_queue` does.
     """
+    with spool_tasks(database, state, wanted, in_code) as (rows, more):
+        return TaskPage(list(rows), more)
 
-    def read(session: Session) -> list[TaskRow]:
+
+@contextmanager
+def spool_tasks(
+    database: Database, state: State, wanted: Filter, in_code: InCode = None
+) -> Iterator[tuple[Spool[TaskRow], bool]]:
+    """For the block, the tasks of :func:`list_tasks`, and whether the list goes on after them.
+
+    However many they are, few are in memory at once, and no transaction is open while they are shown.
+    """
+
+    def read(session: Session) -> Spool[TaskRow]:
         if wanted.queue is not None:
             check_queue(session, wanted.queue, in_code)
-        rows = results.listing(session, state, replace(wanted, limit=wanted.limit + 1))
-        if state is not State.HELD:
-            return rows
-        waits = admission.waits(session, [row.id for row in rows])
-        return [replace(row, waits_for=[each.title for each in waits.get(row.id, ())]) for row in rows]
+        return _spooled(session, state, replace(wanted, limit=wanted.limit + 1))
 
-    rows = database.use(read)
-    return TaskPage(rows[: wanted.limit], more=len(rows) > wanted.limit)
+    with database.use(read) as rows:
+        more = len(rows) > wanted.limit
+        yield rows.first(wanted.limit), more
+
+
+def _spooled(session: Session, state: State, wanted: Filter) -> Spool[TaskRow]:
+    rows = Spool(row for part in results.listing_in_parts(session, state, wanted) for row in part)
+    if state is not State.HELD:
+        return rows
+    with rows:
+        return Spool(row for part in rows.parts() for row in _with_waits(session, part))
+
+
+def _with_waits(session: Session, rows: list[TaskRow]) -> list[TaskRow]:
+    waits = admission.waits(session, [row.id for row in rows])
+    return [replace(row, waits_for=[each.title for each in waits.get(row.id, ())]) for row in rows]
 
 
 def get_task(database: Database, task_id: str) -> TaskDetail:

@@ -8,9 +8,10 @@ from fbtasks.call import WorkerRow
 from fbtasks.firebird.session import Session
 from fbtasks.services import limits, schedules
 from fbtasks.services.limits import LimitProblem
-from fbtasks.services.queues import with_policies
+from fbtasks.services.queues import QueueRow, with_policies
 from fbtasks.services.schedules import ScheduleProblem
 from fbtasks.services.sources import SourceProblem, find_problems
+from fbtasks.states import State
 from fbtasks.store import processes, results
 from fbtasks.store.database import Database
 from fbtasks.store.sources import polling
@@ -57,7 +58,10 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
 
     def read(session: Session) -> Health:
         alive = [worker for worker in processes.workers(session) if worker.lease_left > 0]
-        rows = with_policies(session, results.queues(session, processes.serving(alive)))
+        serving, heads = processes.serving(alive), results.heads(session)
+        since = {head.queue: head.since for head in heads if head.state is State.READY}
+        names = {*serving, *(head.queue for head in heads)}
+        rows = with_policies(session, [QueueRow(queue=name, waiting_since=since.get(name)) for name in names])
         now = results.now(session)
         # In a queue with a window nothing waits for a worker before that opens.
         ages = {
@@ -71,10 +75,10 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
             if row.window is not None
         }
         found = find_problems(session, max_lag, open_for)
-        served = {row.queue for row in rows if row.workers}
+        waits = {head.queue for head in heads if head.state in (State.READY, State.HELD)}
         return Health(
             workers=len(alive),
-            unserved=sorted(({row.queue for row in rows if row.ready or row.held} | found.queues) - served),
+            unserved=sorted((waits | found.queues) - serving.keys()),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
             sources=found.problems,

@@ -52,6 +52,26 @@ SELECT W.OWNER_ID, COUNT(*) FROM (
         FROM QUEUE_TASK T WHERE T.STATE = 4 AND BIN_AND(T.TRAITS, 2048) > 0) W (OWNER_ID)
     WHERE W.OWNER_ID IS NOT NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_LIMIT L WHERE L.ID = W.OWNER_ID) GROUP BY 1
 
+-- name: waited_for
+-- The limits and subscriptions behind which tasks wait, or of which something is noted. The index leads from one to the next.
+EXECUTE BLOCK RETURNS (OWNER_ID INTEGER)
+AS
+    DECLARE NEXT_ID BIGINT = -2147483648;
+BEGIN
+    WHILE (NEXT_ID IS NOT NULL) DO
+    BEGIN
+        OWNER_ID = NULL;
+        SELECT MIN(W.OWNER_ID) FROM (
+            SELECT * FROM (SELECT FIRST 1 K.OWNER_ID FROM QUEUE_TICKET K WHERE K.OWNER_ID >= :NEXT_ID
+                ORDER BY K.OWNER_ID, K.LANE, K.PRIORITY_RANK, K.TASK_ID) K
+            UNION ALL SELECT * FROM (SELECT FIRST 1 N.OWNER_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID >= :NEXT_ID
+                ORDER BY N.OWNER_ID, N.ID) N) W INTO :OWNER_ID;
+        IF (OWNER_ID IS NOT NULL) THEN
+            SUSPEND;
+        NEXT_ID = OWNER_ID + 1;
+    END
+END
+
 -- name: limit_closed
 SELECT G.OWNER_ID, G.LANE, G.HOLDER_ID, H.FINISH_TIME,
         (SELECT COUNT(*) FROM QUEUE_TICKET K WHERE K.OWNER_ID = G.OWNER_ID AND K.LANE = G.LANE)
@@ -61,14 +81,15 @@ SELECT G.OWNER_ID, G.LANE, G.HOLDER_ID, H.FINISH_TIME,
 -- name: waits
 -- Of held tasks the gates that have not let them in. One that a source feeds waits for its lane first: of one that has limits as well,
 -- a ticket or a note tells that.
-SELECT T.ID, T.OWNER_ID, T.LANE, S.NAME, P.OWNER_ID, P.LANE, L.NAME, SIGN(BIN_AND(T.TRAITS, 2048)), SIGN(BIN_AND(T.TRAITS, 2)),
+SELECT T.ID, T.STATE, T.OWNER_ID, T.LANE, S.NAME, P.OWNER_ID, P.LANE, L.NAME, SIGN(BIN_AND(T.TRAITS, 2048)), SIGN(BIN_AND(T.TRAITS, 2)),
         CASE WHEN S.ID IS NULL OR T.LANE IS NULL THEN 0 WHEN BIN_AND(T.TRAITS, 2048) = 0
             OR EXISTS(SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = T.OWNER_ID AND K.LANE = T.LANE AND K.TASK_ID = T.ID)
             OR EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = T.OWNER_ID AND N.KIND = 'T' AND N.TASK_ID = T.ID) THEN 1 ELSE 0 END
     FROM QUEUE_TASK T LEFT JOIN QUEUE_PATH P ON P.TASK_ID = T.ID AND P.IS_IN = 0
     LEFT JOIN QUEUE_LIMIT L ON L.ID = COALESCE(P.OWNER_ID, T.OWNER_ID)
     LEFT JOIN QUEUE_SUBSCRIPTION S ON S.ID = T.OWNER_ID
-    WHERE T.STATE = 4
+    -- The ids follow, alone: with T.STATE = 4 beside them the engine reads all that are held.
+    WHERE
 
 -- name: gate
 SELECT G.HALTED, G.HOLDER_ID, G.USED, IIF(G.WAKE_TIME > QUEUE_NOW(), G.WAKE_TIME, NULL)
@@ -236,6 +257,54 @@ SELECT TASK_ID, NAME, QUEUE, PRIORITY, START_TIME, TRY_COUNT, MAX_TRIES, CRASH_C
 -- name: queues
 -- QUEUE first: with STATE first the engine would follow the index QUEUE_TASK_CLAIM from row to row, over scattered pages.
 SELECT QUEUE, STATE, COUNT(*), MIN(MAXVALUE(RAISE_TIME, START_TIME)) FROM QUEUE_TASK GROUP BY QUEUE, STATE
+
+-- name: heads
+-- A row for each queue and state of which there is a task. The index leads from one queue to the next, so it does not matter how many tasks
+-- each holds. Of those that are ready: the earliest moment at which one was both enqueued and due. START_TIME is never later than that
+-- moment, so each priority is read from its first START_TIME up to the moment that was found.
+EXECUTE BLOCK RETURNS (QUEUE VARCHAR(63) CHARACTER SET ASCII, STATE SMALLINT, SINCE TIMESTAMP)
+AS
+    -- The least name and rank that may come next. With > instead of >= the index would be read from the last one on: all its tasks.
+    DECLARE NEXT_QUEUE VARCHAR(64) CHARACTER SET ASCII;
+    DECLARE PRIORITY_RANK INTEGER;
+    DECLARE NEXT_RANK INTEGER;
+    DECLARE START_TIME TIMESTAMP;
+    DECLARE MOMENT TIMESTAMP;
+BEGIN
+    STATE = 0;
+    WHILE (STATE <= 5) DO
+    BEGIN
+        NEXT_QUEUE = '';
+        WHILE (NEXT_QUEUE IS NOT NULL) DO
+        BEGIN
+            QUEUE = NULL;
+            SINCE = NULL;
+            SELECT FIRST 1 T.QUEUE FROM QUEUE_TASK T WHERE T.STATE = :STATE AND T.QUEUE >= :NEXT_QUEUE
+                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :QUEUE;
+            NEXT_RANK = IIF(STATE = 0 AND QUEUE IS NOT NULL, -9999, NULL);
+            WHILE (NEXT_RANK IS NOT NULL) DO
+            BEGIN
+                PRIORITY_RANK = NULL;
+                SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                    WHERE T.STATE = :STATE AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :PRIORITY_RANK;
+                FOR SELECT T.START_TIME, MAXVALUE(T.RAISE_TIME, T.START_TIME) FROM QUEUE_TASK T
+                    WHERE T.STATE = :STATE AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :PRIORITY_RANK
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :START_TIME, :MOMENT DO
+                BEGIN
+                    SINCE = IIF(SINCE <= MOMENT, SINCE, MOMENT);
+                    IF (START_TIME >= SINCE) THEN
+                        LEAVE;
+                END
+                NEXT_RANK = PRIORITY_RANK + 1;
+            END
+            IF (QUEUE IS NOT NULL) THEN
+                SUSPEND;
+            NEXT_QUEUE = QUEUE || '!';  -- the first character that a name may have
+        END
+        STATE = STATE + 1;
+    END
+END
 
 -- name: policies
 -- In one statement, which sees one state of the database.

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import LimitDefinition
+from fbtasks.states import State
 from fbtasks.store.codec import Limit
 from fbtasks.store.values import as_utc
 
@@ -110,6 +111,11 @@ def unknown(session: Session) -> dict[int, int]:
     return dict(session.read("limit_unknown"))
 
 
+def waited_for(session: Session) -> set[int]:
+    """The numbers of the limits and subscriptions behind which tasks wait, or of which something is noted."""
+    return {number for (number,) in session.read("waited_for")}
+
+
 def closed(session: Session) -> list[Closed]:
     """The keys that are closed since a task failed."""
     return [
@@ -141,8 +147,10 @@ def waits(session: Session, tasks: Sequence[int]) -> dict[int, list[Wait]]:
     found: dict[int, list[Wait]] = {}
     for at in range(0, len(tasks), _NUMBERS):
         numbers = ",".join(str(int(task)) for task in tasks[at : at + _NUMBERS])
-        rows = session.read("waits", more=f" AND T.ID IN ({numbers}) ORDER BY T.ID, P.STEP")
-        for task, owner, lane, source, path_owner, path_lane, limit, limited, several, at_lane in rows:
+        rows = session.read("waits", more=f" T.ID IN ({numbers}) ORDER BY T.ID, P.STEP")
+        for task, state, owner, lane, source, path_owner, path_lane, limit, limited, several, at_lane in rows:
+            if state != State.HELD:  # by now
+                continue
             gates = found.setdefault(task, [])
             if not gates and owner is not None and (at_lane or not limited):
                 gates.append(Wait(owner, lane, source, of_source=True))

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Stored, TaskRow
@@ -18,6 +18,8 @@ from fbtasks.store.values import as_utc
 T = TypeVar("T")
 STAT_DAYS: Final = 7
 """Whole days before today whose counters are kept by the hour and worker; of those before, by the day."""
+_PART: Final = 500
+"""Tasks of a list that are in memory at once."""
 _DIGITS: Final = 19
 _HASH: Final = 32
 _LONGEST_NAME: Final = 255
@@ -212,9 +214,22 @@ def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
 
 
 def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
-    """Tasks in one state: finished ones newest first, live ones in the order in which they are due."""
-    clauses, params = ["T.STATE = ?"], [int(state)]
-    values: list[object] = list(params)
+    """The tasks of :func:`listing_in_parts`, all at once."""
+    return [row for part in listing_in_parts(session, state, wanted) for row in part]
+
+
+def listing_in_parts(session: Session, state: State, wanted: Filter) -> Iterator[list[TaskRow]]:
+    """Tasks in one state, some hundred at a time. They come in the order of an index, so none is sorted or counted.
+
+    Finished ones are listed newest first, scheduled ones as they become due, and all others queue by queue, in the
+    order in which they are claimed.
+    """
+    values: list[object] = [int(state)]
+    if state is State.SCHEDULED:
+        # STATE + 0: the engine is not to read all that the other index has of this state before.
+        clauses = ["T.STATE + 0 = ?", "T.DUE_TIME >= TIMESTAMP '0001-01-01'"]
+    else:
+        clauses = ["T.STATE = ?"]
     column = "T.START_TIME" if state.live else "T.FINISH_TIME"
     for clause, value in (
         ("T.QUEUE = ?", wanted.queue),
@@ -225,12 +240,17 @@ def listing(session: Session, state: State, wanted: Filter) -> list[TaskRow]:
         if value is not None:
             clauses.append(clause)
             values.append(value)
-    # Finished ones in the order of their index. Those of one moment stand there by their place in the table, which does
-    # not change. With the ID behind them, all would be read and sorted for each page.
-    order = "T.STATE, T.START_TIME, T.ID" if state.live else "T.STATE DESC, T.FINISH_TIME DESC"
+    # Those of one moment stand there by their place in the table, which does not change. With the ID behind it, all
+    # would be read and sorted for each page.
+    if state is State.SCHEDULED:
+        order = "T.DUE_TIME"
+    elif state.live:
+        order = "T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID"
+    else:
+        order = "T.STATE DESC, T.FINISH_TIME DESC"
     more = f" {' AND '.join(clauses)} ORDER BY {order} ROWS {wanted.offset + 1} TO {wanted.offset + wanted.limit}"
-    rows = session.read("live" if state.live else "finished", *values, more=more)
-    return [_task(row) for row in rows]
+    for rows in session.read_in_parts("live" if state.live else "finished", *values, more=more, size=_PART):
+        yield [_task(row) for row in rows]
 
 
 def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[QueueRow]:
@@ -246,6 +266,23 @@ def queues(session: Session, serving: Mapping[str, int] | None = None) -> list[Q
     return [
         QueueRow(queue=queue, waiting_since=oldest.get(queue), workers=serving.get(queue, 0), **found)
         for queue, found in sorted(counts.items())
+    ]
+
+
+class Head(NamedTuple):
+    """That a queue has tasks in a state."""
+
+    queue: str
+    state: State
+    since: datetime | None
+    """Of those that are ready: see :attr:`QueueRow.waiting_since`."""
+
+
+def heads(session: Session) -> list[Head]:
+    """What :func:`queues` returns, without the numbers: it costs the same however many tasks there are."""
+    return [
+        Head(queue, State(state), None if since is None else as_utc(since))
+        for queue, state, since in session.read("heads")
     ]
 
 

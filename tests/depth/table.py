@@ -10,6 +10,7 @@ from .counter import Count, Counter
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
 from .waiting import Due, Ended, Parked, Scheduled, Waiting
+from .workflows import Chain, Chord, Group
 
 SCENES: tuple[type[Scene], ...] = (
     Waiting,
@@ -21,6 +22,9 @@ SCENES: tuple[type[Scene], ...] = (
     Ordered,
     Unique,
     Schedules,
+    Chord,
+    Chain,
+    Group,
 )
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""

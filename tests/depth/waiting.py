@@ -11,7 +11,6 @@ from .beside import Heavy
 from .scene import Line, Scene
 
 COUNTS = "it counts all that wait"
-LISTED = "it counts or sorts all that wait, to show the first"
 
 
 class Waiting(Scene):
@@ -30,12 +29,12 @@ class Waiting(Scene):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("delay()", self.delay)
         yield Line("cancel()", self.cancel)
-        yield self.command("inspect", "ready", "--limit", "20", fault=LISTED)
+        yield self.command("inspect", "ready", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "workers")
-        yield self.command("health", fault=LISTED)
-        yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False, fault=LISTED)
+        yield self.command("health")
+        yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False)
 
     def heavy(self):
         yield Heavy(("purge", "-A", "proj", "-y", "default"))
@@ -78,8 +77,8 @@ def paused(): pass
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("a worker registers, has one heartbeat and ends", self.beat)
-        yield self.command("inspect", "parked", "--limit", "20", fault=LISTED)
-        yield self.command("health", fault=LISTED)
+        yield self.command("inspect", "parked", "--limit", "20")
+        yield self.command("health")
 
 
 class Scheduled(Scene):
@@ -94,9 +93,9 @@ class Scheduled(Scene):
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("a task with countdown=0.001", self.soon)
-        yield self.command("inspect", "scheduled", "--limit", "20", fault=LISTED)
+        yield self.command("inspect", "scheduled", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
-        yield self.command("health", fault=LISTED)
+        yield self.command("health")
 
     def soon(self):
         self.plain.apply_async(countdown=0.001)

@@ -623,6 +623,41 @@ def test_a_workflow_is_shown_as_a_tree(app, url, steps, capsys):
     assert command_line("inspect", "awaiting", "--url", url) == 0
 
 
+def test_equal_members_are_shown_as_one_line(app, url, steps, capsys):
+    """Of many that are equal with what follows them the first two are shown, and the one that was asked for."""
+
+    def shown(id, *options):
+        assert command_line("inspect", "workflow", str(id), "--url", url, *options) == 0
+        printed = capsys.readouterr()
+        return [" ".join(line.split()[1:]) for line in printed.out.splitlines()[1:]], printed.err
+
+    add, boom, text = steps.add, steps.boom, steps.text
+    members = (
+        [add.s(n, 0) for n in range(20)] + [boom.s() for _ in range(12)] + [add.s(0) | add.s(1) for _ in range(15)]
+    )
+    result = (group(members) | text.s()).delay()
+    ids = [each.id for each in result.parent.results]
+    lines, _ = shown(result.id)
+    each = ["add ready", "add ready", "more: add ready", "add awaiting", "add awaiting", "more: add awaiting"]
+    more = ["boom ready", "boom ready", "more: boom ready", "end of the group open", "text awaiting"]
+    assert sorted(lines) == sorted([*each, *more])
+    drain(app)
+    lines, said = shown(ids[7])
+    assert said == ""
+    assert lines[:4] == ["add succeeded", "add succeeded", "more: add succeeded", "add succeeded"]
+    assert lines.count("more: boom failed") == 1
+    assert lines[-2] == "end of the group failed"
+    assert lines[-1].startswith("text failed")
+    nodes = workflows.get_workflow(app.database, result.id)
+    folded = workflows.fold(workflows.outline(nodes))
+    assert sum(line.more or 1 for line in folded) == len(nodes)
+    lines, said = shown(result.id, "--limit", "3")
+    assert len(lines) == 3
+    assert "Only the first 3 lines" in said
+    assert command_line("inspect", "workflow", result.id, "--url", url, "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(nodes)
+
+
 def test_hooks_are_called_for_what_fails_with_a_member(app, steps):
     failed = []
     app.on_failure = lambda request, error: failed.append((request.task, type(error).__name__))
