@@ -3,12 +3,13 @@
 from contextlib import closing
 from typing import NamedTuple
 
+from . import messages
 from .counter import Count, Counter
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
 from .waiting import Due, Ended, Scheduled, Waiting
 
-SCENES: tuple[type[Scene], ...] = (Waiting, Scheduled, Due, Ended, Held, Ordered, Unique)
+SCENES: tuple[type[Scene], ...] = (Waiting, Scheduled, Due, Ended, Held, Ordered, Unique, *messages.SCENES)
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""
 
