@@ -117,6 +117,11 @@ class Receiver:
         """The queues that it consumes from."""
         return [source.queue for source in self._sources.values()]
 
+    @property
+    def unready(self) -> list[ConsumedQueue]:
+        """Those that may have nothing to claim. The others are claimed from as soon as there is room."""
+        return [source.queue for source in self._sources.values() if not source.ready]
+
     def note_ready(self, is_ready: Callable[[ConsumedQueue], bool]) -> None:
         """Notes that there may be something in those of its queues for which *is_ready* says so."""
         for source in self._sources.values():

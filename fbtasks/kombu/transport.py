@@ -215,9 +215,12 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
             return delivered
         now = clock.monotonic()
         if buckets or now >= inbox.poll_at:
-            queues = {queue.number for channel in channels for queue in channel.receiver.consumed}
-            if not queues:
+            if not any(channel.receiver.consumed for channel in channels):
                 inbox.poll_at = math.inf
+                return 0
+            queues = {queue.number for channel in channels for queue in channel.receiver.unready}
+            if not queues:
+                inbox.poll_at = now + self.polling_interval
                 return 0
             ready, due = process.shared.use(lambda t: messages.ready(t, queues), READ)
             inbox.poll_at = now + min(self.polling_interval, self.polling_interval if due is None else due + 0.001)

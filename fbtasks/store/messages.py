@@ -31,6 +31,8 @@ READS: Final = 1_000
 """Rows that a sweep reads in one transaction, beside the first of each queue, to find expired messages."""
 LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for messages that have come to be before those that were claimed last."""
+_ASKED: Final = 400
+"""Queues that one statement asks for: a parameter of text takes 8191 characters."""
 DELIVERY_LIMIT: Final = 20
 """How often a message may come back after it was delivered, as in RabbitMQ's quorum queues."""
 
@@ -61,7 +63,7 @@ class QueueFacts:
 
     id: int
     waiting: int
-    """Messages that no consumer has claimed."""
+    """Messages that no consumer has claimed: up to 100, where it was not asked passively."""
     consumers: int
     """Other processes that consume from it."""
 
@@ -318,9 +320,15 @@ def unclaim(transaction: Transaction, consumer_id: int, claim_id: int, queue_id:
 
 def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], float | None]:
     """Those of *queues* that have something to claim, and the seconds until more is due (None: nothing is withheld)."""
-    found, next_ms = transaction.rows("msg_ready", "".join(f"{number:019d}" for number in queues))[0]
-    numbers = {int(found[at : at + 19]) for at in range(0, len(found), 19)}
-    return numbers, None if next_ms is None else next_ms / 1000
+    numbers, waits = list(queues), []
+    ready: set[int] = set()
+    for begin in range(0, len(numbers), _ASKED):
+        asked = "".join(f"{number:019d}" for number in numbers[begin : begin + _ASKED])
+        found, next_ms = transaction.rows("msg_ready", asked)[0]
+        ready.update(int(found[at : at + 19]) for at in range(0, len(found), 19))
+        if next_ms is not None:
+            waits.append(next_ms / 1000)
+    return ready, min(waits, default=None)
 
 
 def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None:

@@ -4,6 +4,7 @@ import time
 from contextlib import closing
 from typing import NamedTuple
 
+from . import messages
 from .beside import Weighed, idle_worker, weigh
 from .clock import Schedules
 from .counter import Count, Counter
@@ -25,6 +26,7 @@ SCENES: tuple[type[Scene], ...] = (
     Chord,
     Chain,
     Group,
+    *messages.SCENES,
 )
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""

@@ -1,6 +1,7 @@
 """Messages in the database: routed, claimed, settled, rescued, on the real engine."""
 
 import time
+from contextlib import ExitStack
 
 import pytest
 from support.sql import table_reads
@@ -358,3 +359,94 @@ def test_a_claim_takes_away_no_more_than_a_batch_of_expired_messages(store):
         assert counted == left * messages.BATCH + 1
     found = store.take(consumer, queue)
     assert (texts(found), found.unseen) == ([b"live"], False)
+
+
+def counted(store):
+    """How many messages of the queue ``q`` are ready: as its count says, as there are; and the rows of the count."""
+    sql = """SELECT (SELECT COALESCE(SUM(MANY), 0) FROM QUEUE_MSG_COUNT),
+            (SELECT COUNT(*) FROM QUEUE_MSG WHERE STATE = 0), (SELECT COUNT(*) FROM QUEUE_MSG_COUNT)
+        FROM RDB$DATABASE"""
+    return store.shared.use(lambda t: t.driver.cursor().execute(sql).fetchone())
+
+
+def test_the_count_of_a_queue_with_max_length_is_right_whatever_happens(store):
+    queue, consumer = store.queue("q"), store.consumer()
+    fill(store, "q", 6)
+    store.queue("q", max_length=8)
+    assert counted(store)[:2] == (6, 6), "those that were there count"
+    for number in range(5):
+        store.put("q", b"%d" % number, priority=number)
+    assert counted(store)[:2] == (8, 8)
+    first, second, third, fourth = store.take(consumer, queue, 4)
+    assert counted(store)[:2] == (4, 4)
+    store.settle(
+        consumer, first.settle(DONE) + second.settle(GIVEN_BACK) + third.settle(UNSEEN) + fourth.settle(REJECTED)
+    )
+    assert counted(store)[:2] == (6, 6)
+    taken = store.take(consumer, queue, 3)
+    assert store.unclaim(consumer, store.claims, queue) == len(taken)
+    assert counted(store)[:2] == (6, 6)
+    store.take(consumer, queue, 3)
+    assert store.rescue(consumer, gone=True, awake=LONG)[0] == 3
+    assert counted(store)[:2] == (6, 6)
+    expire(store, "PRIORITY > 0")
+    store.sweep()
+    assert counted(store)[0] == counted(store)[1] < 6
+    store.queue("q", max_length=1)
+    store.put("q")
+    assert counted(store)[:2] == (1, 1)
+    assert store.purge("q") == 1
+    assert counted(store)[:2] == (0, 0)
+    store.put("q")
+    store.shared.use(lambda t: t.script("DELETE FROM QUEUE_MSG"))  # by hand
+    assert counted(store) == (0, 0, 1)
+    store.drop_queue("q", None)
+    assert counted(store) == (0, 0, 0)
+
+
+def test_transactions_that_count_at_once_do_not_wait_for_each_other(store):
+    store.queue("q", max_length=100)
+
+    def put(transaction):
+        messages.publish(transaction, [Publication("", "q", b"x")])
+
+    store.put("q")
+    with ExitStack() as open_ones:
+        for _ in range(3):
+            session = open_ones.enter_context(store.shared.database.session())
+            put(open_ones.enter_context(session.transaction()))
+        store.put("q")
+        assert counted(store)[:2] == (2, 2)
+    store.put("q")
+    store.put("q")
+    most, there, rows = counted(store)
+    assert (most, there) == (7, 7)
+    assert rows <= 2, "those that were passed over have been taken in"
+
+
+def test_what_was_claimed_by_nobody_that_is_registered_is_given_back(store):
+    queue, consumer = store.queue("q"), store.consumer()
+    store.put("q", b"a")
+    store.put("q", b"b")
+    (first,) = store.take(consumer, queue, 1)
+    store.shared.use(lambda t: t.script("UPDATE QUEUE_MSG SET STATE = 2 WHERE STATE = 0"))
+    assert store.sweep().released == 1
+    assert texts(store.take(consumer, queue)) == [b"b"]
+    assert store.settle(consumer, first.settle(DONE)) == 0
+
+
+def test_any_number_of_queues_may_be_asked_for_at_once(store):
+    queue = store.queue("q")
+    store.put("q")
+    assert store.ready([*range(10_000, 11_000), queue]) == ({queue}, None)
+
+
+def test_a_declaration_counts_up_to_a_hundred(store):
+    store.queue("q")
+    fill(store, "q", 99)
+    store.put("q", start=4_000_000_000_000)
+    assert store.declare_queue(QueueSpec("q"), None).waiting == 100
+    fill(store, "q", 101)
+    assert store.declare_queue(QueueSpec("q"), None).waiting == 100
+    assert store.waiting("q") == 201
+    assert not store.drop_queue("q", None, if_empty=True)
