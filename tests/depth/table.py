@@ -32,6 +32,8 @@ SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""
 MEGABYTES = 100
 """What a command may have of memory, however much it tells of."""
+HEAVY = 100_000
+"""From which depth on commands that have to do with all of it are run."""
 SECONDS = 10
 """How long a plain task may wait beside it, on a busy machine: for no more than one step of it."""
 
@@ -90,7 +92,7 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
         after = [_cost(counter, line) for line in lines]
         later = _idle(counter, project, seconds)
         worn = [_worn(counter, line, often) for line in lines]
-        heavy = [weigh(scene, each) for each in scene.heavy()]
+        heavy = [weigh(scene, each) for each in scene.heavy() if deep >= HEAVY]
     factors = [1.1 * deep / shallow if line.grows is None else line.grows for line in lines]
     allowed = [
         base + max(0, few.fetches - base) * factor + SLACK
