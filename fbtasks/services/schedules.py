@@ -15,7 +15,7 @@ from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.schedules import Schedule
 from fbtasks.serialize import JSON_TYPE
 from fbtasks.services.choosing import choose
-from fbtasks.store import limits, results, schedules
+from fbtasks.store import limits, schedules
 from fbtasks.store.database import Database
 from fbtasks.store.schedules import Row
 from fbtasks.ticking import cron_text, every_ms
