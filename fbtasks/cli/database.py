@@ -28,6 +28,7 @@ def migrate(database: DatabaseArgs, as_json: bool) -> None:
             limited = limits.apply_limits(app.database, app.name, app.limits.values())
             ticking = schedules.apply_schedules(app.database, app.name, app.schedules)
             applied = subscriptions.apply(app.database, app.name, app.feeds())
+            subscriptions.hand_on_events(app.database)
     versions = ", ".join(map(str, done.applied))
     text = f"{app.settings.url}: " + (f"migrated to version {versions}." if done.applied else "up to date.")
     if queues:

@@ -37,6 +37,7 @@ def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, 
         done = service.apply(
             app.database, app.name, app.feeds(), wait=wait, disconnect=disconnect, with_existing=existing
         )
+        service.hand_on_events(app.database)
     lines = render.steps(done.changes, done=True) or [_nothing_to_do(done)]
     lines += [f"{count(number, 'row')} of {name} noted." for name, number in done.existing.items()]
     if existing and (former := _former(done)):

@@ -222,7 +222,10 @@ def _change_trigger(session: Session, wanted: Wanted, capture: Capture, place: _
 
 
 def _hand_on_events(session: Session, plan: Comparison) -> None:
-    """Gives the events that are kept since they had no handler to the new ones, when all of them are registered."""
+    """Gives the events that are kept since they had no handler to the new ones, when all of them are registered.
+
+    Where they are many, these are the first: the others are handed on in steps, with other work between them.
+    """
     if any(each.definition.kind == "event" for each in plan.create.values()):
         session.run(subscriptions.hand_on_events)
 

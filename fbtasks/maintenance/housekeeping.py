@@ -88,6 +88,8 @@ class Housekeeping:
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
         self._next_fold = self._next_forget = 0.0
+        self.hands_on = False
+        """Whether events that were kept until their handler came are left, as far as is known, to be given to it."""
         self._given_up: list[int] = []
         self._leftovers = task_limits.Leftovers()
 
@@ -120,15 +122,17 @@ class Housekeeping:
     def _forget_events(self, session: Session) -> bool:
         """Forgets old events without a handler, where the time has come for it. Whether there may be more.
 
-        Those that were raised while their handler was registered are given to it.
+        Those that were kept until their handler came, or raised while it was registered, are given to it.
         """
         now = clock.monotonic()
         if now < self._next_forget:
             return False
+        self.hands_on = False  # unless it goes on: another transaction may be in the way
         for _ in range(BATCHES):
-            if session.run(subscriptions.prune_events) < subscriptions.BATCH:
+            if session.run(subscriptions.prune_events) < subscriptions.EVENTS:
                 self._next_forget = now + FORGET
                 return False
+        self.hands_on = True
         return True
 
     def _expire(self, session: Session) -> bool:

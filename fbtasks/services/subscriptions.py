@@ -127,6 +127,19 @@ def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool =
     return problems
 
 
+def hand_on_events(database: Database) -> None:
+    """Gives all events that were kept to the handlers that are there by now, some hundred in a transaction.
+
+    For programs with nothing else to do meanwhile: workers do it beside their work.
+    """
+
+    def work(session: Session) -> None:
+        while session.run(subscriptions.prune_events) >= subscriptions.EVENTS:
+            pass
+
+    database.use(work)
+
+
 def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
     """Returns how the triggers of *app* are not as its code says, as far as two statements tell."""
     rows = {row.name: row for row in _live(session) if row.app == app}

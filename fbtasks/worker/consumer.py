@@ -255,7 +255,7 @@ class Consumer:
         if self._holds_some() or self._executor.busy() or self._executor.hooks() or not self._polling.is_empty:
             self._burst.works()
             return False
-        if self._intake.looks_again:
+        if self._intake.looks_again or self._upkeep.hands_on:
             return False
         if self._anything_due():
             if self.connection.session is not None and self._hand_out.wanted():  # else its children only begin

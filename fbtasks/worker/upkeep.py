@@ -30,6 +30,11 @@ class Upkeep:
         """The monotonic time at which there is something to do."""
         return min(self.next_turn, self._housekeeping.room.next_turn)
 
+    @property
+    def hands_on(self) -> bool:
+        """Whether the next turn has kept events to give to their handlers, or may have."""
+        return self._housekeeping.hands_on
+
     def do(self, session: Session, worker_id: int) -> None:
         """Takes a turn when it is time, for the worker of this id."""
         now, room = clock.monotonic(), self._housekeeping.room

@@ -10,10 +10,10 @@ MADE = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN
             INSERT INTO QUEUE_SCHEDULE (ID, NAME, APP, TASK, EVERY_MS, MISSED, QUEUE, PRIORITY, CONTENT_TYPE, PAYLOAD,
-                    NEXT_TIME)
-                VALUES (NEXT VALUE FOR QUEUE_SCHEDULE_SEQ, 'no ' || GEN_ID(QUEUE_SCHEDULE_SEQ, 0), 'proj', 'proj.plain',
-                    86400000, 'one', 'default', 9, 'application/json', '[[],{{}}]',
-                    DATEADD(:I SECOND TO DATEADD(1 DAY TO QUEUE_NOW())));
+                NEXT_TIME)
+            VALUES (NEXT VALUE FOR QUEUE_SCHEDULE_SEQ, 'no ' || GEN_ID(QUEUE_SCHEDULE_SEQ, 0), 'proj', 'proj.plain',
+                86400000, 'one', 'default', 9, 'application/json', '[[],{{}}]',
+                DATEADD(:I SECOND TO DATEADD(1 DAY TO QUEUE_NOW())));
             I = I + 1;
         END END"""
 DUE = "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-1 SECOND TO QUEUE_NOW()) WHERE ID <= {last} RETURNING 1"

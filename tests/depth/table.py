@@ -8,6 +8,7 @@ from . import messages
 from .beside import Weighed, idle_worker, weigh
 from .clock import Schedules
 from .counter import Count, Counter
+from .feeding import Kept, Logged, Polled, PolledByKey
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
 from .waiting import Due, Ended, Parked, Scheduled, Waiting
@@ -23,6 +24,10 @@ SCENES: tuple[type[Scene], ...] = (
     Ordered,
     Unique,
     Schedules,
+    Kept,
+    Logged,
+    Polled,
+    PolledByKey,
     Chord,
     Chain,
     Group,

@@ -20,6 +20,7 @@ from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
 from fbtasks.store import grants, processes, tasks
+from fbtasks.store.sources import subscriptions as event_store
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.hooks import FailureHooks
@@ -390,6 +391,45 @@ def test_events_that_found_no_handler_are_given_to_all_that_are_registered_at_on
     app.on_event("order.paid", name="late")(id)
     service.apply(app.database, app.name, app.feeds())
     assert rows(app, counts) == [(1, 1), (2, 1)]
+
+
+def test_kept_events_are_handed_on_in_steps_the_oldest_first(app, monkeypatch):
+    """By a registration, and then by upkeep. Also those that would be forgotten if they had no handler."""
+    monkeypatch.setattr(event_store, "EVENTS", 3)
+    for number in range(20):
+        app.raise_event("order.paid", {"id": number})
+        app.raise_event("order.piad")
+    execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-2 DAY TO RAISE_TIME)")
+    app.on_event("order.paid", name="mail")(id)
+    counts = "SELECT SUBSCRIPTION_ID, COUNT(*) FROM QUEUE_CHANGE GROUP BY 1 ORDER BY 1"
+    handed_on = "SELECT ID FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 1 ORDER BY ID"
+    oldest = rows(app, "SELECT ID FROM QUEUE_CHANGE WHERE DATA CONTAINING 'order.paid' ORDER BY ID ROWS 3")
+    housekeeping = Housekeeping(app.settings)
+    with app.database.session() as session:
+        service.register(session, app.name, app.feeds())
+        assert (rows(app, counts), rows(app, handed_on)) == ([(0, 37), (1, 3)], oldest)
+        housekeeping.turn(session)
+        assert (rows(app, counts), housekeeping.hands_on) == ([(0, 22), (1, 18)], True)
+        while housekeeping.hands_on:
+            housekeeping.turn(session)
+    assert rows(app, counts) == [(1, 20)]
+
+
+def test_a_program_that_only_applies_hands_on_all_and_a_burst_stays_for_it(app, monkeypatch):
+    monkeypatch.setattr(event_store, "EVENTS", 3)
+    kept = "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 0"
+    seen = []
+    for name in ("first", "second"):
+        for _ in range(20):
+            app.raise_event(name)
+        app.on_event(name, name=name)(seen.append)
+        service.apply(app.database, app.name, app.feeds())
+        assert one(app, kept) == 17
+        if name == "first":
+            service.hand_on_events(app.database)
+            assert one(app, kept) == 0
+    drain(app)
+    assert len(seen) == 40
 
 
 @pytest.mark.parametrize("way", ["apply", "register"])

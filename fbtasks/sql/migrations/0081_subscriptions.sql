@@ -276,10 +276,12 @@ BEGIN
     SUSPEND;
 END^
 
--- Gives the events that are kept since they had no handler to all that have been registered by now: by the one that has registered
--- them, and by maintenance, since who raised them may not have seen the handler yet, or may have committed when it was there already.
--- Called under the lock: between two registrations of one deployment the first handler alone would get them.
-CREATE OR ALTER PROCEDURE QUEUE_HAND_ON_EVENTS_V1
+-- Gives up to MOST of the events that are kept since they had no handler to all that have been registered by now, the oldest of each name
+-- first: by the one that has registered them, and by maintenance, since more may be kept, and since who raised them may not have seen the
+-- handler yet, or may have committed when it was there already. Called under the lock: between two registrations of one deployment the
+-- first handler alone would get them.
+CREATE OR ALTER PROCEDURE QUEUE_HAND_ON_EVENTS_V1 (MOST INTEGER)
+RETURNS (HANDED_ON INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE EVENT VARCHAR(63) CHARACTER SET ASCII;
@@ -288,6 +290,7 @@ AS
     DECLARE SUBSCRIPTION_ID INTEGER;
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
 BEGIN
+    HANDED_ON = 0;
     IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 ORDER BY C.SUBSCRIPTION_ID)) THEN
         FOR SELECT DISTINCT H.EVENT FROM QUEUE_HANDLER H WHERE H.DIRECT >= 0 INTO :EVENT DO
         BEGIN
@@ -295,6 +298,7 @@ BEGIN
             FOR SELECT C.ID FROM QUEUE_CHANGE C
                 WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = HASH(CAST(:EVENT AS VARCHAR(255) CHARACTER SET UTF8))
                     AND COALESCE(C.DATA, C.LARGE) STARTING WITH :HEAD
+                ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID
                 FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR LATE DO
             BEGIN
                 FOR SELECT H.SUBSCRIPTION_ID, H.QUEUE FROM QUEUE_HANDLER H WHERE H.EVENT = :EVENT AND H.DIRECT >= 0
@@ -307,28 +311,55 @@ BEGIN
                     POST_EVENT 'fbtasks:queue:' || QUEUE;
                 END
                 DELETE FROM QUEUE_CHANGE WHERE CURRENT OF LATE;
+                HANDED_ON = HANDED_ON + 1;
+                IF (HANDED_ON >= MOST) THEN
+                    EXIT;
             END
         END
 END^
 
--- Forgets up to MOST events that were raised more than AGE_MS ago, when they had no handler, and have had none since. Those that have
--- one by now are given to it. Does nothing while definitions are being deployed: the deployment gives them to all that it registers.
+-- Gives up to MOST kept events to handlers that have been registered by now; where fewer are left, forgets up to MOST of those that were
+-- raised more than AGE_MS ago, when they had no handler, and have had none since. DONE is how many of either. Does nothing while
+-- definitions are being deployed: the deployment gives them to all that it registers.
 CREATE OR ALTER PROCEDURE QUEUE_PRUNE_EVENTS_V1 (AGE_MS BIGINT, MOST INTEGER)
-RETURNS (PRUNED INTEGER)
+RETURNS (DONE INTEGER)
 SQL SECURITY DEFINER
 AS
     DECLARE LIMIT_TIME TIMESTAMP;
+    DECLARE RAISE_TIME TIMESTAMP;
+    DECLARE LANE BIGINT;
+    DECLARE NEXT_LANE BIGINT;
+    DECLARE FORGOTTEN INTEGER = 0;
     DECLARE VERSION INTEGER;
 BEGIN
-    PRUNED = 0;
+    DONE = 0;
     IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 ORDER BY C.SUBSCRIPTION_ID)) THEN
         SELECT S.VERSION FROM QUEUE_SCHEMA S WHERE S.VERSION = 0 FOR UPDATE WITH LOCK SKIP LOCKED INTO :VERSION;
     IF (VERSION IS NOT NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_HAND_ON_EVENTS_V1;
-        LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO QUEUE_NOW());
-        DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.RAISE_TIME < :LIMIT_TIME ROWS :MOST;
-        PRUNED = ROW_COUNT;
+        EXECUTE PROCEDURE QUEUE_HAND_ON_EVENTS_V1(MOST) RETURNING_VALUES DONE;
+        IF (DONE < MOST) THEN
+        BEGIN
+            LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO QUEUE_NOW());
+            SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1
+                ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE INTO :LANE;
+            WHILE (LANE IS NOT NULL AND FORGOTTEN < MOST) DO  -- name by name, each from its oldest on
+            BEGIN
+                FOR SELECT C.RAISE_TIME FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = :LANE
+                    ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :RAISE_TIME AS CURSOR OLD_ONES DO
+                BEGIN
+                    IF (RAISE_TIME >= LIMIT_TIME OR FORGOTTEN >= MOST) THEN
+                        LEAVE;
+                    DELETE FROM QUEUE_CHANGE WHERE CURRENT OF OLD_ONES;
+                    FORGOTTEN = FORGOTTEN + 1;
+                END
+                NEXT_LANE = LANE + 1;  -- not >, which would read all of this one
+                LANE = NULL;
+                SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE >= :NEXT_LANE
+                    ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE INTO :LANE;
+            END
+            DONE = MAXVALUE(DONE, FORGOTTEN);
+        END
     END
     SUSPEND;
 END^

@@ -17,6 +17,8 @@ KEPT: Final = timedelta(days=1)
 """How long an event is kept for a handler to come."""
 BATCH: Final = 1_000
 """Rows of each kind that are deleted in one transaction."""
+EVENTS: Final = 500
+"""Kept events that are handed on, or forgotten, in one transaction."""
 
 
 class Row(NamedTuple):
@@ -196,8 +198,11 @@ def loads(session: Session) -> dict[int, Load]:
 
 
 def hand_on_events(transaction: Transaction) -> None:
-    """Gives the events that are kept since they had no handler to all that are there by now."""
-    transaction.execute("hand_on_events")
+    """Gives some of the events that are kept since they had no handler to all handlers that are there by now.
+
+    It is for :func:`prune_events` to give them the others.
+    """
+    transaction.execute("hand_on_events", EVENTS)
 
 
 def unhandled_events(session: Session) -> list[Unhandled]:
@@ -206,8 +211,8 @@ def unhandled_events(session: Session) -> list[Unhandled]:
 
 
 def prune_events(transaction: Transaction) -> int:
-    """Forgets some of the events that found no handler within a day. Returns how many.
+    """Gives some of the kept events to handlers that are there by now, and forgets some that found none within a day.
 
-    Those that did not see one that is there are given to it.
+    Returns how many; where that is :data:`EVENTS`, there may be more.
     """
-    return int(transaction.value("prune_events", KEPT // timedelta(milliseconds=1), BATCH))
+    return int(transaction.value("prune_events", KEPT // timedelta(milliseconds=1), EVENTS))

@@ -1,0 +1,150 @@
+"""What waits for tasks that are called for it: events, changes of tables, rows of polled tables."""
+
+from support.feeding import handle
+from support.polls import Poller
+from support.sql import execute
+
+from fbtasks.store.sources import polling, subscriptions
+
+from .scene import Line, Scene
+
+RAISED = """
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
+        WHILE (I < {count}) DO BEGIN
+            EXECUTE PROCEDURE QUEUE_RAISE_V1('{event}', '{{"i":1}}');
+            I = I + 1;
+        END END"""
+BATCHES = 20_000
+WHOLE = "there is no index that leads to what is new: each look reads the table, as the how-to says"
+
+
+class Source(Scene):
+    """Events, which have a handler or are kept for one."""
+
+    event = "later"
+
+    def fill(self, count):
+        for done in range(0, count, BATCHES):
+            execute(self.app, RAISED.format(count=min(BATCHES, count - done), event=self.event))
+
+    def say(self, sql):
+        self.session.run(lambda t: t.script(sql))
+
+    def raised(self, event, count=1):
+        self.say(RAISED.format(count=count, event=event))
+
+
+class Kept(Source):
+    """Events that are kept, since nothing handles them so far."""
+
+    name = "events without a handler"
+    unit = "events"
+
+    def set_up(self):
+        handle(self.app, "now", "proj.plain", id=1)
+        handle(self.app, "other", "proj.plain", id=2)
+        execute(self.app, "DELETE FROM QUEUE_HANDLER WHERE SUBSCRIPTION_ID = 2")
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        yield Line("an event that is handled, by a worker", self.handled)
+        yield Line("housekeeping, which looks for old ones", self.forget)
+        yield Line("500 that are handed on to a new handler", self.hand_on, times=1, wears=False)
+
+    def handled(self):
+        self.raised("now")
+        self.take_one()
+
+    def forget(self):
+        assert self.session.run(subscriptions.prune_events) == 0
+
+    def hand_on(self):
+        self.raised(self.event, 500)
+        self.say(
+            "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, NAME, QUEUE, PRIORITY_RANK) "
+            f"VALUES ('{self.event}', 2, 1, 'proj.plain', 'default', 0)"
+        )
+        assert self.session.run(subscriptions.prune_events) == 500
+        self.say("DELETE FROM QUEUE_HANDLER WHERE SUBSCRIPTION_ID = 2")
+        self.say("DELETE FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 2")
+
+
+class Logged(Source):
+    """Events that wait in the log, for a handler that takes them in their order."""
+
+    name = "events of one handler"
+    unit = "events"
+    event = "now"
+
+    def set_up(self):
+        handle(self.app, "now", "proj.plain", id=1, direct=0, ordering="total", most=1)
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.beside)
+        yield Line("one of them, by a worker", self.next_one)
+
+    def next_one(self):
+        self.raised("now")
+        self.take_one()
+
+    def beside(self):
+        self.plain.apply_async(priority=9)
+        self.take_one()
+
+
+class Polled(Scene):
+    """Rows of a table that is polled by their status."""
+
+    name = "polled rows with a status"
+    unit = "rows"
+    source = """
+@app.poll_table("T", key="ID", status="STATUS", ready="ready", taken="taken", done="done", failed="failed")
+def row_of(row): pass
+"""
+    made = 0
+
+    def set_up(self):
+        execute(self.app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(27))")
+        execute(self.app, "CREATE INDEX T_STATUS ON T (STATUS)")
+        self.polled = Poller(self.app, self.row_of).polled
+
+    def fill(self, count):
+        first, self.made = self.made, self.made + count
+        execute(
+            self.app,
+            f"EXECUTE BLOCK AS DECLARE I INTEGER = {first}; BEGIN WHILE (I < {self.made}) DO BEGIN "
+            "INSERT INTO T (ID, STATUS) VALUES (:I, 'ready'); I = I + 1; END END",
+        )
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        yield Line("10 of them, by a worker", self.ten, wears=False)
+
+    def ten(self):
+        polling.look(self.session, self.polled, 10, 10)
+        assert self.take(10) == 10
+
+
+class PolledByKey(Polled):
+    """Rows that were handled, of a table that is polled by its key, without a status."""
+
+    name = "handled rows without a status"
+    source = """
+@app.poll_table("T", key="ID")
+def row_of(row): pass
+"""
+    deepest = 100_000
+    shrinks = 5
+
+    def fill(self, count):
+        for done in range(0, count, 200):
+            self.handled(min(200, count - done))
+
+    def handled(self, count):
+        super().fill(count)
+        polling.look(self.session, self.polled, count, count)
+        assert self.take(count) == count
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        yield Line("10 new ones, by a worker", lambda: self.handled(10), grows=None, because=WHOLE, wears=False)
