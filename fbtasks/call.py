@@ -408,7 +408,7 @@ class HeartbeatReply:
     silence: float
     """Seconds since the process's heartbeat before this one, in the database's time."""
     oldest: bool
-    """Whether it was registered before all others of its kind."""
+    """Whether it was registered before all others, if it is a consumer."""
     neighbours: tuple[Neighbour, ...]
     transaction: int
     """The number of the transaction that it was sent in."""

@@ -88,8 +88,8 @@ class Consumer:
         self.sweeps = reply.oldest
         self._shared.database.known.saw(reply.transaction)
         pause = self._registration.pause()
-        self._registration.rescue(self._shared.use_in_turn, self._find_the_dead)
-        return pause
+        again = self._registration.rescue(self._shared.use_in_turn, self._find_the_dead)
+        return 0.0 if again else pause
 
     def _find_the_dead(self) -> None:
         self._shared.use_session(lambda session: connections.find_the_dead(session.url))

@@ -51,6 +51,12 @@ def is_gone(pid: int, started: int) -> bool:
     return start_ticks(pid) not in (0, started)
 
 
+def lives(pid: int, started: int) -> bool:
+    """Whether a process with this :func:`host_name` is known to live, and not to be stopped."""
+    state, ticks = _status(pid)
+    return ticks == started != 0 and state not in "ZXTt"
+
+
 def watch(pid: int, started: int) -> int | None:
     """A descriptor that becomes readable when the process ends; None where there is none to be had."""
     if not hasattr(os, "pidfd_open"):

@@ -8,6 +8,10 @@ After its own stall a process counts the silence of others anew. A machine that 
 answer, a stopped process on the embedded engine, a clock set forward: all were silent then, and the first to wake must
 not take the others for dead. That it was held up itself a process learns in the database's time, as the others' silence
 is told: a machine's own clock may have stood still.
+
+A neighbour on this host is known to have ended, or to live. One that lives and is silent is held up most likely, as all
+are where many processes share few processors: to ask the database for it, and to take its tasks, would hold it up more.
+It is taken for one that hangs only when it has been silent for :data:`HANGS` leases.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from fbtasks.store.processes import SHARE
 
 BEATS: Final = 14
 """Heartbeats in a lease."""
+HANGS: Final = 4
+"""Leases for which a process may be silent that is known to live."""
 _LATE: Final = 1.5
 """Heartbeats without one of its own, up to which a process was not held up: it was busy."""
 _LATER: Final = (0.02, 0.2)
@@ -124,9 +130,8 @@ class NeighbourMonitor:
     def suspects(self, neighbours: Iterable[Neighbour]) -> list[Suspect]:
         """Those of the *neighbours* that the last heartbeat told of which are to be put to the database."""
         found = []
-        here = hosts.host_name()
         for neighbour in neighbours:
-            gone = neighbour.host == here and hosts.is_gone(neighbour.pid, neighbour.pid_start)
+            gone = _is_here(neighbour) and hosts.is_gone(neighbour.pid, neighbour.pid_start)
             if gone or self._grace_left(neighbour) <= 0:
                 found.append(Suspect(neighbour, gone))
         return found
@@ -137,4 +142,12 @@ class NeighbourMonitor:
         return min([self._rhythm.heartbeat, *(seconds + self._later for seconds in left if seconds > 0)])
 
     def _grace_left(self, neighbour: Neighbour) -> float:
-        return neighbour.lease / SHARE - min(neighbour.silence, self.awake)
+        silence, grace = min(neighbour.silence, self.awake), neighbour.lease / SHARE
+        late = silence + self._rhythm.heartbeat > grace  # else it does not matter yet
+        if late and _is_here(neighbour) and hosts.lives(neighbour.pid, neighbour.pid_start):
+            grace = neighbour.lease * HANGS
+        return grace - silence
+
+
+def _is_here(neighbour: Neighbour) -> bool:
+    return neighbour.host == hosts.host_name()

@@ -43,6 +43,8 @@ class Registration:
         self.neighbours: tuple[Neighbour, ...] = ()
         """Those that the last heartbeat told of."""
         self._failed: list[int] = []
+        self._taken_over: set[int] = set()
+        """Neighbours that were declared dead with the last heartbeat."""
 
     def register(self, run: Run, former: int | None = None) -> int:
         """Announces the process. Returns its number. Tasks that a worker still holds as *former* become its own."""
@@ -58,11 +60,9 @@ class Registration:
     def heartbeat(self, run: Run, process_id: int, *, draining: bool = False, conflicts: int = 0) -> HeartbeatReply:
         """Renews the lease."""
         self.monitor.begin()
-        lease, beat = self.rhythm.lease, self.rhythm.heartbeat
+        lease = self.rhythm.lease
         reply = run(
-            lambda t: processes.heartbeat(
-                t, self.kind, process_id, lease=lease, beat=beat, draining=draining, conflicts=conflicts
-            )
+            lambda t: processes.heartbeat(t, self.kind, process_id, lease=lease, draining=draining, conflicts=conflicts)
         )
         self.monitor.heard(reply)
         self.neighbours = reply.neighbours
@@ -72,22 +72,26 @@ class Registration:
         """Seconds from the last heartbeat to the next."""
         return self.monitor.pause(self.neighbours)
 
-    def rescue(self, run: Run, find_the_dead: Callable[[], None], *, crash_limit: int = 0) -> None:
+    def rescue(self, run: Run, find_the_dead: Callable[[], None], *, crash_limit: int = 0) -> bool:
         """Takes over what dead neighbours held. A task with *crash_limit* crashes is failed.
 
-        *find_the_dead* is called before a neighbour is taken for alive because its connection is there.
+        *find_the_dead* is called before a neighbour is taken for alive because its connection is there. Returns whether
+        the next heartbeat is to come at once: it tells who is behind those that were dead.
         """
         suspects = self.monitor.suspects(self.neighbours)
         self.neighbours = ()  # the next heartbeat tells which are left
+        before, self._taken_over = self._taken_over, set()
         for suspect in suspects:
-            self._rescue(run, suspect, find_the_dead, crash_limit)
+            if self._rescue(run, suspect, find_the_dead, crash_limit):
+                self._taken_over.add(suspect.neighbour.process_id)
+        return not self._taken_over <= before  # one that holds locked tasks stays registered
 
     def take_failed(self) -> list[int]:
         """The ids of the tasks that were failed by rescues since the last call."""
         failed, self._failed = self._failed, []
         return failed
 
-    def _rescue(self, run: Run, suspect: Suspect, find_the_dead: Callable[[], None], crash_limit: int) -> None:
+    def _rescue(self, run: Run, suspect: Suspect, find_the_dead: Callable[[], None], crash_limit: int) -> bool:
         neighbour, awake = suspect.neighbour, self.monitor.awake
         number = neighbour.process_id
         who = self.kind.capitalize(), number, neighbour.host.partition("/")[0]
@@ -103,15 +107,16 @@ class Registration:
         except ConflictError:  # it writes at this moment, or it was stopped while it did
             if run(lambda t: processes.kill_connection(t, number, awake=awake)):
                 logger.warning("%s %d on %s holds locks and is silent: its connection is killed.", *who)
-            return
+            return False
         except StatementRefused as error:  # a row of the register that was written by hand
             logger.error("%s %d on %s cannot be looked after: %s", *who, error)
-            return
+            return False
         if rescued.why is not None:
             what = rescued.released, _AGAIN[self.kind][rescued.released != 1]
             logger.warning("%s %d on %s is dead: %s. %d of its %s again.", *who, rescued.why, *what)
         if rescued.failed is not None:
             self._failed.append(rescued.failed)
+        return rescued.why is not None
 
     def unregister(self, run: Run, process_id: int) -> None:
         """Deletes the process from the register."""

@@ -1,6 +1,6 @@
 -- What each role may do. A procedure is named without its version: the name stands for all versions that the database
 -- has, and one that the database does not have is skipped. Everything is SQL SECURITY DEFINER, so a procedure that is
--- called by another one alone (NAME_TASK, ARCHIVE, COUNT, TAKE_CANCEL, TAKE_BACK, RELEASE, VERDICT, those by which
+-- called by another one alone (NAME_TASK, ARCHIVE, COUNT, TAKE_CANCEL, TAKE_BACK, RELEASE, VERDICT, NEIGHBOURS, those by which
 -- sources are dispatched, those by which places and room are taken, PUT_ASIDE, VISIT, ENQUEUE_SCHEDULED, and of messages ERASE, ROUTE, DEAD_LETTER, EXPIRE, PROMOTE,
 -- RELEASE) is granted to no role: a caller could forge the enqueuer, or end
 -- a task without its claim.

@@ -70,26 +70,25 @@ def heartbeat(
     process_id: int,
     *,
     lease: float,
-    beat: float,
     draining: bool = False,
     conflicts: int = 0,
 ) -> HeartbeatReply:
     """Renews the lease of a process, for *lease* seconds.
 
-    Neighbours in the answer: the processes of its kind on its host, and those that will have been silent for a part of
-    their lease (see :data:`SHARE`) before the next heartbeat, in *beat* seconds. A worker is also told what concerns
-    its tasks, and adds its *conflicts* to the counters.
+    Neighbours in the answer: the processes of its kind that it looks after, which are those behind it in the order of
+    their numbers: a few on its host, and a few on other hosts. A worker is also told what concerns its tasks, and adds
+    its *conflicts* to the counters.
     """
-    times = int(lease * 1000), SHARE, int(beat * 1000)
+    lease_ms = int(lease * 1000)
     if kind == "consumer":
-        return _reply(process_id, *transaction.rows("heartbeat", process_id, *times)[0])
+        return _reply(process_id, *transaction.rows("heartbeat", process_id, lease_ms)[0])
     return _reply(
-        process_id, *transaction.rows("worker_heartbeat", process_id, *times, draining, process_id, conflicts)[0]
+        process_id, *transaction.rows("worker_heartbeat", process_id, lease_ms, draining, process_id, conflicts)[0]
     )
 
 
 def _reply(
-    process_id: int, done: int, silence: int, oldest: int, packed: Any, number: int, version: int = 0,
+    process_id: int, done: int, silence: int, oldest: int | None, packed: Any, number: int, version: int = 0,
     parked: int = 0, stops: int = 0,
 ) -> HeartbeatReply:  # fmt: skip
     return HeartbeatReply(

@@ -149,7 +149,8 @@ class Membership:
         """Takes over what dead neighbours held."""
         run = partial(session.run, point="rescue", attempts=RESCUE_ATTEMPTS)
         find_the_dead = partial(connections.find_the_dead, session.url)
-        self._registration.rescue(run, find_the_dead, crash_limit=self._crash_limit)
+        if self._registration.rescue(run, find_the_dead, crash_limit=self._crash_limit):
+            self.beat_soon()
 
     def take_failed(self) -> list[int]:
         """The tasks that a rescue has failed since the last call."""

@@ -154,7 +154,7 @@ def test_a_request_to_cancel_that_another_transaction_holds_is_seen_and_not_wait
 
 
 def beat(session, worker, conflicts=0):
-    facts = {"lease": 30.0, "beat": 2.0, "conflicts": conflicts}
+    facts = {"lease": 30.0, "conflicts": conflicts}
     return session.run(lambda t: processes.heartbeat(t, "worker", worker, **facts), attempts=1)
 
 
@@ -180,7 +180,7 @@ def test_a_consumers_heartbeat_waits_for_no_row(app, session):
     consumer = session.run(lambda t: processes.register(t, "consumer", **facts))
 
     def beat():
-        reply = session.run(lambda t: processes.heartbeat(t, "consumer", consumer, lease=30.0, beat=1.0), attempts=1)
+        reply = session.run(lambda t: processes.heartbeat(t, "consumer", consumer, lease=30.0), attempts=1)
         return reply.alive, reply.renewed
 
     with held(app, "QUEUE_PROCESS", consumer):

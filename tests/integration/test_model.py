@@ -255,7 +255,7 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def heartbeat(self, data):
         worker = self.a_worker(data)
-        reply = self.run(lambda t: processes.heartbeat(t, "worker", worker, lease=LEASE, beat=LEASE / 14))
+        reply = self.run(lambda t: processes.heartbeat(t, "worker", worker, lease=LEASE))
         self.model.workers[worker] = self.model.now
         assert reply.alive
         assert reply.parked == any(row.state is State.PARKED for row in self.model.live.values())
@@ -436,7 +436,7 @@ class Store(RuleBasedStateMachine):
         worker = self.a_worker(data)
         silent = self.model.now > self.model.workers[worker]
         if not silent:  # renewed at this moment, so that real time cannot decide
-            self.run(lambda t: processes.heartbeat(t, "worker", worker, lease=LEASE, beat=1))
+            self.run(lambda t: processes.heartbeat(t, "worker", worker, lease=LEASE))
         if silent:  # a rescuer that was itself held up all the time does not judge by it
             look = lambda t: processes.rescue(t, worker, gone=False, awake=0.0, share=1, crash_limit=LIMIT)
             assert self.run(look) == (0, None, None)

@@ -1,9 +1,11 @@
 """Rows that another transaction holds, leases of different lengths: what is taken back, and from which worker."""
 
 from contextlib import contextmanager
+from functools import partial
 
 import kombu
 import pytest
+from depth.counter import Counter
 from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
@@ -54,12 +56,11 @@ def test_a_worker_has_the_grace_of_its_own_lease(app, wait_for, up_for_an_hour):
     ours = a_worker(app, lease=3.0)
 
     def neighbours():
-        reply = run(app, lambda t: processes.heartbeat(t, "worker", ours, lease=3.0, beat=0.2))
+        reply = run(app, lambda t: processes.heartbeat(t, "worker", ours, lease=3.0))
         return {neighbour.process_id: neighbour.lease for neighbour in reply.neighbours}
 
-    execute(app, "UPDATE QUEUE_PROCESS SET HOST = 'here' WHERE ID = ?", ours)
     hasty = a_worker(app, lease=3.0)
-    assert wait_for(neighbours, 3) == {hasty: 3.0}
+    assert neighbours() == {patient: 300.0, hasty: 3.0}
 
 
 def test_a_task_that_was_held_with_others_is_not_charged_when_it_is_taken_back_later(app):
@@ -210,10 +211,10 @@ def test_a_consumer_whose_row_is_held_does_not_keep_others_from_being_rescued(ap
     execute(
         app,
         "EXECUTE BLOCK AS DECLARE N INTEGER = 100001; BEGIN WHILE (N < 100003) DO BEGIN "
-        "INSERT INTO QUEUE_PROCESS (ID, KIND, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, "
-        "LEASE_UNTIL) "
-        f"SELECT :N, KIND, 'elsewhere', 1, 1, {GONE}, START_TIME, HEARTBEAT_TIME, DATEADD(3 SECOND TO HEARTBEAT_TIME) "
-        f"FROM QUEUE_PROCESS WHERE ID = {ours}; N = N + 1; END END",
+        "INSERT INTO QUEUE_PROCESS (ID, KIND, HOST, HOST_KEY, PID, PID_START, ATTACHMENT_ID, START_TIME, "
+        "HEARTBEAT_TIME, LEASE_UNTIL) "
+        f"SELECT :N, KIND, 'elsewhere', 1, 1, 1, {GONE}, START_TIME, HEARTBEAT_TIME, "
+        f"DATEADD(3 SECOND TO HEARTBEAT_TIME) FROM QUEUE_PROCESS WHERE ID = {ours}; N = N + 1; END END",
     )
 
     def registered():
@@ -222,3 +223,52 @@ def test_a_consumer_whose_row_is_held_does_not_keep_others_from_being_rescued(ap
     with held(app, "QUEUE_PROCESS", 100001):
         wait_for(lambda: registered() == [ours, 100001])
     wait_for(lambda: registered() == [ours])
+
+
+def register(app, host):
+    facts = {"host": host, "pid": 1, "pid_start": 1, "lease": 30.0, "name": "w", "queues": ["q"], "pool": "solo"}
+    return run(app, lambda t: processes.register(t, "worker", concurrency=1, version="1", **facts))
+
+
+def looked_after_by(app, number):
+    reply = run(app, lambda t: processes.heartbeat(t, "worker", number, lease=30.0))
+    return [neighbour.process_id for neighbour in reply.neighbours]
+
+
+def test_each_process_is_looked_after_by_a_few_on_its_host_and_a_few_elsewhere(app):
+    hosts = {host: [register(app, host) for _ in range(count)] for host, count in {"a": 6, "b": 4, "c": 1}.items()}
+    a = hosts["a"]
+    told = {number: looked_after_by(app, number) for numbers in hosts.values() for number in numbers}
+    here = {number: [each for each in told[number] if each in a] for number in a}
+    assert here == {a[at]: [a[(at + step) % 6] for step in (1, 2, 3)] for at in range(6)}
+    assert set(told[hosts["b"][0]]) > set(hosts["b"][1:])
+    for host, numbers in hosts.items():
+        elsewhere = {each for other in hosts if other != host for number in hosts[other] for each in told[number]}
+        assert elsewhere & set(numbers), f"nobody elsewhere looks after {host}"
+
+
+def test_dead_ones_that_hold_locked_tasks_hide_none_of_the_others(app):
+    first, *waiting, last = [register(app, "a") for _ in range(6)]
+    execute(app, f"UPDATE QUEUE_PROCESS SET PARTLY_RELEASED = 1 WHERE ID IN ({', '.join(map(str, waiting))})")
+    assert looked_after_by(app, first) == [*waiting, last]
+
+
+def test_a_heartbeat_reads_as_much_in_a_crowd_as_among_few(app, url):
+    counter = Counter(url)
+    try:
+        with app.database.session() as session, counter.counting():
+
+            def fetches(count):
+                numbers = [register(app, "a") for _ in range(count)]
+
+                def beat():
+                    for number in numbers[:8]:
+                        session.run(partial(processes.heartbeat, kind="worker", process_id=number, lease=30.0))
+
+                beat()
+                return counter.of(beat).fetches / 8
+
+            few, many = fetches(8), fetches(80)
+            assert many < 1.2 * few
+    finally:
+        counter.close()

@@ -1,10 +1,15 @@
 """Which neighbours are put to the database as dead, when the next look comes, and what a stall of one's own changes."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from fbtasks.call import HeartbeatReply, Neighbour
-from fbtasks.liveness import neighbours
-from fbtasks.liveness.neighbours import BEATS, NeighbourMonitor, Rhythm
+from fbtasks.liveness import hosts, neighbours
+from fbtasks.liveness.neighbours import BEATS, HANGS, NeighbourMonitor, Rhythm
 from fbtasks.store.processes import SHARE
 
 LEASE = 28.0
@@ -157,3 +162,29 @@ def test_a_stall_is_measured_by_the_shortest_grace(clock):
     monitor.heard(HeartbeatReply(True, True, 35.0, False, (neighbour(35.0),), 1))
     assert suspected(monitor, neighbour(35.0)) == []
     assert monitor.awake == 0.0
+
+
+def test_a_neighbour_that_is_known_to_live_has_several_leases(monitor):
+    """Many processes on few processors are silent for long, and none of them is dead."""
+    pid, start = os.getppid(), hosts.start_ticks(os.getppid())
+
+    def here(silence, start=start):
+        return Neighbour(1, pid, start, silence, LEASE, hosts.host_name())
+
+    assert suspected(monitor, here(GRACE), here(LEASE + 1), here(HANGS * LEASE - 1)) == []
+    assert monitor.pause([here(GRACE - 0.5)]) == HEARTBEAT, "there is nothing to look at when its grace ends"
+    assert suspected(monitor, here(HANGS * LEASE + 1)) == [here(HANGS * LEASE + 1)], "it hangs"
+    (suspect,) = monitor.suspects([here(0.0, start + 1)])
+    assert suspect.gone, "another process has its number"
+
+
+def test_a_neighbour_that_is_stopped_has_its_grace(monitor, wait_for):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        try:
+            stopped = Neighbour(1, process.pid, hosts.start_ticks(process.pid), GRACE, LEASE, hosts.host_name())
+            assert suspected(monitor, stopped) == []
+            process.send_signal(signal.SIGSTOP)
+            wait_for(lambda: hosts.is_stopped(process.pid))
+            assert suspected(monitor, stopped) == [stopped]
+        finally:
+            process.kill()

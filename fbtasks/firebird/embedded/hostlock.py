@@ -3,18 +3,23 @@
 Pages that move between processes cost more than waiting for one's turn: four processes that claim side by side
 are slower than one, and meet conflicts; one at a time they meet none. On a server there is nothing to lock.
 
+Processes wait for it in the kernel, which wakes one of them when it is free: many that look for it again and again keep
+the one that has it from the processor. They get it in turn. Who waits holds a second byte of the file while it is the
+next; so who has just given the lock up, and wants it again, comes behind those that wait.
+
 It serves speed alone: without it the engine's own locks keep everything right. So nothing waits for it without end. A
-process that does not get it in :data:`PATIENCE` seconds goes on without, and hardly waits for it any more until it is
-free again. And it is the process's own (a lock of ``fcntl``, not of ``flock``), so that a process that was forked from
-this one never holds it.
+process goes on without when another one has had the lock for :data:`PATIENCE` seconds, or when it has waited for
+:data:`LONGEST` in all; and it hardly waits any more while that one still has it. The lock is the process's own (one of
+``fcntl``, not of ``flock``), so that a process that was forked from this one never holds it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import struct
+import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +28,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded.lockdir import folder_of, open_lock_file
+from fbtasks.threads import Background
 from fbtasks.url import DatabaseURL
 
 try:
@@ -30,14 +36,23 @@ try:
 except ImportError:  # not on Windows: the statements' own conflict retry has to do
     fcntl = None  # type: ignore[assignment]
 
-PATIENCE: Final = 1.0
-"""Seconds to wait for the lock; a claim with its finish takes some milliseconds."""
+PATIENCE: Final = 3.0
+"""Seconds for which one process may have the lock while others wait. A claim with its finish takes some milliseconds,
+and more than a second where many processes share the processors and the disk."""
 IMPATIENCE: Final = 0.02
-"""The same, while it has not been free since this process last waited in vain."""
-_LOOK: Final = 0.0002
-"""Seconds between two attempts to get it. With ten times as many, two processes that take turns are a fifth slower."""
+"""The same, while that process still has it which had it for too long before."""
+LONGEST: Final = 10.0
+"""Seconds to wait in all, while it goes from one to the next: each of many needs a while on few processors."""
+_LOOK: Final = 0.25
+"""Seconds between two looks who has it."""
 SAY: Final = 60.0
 """Seconds between two lines of the log about a lock that is not free."""
+_TURN: Final = 0
+"""The byte of the file that is locked by the process whose turn it is."""
+_NEXT: Final = 1
+"""The byte that is locked by the one that waits for that."""
+_FLOCK: Final = "hhqqi4x"
+"""A ``struct flock`` on Linux: type, whence, start, length, pid."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,57 +65,134 @@ class _Turn:
         self.users = 0
         self._file = open_lock_file(path)
         self._mine = threading.Lock()
-        """Held by the thread that has the turn: the lock of the file is the whole process's."""
-        self._missed = False
+        """Held by the thread that has the turn, or waits for it: the lock of the file is the whole process's."""
+        self._takes = 0
+        """How often a thread of this process has had the turn."""
+        self._changed = threading.Condition()
+        self._queues = False
+        """Whether a thread of this process waits in the kernel."""
+        self._wanted = False
+        """Whether the lock is to be kept when that one gets it."""
+        self._stuck = 0
+        """The process that had the lock for too long when this one last waited in vain."""
         self._quiet_until = 0.0
 
     def take(self) -> bool:
         """Waits for the lock. False when it is not to be had."""
-        until = clock.monotonic() + (IMPATIENCE if self._missed else PATIENCE)
-        if not self._mine.acquire(timeout=max(0.0, until - clock.monotonic())):
+        began = clock.monotonic()
+        if not self._take_mine(began):
             return False
         taken = False
         try:
-            taken = self._wait(until)
+            taken = (not self._queues and self._try()) or self._wait(began)
+        except (OSError, ValueError):  # the file was closed, as by a task that closes all that it finds open
+            pass
         finally:
             if not taken:
                 self._mine.release()
+        self._takes += taken
         return taken
 
-    def _wait(self, until: float) -> bool:
-        try:
-            while not self._try():
-                if clock.monotonic() >= until:
-                    self._miss()
-                    return False
-                time.sleep(_LOOK)
-        except (OSError, ValueError):  # the file was closed, as by a task that closes all that it finds open
-            return False
-        self._missed = False
+    def _take_mine(self, began: float) -> bool:
+        takes = self._takes
+        while not self._mine.acquire(timeout=IMPATIENCE if self._stuck else PATIENCE):
+            if self._takes == takes or clock.monotonic() > began + LONGEST:
+                return False
+            takes = self._takes
         return True
+
+    def _try(self) -> bool:
+        """Takes the lock when nobody has it and nobody waits for it."""
+        if not self._lock(_NEXT):
+            return False
+        try:
+            return self._lock(_TURN)
+        finally:
+            self._unlock(_NEXT)
+
+    def _wait(self, began: float) -> bool:
+        """Waits for a thread that waits in the kernel: there is no other way out of that wait than to get the lock."""
+        holder, since = self._holder(), clock.monotonic()
+        with self._changed:
+            self._wanted = True
+            if not self._queues:
+                self._queues = True
+                Background(target=self._queue, name="fbtasks-turn").start()
+            try:
+                while self._queues:
+                    patience = IMPATIENCE if holder == self._stuck else PATIENCE
+                    now = clock.monotonic()
+                    if now >= since + patience or now >= began + LONGEST:
+                        self._miss(holder, now - began)
+                        return False
+                    self._changed.wait(min(_LOOK, since + patience - now))
+                    if self._queues and self._holder() != holder:
+                        holder, since = self._holder(), clock.monotonic()
+                if not self._wanted:  # the file was closed
+                    return False
+            except BaseException:  # of a signal's handler
+                if self._wanted and not self._queues:
+                    self._unlock(_TURN)
+                raise
+            finally:
+                self._wanted = False
+        self._stuck = 0
+        return True
+
+    def _queue(self) -> None:
+        """Waits in the kernel: first among those that wait, then for the lock."""
+        taken = False
+        with suppress(OSError, ValueError):
+            fcntl.lockf(self._file, fcntl.LOCK_EX, 1, _NEXT)
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX, 1, _TURN)
+                taken = True
+            finally:
+                self._unlock(_NEXT)
+        with self._changed:
+            if taken and not self._wanted:
+                self._unlock(_TURN)
+            self._wanted = self._wanted and taken
+            self._queues = False
+            self._changed.notify_all()
 
     def give(self) -> None:
         """Releases the lock."""
-        with suppress(OSError, ValueError):  # the file was closed, which gives the lock up as well
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+        self._unlock(_TURN)
         self._mine.release()
 
-    def _try(self) -> bool:
+    def _lock(self, byte: int) -> bool:
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except (BlockingIOError, PermissionError):  # another process has it
             return False
         return True
 
-    def _miss(self) -> None:
-        self._missed = True
+    def _unlock(self, byte: int) -> None:
+        with suppress(OSError, ValueError):  # the file was closed, which gives the lock up as well
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+
+    def _holder(self) -> int:
+        """The process that keeps this one from the lock, by its number; 0 when that cannot be known."""
+        if sys.platform != "linux":
+            return 0
+        for byte in (_TURN, _NEXT):
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            found = struct.unpack(_FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
+            if found[0] != fcntl.F_UNLCK:
+                return int(found[-1])
+        return 0
+
+    def _miss(self, holder: int, seconds: float) -> None:
+        self._stuck = holder
         now = clock.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + SAY
             logger.warning(
-                "%s has been locked by another process for %g s. Work goes on without this lock, which may be slower.",
+                "%s has been locked by another process for %.0f s. Work goes on without this lock, which may be "
+                "slower.",
                 self.path,
-                PATIENCE,
+                seconds,
             )
 
     def close(self) -> None:

@@ -281,6 +281,8 @@ CREATE TABLE QUEUE_PROCESS (
     ID BIGINT NOT NULL PRIMARY KEY,
     KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('worker', 'consumer')),
     HOST VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    -- The hash of HOST when the process registered, by which neighbours are found: HOST is too long for an index.
+    HOST_KEY BIGINT,
     PID INTEGER NOT NULL,
     PID_START BIGINT NOT NULL,
     ATTACHMENT_ID BIGINT,
@@ -300,6 +302,8 @@ CREATE TABLE QUEUE_PROCESS (
     -- Of a consumer: how often a message that it claims may have come back; NULL: any number of times.
     DELIVERY_LIMIT INTEGER
 )^
+-- A heartbeat changes none of its columns.
+CREATE INDEX QUEUE_PROCESS_HOST ON QUEUE_PROCESS (KIND, HOST_KEY, ID)^
 
 -- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of their own).
 -- Of days long past there is one row a day and queue, of worker 0 and slot 0: see QUEUE_FOLD_STATS_V1.

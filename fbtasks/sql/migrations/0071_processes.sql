@@ -17,9 +17,9 @@ AS
 BEGIN
     NOW_UTC = QUEUE_NOW();
     ID = NEXT VALUE FOR QUEUE_PROCESS_SEQ;
-    INSERT INTO QUEUE_PROCESS (ID, KIND, HOST, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
+    INSERT INTO QUEUE_PROCESS (ID, KIND, HOST, HOST_KEY, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
         NAME, QUEUES, POOL, CONCURRENCY, VERSION, TASKS, DELIVERY_LIMIT)
-    VALUES (:ID, :KIND, :HOST, :PID, :PID_START, CURRENT_CONNECTION, :NOW_UTC, :NOW_UTC,
+    VALUES (:ID, :KIND, :HOST, HASH(:HOST), :PID, :PID_START, CURRENT_CONNECTION, :NOW_UTC, :NOW_UTC,
         DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC), :NAME, :QUEUES, :POOL, :CONCURRENCY, :VERSION, :TASKS,
         :DELIVERY_LIMIT);
     IF (FORMER_ID IS NOT NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS P WHERE P.ID = :FORMER_ID)) THEN
@@ -29,28 +29,85 @@ BEGIN
     SUSPEND;
 END^
 
--- Renews the lease of a process, and tells its neighbours, which are of its kind: those of its HOST, and those that will have
--- been silent for a part of their lease (the 7th with SHARE 7) before the next heartbeat, in BEAT_MS; one a line, as
--- id;pid;start of the process;milliseconds of silence;milliseconds of lease;host; and how long the process had been silent
+-- The neighbours of a process, which are those that it looks after: the next MOST of its kind on its host, by their numbers, the
+-- lowest following the highest; and the next MOST on other hosts. So each process is looked after by several, and a heartbeat
+-- reads as much in a crowd as among few. Those that wait for locked tasks of theirs (PARTLY_RELEASED) do not count: they would
+-- hide the ones behind them. One a line, as
+-- id;pid;start of the process;milliseconds of silence;milliseconds of lease;host. Called by other procedures.
+CREATE OR ALTER PROCEDURE QUEUE_NEIGHBOURS_V1 (
+    PROCESS_ID BIGINT, KIND VARCHAR(8) CHARACTER SET ASCII, HOST_KEY BIGINT, NOW_UTC TIMESTAMP, MOST SMALLINT)
+RETURNS (LINE VARCHAR(1200) CHARACTER SET OCTETS)
+SQL SECURITY DEFINER
+AS
+    DECLARE LOW_ID BIGINT;
+    DECLARE HIGH_ID BIGINT;
+    DECLARE LOW_KEY BIGINT;
+    DECLARE HIGH_KEY BIGINT;
+    DECLARE FOUND SMALLINT = 0;
+    DECLARE WAITS SMALLINT;
+BEGIN
+    LOW_ID = PROCESS_ID;
+    HIGH_ID = 9223372036854775807;
+    WHILE (LOW_ID IS NOT NULL) DO
+    BEGIN
+        FOR SELECT P.PARTLY_RELEASED, P.ID || ';' || P.PID || ';' || P.PID_START || ';'
+                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
+                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO P.LEASE_UNTIL) AS BIGINT) || ';'
+                || CAST(REPLACE(P.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
+            FROM QUEUE_PROCESS P
+            WHERE P.KIND = :KIND AND P.HOST_KEY = :HOST_KEY AND P.ID > :LOW_ID AND P.ID < :HIGH_ID
+            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :LINE DO
+        BEGIN
+            SUSPEND;
+            FOUND = FOUND + 1 - WAITS;
+            IF (FOUND >= MOST) THEN
+                LEAVE;
+        END
+        LOW_ID = IIF(FOUND < MOST AND HIGH_ID > PROCESS_ID, -9223372036854775807, NULL);
+        HIGH_ID = PROCESS_ID;
+    END
+    FOUND = 0;
+    LOW_KEY = HOST_KEY + 1;  -- with > and < the engine would read all of this host
+    HIGH_KEY = 9223372036854775807;
+    WHILE (LOW_KEY IS NOT NULL) DO
+    BEGIN
+        FOR SELECT P.PARTLY_RELEASED, P.ID || ';' || P.PID || ';' || P.PID_START || ';'
+                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
+                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO P.LEASE_UNTIL) AS BIGINT) || ';'
+                || CAST(REPLACE(P.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
+            FROM QUEUE_PROCESS P
+            WHERE P.KIND = :KIND AND P.HOST_KEY BETWEEN :LOW_KEY AND :HIGH_KEY
+            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :LINE DO
+        BEGIN
+            SUSPEND;
+            FOUND = FOUND + 1 - WAITS;
+            IF (FOUND >= MOST) THEN
+                LEAVE;
+        END
+        LOW_KEY = IIF(FOUND < MOST AND HIGH_KEY > HOST_KEY, -9223372036854775807, NULL);
+        HIGH_KEY = HOST_KEY - 1;
+    END
+END^
+
+-- Renews the lease of a process, and tells its neighbours (see QUEUE_NEIGHBOURS_V1), and how long the process had been silent
 -- itself. DONE is 0 when it is no longer registered, and 2 when its lease was not renewed, since another transaction holds
--- its row. OLDEST_ID is the process of its kind that was registered first. Posts an event to the process itself, by which it
+-- its row. OLDEST_ID is, for a consumer, the one that was registered first. Posts an event to the process itself, by which it
 -- knows that events arrive.
-CREATE OR ALTER PROCEDURE QUEUE_HEARTBEAT_V1 (
-    ID BIGINT, LEASE_MS BIGINT, SHARE INTEGER, BEAT_MS BIGINT, DRAINING BOOLEAN)
+CREATE OR ALTER PROCEDURE QUEUE_HEARTBEAT_V1 (ID BIGINT, LEASE_MS BIGINT, DRAINING BOOLEAN)
 RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, OLDEST_ID BIGINT, NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
 SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE FORMER_TIME TIMESTAMP;
     DECLARE KIND VARCHAR(8) CHARACTER SET ASCII;
-    DECLARE HOST VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE HOST_KEY BIGINT;
     DECLARE LINE VARCHAR(1200) CHARACTER SET OCTETS;
 BEGIN
     NOW_UTC = QUEUE_NOW();
     DONE = 0;
     SILENCE_MS = 0;
     NEIGHBOURS = '';
-    SELECT 2, P.KIND, P.HOST FROM QUEUE_PROCESS P WHERE P.ID = :ID INTO :DONE, :KIND, :HOST;
+    SELECT 2, P.KIND, P.HOST_KEY FROM QUEUE_PROCESS P WHERE P.ID = :ID INTO :DONE, :KIND, :HOST_KEY;
     FOR SELECT P.HEARTBEAT_TIME FROM QUEUE_PROCESS P WHERE P.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED
         INTO :FORMER_TIME AS CURSOR OWN DO
     BEGIN
@@ -59,23 +116,18 @@ BEGIN
         SILENCE_MS = DATEDIFF(MILLISECOND FROM FORMER_TIME TO NOW_UTC);
         DONE = 1;
     END
-    SELECT MIN(P.ID) FROM QUEUE_PROCESS P WHERE P.KIND = :KIND INTO :OLDEST_ID;
-    FOR SELECT P.ID || ';' || P.PID || ';' || P.PID_START || ';'
-            || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
-            || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO P.LEASE_UNTIL) AS BIGINT) || ';'
-            || CAST(REPLACE(P.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
-        FROM QUEUE_PROCESS P
-        WHERE P.ID <> :ID AND P.KIND = :KIND AND (P.HOST = :HOST
-            OR DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO :NOW_UTC)
-                > DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO P.LEASE_UNTIL) / :SHARE - :BEAT_MS)
-        ORDER BY P.HEARTBEAT_TIME INTO :LINE DO
-    BEGIN
-        IF (OCTET_LENGTH(NEIGHBOURS) + OCTET_LENGTH(LINE) > 32765) THEN
-            LEAVE;
-        NEIGHBOURS = NEIGHBOURS || LINE;
-    END
+    IF (KIND = 'consumer') THEN
+        SELECT P.ID FROM QUEUE_PROCESS P WHERE P.KIND = :KIND ORDER BY P.ID ROWS 1 INTO :OLDEST_ID;
     IF (KIND IS NOT NULL) THEN
+    BEGIN
+        FOR SELECT N.LINE FROM QUEUE_NEIGHBOURS_V1(:ID, :KIND, :HOST_KEY, :NOW_UTC, 3) N INTO :LINE DO
+        BEGIN
+            IF (OCTET_LENGTH(NEIGHBOURS) + OCTET_LENGTH(LINE) > 32765) THEN
+                LEAVE;
+            NEIGHBOURS = NEIGHBOURS || LINE;
+        END
         POST_EVENT 'fbtasks:' || KIND || ':' || ID;
+    END
     SUSPEND;
 END^
 
