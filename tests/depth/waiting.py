@@ -71,7 +71,7 @@ def paused(): pass
         with self.session.transaction() as transaction:
             options = {"host": "here", "pid": 1, "pid_start": 1, "lease": 60.0}
             number = processes.register(transaction, "worker", **options)
-            processes.heartbeat(transaction, "worker", number, lease=60.0, beat=1.0)
+            processes.heartbeat(transaction, "worker", number, lease=60.0)
             processes.unregister(transaction, number)
 
     def lines(self):
