@@ -95,7 +95,7 @@ class Backlog(Messages):
         yield Line("publish, look, claim and acknowledge", self.consume)
         yield Line("basic_get and acknowledge", self.get)
         yield Line("queue_declare", self.declare)
-        yield Line("queue_declare, passive", self.look_at_queue, grows=None, because=COUNTS)
+        yield Line("queue_declare, passive", self.look_at_queue, grows=None, because=COUNTS, wears=False)
         yield Line("a look for work", self.look_for_work)
         yield Line("a look for work with a full prefetch", self.full_prefetch, wears=False)
         yield Line("deleting an empty queue", self.drop)
@@ -201,7 +201,7 @@ class Claimed(Messages):
         yield Line("publish, look, claim and acknowledge", self.consume)
         yield Line("the sweep", self.sweep)
         yield Line("a consumer comes and goes", self.come_and_go)
-        yield Line("a claim is given back", self.unclaim, grows=None, because="its consumer holds all of them")
+        yield Line("a claim is given back", self.unclaim, grows=None, because="its consumer holds all", wears=False)
 
     def unclaim(self):
         self.publish()

@@ -71,13 +71,14 @@ CREATE TABLE QUEUE_MSG (
 )^
 CREATE INDEX QUEUE_MSG_CLAIM ON QUEUE_MSG (STATE, QUEUE_ID, PRIORITY_RANK, START_TIME, ID)^
 
--- How many messages are ready in a queue with a MAX_LENGTH: the sum of its rows. Each transaction adds one of its own, so that
--- none waits for another, and takes in some of those before it.
+-- How many messages are ready in a queue with a MAX_LENGTH: the sum of its rows. Each transaction changes one that no other one
+-- has changed and not committed, or adds one, so that none waits for another.
 CREATE TABLE QUEUE_MSG_COUNT (
     QUEUE_ID BIGINT NOT NULL,
+    NO_ BIGINT NOT NULL,
     TRANSACTION_ID BIGINT NOT NULL,
     MANY BIGINT NOT NULL,
-    CONSTRAINT QUEUE_MSG_COUNT_PK PRIMARY KEY (QUEUE_ID, TRANSACTION_ID)
+    CONSTRAINT QUEUE_MSG_COUNT_PK PRIMARY KEY (QUEUE_ID, NO_)
 )^
 
 CREATE TABLE QUEUE_MSG_BODY (
@@ -118,26 +119,33 @@ CREATE OR ALTER PROCEDURE QUEUE_MSG_COUNT_V1 (QUEUE_ID BIGINT, CHANGE BIGINT)
 SQL SECURITY DEFINER
 AS
     DECLARE MANY BIGINT;
-    DECLARE TAKEN SMALLINT = 0;
-    DECLARE FORMER CURSOR FOR (
+    DECLARE FREE CURSOR FOR (
         SELECT C.MANY FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     UPDATE QUEUE_MSG_COUNT C SET MANY = MANY + :CHANGE
         WHERE C.QUEUE_ID = :QUEUE_ID AND C.TRANSACTION_ID = CURRENT_TRANSACTION;
     IF (ROW_COUNT = 0) THEN
     BEGIN
-        OPEN FORMER;
-        WHILE (TAKEN < 4) DO  -- more than one: the rows that were passed over at one time become fewer again
+        OPEN FREE;
+        FETCH FREE INTO :MANY;
+        IF (ROW_COUNT = 0) THEN
+            INSERT INTO QUEUE_MSG_COUNT (QUEUE_ID, NO_, TRANSACTION_ID, MANY)
+            VALUES (:QUEUE_ID, NEXT VALUE FOR QUEUE_MSG_SEQ, CURRENT_TRANSACTION, :CHANGE);
+        ELSE
         BEGIN
-            FETCH FORMER INTO :MANY;
-            IF (ROW_COUNT = 0) THEN
-                LEAVE;
-            DELETE FROM QUEUE_MSG_COUNT WHERE CURRENT OF FORMER;
-            CHANGE = CHANGE + MANY;
-            TAKEN = TAKEN + 1;
+            UPDATE QUEUE_MSG_COUNT SET TRANSACTION_ID = CURRENT_TRANSACTION, MANY = :MANY + :CHANGE WHERE CURRENT OF FREE;
+            IF (RAND() < 0.1) THEN  -- now and then two become one: there are no more than transactions at once
+            BEGIN
+                FETCH FREE INTO :MANY;
+                IF (ROW_COUNT > 0) THEN
+                BEGIN
+                    DELETE FROM QUEUE_MSG_COUNT WHERE CURRENT OF FREE;
+                    UPDATE QUEUE_MSG_COUNT C SET MANY = MANY + :MANY
+                        WHERE C.QUEUE_ID = :QUEUE_ID AND C.TRANSACTION_ID = CURRENT_TRANSACTION;
+                END
+            END
         END
-        CLOSE FORMER;
-        INSERT INTO QUEUE_MSG_COUNT (QUEUE_ID, TRANSACTION_ID, MANY) VALUES (:QUEUE_ID, CURRENT_TRANSACTION, :CHANGE);
+        CLOSE FREE;
     END
 END^
 
