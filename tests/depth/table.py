@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 from .clock import Schedules
 from .counter import Count, Counter
-from .feeding import Kept, Logged, Polled, PolledByKey
+from .feeding import Changes, DueEvents, Kept, Logged, Polled, PolledByKey
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
 from .waiting import Due, Ended, Scheduled, Waiting
 
 SCENES: tuple[type[Scene], ...] = (
-    Waiting, Scheduled, Due, Schedules, Kept, Logged, Polled, PolledByKey, Ended, Held, Ordered, Unique,
+    Waiting, Scheduled, Due, DueEvents, Schedules, Kept, Logged, Changes, Polled, PolledByKey, Ended, Held, Ordered,
+    Unique,
 )  # fmt: skip
 SLACK = 30
 """Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""

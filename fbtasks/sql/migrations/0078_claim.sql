@@ -66,8 +66,8 @@ BEGIN
         END
         IF (IS_OPEN = 0) THEN
             CONTINUE;
-        IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE)) THEN
-            READY = 1;
+        -- Not EXISTS, which reads the whole range of the index that it is led to.
+        SELECT FIRST 1 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE ORDER BY T.STATE, T.QUEUE INTO :READY;
         IF (READY = 0 AND GROUPED = 1) THEN
             EXECUTE PROCEDURE QUEUE_GROUPS_READY_V1 RETURNING_VALUES READY;
         IF (READY = 0 AND GATED = 1) THEN
