@@ -1,17 +1,27 @@
 """What waits for tasks that are called for it: events, changes of tables, rows of polled tables."""
 
-from support.feeding import handle
+from support.feeding import handle, subscribe
 from support.polls import Poller
 from support.sql import execute
 
 from fbtasks.store.sources import polling, subscriptions
 
 from .scene import Line, Scene
+from .waiting import Due
 
 RAISED = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN
             EXECUTE PROCEDURE QUEUE_RAISE_V1('{event}', '{{"i":1}}');
+            I = I + 1;
+        END END"""
+CHANGED = """
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE ID BIGINT; BEGIN
+        WHILE (I < {count}) DO BEGIN
+            ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;
+            INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA)
+                VALUES (1, :ID, :ID, QUEUE_NOW(), '{{"i":' || :ID || ',"o":"I","t":"2026-01-01 00:00:00.0000","x":1,'
+                    || '"u":"U","k":{{"ID":' || :ID || '}}}}');
             I = I + 1;
         END END"""
 BATCHES = 20_000
@@ -21,6 +31,7 @@ WHOLE = "there is no index that leads to what is new: each look reads the table,
 class Source(Scene):
     """Events, which have a handler or are kept for one."""
 
+    shrinks = 4
     event = "later"
 
     def fill(self, count):
@@ -89,6 +100,51 @@ class Logged(Source):
 
     def beside(self):
         self.plain.apply_async(priority=9)
+        self.take_one()
+
+
+class DueEvents(Due):
+    """Events with a start time, which has come for all of them at one moment."""
+
+    name = "events due at one moment"
+    unit = "events"
+
+    def set_up(self):
+        handle(self.app, "now", "proj.plain", id=1)
+
+    def schedule(self, count):
+        execute(
+            self.app, RAISED.format(count=count, event="now").replace("}')", "}', DATEADD(1 DAY TO CURRENT_TIMESTAMP))")
+        )
+
+
+class Changes(Scene):
+    """Changes of rows, which wait in the log: of each row one."""
+
+    name = "changes"
+    unit = "changes"
+    source = """
+@app.task(ignore_result=True)
+def fed(change): pass
+"""
+
+    def set_up(self):
+        subscribe(self.app, "proj.fed", most=1, rank=1)
+
+    def fill(self, count):
+        for done in range(0, count, BATCHES):
+            execute(self.app, CHANGED.format(count=min(BATCHES, count - done)))
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.beside)
+        yield Line("one of them, by a worker", self.next_one)
+
+    def beside(self):
+        self.plain.apply_async(priority=9)
+        self.take_one()
+
+    def next_one(self):
+        self.session.run(lambda t: t.script(CHANGED.format(count=1)))
         self.take_one()
 
 

@@ -8,7 +8,7 @@ from . import messages
 from .beside import Weighed, idle_worker, weigh
 from .clock import Schedules
 from .counter import Count, Counter
-from .feeding import Kept, Logged, Polled, PolledByKey
+from .feeding import Changes, DueEvents, Kept, Logged, Polled, PolledByKey
 from .holding import Held, Ordered, Unique
 from .scene import GROWS, Line, Scene, staged
 from .waiting import Due, Ended, Parked, Scheduled, Waiting
@@ -19,6 +19,7 @@ SCENES: tuple[type[Scene], ...] = (
     Parked,
     Scheduled,
     Due,
+    DueEvents,
     Ended,
     Held,
     Ordered,
@@ -26,6 +27,7 @@ SCENES: tuple[type[Scene], ...] = (
     Schedules,
     Kept,
     Logged,
+    Changes,
     Polled,
     PolledByKey,
     Chord,

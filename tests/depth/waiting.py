@@ -109,10 +109,13 @@ class Due(Scene):
     name = "due at one moment"
     idles = False
 
+    def schedule(self, count):
+        self.plain.delay_many(((),) * count, countdown=86_400)
+
     def fill(self, count):
         moment = one(self.app, "SELECT QUEUE_NOW() FROM RDB$DATABASE")
         for done in range(0, count, 10_000):
-            self.plain.delay_many(((),) * min(10_000, count - done), countdown=86_400)
+            self.schedule(min(10_000, count - done))
         execute(self.app, "UPDATE QUEUE_TASK SET START_TIME = ? WHERE STATE = 1", moment - timedelta(seconds=60))
         for _ in range(0, count // 2, 500):
             self.session.run(tasks.promote)
