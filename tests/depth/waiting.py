@@ -5,6 +5,7 @@ from datetime import timedelta
 from support.sql import execute, one
 
 from fbtasks.call import Failed, Succeeded
+from fbtasks.states import State
 from fbtasks.store import tasks
 
 from .scene import Line, Scene
@@ -28,6 +29,7 @@ class Waiting(Scene):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("delay()", self.delay)
         yield Line("cancel()", self.cancel)
+        yield Line("ten of them, by fbtasks purge", self.purge)
         yield self.command("inspect", "ready", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
@@ -38,6 +40,10 @@ class Waiting(Scene):
     def delay(self):
         self.plain.delay()
         assert self.take(1) == 1
+
+    def purge(self):
+        assert self.session.run(lambda t: tasks.purge(t, "default", 10)) == 10
+        self.fill(10)
 
     def pause(self):
         self.run("pause", "-A", "proj", "default")
@@ -116,12 +122,18 @@ def add(a, b): return a + b
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
+        yield Line("ten of them, by fbtasks prune", self.prune)
         yield Line("fbtasks retry, of one", self.retry, opens=True, wears=False)
 
     def result(self):
         result = self.add.apply_async((1, 2), priority=9)
         self.end(self.session.run(lambda t: tasks.claim(t, 1, "default", 1)), [Succeeded("application/json", b"3")])
         assert result.get(timeout=10) == 3
+
+    def prune(self):
+        assert self.session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(seconds=-1), 10)) == 10
+        self.fill(20)
+        assert self.session.run(lambda t: tasks.prune(t, State.SUCCEEDED, timedelta(seconds=-1), 10)) == 10
 
     def retry(self):
         failed = self.add.apply_async((1, 2), priority=9)
