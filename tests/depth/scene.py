@@ -86,7 +86,8 @@ class Scene:
     def command(self, *arguments: str, **options) -> Line:
         """``fbtasks`` with *arguments*."""
         shown = " ".join(("fbtasks", *arguments))
-        return Line(shown, lambda: self.run(*arguments), opens=True, wears=False, **options)
+        # Once: what it costs varies little, and it takes longer than the rest.
+        return Line(shown, lambda: self.run(*arguments), times=1, opens=True, wears=False, **options)
 
     def run(self, *arguments: str) -> str:
         """Runs ``fbtasks`` in this process. Returns what it prints."""

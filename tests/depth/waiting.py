@@ -34,6 +34,9 @@ class Waiting(Scene):
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "workers")
+        yield self.command("inspect", "active", "--limit", "20")
+        yield self.command("inspect", "parked", "--limit", "20")
+        yield self.command("inspect", "sources", grows=None, because=COUNTS)
         yield self.command("health")
         yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False)
 
@@ -105,10 +108,13 @@ class Ended(Scene):
 def add(a, b): return a + b
 """
 
+    last = 0
+
     def fill(self, count):
         for done in range(0, count, 1_000):
             self.add.delay_many([(1, 2)] * min(1_000, count - done))
             claims = self.session.run(lambda t: tasks.claim(t, 1, "default", 1_000))
+            self.last = claims[-1].id
             half = len(claims) // 2
             outcomes = [Succeeded("application/json", b"3")] * half
             outcomes += [Failed("builtins.ValueError", f"no {number % 20}", "Traceback\n") for number in range(half)]
@@ -119,6 +125,8 @@ def add(a, b): return a + b
         yield Line("a task with a result, by a worker, and get()", self.result)
         yield self.command("inspect", "failed", "--limit", "20")
         yield self.command("inspect", "succeeded", "--limit", "20")
+        yield self.command("inspect", "cancelled", "--limit", "20")
+        yield Line("fbtasks inspect task", self.task_shown, times=1, opens=True, wears=False)
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
@@ -129,6 +137,9 @@ def add(a, b): return a + b
         result = self.add.apply_async((1, 2), priority=9)
         self.end(self.session.run(lambda t: tasks.claim(t, 1, "default", 1)), [Succeeded("application/json", b"3")])
         assert result.get(timeout=10) == 3
+
+    def task_shown(self):
+        self.run("inspect", "task", str(self.last))
 
     def prune(self):
         assert self.session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(seconds=-1), 10)) == 10
