@@ -47,9 +47,10 @@ class Signature:
     """A call, or several, that can be made part of a workflow. Its methods change it, and return it."""
 
     def __init__(self) -> None:
-        self.links: list[Signature] = []
+        # Tuples: of many thousand signatures most have neither, and share the empty one.
+        self.links: tuple[Signature, ...] = ()
         """What follows it beside the next step of its chain."""
-        self.errbacks: list[TaskSignature] = []
+        self.errbacks: tuple[TaskSignature, ...] = ()
         """What runs when it has failed."""
 
     if not TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Signature:
         found = _signature("link()", signature)
         if isinstance(self, Group):
             raise EnqueueError("link() is not for a group: write group(...) | signature, or link its members.")
-        self.links.append(found)
+        self.links = *self.links, found
         return self
 
     def link_error(self, signature: Signature) -> Self:
@@ -97,7 +98,7 @@ class Signature:
         found = _signature("link_error()", signature)
         if not isinstance(found, TaskSignature) or found.links or found.errbacks:
             raise EnqueueError(f"link_error() takes the signature of one task that nothing follows, not {found}.")
-        self.errbacks.append(found)
+        self.errbacks = *self.errbacks, found
         return self
 
     def on_error(self, signature: Signature) -> Self:
@@ -152,7 +153,7 @@ class Signature:
 
     def _copied(self, other: Signature) -> Signature:
         """*other*, followed by what follows this."""
-        other.links, other.errbacks = list(self.links), list(self.errbacks)
+        other.links, other.errbacks = self.links, self.errbacks
         return other
 
     def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:

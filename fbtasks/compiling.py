@@ -102,15 +102,14 @@ class Compiler:
             ran = app.run_plan_eagerly(self.plan)
             return self._results(app, ran, lambda _: str(uuid.uuid4()))[shape]
         first = app.enqueuer.enqueue_plan(self.plan, using)
-        steps = {
-            node: AsyncResult[Any](
-                call.task_id or str(first + node),
-                app,
-                ignored=node in self.ignored,
-                number=first + node if using is None else None,
+        steps: dict[int, AsyncResult[Any]] = {}
+        while self.plan.steps:  # what was sent is not kept beside its results
+            node, call = self.plan.steps.popitem()
+            number = first + node
+            # Not AsyncResult[Any](...), which leaves a note of its type in each of many thousand.
+            steps[node] = AsyncResult(
+                call.task_id or str(number), app, ignored=node in self.ignored, number=number if using is None else None
             )
-            for node, call in self.plan.steps.items()
-        }
         return self._results(app, steps, lambda node: str(first + node))[shape]
 
     def _results(

@@ -49,10 +49,10 @@ def say(text: str, *, err: bool = False) -> None:
     write(visible(text), err=err)
 
 
-def write(text: str, *, err: bool = False) -> None:
-    """Prints *text* as it is, with an escape for what the terminal's encoding does not have."""
+def write(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """Prints *text* as it is and *end*, with an escape for what the terminal's encoding does not have."""
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+    click.echo((text + end).encode(encoding, "backslashreplace").decode(encoding), err=err, nl=False)
 
 
 def answer(record: Any, text: str, *, as_json: bool) -> None:

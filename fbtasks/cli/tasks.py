@@ -6,6 +6,7 @@ import click
 
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
 from fbtasks.cli.output import answer, print_json, say
+from fbtasks.cli.progress import Progress
 from fbtasks.errors import FBTasksError
 from fbtasks.services import queues, tasks
 from fbtasks.showing import count
@@ -83,7 +84,8 @@ def purge(database: DatabaseArgs, queue: str, yes: bool, as_json: bool) -> None:
         if not yes:
             waiting = count(queues.count_waiting(app.database, queue, in_code), "waiting task")
             click.confirm(f"Delete {waiting} of queue {queue!r}?", abort=True, err=as_json)
-        total = queues.purge(app.database, queue, in_code)
+        with Progress("task", "deleted") as progress:
+            total = queues.purge(app.database, queue, in_code, progress)
     answer({"queue": queue, "count": total}, f"{count(total, 'task')} deleted.", as_json=as_json)
 
 
@@ -92,6 +94,6 @@ def purge(database: DatabaseArgs, queue: str, yes: bool, as_json: bool) -> None:
 @json_option
 def prune(database: DatabaseArgs, as_json: bool) -> None:
     """Delete results and failures that have been kept long enough."""
-    with database.opened() as app:
-        total = tasks.prune(app.database)
+    with database.opened() as app, Progress("finished task", "deleted") as progress:
+        total = tasks.prune(app.database, progress)
     answer({"count": total}, f"{count(total, 'finished task')} deleted.", as_json=as_json)

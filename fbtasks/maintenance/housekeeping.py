@@ -52,8 +52,13 @@ def release_orphans(session: Session, worker_id: int) -> int:
     return released
 
 
-def prune(session: Session, settings: Settings, batches: int = BATCHES) -> int:
-    """Deletes results and failures older than the settings keep them. Returns how many rows went."""
+def prune(
+    session: Session, settings: Settings, batches: int = BATCHES, deleted: Callable[[int], object] | None = None
+) -> int:
+    """Deletes results and failures older than the settings keep them. Returns how many rows went.
+
+    *deleted* is called after each transaction, with how many went in it.
+    """
     kept = {
         State.SUCCEEDED: settings.result_expires,
         State.CANCELLED: settings.result_expires,
@@ -64,6 +69,8 @@ def prune(session: Session, settings: Settings, batches: int = BATCHES) -> int:
         for _ in range(batches):
             gone = session.run(lambda t, s=state, a=age: tasks.prune(t, s, a))  # type: ignore[misc]
             total += gone
+            if deleted is not None:
+                deleted(gone)
             if gone < tasks.BATCH:
                 break
     return total

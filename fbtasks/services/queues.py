@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -91,16 +92,21 @@ def count_waiting(database: Database, queue: str, in_code: InCode = None) -> int
     return row.waiting
 
 
-def purge(database: Database, queue: str, in_code: InCode = None) -> int:
+def purge(
+    database: Database, queue: str, in_code: InCode = None, deleted: Callable[[int], object] | None = None
+) -> int:
     """Deletes all waiting tasks of *queue*: ready, scheduled, parked and held ones. Returns how many.
 
-    Raises :class:`ConfigurationError` when *queue* is not known, as :func:`check_queue` does.
+    *deleted* is called again and again, with how many more are gone for good. Raises :class:`ConfigurationError` when
+    *queue* is not known, as :func:`check_queue` does.
     """
     with database.session() as session:
         check_queue(session, queue, in_code)
         total = 0
         while gone := session.run(lambda t: tasks.purge(t, queue)):
             total += gone
+            if deleted is not None:
+                deleted(gone)
         return total
 
 

@@ -98,7 +98,7 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
     """Returns the same, with what each has; and the events that are kept since they have no handler."""
 
     def read(session: Session) -> list[LoadedSource]:
-        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
+        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session), tasks=True)
         return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
 
     return database.use(read)
@@ -107,9 +107,12 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
 _NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
 
 
-def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed]) -> list[LoadedSource]:
-    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions."""
-    known, loads = _Known.read(session, noted), subscriptions.loads(session)
+def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed], *, tasks: bool) -> list[LoadedSource]:
+    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions.
+
+    Without *tasks* theirs are not counted.
+    """
+    known, loads = _Known.read(session, noted), subscriptions.loads(session, tasks=tasks)
     found = [LoadedSource(**_facts(session, row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
     return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
 
@@ -224,7 +227,7 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
         return SourceHealth(found, queues)
     delays = {row.id: row.after_ms / 1000 for row in rows}
     told = {(each.app, each.name, each.problem) for each in found}
-    for source in _loaded(session, rows, noted):
+    for source in _loaded(session, rows, noted, tasks=False):
         # Polls that fail have a place of their own in what `health` says.
         said = [
             f"{each} (fbtasks subscriptions apply)"

@@ -268,10 +268,13 @@ def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     return _change(database, task_ids, lambda t, task: tasks.dismiss(t, task) and "discarded", condition)
 
 
-def prune(database: Database) -> int:
-    """Deletes results and failures that the app's settings do not keep any longer. Returns how many tasks."""
+def prune(database: Database, deleted: Callable[[int], object] | None = None) -> int:
+    """Deletes results and failures that the app's settings do not keep any longer. Returns how many tasks.
+
+    *deleted* is called again and again, with how many more are gone for good.
+    """
     with database.session() as session:
-        return prune_batches(session, database.settings, batches=_ALL_BATCHES)
+        return prune_batches(session, database.settings, _ALL_BATCHES, deleted)
 
 
 def _change(database: Database, task_ids: Iterable[str], change: Callable[..., Any], condition: str) -> TaskChanges:

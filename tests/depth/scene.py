@@ -105,7 +105,7 @@ class Scene:
     def command(self, *arguments: str, **options) -> Line:
         """``fbtasks`` with *arguments*."""
         shown = " ".join(("fbtasks", *arguments))
-        return Line(shown, lambda: self.run(*arguments), **({"opens": True, "wears": False, "times": 3} | options))
+        return Line(shown, lambda: self.run(*arguments), **({"opens": True, "wears": False, "times": 1} | options))
 
     def run(self, *arguments: str) -> str:
         """Runs ``fbtasks`` in this process. Returns what it prints."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 from support.sql import execute, one
 
 from fbtasks.call import Failed, Succeeded
+from fbtasks.states import State
 from fbtasks.store import processes, tasks
 
 from .beside import Heavy
@@ -29,10 +30,14 @@ class Waiting(Scene):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("delay()", self.delay)
         yield Line("cancel()", self.cancel)
+        yield Line("ten of them, by fbtasks purge", self.purge)
         yield self.command("inspect", "ready", "--limit", "20")
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "workers")
+        yield self.command("inspect", "active", "--limit", "20")
+        yield self.command("inspect", "parked", "--limit", "20")
+        yield self.command("inspect", "sources", grows=None, because=COUNTS)
         yield self.command("health")
         yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False)
 
@@ -42,6 +47,10 @@ class Waiting(Scene):
     def delay(self):
         self.plain.delay()
         assert self.take(1) == 1
+
+    def purge(self):
+        assert self.session.run(lambda t: tasks.purge(t, "default", 10)) == 10
+        self.fill(10)
 
     def pause(self):
         self.run("pause", "-A", "proj", "default")
@@ -144,10 +153,13 @@ class Ended(Scene):
 def add(a, b): return a + b
 """
 
+    last = 0
+
     def fill(self, count):
         for done in range(0, count, 1_000):
             self.add.delay_many([(1, 2)] * min(1_000, count - done))
             claims = self.session.run(lambda t: tasks.claim(t, 1, "default", 1_000))
+            self.last = claims[-1].id
             half = len(claims) // 2
             outcomes = [Succeeded("application/json", b"3")] * half
             outcomes += [Failed("builtins.ValueError", f"no {number % 20}", "Traceback\n") for number in range(half)]
@@ -158,9 +170,12 @@ def add(a, b): return a + b
         yield Line("a task with a result, by a worker, and get()", self.result)
         yield self.command("inspect", "failed", "--limit", "20")
         yield self.command("inspect", "succeeded", "--limit", "20")
+        yield self.command("inspect", "cancelled", "--limit", "20")
+        yield Line("fbtasks inspect task", self.task_shown, times=1, opens=True, wears=False)
         yield self.command("inspect", "stats", grows=None, because=COUNTS)
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
+        yield Line("ten of them, by fbtasks prune", self.prune)
         yield Line("fbtasks retry, of one", self.retry, opens=True, wears=False)
 
     def heavy(self):
@@ -170,6 +185,14 @@ def add(a, b): return a + b
         result = self.add.apply_async((1, 2), priority=9)
         self.end(self.session.run(lambda t: tasks.claim(t, 1, "default", 1)), [Succeeded("application/json", b"3")])
         assert result.get(timeout=10) == 3
+
+    def task_shown(self):
+        self.run("inspect", "task", str(self.last))
+
+    def prune(self):
+        assert self.session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(seconds=-1), 10)) == 10
+        self.fill(20)
+        assert self.session.run(lambda t: tasks.prune(t, State.SUCCEEDED, timedelta(seconds=-1), 10)) == 10
 
     def retry(self):
         failed = self.add.apply_async((1, 2), priority=9)

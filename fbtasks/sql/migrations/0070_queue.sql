@@ -1347,6 +1347,8 @@ BEGIN
                 WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
             AND (BIN_AND(H.TRAITS, 2) = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_PATH P JOIN QUEUE_GATE G
                 ON G.OWNER_ID = P.OWNER_ID AND G.LANE = P.LANE WHERE P.TASK_ID = H.ID AND G.HOLDER_ID = H.ID AND G.HALTED = 1))
+        -- In the order of the index: else each call would look up all that have been kept long enough before its first row.
+        ORDER BY H.STATE DESC, H.FINISH_TIME DESC
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :TRAITS AS CURSOR C DO
     BEGIN
         IF (BIN_AND(TRAITS, 24) > 0) THEN
@@ -1376,6 +1378,8 @@ AS
 BEGIN
     PURGED = 0;
     FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4, 5) AND T.QUEUE = :QUEUE
+        -- In the order of the index: else each call would look up all tasks of the queue before its first row.
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
     BEGIN
         DELETE FROM QUEUE_TASK WHERE CURRENT OF C;

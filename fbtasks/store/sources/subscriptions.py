@@ -192,9 +192,11 @@ def is_done(session: Session, subscription: int) -> bool:
     return not session.read("subscription_busy", *[subscription] * 5)[0][0]
 
 
-def loads(session: Session) -> dict[int, Load]:
-    """What each subscription has, by its id."""
-    return {number: Load(*rest) for number, *rest in session.read("subscription_loads")}
+def loads(session: Session, *, tasks: bool) -> dict[int, Load]:
+    """What each subscription has, by its id. Without *tasks* its tasks are not counted, and said to be none."""
+    counts = {number: rest for number, *rest in session.read("subscription_tasks")} if tasks else {}
+    none = [0, 0, 0, 0]
+    return {number: Load(*rest, *counts.get(number, none)) for number, *rest in session.read("subscription_loads")}
 
 
 def hand_on_events(transaction: Transaction) -> None:

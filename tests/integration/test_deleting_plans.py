@@ -1,0 +1,34 @@
+"""What deletes many tasks, some at a time, reads them in the order of an index: not all of them for each some."""
+
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from support.sql import plans
+
+from fbtasks.states import State
+from fbtasks.store import tasks
+
+
+@pytest.mark.parametrize(
+    ("procedure", "call", "table", "index"),
+    [
+        ("QUEUE_PURGE_V1", lambda t: tasks.purge(t, "default"), "QUEUE_TASK", "QUEUE_TASK_CLAIM"),
+        (
+            "QUEUE_PRUNE_V1",
+            lambda t: tasks.prune(t, State.FAILED, timedelta(days=1)),
+            "QUEUE_HISTORY",
+            "QUEUE_HISTORY_STATE",
+        ),
+    ],
+    ids=["purge", "prune"],
+)
+def test_they_are_read_in_the_order_of_the_index(app, procedure, call, table, index):
+    app.migrate()
+    with closing(app.database.open()) as session:
+        session.run(call)
+        (cursor,) = [plan for plan in plans(session, procedure) if plan.startswith("Cursor ") and f'"{table}"' in plan]
+    lines = cursor.split(f'Table "{table}"')
+    print(cursor)
+    assert f'-> Index "{index}"' in lines[1].splitlines()[1]  # and not by a bitmap of all that it finds there
+    assert "Sort" not in lines[0]
