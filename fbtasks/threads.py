@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -47,6 +48,24 @@ def end_by_signals() -> None:
         for number in LEFT_ALONE:
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, end_by)
+
+
+def processor_time(thread: int) -> float:
+    """Seconds of processor that a thread of this process has used; 0.0 when that cannot be known."""
+    fields = _facts(thread)
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def is_busy(thread: int) -> bool:
+    """Whether a thread of this process computes or waits for the disk at this moment, as far as that can be known."""
+    return _facts(thread)[:1] in (["R"], ["D"])
+
+
+def _facts(thread: int) -> list[str]:
+    try:
+        return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 @contextmanager

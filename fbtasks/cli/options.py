@@ -44,7 +44,14 @@ class DatabaseArgs:
     app_path: str | None
 
     def app(self) -> FBTasks:
-        """Returns the app named by -A, or one that knows the database alone. An administrator uses it."""
+        """Returns the app named by -A, or one that knows the database alone. An administrator uses it.
+
+        While the command runs it ends the process when the embedded engine hangs.
+        """
+        from fbtasks.services.database import end_when_engine_hangs
+
+        stay = end_when_engine_hangs(lambda text: say(f"Error: {text}", err=True))
+        click.get_current_context().call_on_close(stay)
         if self.app_path:
             app = import_app(self.app_path)
             if self.url:

@@ -8,11 +8,11 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any, Final
 
 from fbtasks.errors import SchemaError
-from fbtasks.firebird import fork, letters, library
+from fbtasks.firebird import fork, letters, library, watchdog
 from fbtasks.firebird.callbacks import no_callback
 from fbtasks.firebird.discard import discard
 from fbtasks.firebird.embedded import lockdir, mutex_repair
@@ -80,9 +80,10 @@ def _connect(
     except Exception as error:
         raise translate(error, url, connecting=True) from error
     try:
-        if url.embedded:
-            _enter(connection, url)
-        facts = ask(connection)
+        with watchdog.guard(connection, embedded=url.embedded):
+            if url.embedded:
+                _enter(connection, url)
+            facts = ask(connection)
         _check_version(facts, url)
     except SchemaError:
         connection.close()
@@ -121,14 +122,15 @@ def keep(url: DatabaseURL) -> None:
 def _attach(url: DatabaseURL, charset: str | None) -> Any:
     from firebird.driver import connect as attach
 
-    return attach(
-        url.dsn if url.embedded else _patient(url),
-        user=url.user or ("SYSDBA" if url.embedded else None),
-        password=url.password,
-        charset=charset or OWN_CHARSET,
-        role=url.options.get("role"),
-        auth_plugin_list=url.options.get("auth_plugins"),
-    )
+    with watchdog.guard(None, embedded=True) if url.embedded else nullcontext():  # a server has its own time for it
+        return attach(
+            url.dsn if url.embedded else _patient(url),
+            user=url.user or ("SYSDBA" if url.embedded else None),
+            password=url.password,
+            charset=charset or OWN_CHARSET,
+            role=url.options.get("role"),
+            auth_plugin_list=url.options.get("auth_plugins"),
+        )
 
 
 def _enter(connection: Any, url: DatabaseURL) -> None:

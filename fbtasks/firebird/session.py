@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,6 @@ from fbtasks import faults
 from fbtasks.errors import CommitUncertain, ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.discard import discard
-from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.packed import PackedCall
 from fbtasks.firebird.transfer import PIECE, downloads, uploads
 from fbtasks.firebird.translate import is_read_only, translate
@@ -190,6 +189,7 @@ class Transaction:
         """Runs one statement of a migration."""
         try:
             self.driver.execute_immediate(statement)
+            watchdog.moved()
         except Exception as error:
             raise translate(error, self._url) from error
 
@@ -284,8 +284,6 @@ class Session:
 
     def watched(self) -> AbstractContextManager[None]:
         """For the block: a server that does not answer for too long is given up, so that no call waits without end."""
-        if self.url.embedded and not mutex_repair.exits_when_engine_hangs():  # nothing could be done about it
-            return nullcontext()
         return watchdog.guard(self.connection, embedded=self.url.embedded)
 
     def run(

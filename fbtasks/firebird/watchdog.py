@@ -7,8 +7,9 @@ from a host that vanished. One thread per process looks at what is being waited 
   :func:`kill_connection`, on this side alone; the wait then ends with an error. An answer is progress, and so is each
   piece of a long value: a slow link may take as long as it needs.
 * The embedded engine cannot be cut off. It waits without end when a process was killed in the middle of a change to
-  what all share, and lets a process that is started anew go on; so those that work for the queue alone end then (see
-  :func:`fbtasks.firebird.embedded.mutex_repair.exit_when_engine_hangs`).
+  what all share, and lets a process that is started anew go on; so those that work for the queue alone, and commands,
+  end then (see :func:`fbtasks.firebird.embedded.mutex_repair.exit_when_engine_hangs`). Other programs are told in the
+  log what to do. A thread that computes, or waits for the disk, does not wait for the engine.
 * It waits as well for a dead child of a host program: these are reaped (see :mod:`fbtasks.firebird.embedded.reaper`).
 
 Time in which this process was itself stopped (SIGSTOP, a container that is paused) does not count: nothing could answer
@@ -17,6 +18,7 @@ it. The thread knows of it since it was stopped as well: its look comes later th
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from fbtasks import clock
+from fbtasks import clock, threads
 from fbtasks.firebird import fork
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.embedded.reaper import reap_children
@@ -35,6 +37,9 @@ PATIENCE: Final = 20.0
 """Seconds in which a server must have answered, or taken a piece of a long value. Nothing else takes as long."""
 EMBEDDED_PATIENCE: Final = 45.0
 """Seconds that the embedded engine has: a process that is stopped for a while holds up the others."""
+_WORKED: Final = 0.25
+"""Seconds of processor in the second half of a wait for the embedded engine by which it works and does not hang. While
+it waits for another process it looks for deadlocks from time to time, which takes some milliseconds in all."""
 _REAP_AFTER: Final = 0.3
 """Seconds after which a wait of a host program is long enough to reap its children."""
 _LOOK: Final = 1.0
@@ -46,14 +51,19 @@ _LATE: Final = 1.0
 @dataclass(slots=True)
 class _Wait:
     patience: float
-    late: Callable[[Any], bool]
-    """Called with the connection when the time is over. Returns whether to go on looking at this wait."""
+    late: Callable[[_Wait], bool]
+    """Called with this when the time is over. Returns whether to go on looking at this wait."""
     connection: Any = None
     outer: _Wait | None = None
     """What the same thread waits for around this."""
     until: float = 0.0
+    thread: int = 0
+    """The thread that waits, by the number that the system has for it."""
+    used: float | None = None
+    """Seconds of processor that the thread had used when half of the time was over."""
 
 
+logger = logging.getLogger(__name__)
 _waits: dict[int, _Wait] = {}
 _mine = threading.local()
 _numbers = count()
@@ -70,7 +80,9 @@ def guard(connection: Any, *, embedded: bool = False) -> Iterator[None]:
     number = next(_numbers)
     patience, late = (EMBEDDED_PATIENCE, _exit) if embedded else (PATIENCE, _kill)
     outer: _Wait | None = getattr(_mine, "wait", None)
-    _mine.wait = _waits[number] = _Wait(patience, late, connection, outer, clock.monotonic() + patience)
+    _mine.wait = _waits[number] = _Wait(
+        patience, late, connection, outer, clock.monotonic() + patience, threading.get_native_id()
+    )
     try:
         yield
     finally:
@@ -98,7 +110,7 @@ def moved() -> None:
     if wait is not None:
         now = clock.monotonic()
         while wait is not None:
-            wait.until = now + wait.patience
+            wait.until, wait.used = now + wait.patience, None
             wait = wait.outer
 
 
@@ -150,23 +162,31 @@ def _look(before: float) -> float:
     for number, wait in list(_waits.items()):
         if stopped > _LATE and wait.until - wait.patience < now - _LATE:  # else it began afterwards
             wait.until += stopped
-        if now > wait.until and not wait.late(wait.connection):
+        if wait.late is _exit and wait.used is None and now > wait.until - wait.patience / 2:
+            wait.used = threads.processor_time(wait.thread)
+        if now > wait.until and not wait.late(wait):
             _waits.pop(number, None)
     return now
 
 
-def _kill(connection: Any) -> bool:
+def _kill(wait: _Wait) -> bool:
     with suppress(Exception):
-        kill_connection(connection)
+        kill_connection(wait.connection)
     return False
 
 
-def _exit(_connection: Any) -> bool:
-    mutex_repair.exit_if_asked(f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds.")
+def _exit(wait: _Wait) -> bool:
+    used = threads.processor_time(wait.thread)
+    if threads.is_busy(wait.thread) or used > (wait.used or 0.0) + _WORKED:
+        wait.until, wait.used = clock.monotonic() + wait.patience, None
+        return True
+    why = f"the engine has not answered for {EMBEDDED_PATIENCE:g} seconds."
+    if not mutex_repair.exit_if_asked(why):
+        logger.warning("This program waits for the database: %s %s", why, mutex_repair.REMEDY)
     return False
 
 
-def _reap(_connection: Any) -> bool:
+def _reap(_wait: _Wait) -> bool:
     reap_children()
     return True
 

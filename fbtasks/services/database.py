@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fbtasks.errors import ForeignDatabaseError
+from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance.queue_limits import sync_queues
 from fbtasks.queues import QueueDefinition
@@ -91,3 +92,12 @@ def _change_role(
         changes = [RoleChange(name, change(session, role, name)) for name in names]
         unknown = [] if database.url.embedded else grants.unknown_users(session, names)
     return RoleChanges(changes, unknown)
+
+
+def end_when_engine_hangs(tell: Callable[[str], object]) -> Callable[[], None]:
+    """Has this process end when the embedded engine hangs; *tell* is called before, with what is to be done.
+
+    Returns what undoes that.
+    """
+    mutex_repair.exit_when_engine_hangs(tell)
+    return mutex_repair.stay_when_engine_hangs

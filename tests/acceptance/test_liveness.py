@@ -255,9 +255,8 @@ def test_what_a_worker_on_another_host_held_runs_again_within_five_seconds(proje
 def test_the_first_outcome_stands_when_a_stopped_worker_wakes(project, producer, ledger, wait_for, inside):
     # On the embedded engine a stopped process holds up all others at the engine's own locks, so there its loop hangs.
     embedded = producer.settings.url.embedded
-    fault = f"heartbeat.{'before' if inside else 'after'}:24:hang" if embedded or inside else None
-    # It lives as far as the other one can tell, which waits for several of its leases.
-    stopped = project.worker("-c", "1", "-n", "stopped", "--lease", "1", "--pool", "threads", fault=fault)
+    fault = f"heartbeat.{'before' if inside else 'after'}:8:hang" if embedded or inside else None
+    stopped = project.worker("-c", "1", "-n", "stopped", "--lease", "3", "--pool", "threads", fault=fault)
     result = producer.send_task("proj.slow", (4, "x"))
     wait_for(ledger)
     if fault is None:

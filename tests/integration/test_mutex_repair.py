@@ -247,6 +247,83 @@ def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(
             wait_for_lines([log], lines(log) + 10)
 
 
+COMMAND = """
+import sys
+from fbtasks.cli import main
+from fbtasks.firebird import watchdog
+from fbtasks.firebird.embedded import mutex_repair
+watchdog.EMBEDDED_PATIENCE = mutex_repair.PATIENCE = 3
+main(["inspect", "workers", "--url", sys.argv[1]])
+"""
+CLIENT = """
+import logging, sys
+from fbtasks import FBTasks
+from fbtasks.firebird import watchdog
+watchdog.EMBEDDED_PATIENCE = 3
+logging.basicConfig()
+app = FBTasks("a", sys.argv[1])
+sys.stdin.readline()
+print(app.send_task("t").id, flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["the table is held", "a process is stopped"])
+def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_answer(tmp_path, how):
+    url = f"firebird://{tmp_path}/q.fdb"
+    log = tmp_path / "log"
+    with contextlib.ExitStack() as stack:
+
+        def start(script, *arguments, **options):
+            command = [sys.executable, "-c", script, *map(str, arguments)]
+            process = stack.enter_context(subprocess.Popen(command, **options))
+            stack.callback(process.kill)
+            return process
+
+        writer = start(WRITER, url, stdout=stack.enter_context(log.open("wb")))
+        wait_for_lines([log], 10)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        client = start(CLIENT, url, **pipes)
+        if how == "a process is stopped":
+            writer.send_signal(signal.SIGSTOP)
+        else:
+            (table,) = {path for path, _ in events_of(writer.pid) if "fb_lock_" in path}
+            holder = start(HOLDER, Path(__file__).parents[1], table, TABLE_MUTEX_AT, stdout=subprocess.PIPE)
+            assert holder.stdout.readline() == b"locked\n"
+        command = start(COMMAND, url, stderr=subprocess.PIPE)
+        client.stdin.write(b"\n")
+        client.stdin.flush()
+        assert re.search(rb"This program waits for the database: .* end all processes", client.stderr.readline())
+        assert command.wait(30) == 75
+        (said,) = command.stderr.read().splitlines()
+        assert re.fullmatch(rb"Error: This process ends: .* for 3 seconds\. .* end all processes .*", said)
+        for process in [writer] if how == "a process is stopped" else [writer, holder]:
+            process.kill()
+            process.wait()  # the engine takes a zombie for alive
+        assert client.stdout.readline().strip().isdigit()  # it went on when it could
+
+
+@pytest.mark.slow
+def test_a_statement_that_computes_for_long_is_not_taken_for_an_engine_that_hangs(tmp_path):
+    long = (
+        "EXECUTE BLOCK RETURNS (N BIGINT) AS DECLARE T TIMESTAMP = LOCALTIMESTAMP; BEGIN N = 0; "
+        "WHILE (DATEDIFF(SECOND FROM T TO CAST('NOW' AS TIMESTAMP)) < 6) DO N = N + 1; SUSPEND; END"
+    )
+    script = """
+import sys
+from fbtasks import FBTasks
+from fbtasks.firebird import watchdog
+from fbtasks.firebird.embedded import mutex_repair
+watchdog.EMBEDDED_PATIENCE = 2
+app = FBTasks("a", sys.argv[1])
+app.migrate()
+mutex_repair.exit_when_engine_hangs()
+with app.database.session() as session:
+    session.run(lambda t: t.generated(sys.argv[2]))
+"""
+    done = python(script, f"firebird://{tmp_path}/q.fdb", long)
+    assert done.returncode == 0, done.stderr
+
+
 def posted(pid):
     """How often the events that *pid* waits for have been posted."""
     counters = []

@@ -41,7 +41,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,15 +73,31 @@ PATIENCE: Final = 30
 STUCK: Final = 75
 """The exit code of a process that ends for that (EX_TEMPFAIL of ``sysexits.h``: start it again)."""
 
+REMEDY: Final = (
+    "A process that uses the database is stopped (SIGSTOP, a debugger), or one was killed while it changed what the "
+    "engine's processes share. Have it go on; if that does not help, end all processes that use the database, and "
+    "start them again."
+)
+"""What to do when the engine does not answer."""
+
 logger = logging.getLogger(__name__)
 _started = False
-_exits = False
+_exits: Callable[[str], object] | None = None
 
 
-def exit_when_engine_hangs() -> None:
-    """Has this process end, with exit code :data:`STUCK`, when it could only wait for the engine without end."""
+def exit_when_engine_hangs(tell: Callable[[str], object] = logger.critical) -> None:
+    """Has this process end, with exit code :data:`STUCK`, when it could only wait for the engine without end.
+
+    *tell* is called before, with a text that says why and what to do.
+    """
     global _exits
-    _exits = True
+    _exits = tell
+
+
+def stay_when_engine_hangs() -> None:
+    """Undoes :func:`exit_when_engine_hangs`."""
+    global _exits
+    _exits = None
 
 
 def start(folder: Path) -> None:
@@ -113,11 +129,6 @@ def entering(folder: Path) -> Iterator[None]:
         files.map_tables_of_events()
         _end_deliveries(files, ctypes.PyDLL(None))
         yield
-
-
-def exits_when_engine_hangs() -> bool:
-    """Whether :func:`exit_when_engine_hangs` was called."""
-    return _exits
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +293,13 @@ def _post(event: int, libc: Any) -> None:
         libc.pthread_mutex_unlock(mutex)
 
 
-def exit_if_asked(why: str) -> None:
-    """Ends this process if it is one that leaves."""
-    if _exits:
-        logger.critical(
-            "This process ends: %s A process that was killed while it changed what the engine's processes share leaves "
-            "it so. Start it again; if that does not help, end all others that use the database.",
-            why,
-        )
-        logging.shutdown()
-        os._exit(STUCK)
+def exit_if_asked(why: str) -> bool:
+    """Ends this process if it is one that leaves. Returns False if not."""
+    if _exits is None:
+        return False
+    _exits(f"This process ends: {why} {REMEDY}")
+    logging.shutdown()
+    os._exit(STUCK)
 
 
 def _forked() -> None:
