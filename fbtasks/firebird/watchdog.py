@@ -22,8 +22,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
@@ -48,19 +47,37 @@ _LATE: Final = 1.0
 """Seconds by which a look may be late in a process that was not stopped."""
 
 
-@dataclass(slots=True)
 class _Wait:
-    patience: float
-    late: Callable[[_Wait], bool]
-    """Called with this when the time is over. Returns whether to go on looking at this wait."""
-    connection: Any = None
-    outer: _Wait | None = None
-    """What the same thread waits for around this."""
-    until: float = 0.0
-    thread: int = 0
-    """The thread that waits, by the number that the system has for it."""
-    used: float | None = None
-    """Seconds of processor that the thread had used when half of the time was over."""
+    """One wait; for the block it is watched. A class, since a generator would cost each transaction twice as much."""
+
+    __slots__ = ("connection", "late", "number", "outer", "patience", "thread", "until", "used")
+
+    def __init__(self, patience: float, late: Callable[[_Wait], bool], connection: Any) -> None:
+        self.patience = patience
+        self.late = late
+        """Called with this when the time is over. Returns whether to go on looking at this wait."""
+        self.connection = connection
+        self.number = 0
+        self.outer: _Wait | None = None
+        """What the same thread waits for around this."""
+        self.until = 0.0
+        self.thread = 0
+        """The thread that waits, by the number that the system has for it."""
+        self.used: float | None = None
+        """Seconds of processor that the thread had used when half of the time was over."""
+
+    def __enter__(self) -> None:
+        if _thread is None:
+            _start()
+        self.number = number = next(_numbers)
+        self.outer = getattr(_mine, "wait", None)
+        self.thread = threading.get_native_id()
+        self.until = clock.monotonic() + self.patience
+        _mine.wait = _waits[number] = self
+
+    def __exit__(self, *_: object) -> None:
+        _mine.wait = self.outer
+        _waits.pop(self.number, None)
 
 
 logger = logging.getLogger(__name__)
@@ -72,22 +89,9 @@ _thread: threading.Thread | None = None
 _look_closely = threading.Event()
 
 
-@contextmanager
-def guard(connection: Any, *, embedded: bool = False) -> Iterator[None]:
+def guard(connection: Any, *, embedded: bool = False) -> AbstractContextManager[None]:
     """For the block, which asks the database something on *connection*, it is watched."""
-    if _thread is None:
-        _start()
-    number = next(_numbers)
-    patience, late = (EMBEDDED_PATIENCE, _exit) if embedded else (PATIENCE, _kill)
-    outer: _Wait | None = getattr(_mine, "wait", None)
-    _mine.wait = _waits[number] = _Wait(
-        patience, late, connection, outer, clock.monotonic() + patience, threading.get_native_id()
-    )
-    try:
-        yield
-    finally:
-        _mine.wait = outer
-        _waits.pop(number, None)
+    return _Wait(EMBEDDED_PATIENCE, _exit, connection) if embedded else _Wait(PATIENCE, _kill, connection)
 
 
 @contextmanager
@@ -95,8 +99,9 @@ def reaping() -> Iterator[None]:
     """For the block, which asks the embedded engine something, dead children are reaped when it takes long."""
     if _thread is None:
         _start()
-    number = next(_numbers)
-    _waits[number] = _Wait(_REAP_AFTER, _reap, until=clock.monotonic() + _REAP_AFTER)
+    number, wait = next(_numbers), _Wait(_REAP_AFTER, _reap, None)
+    wait.until = clock.monotonic() + _REAP_AFTER
+    _waits[number] = wait
     _look_closely.set()
     try:
         yield
