@@ -133,15 +133,18 @@ TURNS = """
     while True:
         with turn.held():
             print(os.getpid(), flush=True)
-            time.sleep(0.1)
+            time.sleep(float(sys.argv[2]))
 """
 
 
 @pytest.fixture
-def crowd(url):
-    """Four processes that have the lock for 0.1 s each, and want it again at once; and a file of what they write."""
+def crowd(request, url):
+    """Four processes that have the lock for 0.1 s each (or as long as a test says), and want it again at once.
+
+    And a file of what they write.
+    """
     reader, writer = os.pipe()
-    command = [sys.executable, "-c", textwrap.dedent(TURNS), url]
+    command = [sys.executable, "-c", textwrap.dedent(TURNS), url, str(getattr(request, "param", 0.1))]
     processes = [subprocess.Popen(command, stdout=writer) for _ in range(4)]
     os.close(writer)
     with open(reader) as said:
@@ -156,20 +159,22 @@ def test_it_is_handed_over_in_turn(crowd):
     met = set()
     while len(met) < len(processes):
         met.add(said.readline())
-    had = [said.readline() for _ in range(24)]
-    assert all(len(set(had[at : at + 6])) == 4 for at in range(18)), had
+    had = [said.readline() for _ in range(30)]
+    # Who is held up on a busy machine comes some turns later.
+    assert all(len(set(had[at : at + 12])) == 4 for at in range(18)), had
 
 
+@pytest.mark.parametrize("crowd", [0.3], indirect=True)
 def test_it_is_waited_for_as_long_as_it_goes_from_one_to_the_next(crowd, turn, monkeypatch, caplog):
     """And the wait costs no processor."""
     processes, said = crowd
     met = set()
     while len(met) < len(processes):
         met.add(said.readline())
-    monkeypatch.setattr(hostlock, "PATIENCE", 0.25)
+    monkeypatch.setattr(hostlock, "PATIENCE", 1.0)
     monkeypatch.setattr(hostlock, "_LOOK", 0.02)
     used = time.process_time()
-    waits = [waited(turn) for _ in range(5)]
-    assert max(waits) > 0.25
+    waits = [waited(turn) for _ in range(3)]
+    assert max(waits) > 1.0
     assert "has been locked" not in caplog.text
     assert time.process_time() - used < 0.2

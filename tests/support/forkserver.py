@@ -6,6 +6,7 @@ interpreter would be that has imported the same. A worker for which a test chang
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import runpy
@@ -116,8 +117,10 @@ class ForkServer:
 
 
 def _memory(name):
-    """A file that is no file of a folder."""
-    return open(os.memfd_create(name), "r+", encoding="utf-8")
+    """A file that is no file of a folder. Several processes write to it: at its end, or one writes over the other."""
+    file = os.memfd_create(name)
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
+    return open(file, "r+", encoding="utf-8")
 
 
 def _serve(connection):
