@@ -32,11 +32,11 @@ END^
 -- The neighbours of a process, which are those that it looks after: the next MOST of its kind on its host, by their numbers, the
 -- lowest following the highest; and the next MOST on other hosts. So each process is looked after by several, and a heartbeat
 -- reads as much in a crowd as among few. Those that wait for locked tasks of theirs (PARTLY_RELEASED) do not count: they would
--- hide the ones behind them. One a line, as
--- id;pid;start of the process;milliseconds of silence;milliseconds of lease;host. Called by other procedures.
+-- hide the ones behind them. Called by other procedures.
 CREATE OR ALTER PROCEDURE QUEUE_NEIGHBOURS_V1 (
-    PROCESS_ID BIGINT, KIND VARCHAR(8) CHARACTER SET ASCII, HOST_KEY BIGINT, NOW_UTC TIMESTAMP, MOST SMALLINT)
-RETURNS (LINE VARCHAR(1200) CHARACTER SET OCTETS)
+    PROCESS_ID BIGINT, KIND VARCHAR(8) CHARACTER SET ASCII, HOST_KEY BIGINT, MOST SMALLINT)
+RETURNS (ID BIGINT, PID INTEGER, PID_START BIGINT, HEARTBEAT_TIME TIMESTAMP, LEASE_UNTIL TIMESTAMP,
+    HOST VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8)
 SQL SECURITY DEFINER
 AS
     DECLARE LOW_ID BIGINT;
@@ -50,13 +50,9 @@ BEGIN
     HIGH_ID = 9223372036854775807;
     WHILE (LOW_ID IS NOT NULL) DO
     BEGIN
-        FOR SELECT P.PARTLY_RELEASED, P.ID || ';' || P.PID || ';' || P.PID_START || ';'
-                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
-                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO P.LEASE_UNTIL) AS BIGINT) || ';'
-                || CAST(REPLACE(P.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
-            FROM QUEUE_PROCESS P
+        FOR SELECT P.PARTLY_RELEASED, P.ID, P.PID, P.PID_START, P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.HOST FROM QUEUE_PROCESS P
             WHERE P.KIND = :KIND AND P.HOST_KEY = :HOST_KEY AND P.ID > :LOW_ID AND P.ID < :HIGH_ID
-            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :LINE DO
+            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :ID, :PID, :PID_START, :HEARTBEAT_TIME, :LEASE_UNTIL, :HOST DO
         BEGIN
             SUSPEND;
             FOUND = FOUND + 1 - WAITS;
@@ -71,13 +67,9 @@ BEGIN
     HIGH_KEY = 9223372036854775807;
     WHILE (LOW_KEY IS NOT NULL) DO
     BEGIN
-        FOR SELECT P.PARTLY_RELEASED, P.ID || ';' || P.PID || ';' || P.PID_START || ';'
-                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
-                || CAST(DATEDIFF(MILLISECOND FROM P.HEARTBEAT_TIME TO P.LEASE_UNTIL) AS BIGINT) || ';'
-                || CAST(REPLACE(P.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
-            FROM QUEUE_PROCESS P
+        FOR SELECT P.PARTLY_RELEASED, P.ID, P.PID, P.PID_START, P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.HOST FROM QUEUE_PROCESS P
             WHERE P.KIND = :KIND AND P.HOST_KEY BETWEEN :LOW_KEY AND :HIGH_KEY
-            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :LINE DO
+            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :ID, :PID, :PID_START, :HEARTBEAT_TIME, :LEASE_UNTIL, :HOST DO
         BEGIN
             SUSPEND;
             FOUND = FOUND + 1 - WAITS;
@@ -89,7 +81,8 @@ BEGIN
     END
 END^
 
--- Renews the lease of a process, and tells its neighbours (see QUEUE_NEIGHBOURS_V1), and how long the process had been silent
+-- Renews the lease of a process, and tells its neighbours (see QUEUE_NEIGHBOURS_V1), one a line, as
+-- id;pid;start of the process;milliseconds of silence;milliseconds of lease;host; and how long the process had been silent
 -- itself. DONE is 0 when it is no longer registered, and 2 when its lease was not renewed, since another transaction holds
 -- its row. OLDEST_ID is, for a consumer, the one that was registered first. Posts an event to the process itself, by which it
 -- knows that events arrive.
@@ -120,7 +113,11 @@ BEGIN
         SELECT P.ID FROM QUEUE_PROCESS P WHERE P.KIND = :KIND ORDER BY P.ID ROWS 1 INTO :OLDEST_ID;
     IF (KIND IS NOT NULL) THEN
     BEGIN
-        FOR SELECT N.LINE FROM QUEUE_NEIGHBOURS_V1(:ID, :KIND, :HOST_KEY, :NOW_UTC, 3) N INTO :LINE DO
+        FOR SELECT N.ID || ';' || N.PID || ';' || N.PID_START || ';'
+                || CAST(DATEDIFF(MILLISECOND FROM N.HEARTBEAT_TIME TO :NOW_UTC) AS BIGINT) || ';'
+                || CAST(DATEDIFF(MILLISECOND FROM N.HEARTBEAT_TIME TO N.LEASE_UNTIL) AS BIGINT) || ';'
+                || CAST(REPLACE(N.HOST, ASCII_CHAR(10), ' ') AS VARCHAR(1020) CHARACTER SET OCTETS) || ASCII_CHAR(10)
+            FROM QUEUE_NEIGHBOURS_V1(:ID, :KIND, :HOST_KEY, 3) N INTO :LINE DO
         BEGIN
             IF (OCTET_LENGTH(NEIGHBOURS) + OCTET_LENGTH(LINE) > 32765) THEN
                 LEAVE;
