@@ -23,7 +23,6 @@ class Schedules(Scene):
     """Schedules that tick next tomorrow."""
 
     name = "schedules"
-    unit = "schedules"
     deepest = 10_000
 
     def fill(self, count):

@@ -49,7 +49,6 @@ class Kept(Source):
     """Events that are kept, since nothing handles them so far."""
 
     name = "events without a handler"
-    unit = "events"
 
     def set_up(self):
         handle(self.app, "now", "proj.plain", id=1)
@@ -84,7 +83,6 @@ class Logged(Source):
     """Events that wait in the log, for a handler that takes them in their order."""
 
     name = "events of one handler"
-    unit = "events"
     event = "now"
 
     def set_up(self):
@@ -107,7 +105,6 @@ class DueEvents(Due):
     """Events with a start time, which has come for all of them at one moment."""
 
     name = "events due at one moment"
-    unit = "events"
 
     def set_up(self):
         handle(self.app, "now", "proj.plain", id=1)
@@ -122,7 +119,6 @@ class Changes(Scene):
     """Changes of rows, which wait in the log: of each row one."""
 
     name = "changes"
-    unit = "changes"
     source = """
 @app.task(ignore_result=True)
 def fed(change): pass
@@ -152,7 +148,6 @@ class Polled(Scene):
     """Rows of a table that is polled by their status."""
 
     name = "polled rows with a status"
-    unit = "rows"
     source = """
 @app.poll_table("T", key="ID", status="STATUS", ready="ready", taken="taken", done="done", failed="failed")
 def row_of(row): pass

@@ -18,8 +18,7 @@ def bill(number): pass
         self.run("migrate")
 
     def fill(self, count):
-        for done in range(0, count, 1_000):
-            self.bill.delay_many([(1,)] * min(1_000, count - done))
+        self.enqueue(self.bill, count, (1,))
         self.settled()
 
     def other_key(self):
@@ -53,8 +52,7 @@ def post(customer): pass
         self.run("migrate")
 
     def fill(self, count):
-        for done in range(0, count, 1_000):
-            self.post.delay_many([(1,)] * min(1_000, count - done))
+        self.enqueue(self.post, count, (1,))
         self.settled()
 
     def next_one(self):

@@ -23,8 +23,6 @@ PUBLISHED = """
 class Messages(Scene):
     """A queue ``q``, and a consumer."""
 
-    unit = "messages"
-
     def set_up(self):
         self.claims = count(1)
         with self.app.database.session() as session:
@@ -215,7 +213,6 @@ class Queues(Messages):
     """Declared queues without a message."""
 
     name = "declared queues"
-    unit = "queues"
     shrinks = 10
     deepest = 100_000
 
@@ -255,7 +252,6 @@ class Results(Scene):
     """Results of Celery, and chords, that are kept."""
 
     name = "results of Celery"
-    unit = "results"
 
     def set_up(self):
         self.made = 0

@@ -49,7 +49,6 @@ class Scene:
     """An app on an empty queue, with a *name* under which the results are shown. Each subclass has one thing deep."""
 
     name: ClassVar[str]
-    unit: ClassVar[str] = "tasks"
     source: ClassVar[str] = ""
     """The tasks, beside those of all scenes."""
     deepest: ClassVar[int] = 1_000_000
@@ -113,6 +112,11 @@ class Scene:
         done = command_line_in(self.project.folder, self.project.env, arguments[0], *path, *arguments[1:])
         assert done.returncode in (0, 1), done.stderr  # health answers with 1
         return done.stdout
+
+    def enqueue(self, task, count: int, arguments=(), **options) -> None:
+        """Enqueues *count* equal calls of *task*, a thousand in a transaction."""
+        for done in range(0, count, 1_000):
+            task.delay_many([arguments] * min(1_000, count - done), **options)
 
     def look(self) -> None:
         """What a worker asks before it claims."""

@@ -20,8 +20,7 @@ class Waiting(Scene):
     name = "waiting"
 
     def fill(self, count):
-        for done in range(0, count, 10_000):
-            self.plain.delay_many(((),) * min(10_000, count - done), priority=-1)
+        self.enqueue(self.plain, count, priority=-1)
 
     def cancel(self):
         self.plain.apply_async(priority=-1).cancel()
@@ -96,8 +95,7 @@ class Scheduled(Scene):
     name = "scheduled for tomorrow"
 
     def fill(self, count):
-        for done in range(0, count, 10_000):
-            self.plain.delay_many(((),) * min(10_000, count - done), countdown=86_400)
+        self.enqueue(self.plain, count, countdown=86_400)
 
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)

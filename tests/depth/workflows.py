@@ -20,7 +20,6 @@ class Workflow(Scene):
 
     source = SOURCE
     shrinks = 4
-    unit = "steps"
     last = None
 
     def finish(self, most):
