@@ -1,4 +1,4 @@
-"""A small bounded pool of sessions."""
+"""Small bounded pools of sessions, and one bound on what all pools of a process keep idle."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from fbtasks.showing import count
 from fbtasks.url import DatabaseURL
 
 _PING_AFTER: Final = 30.0
+MOST_IDLE: Final = 10
+"""Sessions that all pools of a process keep idle, beside a larger pool's own. An embedded one takes 8 MB."""
 
 
 class Pool:
@@ -23,9 +25,10 @@ class Pool:
     def __init__(self, url: DatabaseURL, connect: Callable[[], Session], *, size: int, timeout: float) -> None:
         self._url = url
         self._connect = connect
-        self._size = size
+        self.size = size
         self._timeout = timeout
         self._idle: list[tuple[Session, float]] = []
+        """Those that were lent last are at its end."""
         self._lent = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -48,13 +51,15 @@ class Pool:
         """A session that works. Raises :class:`PoolTimeout` when none becomes free in time."""
         refuse_fork()
         with self._changed:
-            if not self._changed.wait_for(lambda: self._lent < self._size, self._timeout):
+            if not self._changed.wait_for(lambda: self._lent < self.size, self._timeout):
                 raise PoolTimeout(
                     f"no connection to {self._url} became free in {count(self._timeout, 'second')}; pool_size is "
-                    f"{self._size}. Raise it, or use fewer threads."
+                    f"{self.size}. Raise it, or use fewer threads."
                 )
             self._lent += 1
             idle = self._idle.pop() if self._idle else None
+            if idle is not None:
+                _shelf.take(idle[0])
         try:
             if idle is not None:
                 session, since = idle
@@ -79,11 +84,15 @@ class Pool:
         with self._changed:
             self._lent -= 1
             kept = not (broken or self._closed)
+            surplus = None
             if kept:
                 self._idle.append((session, clock.monotonic()))
+                surplus = _shelf.put(session, self)
             self._changed.notify()
         if not kept:
             session.close(lost=broken)
+        elif surplus is not None:
+            surplus[1]._drop(surplus[0])
 
     def close(self) -> None:
         """Closes the sessions: those that are lent when they come back."""
@@ -94,5 +103,41 @@ class Pool:
         """Closes the sessions that are not lent."""
         with self._changed:
             idle, self._idle = self._idle, []
+            for session, _ in idle:
+                _shelf.take(session)
         for session, _ in idle:
             session.close()
+
+    def _drop(self, session: Session) -> None:
+        """Closes *session*, unless another thread has it by now."""
+        with self._changed:
+            kept = [each for each in self._idle if each[0] is not session]
+            found = len(kept) < len(self._idle)
+            self._idle = kept
+        if found:
+            session.close()
+
+
+class _Shelf:
+    """The idle sessions of all pools of this process, that which has been idle for longest first."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Session, Pool] = {}
+        self._lock = threading.Lock()
+
+    def put(self, session: Session, pool: Pool) -> tuple[Session, Pool] | None:
+        """Adds one of *pool*. Returns the one to be closed for it, with its pool, where there are too many."""
+        with self._lock:
+            self._pools[session] = pool
+            if len(self._pools) <= max(MOST_IDLE, pool.size):
+                return None
+            longest = next(iter(self._pools))
+            return longest, self._pools.pop(longest)
+
+    def take(self, session: Session) -> None:
+        """Forgets one that is lent or closed."""
+        with self._lock:
+            self._pools.pop(session, None)
+
+
+_shelf: Final = _Shelf()

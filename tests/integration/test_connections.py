@@ -11,7 +11,7 @@ from support.sql import execute, kill_connection, one, rows
 
 from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeout, QueueFull
 from fbtasks.firebird import connections
-from fbtasks.firebird.pool import Pool
+from fbtasks.firebird.pool import MOST_IDLE, Pool
 from fbtasks.firebird.translate import translate
 from fbtasks.interrupts import STOP, TaskStopped, ThreadInterrupts
 from fbtasks.store.sources import subscriptions
@@ -56,6 +56,22 @@ def test_the_pool_opens_as_many_connections_as_it_may_and_no_more(url):
     )
     app.close()
     assert attachments(app) == before
+
+
+def test_many_apps_of_one_process_keep_few_idle_connections(url, app):
+    apps = [FBTasks(f"app {number}", url, auto_migrate=False) for number in range(MOST_IDLE + 5)]
+    for each in apps * 2:
+        with each.database.session() as session:
+            session.read("now")
+    assert attachments(app) == MOST_IDLE
+    with contextlib.ExitStack() as stack:
+        for each in apps:
+            stack.enter_context(each.database.session())
+        assert attachments(app) >= len(apps), "what is lent stays open"
+    assert attachments(app) == MOST_IDLE
+    for each in apps:
+        each.close()
+    assert attachments(app) == 0
 
 
 def test_a_dead_connection_is_replaced(url):
