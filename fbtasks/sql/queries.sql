@@ -255,8 +255,31 @@ SELECT TASK_ID, NAME, QUEUE, PRIORITY, START_TIME, TRY_COUNT, MAX_TRIES, CRASH_C
     FROM QUEUE_FAILURE_V1(?)
 
 -- name: queues
--- QUEUE first: with STATE first the engine would follow the index QUEUE_TASK_CLAIM from row to row, over scattered pages.
-SELECT QUEUE, STATE, COUNT(*), MIN(MAXVALUE(RAISE_TIME, START_TIME)) FROM QUEUE_TASK GROUP BY QUEUE, STATE
+-- The index leads from one queue and state to the next, and each is counted by itself: a group of all rows would be sorted, in twice the time.
+EXECUTE BLOCK RETURNS (QUEUE VARCHAR(63) CHARACTER SET ASCII, STATE SMALLINT, TASKS BIGINT, SINCE TIMESTAMP)
+AS
+    DECLARE NEXT_QUEUE VARCHAR(64) CHARACTER SET ASCII;
+BEGIN
+    STATE = 0;
+    WHILE (STATE <= 5) DO
+    BEGIN
+        NEXT_QUEUE = '';
+        WHILE (NEXT_QUEUE IS NOT NULL) DO
+        BEGIN
+            QUEUE = NULL;
+            SELECT FIRST 1 T.QUEUE FROM QUEUE_TASK T WHERE T.STATE = :STATE AND T.QUEUE >= :NEXT_QUEUE
+                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :QUEUE;
+            NEXT_QUEUE = QUEUE || '!';  -- the least name that is greater
+            IF (QUEUE IS NOT NULL) THEN
+            BEGIN
+                SELECT COUNT(*), MIN(MAXVALUE(T.RAISE_TIME, T.START_TIME)) FROM QUEUE_TASK T
+                    WHERE T.STATE = :STATE AND T.QUEUE = :QUEUE INTO :TASKS, :SINCE;
+                SUSPEND;
+            END
+        END
+        STATE = STATE + 1;
+    END
+END
 
 -- name: heads
 -- A row for each queue and state of which there is a task. The index leads from one queue to the next, so it does not matter how many tasks
