@@ -147,21 +147,20 @@ class Enqueuer:
 
     def enqueue_plan(self, plan: Plan[Call], using: Any = None) -> int:
         """Writes a workflow as :meth:`enqueue` writes calls. Returns the database's number of its node 0."""
-        calls = list(plan.steps.values())
         if using is not None:
             refuse_fork()
             transaction = guests.transaction(using, self._database)
             limits = self.prepare(plan)
             with guests.all_or_nothing(transaction):
                 return flows.enqueue(transaction, plan, limits)[0]
-        return self._room.wait_for(lambda: self._enqueue_plan(plan), calls)
+        return self._room.wait_for(lambda: self._enqueue_plan(plan), plan.steps.values())
 
     def prepare(self, plan: Plan[Call]) -> Mapping[str, Limit]:
         """Has the database know what the app says of the queues, groups and limits of *plan*. Returns the limits.
 
         It does so in transactions of its own, once for each queue and limit.
         """
-        calls = list(plan.steps.values())
+        calls = plan.steps.values()
         if self._room.queues:
             self.check_limits({call.queue for call in calls})
         self._database.make_ready()

@@ -42,11 +42,11 @@ class Follows(IntEnum):
 
 
 class Link(NamedTuple):
-    """The node *source* is followed by the step *target*."""
+    """The node *source* is followed by the step *target*. The fields are in the order in which links are written."""
 
     source: int
-    target: int
     kind: Follows
+    target: int
 
 
 class Member(NamedTuple):
@@ -98,7 +98,7 @@ class Plan(Generic[S]):
         for link in self.links:
             if link.source in self.groups:
                 found.setdefault(link.source, self.steps[link.target].queue)
-        outer = {member.node: member.group for member in self.members}
+        outer = {member.node: member.group for member in self.members if member.node in self.groups}
         for group in self.groups:
             at: int | None = group
             while at is not None and at not in found:
