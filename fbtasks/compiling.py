@@ -107,7 +107,7 @@ class Compiler:
             ran = app.run_plan_eagerly(self.plan)
             return _Results(app, self.parents, self.members, ran.__getitem__, lambda _: str(uuid.uuid4())).of(end)
         first = app.enqueuer.enqueue_plan(self.plan, using)
-        ids = {node: call.task_id for node, call in self.plan.steps.items() if call.task_id is not None}
+        ids = {node: call.task_id for node, call in self.plan.steps() if call.task_id is not None}
         self.plan = Plan[Call]()  # what was sent is not kept beside its results
         ignored, committed = self.ignored, using is None
 
@@ -129,11 +129,11 @@ class Compiler:
                 f"{what} ends with a group, and what replaces a task ends with one task, whose result is then that of "
                 "the first one: write group(...) | task.s(), which is given the list of the results."
             )
-        if self.plan.steps[end].task_id is not None:
+        if self.plan.step(end).task_id is not None:
             raise EnqueueError(f"the last task of {what} gets the id of the task that it replaces: give it no task_id.")
-        size = sum(len(step.payload) + _STEP_BYTES for step in self.plan.steps.values())
+        size = sum(len(step.payload) + _STEP_BYTES for _, step in self.plan.steps())
         if size > app.settings.payload_limit + _PLAN_BYTES:
-            steps = count(len(self.plan.steps), "task")
+            steps = count(self.plan.step_count(), "task")
             raise PayloadTooLarge(
                 f"a workflow of {steps} with {size:,} bytes is too large to replace a task: give its tasks less "
                 "data, such as the keys by which they find it, or raise payload_limit."

@@ -124,7 +124,7 @@ class _Writing:
         with tasks.ids_may_be_taken():
             for group in codec.chunks(self._steps(limits)):
                 transaction.execute("enqueue_steps", b"".join(group), now)
-        for node, call in self._plan.steps.items():
+        for node, call in self._plan.steps():
             if len(call.payload) > codec.INLINE:
                 transaction.execute("put_payload", self._number(node), call.payload)
 
@@ -151,7 +151,7 @@ class _Writing:
         if self._inherited is not None and self._inherited.source is not None:
             on_error = Follows(self._inherited.kind).on_error
             kind = Follows.ON_ERROR_UNTOLD if on_error else Follows.WITHOUT_RESULT
-            for node in self._plan.steps:
+            for node, _ in self._plan.steps():
                 if not self._follows[node]:
                     yield _Part(b"L", self._inherited.source, kind, self._number(node), 0)
 
@@ -165,8 +165,10 @@ class _Writing:
                 marks[link.target] |= _FED
         for member in plan.members:
             marks[member.node] |= _MEMBER
-        for node in reversed(plan.steps):
-            call = plan.steps[node]
+        for node in reversed(range(len(plan))):
+            call = plan.nodes[node]
+            if call is None:
+                continue
             traits: int = marks[node]
             if self._follows[node]:
                 traits |= _RELATIVE_START * isinstance(call.start, timedelta)

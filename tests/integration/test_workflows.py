@@ -702,7 +702,7 @@ def test_a_step_takes_little_memory_in_the_caller(app, steps):
         looked = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert peak / 4_000 < 600
+    assert peak / 4_000 < 560
     assert kept / 4_000 < 80
     assert looked / 4_000 < 260
     assert [each is again for each, again in zip(ends, result, strict=True)] == [True] * 2_000
