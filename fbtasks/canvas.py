@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, Unpack
 
 from fbtasks import checks
 from fbtasks.call import Call
-from fbtasks.compiling import KNOWN_LATER, App, Compiler, End, Place, empty_group
+from fbtasks.compiling import KNOWN_LATER, App, Compiler, End, Place
 from fbtasks.declare import chosen
 from fbtasks.errors import EnqueueError
 from fbtasks.function import as_arguments
@@ -46,8 +46,10 @@ class Task(Protocol):
 class Signature:
     """A call, or several, that can be made part of a workflow. Its methods change it, and return it."""
 
+    # Slots, and tuples for what most do not have: a workflow may be made of a hundred thousand signatures.
+    __slots__ = ("__weakref__", "errbacks", "links")
+
     def __init__(self) -> None:
-        # Tuples: of many thousand signatures most have neither, and share the empty one.
         self.links: tuple[Signature, ...] = ()
         """What follows it beside the next step of its chain."""
         self.errbacks: tuple[TaskSignature, ...] = ()
@@ -157,12 +159,12 @@ class Signature:
         return other
 
     def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
-        """Adds itself in its *place*. Returns where it ends, and its result."""
+        """Adds itself in its *place*. Returns where it ends, and the node of its result."""
         raise NotImplementedError
 
-    def _compile_links(self, to: Compiler, end: End, shape: int) -> None:
+    def _compile_links(self, to: Compiler, end: End, result: int) -> None:
         for link in self.links:
-            link._compile(to, Place(end, shape))
+            link._compile(to, Place(end, result))
         for errback in self.errbacks:
             errback._compile_errback(to, end)
 
@@ -191,6 +193,8 @@ class SignatureCalls:
 class TaskSignature(Signature):
     """A call of a task: ``task.s(1, 2)``, or ``task.si(1, 2)``, which is not given the result of what it follows."""
 
+    __slots__ = ("_kwargs", "_options", "args", "immutable", "task")
+
     def __init__(
         self,
         task: Task,
@@ -204,18 +208,41 @@ class TaskSignature(Signature):
         given, named = as_arguments(args, kwargs)
         self.task = task
         self.args = tuple(given)
-        self.kwargs = dict(named)
+        self._kwargs = dict(named) if named else None
         self.immutable = immutable
-        self.options: CallOptions = options or {}
+        self._options = options or None
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Its arguments by name."""
+        if self._kwargs is None:  # most calls have none, and keep no dict for them
+            self._kwargs = {}
+        return self._kwargs
+
+    @kwargs.setter
+    def kwargs(self, kwargs: dict[str, Any]) -> None:
+        self._kwargs = kwargs
+
+    @property
+    def options(self) -> CallOptions:
+        """The options of the call."""
+        if self._options is None:
+            self._options = {}
+        return self._options
+
+    @options.setter
+    def options(self, options: CallOptions) -> None:
+        self._options = options
 
     def __repr__(self) -> str:
-        shown = [*map(checks.shown, self.args), *(f"{name}={checks.shown(each)}" for name, each in self.kwargs.items())]
+        named = (f"{name}={checks.shown(each)}" for name, each in (self._kwargs or {}).items())
+        shown = [*map(checks.shown, self.args), *named]
         return f"{self.task.name}({', '.join(shown)})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the task here and now, without the queue."""
         task: Any = self.task
-        return task(*args, *self.args, **{**self.kwargs, **kwargs})
+        return task(*args, *self.args, **{**(self._kwargs or {}), **kwargs})
 
     def set_immutable(self, immutable: bool) -> Self:
         """Has it be given the result of what it follows, or not be given it, as made by :meth:`Task.si`."""
@@ -226,11 +253,11 @@ class TaskSignature(Signature):
         return [self.task]
 
     def _set(self, options: CallOptions) -> None:
-        self.options = {**self.options, **options}
+        self._options = {**(self._options or {}), **options}
 
     def _with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
-        more = (*args, *self.args), {**self.kwargs, **kwargs}
-        return self._copied(TaskSignature(self.task, *more, immutable=self.immutable, options=self.options))
+        more = (*args, *self.args), {**(self._kwargs or {}), **kwargs}
+        return self._copied(TaskSignature(self.task, *more, immutable=self.immutable, options=self._options))
 
     def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
         args, given, before = self.args, 0, place.before
@@ -238,24 +265,28 @@ class TaskSignature(Signature):
             args = (before.value, *args)
         elif not self.immutable and before.node is not None:
             given = 1
-        number = to.plan.add_step(self.task.step(args, self.kwargs, given, **self.options))
+        number = to.add_step(self._call(args, given), place.parent)
         to.follow(before, number, Follows.WITH_RESULT if given else Follows.WITHOUT_RESULT)
         if self.task.options.ignore_result and not place.followed:
             to.ignored.add(number)
-        shape = to.shape_of_step(number, place.parent)
-        self._compile_links(to, End(number), shape)
-        return End(number), shape
+        end = End(number)
+        self._compile_links(to, end, number)
+        return end, number
 
     def _compile_errback(self, to: Compiler, end: End) -> None:
         if end.node is None:  # nothing that can fail
             return
-        number = to.plan.add_step(self.task.step(self.args, self.kwargs, 0 if self.immutable else 2, **self.options))
+        number = to.add_step(self._call(self.args, 0 if self.immutable else 2), None)
         to.follow(end, number, Follows.ON_ERROR_UNTOLD if self.immutable else Follows.ON_ERROR)
+
+    def _call(self, args: Sequence[Any], given: int) -> Call:
+        return self.task.step(args, self._kwargs or {}, given, **(self._options or {}))
 
 
 class _Composite(Signature):
     """A signature that is made of others."""
 
+    __slots__ = ("parts",)
     parts: tuple[Signature, ...]
 
     @property
@@ -279,6 +310,8 @@ class _Composite(Signature):
 class Chain(_Composite):
     """Signatures one after the other: each is given the result of the one before it."""
 
+    __slots__ = ()
+
     def __init__(self, parts: Iterable[Signature]) -> None:
         super().__init__()
         self.parts = tuple(parts)
@@ -294,19 +327,21 @@ class Chain(_Composite):
         )
 
     def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
-        end, shape = place.before, place.parent
+        end, result = place.before, place.parent
         followed = place.followed or bool(self.links or self.errbacks)
         last = len(self.parts) - 1
         for number, part in enumerate(self.parts):
             collects = place.collects and number == last
-            end, shape = part._compile(to, Place(end, shape, followed or number < last, collects))
-        assert shape is not None
-        self._compile_links(to, end, shape)
-        return end, shape
+            end, result = part._compile(to, Place(end, result, followed or number < last, collects))
+        assert result is not None
+        self._compile_links(to, end, result)
+        return end, result
 
 
 class Group(_Composite):
     """Signatures side by side. What follows them is given the list of their results."""
+
+    __slots__ = ()
 
     def __init__(self, parts: Iterable[Signature]) -> None:
         super().__init__()
@@ -329,18 +364,26 @@ class Group(_Composite):
     def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
         place = place._replace(followed=place.followed or bool(self.errbacks))
         has_tasks = any(True for _ in self._tasks())
-        number = to.plan.add_group(collects=place.collects) if place.followed and has_tasks else None
-        made = [part._compile(to, place) for part in self.parts]
-        shape = to.shape_of_group(number, [each for _, each in made], place.parent)
-        ends = [end for end, _ in made]
+        number = to.add_group(place.parent, collects=place.collects) if place.followed and has_tasks else None
+        results: list[int] = []
+        known: list[Any] = []
+        for at, part in enumerate(self.parts):
+            end, result = part._compile(to, place)
+            results.append(result)
+            if not has_tasks:
+                known.append(end.value)
+            elif number is not None:
+                node = to.add_empty_group(end.value) if end.is_known else end.node
+                assert node is not None
+                to.plan.members.append(Member(number, at, node, done=end.is_known))
         if number is None:
-            return End(place.before.node, KNOWN_LATER if has_tasks else [end.value for end in ends]), shape
-        for at, end in enumerate(ends):
-            node = empty_group(to, end.value) if end.is_known else end.node
-            assert node is not None
-            to.plan.members.append(Member(number, at, node, done=end.is_known))
-        self._compile_links(to, End(number), shape)
-        return End(number), shape
+            number = to.number_group(place.parent)
+            to.members[number] = results
+            return End(place.before.node, KNOWN_LATER if has_tasks else known), number
+        to.members[number] = results
+        end = End(number)
+        self._compile_links(to, end, number)
+        return end, number
 
 
 class Chord(_Composite):
@@ -349,6 +392,8 @@ class Chord(_Composite):
     With *on_error* ``"fail"`` the body fails with the first member that does, with ``"collect"`` it is given the
     exceptions of members that have failed in the places of their results.
     """
+
+    __slots__ = ("_on_error", "body", "header")
 
     def __init__(self, header: Group, body: Signature, on_error: OnError = "fail") -> None:
         super().__init__()
@@ -369,11 +414,11 @@ class Chord(_Composite):
 
     def _compile(self, to: Compiler, place: Place) -> tuple[End, int]:
         collects = self._on_error == "collect"
-        end, shape = self.header._compile(to, place._replace(followed=True, collects=collects))
+        end, result = self.header._compile(to, place._replace(followed=True, collects=collects))
         followed = place.followed or bool(self.links or self.errbacks)
-        end, shape = self.body._compile(to, Place(end, shape, followed, place.collects))
-        self._compile_links(to, end, shape)
-        return end, shape
+        end, result = self.body._compile(to, Place(end, result, followed, place.collects))
+        self._compile_links(to, end, result)
+        return end, result
 
 
 class _ChordHeader:
@@ -450,8 +495,8 @@ def replacement(app: App, signature: object) -> ReplaceRequested:
     found = _signature("self.replace()", signature)
     _check_app(app, found)
     to = Compiler()
-    _, shape = found._compile(to, Place())
-    return to.replacement(app, shape, found)
+    _, result = found._compile(to, Place())
+    return to.replacement(app, result, found)
 
 
 def _check_app(app: App, signature: Signature) -> None:
@@ -467,5 +512,5 @@ def _send(signature: Signature, using: Any) -> Any:
         return GroupResult([], None)
     _check_app(app, signature)
     to = Compiler()
-    _, shape = signature._compile(to, Place())
-    return to.send(app, shape, using)
+    _, result = signature._compile(to, Place())
+    return to.send(app, result, using)

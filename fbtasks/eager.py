@@ -140,7 +140,7 @@ class _EagerPlan:
 
     def run(self) -> dict[int, EagerResult]:
         """Runs all steps that are to run."""
-        for node, call in self._plan.steps.items():
+        for node, call in self._plan.steps():
             link = self._links.get(node)
             before = None if link is None else self._end_of(link.source)
             if link is None or before is None:

@@ -147,26 +147,24 @@ class Enqueuer:
 
     def enqueue_plan(self, plan: Plan[Call], using: Any = None) -> int:
         """Writes a workflow as :meth:`enqueue` writes calls. Returns the database's number of its node 0."""
-        calls = list(plan.steps.values())
         if using is not None:
             refuse_fork()
             transaction = guests.transaction(using, self._database)
             limits = self.prepare(plan)
             with guests.all_or_nothing(transaction):
                 return flows.enqueue(transaction, plan, limits)[0]
-        return self._room.wait_for(lambda: self._enqueue_plan(plan), calls)
+        return self._room.wait_for(lambda: self._enqueue_plan(plan), (call for _, call in plan.steps()))
 
     def prepare(self, plan: Plan[Call]) -> Mapping[str, Limit]:
         """Has the database know what the app says of the queues, groups and limits of *plan*. Returns the limits.
 
         It does so in transactions of its own, once for each queue and limit.
         """
-        calls = list(plan.steps.values())
         if self._room.queues:
-            self.check_limits({call.queue for call in calls})
+            self.check_limits({call.queue for _, call in plan.steps()})
         self._database.make_ready()
         self._note_groups(plan)
-        return self.limits.of(calls)
+        return self.limits.of(call for _, call in plan.steps())
 
     def _enqueue_plan(self, plan: Plan[Call]) -> int:
         limits = self.prepare(plan)
@@ -174,8 +172,9 @@ class Enqueuer:
             return settlement.once(self._use, lambda t: flows.enqueue(t, plan, limits), ENQUEUE, _ASKED)
         except InDoubt as doubt:
             first: int = doubt.written
-            found = [Enqueued(first + node, duplicate=False) for node in plan.steps]
-            raise _uncertain([*plan.steps.values()], InDoubt(str(doubt), doubt.number, found)) from doubt
+            found = [Enqueued(first + node, duplicate=False) for node, _ in plan.steps()]
+            calls = [call for _, call in plan.steps()]
+            raise _uncertain(calls, InDoubt(str(doubt), doubt.number, found)) from doubt
 
     def _note_groups(self, plan: Plan[Call]) -> None:
         """Has workers look after the groups of *plan*, in their queues. Once for each queue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -25,12 +25,27 @@ _NAME: Final = "fbtasks-group-{}"
 class GroupResult(NodeResult):
     """The results of a group of a workflow, in the order of its members."""
 
-    def __init__(self, results: Iterable[NodeResult], app: Application | None, id: str = "") -> None:
-        self.results = list(results)
-        """Those of its members: a group's own for a group in it."""
+    def __init__(
+        self,
+        results: Iterable[NodeResult] | Callable[[], Iterable[NodeResult]],
+        app: Application | None,
+        id: str = "",
+    ) -> None:
+        """*results*: those of its members, or what makes them when they are asked for first."""
+        self._make = results if callable(results) else None
+        self._results = [] if callable(results) else list(results)
         self.id = id
         """By which :meth:`restore` finds it, once it is saved; empty for a group without tasks."""
         self.app = app
+
+    @property
+    def results(self) -> list[NodeResult]:
+        """Those of its members: a group's own for a group in it."""
+        make = self._make
+        if make is not None:
+            self._results = list(make())
+            self._make = None  # last: other threads may ask as well
+        return self._results
 
     @classmethod
     def restore(cls, id: str | int, app: Application | None = None) -> GroupResult | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -42,11 +43,11 @@ class Follows(IntEnum):
 
 
 class Link(NamedTuple):
-    """The node *source* is followed by the step *target*."""
+    """The node *source* is followed by the step *target*. The fields are in the order in which links are written."""
 
     source: int
-    target: int
     kind: Follows
+    target: int
 
 
 class Member(NamedTuple):
@@ -63,47 +64,58 @@ class Member(NamedTuple):
 class Plan(Generic[S]):
     """The nodes of one workflow. What a step follows has a lower number than the step."""
 
-    steps: dict[int, S] = field(default_factory=dict)
+    nodes: list[S | None] = field(default_factory=list)
+    """The step of each node, by its number; None: it is a group."""
     groups: dict[int, bool] = field(default_factory=dict)
     """Groups that something follows, and whether that is given the errors of members that fail."""
     members: list[Member] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
-    unwritten: int = 0
-    """Groups that nothing follows: they have numbers, by which their results are known, and no rows."""
 
     def __len__(self) -> int:
-        return len(self.steps) + len(self.groups) + self.unwritten
+        return len(self.nodes)
+
+    def steps(self) -> Iterator[tuple[int, S]]:
+        """The steps, with their numbers."""
+        return ((number, step) for number, step in enumerate(self.nodes) if step is not None)
+
+    def step(self, number: int) -> S:
+        """The step of that number."""
+        found = self.nodes[number]
+        assert found is not None
+        return found
+
+    def step_count(self) -> int:
+        """How many of the nodes are steps."""
+        return sum(1 for _ in self.steps())
 
     def add_step(self, call: S) -> int:
         """Returns the number of a new step."""
-        number = len(self)
-        self.steps[number] = call
-        return number
+        self.nodes.append(call)
+        return len(self.nodes) - 1
 
     def add_group(self, *, collects: bool) -> int:
         """Returns the number of a new group."""
-        number = len(self)
+        number = self.number_group()
         self.groups[number] = collects
         return number
 
     def number_group(self) -> int:
-        """Returns the number of a new group that is not written."""
-        number = len(self)
-        self.unwritten += 1
-        return number
+        """Returns the number of a new group that nothing follows: its result is known by it, and it has no row."""
+        self.nodes.append(None)
+        return len(self.nodes) - 1
 
     def queues_of_groups(self) -> dict[int, str]:
         """The queue of each group whose workers look at it: that of what follows it, or follows the group it is in."""
         found: dict[int, str] = {}
         for link in self.links:
             if link.source in self.groups:
-                found.setdefault(link.source, self.steps[link.target].queue)
-        outer = {member.node: member.group for member in self.members}
+                found.setdefault(link.source, self.step(link.target).queue)
+        outer = {member.node: member.group for member in self.members if member.node in self.groups}
         for group in self.groups:
             at: int | None = group
             while at is not None and at not in found:
                 at = outer.get(at)
-            found[group] = next(iter(self.steps.values())).queue if at is None else found[at]
+            found[group] = next(self.steps())[1].queue if at is None else found[at]
         return found
 
 
@@ -111,7 +123,7 @@ class ReplaceRequested(FBTasksError):
     """The task asked for a workflow in its place. Let it pass: it is how ``self.replace()`` leaves the function."""
 
     def __init__(self, plan: Plan[Any], end: int) -> None:
-        super().__init__(f"replacement by {count(len(plan.steps), 'task')} requested")
+        super().__init__(f"replacement by {count(plan.step_count(), 'task')} requested")
         self.plan = plan
         self.end = end
         """The step that is to have the place of the task."""

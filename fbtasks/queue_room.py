@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from fbtasks import clock
@@ -69,7 +69,7 @@ class QueueRoom:
                 f"it in. Run 'fbtasks migrate -A' as the owner of the database, or start a worker: {error}"
             ) from error
 
-    def wait_for(self, enqueue: Callable[[], T], calls: Sequence[Call]) -> T:
+    def wait_for(self, enqueue: Callable[[], T], calls: Iterable[Call]) -> T:
         """What *enqueue* returns, which writes *calls*; tried again while a queue of theirs is full, if it waits."""
         try:
             return enqueue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -109,10 +109,13 @@ class _Writing:
         inherited: _Inherited | None = None,
     ) -> None:
         self._plan = plan
-        self._numbers = {node: first + node for node in (*plan.steps, *plan.groups)} | dict(known)
+        self._first = first
         self._known = known
         self._inherited = inherited
-        self._followers = {link.target for link in plan.links}
+        self._follows = bytearray(len(plan))
+        """For each node whether it follows another one."""
+        for link in plan.links:
+            self._follows[link.target] = True
 
     def write(self, transaction: Transaction, limits: Mapping[str, Limit], now: datetime) -> None:
         """Writes it, with the time *now*."""
@@ -121,22 +124,26 @@ class _Writing:
         with tasks.ids_may_be_taken():
             for group in codec.chunks(self._steps(limits)):
                 transaction.execute("enqueue_steps", b"".join(group), now)
-        for node, call in self._plan.steps.items():
+        for node, call in self._plan.steps():
             if len(call.payload) > codec.INLINE:
-                transaction.execute("put_payload", self._numbers[node], call.payload)
+                transaction.execute("put_payload", self._number(node), call.payload)
+
+    def _number(self, node: int) -> int:
+        return self._known.get(node, self._first + node)
 
     def _nodes(self) -> Iterator[bytes]:
-        plan, number = self._plan, self._numbers
+        plan, number = self._plan, self._number
         queues = plan.queues_of_groups()
         empty = {member.node for member in plan.members if member.done}
         for group, collects in plan.groups.items():
             queue = queues[group].encode("ascii")
-            yield b"G%019d%d%d%03d%b" % (number[group], collects, group in empty, len(queue), queue)
-        parts = [
-            _Part(b"M", number[each.group], int(each.done), number[each.node], each.number) for each in plan.members
-        ]
-        parts += [_Part(b"L", number[link.source], link.kind, number[link.target], 0) for link in plan.links]
-        for part, count in _runs([*parts, *self._beginnings()]):
+            yield b"G%019d%d%d%03d%b" % (number(group), collects, group in empty, len(queue), queue)
+        links = (_Part(b"L", number(each.source), each.kind, number(each.target), 0) for each in sorted(plan.links))
+        members = (
+            _Part(b"M", number(each.group), int(each.done), number(each.node), each.number)
+            for each in sorted(plan.members)
+        )
+        for part, count in _runs(chain(links, self._beginnings(), members)):
             yield b"%b%019d%d%019d%010d%010d" % (part.mark, part.node, part.kind, part.first, count, part.number)
 
     def _beginnings(self) -> Iterator[_Part]:
@@ -144,39 +151,47 @@ class _Writing:
         if self._inherited is not None and self._inherited.source is not None:
             on_error = Follows(self._inherited.kind).on_error
             kind = Follows.ON_ERROR_UNTOLD if on_error else Follows.WITHOUT_RESULT
-            for node in self._plan.steps:
-                if node not in self._followers:
-                    yield _Part(b"L", self._inherited.source, kind, self._numbers[node], 0)
+            for node, _ in self._plan.steps():
+                if not self._follows[node]:
+                    yield _Part(b"L", self._inherited.source, kind, self._number(node), 0)
 
     def _steps(self, limits: Mapping[str, Limit]) -> Iterator[bytes]:
         """The last ones first: what follows a step is there when it ends, even if that is at once."""
         plan = self._plan
-        linked = {link.source for link in plan.links}
-        members = {member.node for member in plan.members}
-        fed = {link.target for link in plan.links if link.kind.feeds}
-        for node in reversed(plan.steps):
-            call = plan.steps[node]
-            traits = _LINKED * (node in linked) | _MEMBER * (node in members) | _FED * (node in fed)
-            if node in self._followers:
+        marks = bytearray(len(plan))
+        for link in plan.links:
+            marks[link.source] |= _LINKED
+            if link.kind.feeds:
+                marks[link.target] |= _FED
+        for member in plan.members:
+            marks[member.node] |= _MEMBER
+        for node in reversed(range(len(plan))):
+            call = plan.nodes[node]
+            if call is None:
+                continue
+            traits: int = marks[node]
+            if self._follows[node]:
                 traits |= _RELATIVE_START * isinstance(call.start, timedelta)
                 traits |= _RELATIVE_EXPIRY * isinstance(call.expires, timedelta)
             if self._inherited is not None and node in self._known:
                 traits |= self._inherited.traits
-            head = self._numbers[node], node in self._followers, traits
+            head = self._number(node), self._follows[node], traits
             yield b"%019d%d%05d%b" % (*head, codec.pack_call(call, limits))
 
 
 def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
-    """Each first part of those that go on with the next node, and how many they are."""
-    numbered = enumerate(sorted(parts, key=lambda part: (part.mark, part.node, part.kind, part.number, part.first)))
-
-    def run(item: tuple[int, _Part]) -> tuple[bytes, int, int, int, int]:
-        at, part = item
-        return part.mark, part.node, part.kind, part.first - at, part.number - at if part.mark == b"M" else 0
-
-    for _, group in groupby(numbered, run):
-        some = [part for _, part in group]
-        yield some[0], len(some)
+    """Each first part of those that go on with the next node, and how many they are. *parts* are in order."""
+    first, count = None, 0
+    for part in parts:
+        if first is not None:
+            number = first.number + count if first.mark == b"M" else 0
+            if part == (first.mark, first.node, first.kind, first.first + count, number):
+                count += 1
+                continue
+            yield first, count
+        first, count = part, 1
+    if first is not None:
+        yield first, count
 
 
 def follows_groups(transaction: Transaction, queue: str) -> bool:

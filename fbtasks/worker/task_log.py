@@ -78,7 +78,7 @@ def log_outcome(finished: Finished) -> None:
                 logging.INFO, claim, "has done some of its changes in %.3f s; the others follow in their turn.", elapsed
             )
         case Replaced(plan, _):
-            steps = count(len(plan.steps), "task")
+            steps = count(plan.step_count(), "task")
             _say(logging.INFO, claim, "has a workflow of %s in its place after %.3f s.", steps, elapsed)
         case Released():
             _say(logging.INFO, claim, "was given back.")

@@ -11,7 +11,7 @@ from support.variants import slow
 
 from fbtasks import WorkerLost
 from fbtasks.call import Call, Replaced, Rest, Retry, Succeeded
-from fbtasks.plan import Plan
+from fbtasks.plan import Follows, Link, Member, Plan
 from fbtasks.worker.executors.channel import Hearing
 from fbtasks.worker.wire import Ended, pack_message
 
@@ -278,10 +278,14 @@ def test_what_cannot_be_left_of_a_run_is_not_believed(rest):
     [
         Replaced(Plan(), 0),
         Replaced("plan", 0),
-        Replaced(Plan(steps={0: "call"}), 0),
-        Replaced(Plan(steps={0: CALL}, links=[1]), 0),
-        Replaced(Plan(steps={0: CALL}, members=None), 0),
-        Replaced(Plan(steps={0: CALL}), 1),
+        Replaced(Plan(nodes=["call"]), 0),
+        Replaced(Plan(nodes=[CALL], links=[1]), 0),
+        Replaced(Plan(nodes=[CALL], members=None), 0),
+        Replaced(Plan(nodes=[CALL], links=[Link(-1, Follows.WITH_RESULT, 0)]), 0),
+        Replaced(Plan(nodes=[CALL, None], members=[Member(1, 0, 2)]), 0),
+        Replaced(Plan(nodes=[CALL, None], groups={2: False}), 0),
+        Replaced(Plan(nodes=[CALL]), 1),
+        Replaced(Plan(nodes=[CALL, None]), 1),
     ],
     ids=repr,
 )
@@ -289,7 +293,7 @@ def test_what_is_no_workflow_is_not_believed(wrong):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         hearing = Hearing(ours)
-        for said in (Replaced(Plan(steps={0: CALL}), 0), wrong):
+        for said in (Replaced(Plan(nodes=[CALL]), 0), wrong):
             theirs.sendall(pack_message(Ended(1, said, 0.1, False)))
         found, over = hearing.messages()
         assert (len(found), over) == (1, True)

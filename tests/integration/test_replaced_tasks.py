@@ -246,7 +246,7 @@ def test_a_workflow_that_cannot_be_written_is_refused(app, steps, recorder):
     """As a child may say it that was broken by its task."""
     result = steps.swap.delay("chain")
     finished = replaced(app, steps, "chain")
-    plan = Plan(steps={0: Call("add", 7, "application/json", b"")})
+    plan = Plan(nodes=[Call("add", 7, "application/json", b"")])
     with app.database.session() as session:
         with pytest.raises(StatementRefused, match="the workflow that is to replace the task"):
             recorder.record(session, 1, [finished._replace(outcome=Replaced(plan, 0))], 1)
@@ -317,5 +317,5 @@ def test_a_child_tells_its_worker_of_the_workflow(project, wait_for, monkeypatch
         wait_for(lambda: ended.extend(executor.collect()) or ended)
     (outcome,) = [each.outcome for each in ended]
     assert isinstance(outcome, Replaced)
-    assert [call.name for call in outcome.plan.steps.values()] == ["proj.add"] * 3 + ["proj.total"]
-    assert outcome.plan.steps[outcome.end].name == "proj.total"
+    assert [call.name for _, call in outcome.plan.steps()] == ["proj.add"] * 3 + ["proj.total"]
+    assert outcome.plan.step(outcome.end).name == "proj.total"

@@ -1,7 +1,9 @@
 """Workflows: what follows what, exactly once, whatever ends and however it ends."""
 
+import gc
 import json
 import threading
+import tracemalloc
 from contextlib import closing, contextmanager
 
 import pytest
@@ -681,3 +683,52 @@ def test_a_large_group_runs_in_its_order_beside_an_old_transaction(app, steps):
             ids += [each.id for each in claims]
     assert ids == sorted(ids)
     assert max(reads[:-2]) <= 2 * 200 + 10
+
+
+def test_a_step_takes_little_memory_in_the_caller(app, steps):
+    """Bytes at the peak, and while the result of the group is kept: before its members are asked for, and after."""
+
+    def enqueue(count):
+        return group(chain(steps.add.s(i), steps.add.s(1)) for i in range(1_000, 1_000 + count)).delay()
+
+    enqueue(10)  # what the first workflow needs is not counted
+    tracemalloc.start()
+    try:
+        result = enqueue(2_000)
+        peak = tracemalloc.get_traced_memory()[1]
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+        ends = list(result)
+        looked = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert peak / 4_000 < 560
+    assert kept / 4_000 < 80
+    assert looked / 4_000 < 260
+    assert [each is again for each, again in zip(ends, result, strict=True)] == [True] * 2_000
+    numbers = [int(each.id) for each in ends]
+    assert [int(each.parent.id) for each in ends] == [number - 1 for number in numbers]
+    assert numbers == list(range(numbers[0], numbers[0] + 4_000, 2))
+
+
+def test_members_of_a_group_in_a_transaction_are_known_once_it_is_committed(app, steps):
+    """They are made when they are asked for, here after the connection is gone."""
+    with closing(app.connect()) as connection:
+        signature = group(steps.add.s(1), steps.add.s(2).set(task_id="two"), group(steps.note.s(3)))
+        result = signature.using(connection).delay()
+        connection.commit()
+    drain(app)
+    assert result.get(timeout=10) == [1, 2, [None]]
+    assert (result[1].id, result.parent, len(result.tasks())) == ("two", None, 3)
+
+
+def test_a_signature_is_changed_by_its_attributes(app, steps):
+    """Also one that has had neither arguments by name nor options."""
+    one, other = steps.add.s(1), steps.add.s(1)
+    one.kwargs["other"], one.options["priority"] = 2, 7
+    other.kwargs, other.options = {"other": 3}, {"priority": 8}
+    other.args = (2,)
+    results = group(one, other, steps.add.s(1)).delay()
+    assert rows(app, "SELECT PRIORITY FROM QUEUE_TASK ORDER BY ID") == [(7,), (8,), (0,)]
+    drain(app)
+    assert results.get(timeout=10) == [3, 5, 1]

@@ -121,16 +121,20 @@ def _is_outcome(outcome: Outcome) -> bool:
             return math.isfinite(delay)
         case Snoozed(float() | int() as delay):
             return math.isfinite(delay)
-        case Replaced(Plan(steps=dict(), links=list(), members=list()) as plan, int() as end):
-            return _is_plan(plan) and end in plan.steps
+        case Replaced(Plan(nodes=list(), groups=dict(), links=list(), members=list()) as plan, int() as end):
+            return _is_plan(plan) and end in range(len(plan)) and plan.nodes[end] is not None
         case Several(tuple() as parts):
             return all(not isinstance(part, Several) and _is_outcome(part) for part in parts)
     return False
 
 
 def _is_plan(plan: Plan[Call]) -> bool:
-    parts = ((plan.links, Link), (plan.members, Member), ([*plan.steps.values()], Call))
-    return isinstance(plan.groups, dict) and all(isinstance(each, kind) for some, kind in parts for each in some)
+    parts = ((plan.nodes, Call | None), (plan.links, Link), (plan.members, Member))
+    if not all(isinstance(each, kind) for some, kind in parts for each in some):
+        return False
+    named = [*plan.groups, *(each.source for each in plan.links), *(each.target for each in plan.links)]
+    named += [node for each in plan.members for node in (each.group, each.node)]
+    return all(node in range(len(plan)) for node in named)
 
 
 def _is_rest(rest: object) -> bool:
