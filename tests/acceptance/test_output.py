@@ -417,14 +417,15 @@ def test_what_waits_is_as_old_as_it_could_have_run_whatever_its_eta(app, fb):
     assert re.search(r" 0 +0 +(\d+ m?s)$", fb("inspect", "ready", "--queue", "default").out.splitlines()[1])
 
 
-def test_queues_are_counted_in_one_pass_over_the_pages(app):
+def test_queues_are_counted_in_the_order_of_their_pages(app):
     """Not in the order of the index, which takes four times as long with 150,000 tasks of many priorities."""
     app.migrate()
     with app.connect() as connection, connection.cursor() as cursor:
         statement = cursor.prepare(queries()["queues"])
-        plan = statement.plan
+        plan = statement.detailed_plan
         statement.free()
-    assert plan == "PLAN SORT (QUEUE_TASK NATURAL)"
+    (counted,) = [part for part in plan.split("Select Expression") if "Aggregate" in part]
+    assert "Bitmap" in counted
 
 
 def test_what_runs_tells_for_how_long_and_what_does_not_run_tells_no_time(shop, fb):

@@ -6,12 +6,13 @@ from fbtasks.worker.ticks import Ticks
 
 from .scene import Line, Scene
 
+# Of another app: a worker that is idle beside them leaves them alone, though no code that it has says of them.
 MADE = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN
             INSERT INTO QUEUE_SCHEDULE (ID, NAME, APP, TASK, EVERY_MS, MISSED, QUEUE, PRIORITY, CONTENT_TYPE, PAYLOAD,
                 NEXT_TIME)
-            VALUES (NEXT VALUE FOR QUEUE_SCHEDULE_SEQ, 'no ' || GEN_ID(QUEUE_SCHEDULE_SEQ, 0), 'proj', 'proj.plain',
+            VALUES (NEXT VALUE FOR QUEUE_SCHEDULE_SEQ, 'no ' || GEN_ID(QUEUE_SCHEDULE_SEQ, 0), 'other', 'proj.plain',
                 86400000, 'one', 'default', 9, 'application/json', '[[],{{}}]',
                 DATEADD(:I SECOND TO DATEADD(1 DAY TO QUEUE_NOW())));
             I = I + 1;

@@ -86,7 +86,7 @@ class Logged(Source):
     event = "now"
 
     def set_up(self):
-        handle(self.app, "now", "proj.plain", id=1, direct=0, ordering="total", most=1)
+        handle(self.app, "now", "proj.plain", id=1, direct=0, ordering="total", most=1, owner="other")
 
     def lines(self):
         yield Line("a plain task, by a worker", self.beside)
@@ -125,7 +125,7 @@ def fed(change): pass
 """
 
     def set_up(self):
-        subscribe(self.app, "proj.fed", most=1, rank=1)
+        subscribe(self.app, "proj.fed", most=1, rank=1, owner="other")
 
     def fill(self, count):
         for done in range(0, count, BATCHES):

@@ -8,6 +8,7 @@ class Held(Scene):
     """Tasks of one key of a limit, of which one may run at a time."""
 
     name = "held by a limit"
+    deepest = 100_000
     source = """
 app.limit("customer", at_once=1)
 @app.task(limits={"customer": "number"}, ignore_result=True)
@@ -43,6 +44,7 @@ class Ordered(Scene):
     """Tasks that run one at a time, in the order of enqueueing: all of one customer."""
 
     name = "ordered"
+    deepest = 100_000
     source = """
 @app.task(ordered="customer", ignore_result=True)
 def post(customer): pass
@@ -69,6 +71,7 @@ class Unique(Scene):
     """Tasks of which one with each argument waits."""
 
     name = "unique"
+    deepest = 100_000
     source = """
 @app.task(unique=True, ignore_result=True)
 def sync(number): pass

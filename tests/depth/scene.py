@@ -1,5 +1,6 @@
 """A database in which one thing can be made deep, and what is done beside that."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from support.sql import one
 
 from fbtasks import FBTasks
 from fbtasks.call import Finished, Succeeded
+from fbtasks.maintenance.room import Room
 from fbtasks.store import tasks
 
 from .beside import Heavy
@@ -146,6 +148,13 @@ class Scene:
         """Claims of plain tasks go on until all that was enqueued with limits is let in or held."""
         while one(self.app, "SELECT COUNT(*) FROM QUEUE_NOTE"):
             self.plain_one()
+
+    def collected(self, deleted: int) -> None:
+        """The upkeep of the worker that has *deleted* so many rows: else the indexes keep empty pages where they were."""
+        room = Room()
+        room.want(deleted)
+        while room.next_turn < math.inf:
+            room.turn(self.session)
 
     def plain_one(self) -> None:
         """A plain task: enqueued before all others, looked for, claimed and ended."""

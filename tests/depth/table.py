@@ -36,7 +36,9 @@ SCENES: tuple[type[Scene], ...] = (
     *messages.SCENES,
 )
 SLACK = 30
-"""Pages that an operation may fetch more in any case: an index with a level more has each look into it fetch one."""
+EACH = 5
+"""Pages that an operation may fetch more in any case, and for each of its statements: an index with a level more has each look
+into it fetch one."""
 MEGABYTES = 100
 """What a command may have of memory, however much it tells of."""
 HEAVY = 100_000
@@ -100,9 +102,9 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
         later = _idle(counter, project, seconds)
         worn = [_worn(counter, line, often) for line in lines]
         heavy = [weigh(scene, each) for each in scene.heavy() if deep >= HEAVY]
-    factors = [1.1 * deep / shallow if line.grows is None else line.grows for line in lines]
+    factors = [1.25 * deep / shallow if line.grows is None else line.grows for line in lines]
     allowed = [
-        base + max(0, few.fetches - base) * factor + SLACK
+        base + max(0, few.fetches - base) * factor + SLACK + EACH * few.statements
         for base, few, factor in zip(empty, before, factors, strict=True)
     ]
     measured = [Measured(*each) for each in zip(lines, empty, before, after, worn, allowed, strict=True)]

@@ -162,6 +162,7 @@ def add(a, b): return a + b
             outcomes = [Succeeded("application/json", b"3")] * half
             outcomes += [Failed("builtins.ValueError", f"no {number % 20}", "Traceback\n") for number in range(half)]
             self.end(claims, outcomes)
+        self.collected(count)
 
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)

@@ -19,6 +19,7 @@ class Workflow(Scene):
     """A workflow of many tasks: *last* is the result of the one that was enqueued last."""
 
     source = SOURCE
+    deepest = 400_000
     shrinks = 4
     last = None
 

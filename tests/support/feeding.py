@@ -62,9 +62,9 @@ def left(app):
     )[0]
 
 
-def handle(app, event, name, *, id=1, direct=1, ordering="key", most=100, queue="default"):
+def handle(app, event, name, *, id=1, direct=1, ordering="key", most=100, queue="default", owner=None):
     """A handler of *event*: the task *name*."""
-    subscribe(app, name, id=id, ordering=ordering, most=most, queue=queue)
+    subscribe(app, name, id=id, ordering=ordering, most=most, queue=queue, owner=owner)
     execute(
         app,
         "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, NAME, QUEUE, PRIORITY_RANK) "
