@@ -1,5 +1,6 @@
 """Fixtures: a fresh database on the real engine for every test, and workers as real processes."""
 
+import fcntl
 import gc
 import os
 import shutil
@@ -99,13 +100,29 @@ def template(tmp_path_factory):
     test ends the system that would write it later.
     """
     path = tmp_path_factory.mktemp("first") / "first.fdb"
+    folder = tmp_path_factory.getbasetemp().parent
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        _make_template(path)
+        return path
+    with (folder / "template.lock").open("w") as lock:  # one process makes it for all, and the others wait
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "template.fdb").exists():
+            _make_template(path)
+            shutil.copyfile(path, folder / "template.part")
+            os.replace(folder / "template.part", folder / "template.fdb")
+            return path
+    shutil.copyfile(folder / "template.fdb", path)
+    _adopt_file(f"firebird://{path}")
+    return path
+
+
+def _make_template(path):
     app = FBTasks("maker", f"firebird://{path}")
     app.migrate()
     app.close()
     with connect_server("", user="SYSDBA") as server:
         server.database.set_write_mode(database=str(path), mode=DbWriteMode.ASYNC)
         server.database.set_default_cache_size(database=str(path), size=PAGES)
-    return path
 
 
 @pytest.fixture
