@@ -1,5 +1,7 @@
 """Fixtures: a fresh database on the real engine for every test, and workers as real processes."""
 
+import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -29,6 +31,25 @@ SERVER = os.environ.get("FBTASKS_TEST_URL")
 PAGES = 512
 """The cache of a test's database: each process that opens one sets all of its pages up, and few tests need many."""
 
+MEMORY = "/dev/shm"
+"""The folder that most Linux systems have in memory."""
+ROOM = 4 << 30
+"""Bytes that must be free there: the files of a test that has passed are removed, and some stay until the end."""
+
+
+def _in_memory():
+    """Whether the files of tests can be in memory: thousands of databases are written, and none is to last."""
+    try:
+        found = os.statvfs(MEMORY)
+    except (AttributeError, OSError):
+        return False
+    allowed = not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) and os.access(MEMORY, os.W_OK)
+    return allowed and found.f_bavail * found.f_frsize >= ROOM
+
+
+if "TMPDIR" not in os.environ and _in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
 # Not UTC, where a time in the wrong zone would be right. The engine reads the zone once, when it is loaded.
 os.environ["TZ"] = os.environ.get("FBTASKS_TEST_ZONE", "America/New_York")
 time.tzset()
@@ -44,6 +65,14 @@ hypothesis.settings.load_profile("suite")
 # Hundreds of processes are started, and each would compile all modules that have changed.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What is imported and collected lives as long as the tests do: to look through it for garbage finds nothing.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -71,13 +100,29 @@ def template(tmp_path_factory):
     test ends the system that would write it later.
     """
     path = tmp_path_factory.mktemp("first") / "first.fdb"
+    folder = tmp_path_factory.getbasetemp().parent
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        _make_template(path)
+        return path
+    with (folder / "template.lock").open("w") as lock:  # one process makes it for all, and the others wait
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "template.fdb").exists():
+            _make_template(path)
+            shutil.copyfile(path, folder / "template.part")
+            os.replace(folder / "template.part", folder / "template.fdb")
+            return path
+    shutil.copyfile(folder / "template.fdb", path)
+    _adopt_file(f"firebird://{path}")
+    return path
+
+
+def _make_template(path):
     app = FBTasks("maker", f"firebird://{path}")
     app.migrate()
     app.close()
     with connect_server("", user="SYSDBA") as server:
         server.database.set_write_mode(database=str(path), mode=DbWriteMode.ASYNC)
         server.database.set_default_cache_size(database=str(path), size=PAGES)
-    return path
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fbtasks import DatabaseError, TaskDefinitionError, TaskRevoked, TimeLimitEx
 pytestmark = pytest.mark.acceptance
 
 SOURCE = """
-    import asyncio, ctypes, os, signal, sys, time, threading
+    import asyncio, ctypes, gc, os, signal, sys, time, threading
     from pathlib import Path
 
     def note(what):
@@ -146,6 +146,9 @@ SOURCE = """
 
     @app.task
     def pid(): return os.getpid()
+
+    @app.task
+    def garbage(): return gc.isenabled(), gc.get_freeze_count() > 10_000
 """
 
 
@@ -368,6 +371,10 @@ def test_a_task_that_kills_its_worker_every_time_fails_and_harms_nobody(project,
     assert [r.get(timeout=30) for r in others] == [f"other{n}" for n in range(12)]
     assert one(producer, "SELECT MAX(CRASH_COUNT) FROM QUEUE_HISTORY WHERE STATE = 10") == 0
     assert 2 <= ledger().count("kill_worker") <= 5
+
+
+def test_the_garbage_collector_of_a_child_works_and_leaves_out_what_fbtasks_has_imported(crew):
+    assert of_pool(crew, "processes").send("garbage").get(timeout=30) == [True, True]
 
 
 @pytest.mark.parametrize("pool", [slow("processes"), "threads", slow("asyncio")])

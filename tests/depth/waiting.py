@@ -38,7 +38,7 @@ class Waiting(Scene):
         yield self.command("inspect", "parked", "--limit", "20")
         yield self.command("inspect", "sources", grows=None, because=COUNTS)
         yield self.command("health")
-        yield Line("fbtasks pause, and fbtasks resume", self.pause, opens=True, wears=False)
+        yield Line("fbtasks pause, and fbtasks resume", self.pause, times=1, opens=True, wears=False)
 
     def heavy(self):
         yield Heavy(("purge", "-A", "proj", "-y", "default"))
@@ -175,7 +175,7 @@ def add(a, b): return a + b
         yield self.command("inspect", "queues", grows=None, because=COUNTS)
         yield self.command("health")
         yield Line("ten of them, by fbtasks prune", self.prune)
-        yield Line("fbtasks retry, of one", self.retry, opens=True, wears=False)
+        yield Line("fbtasks retry, of one", self.retry, times=1, opens=True, wears=False)
 
     def heavy(self):
         yield Heavy(("inspect", "failed", "--limit", "100000"))

@@ -96,5 +96,7 @@ class Group(Workflow):
 
     def lines(self):
         yield Line("a group of five, by a worker, and get()", self.other)
-        yield Line("get() of the group", self.all_results, grows=None, because="it reads each result", wears=False)
+        yield Line(
+            "get() of the group", self.all_results, grows=None, because="it reads each result", times=1, wears=False
+        )
         yield self.command("inspect", "succeeded", "--limit", "20")

@@ -8,6 +8,8 @@ from fbtasks import QueueFull
 from fbtasks.call import Claim, Failed, Finished, Released, Succeeded
 from fbtasks.store import limits, tasks
 
+pytestmark = pytest.mark.emptied
+
 NAME = "tests.handle"
 UNFINISHED = "SELECT COUNT(*) FROM QUEUE_TASK"
 

@@ -12,6 +12,8 @@ from fbtasks.errors import ConfigurationError, EnqueueError, SerializationError
 from fbtasks.states import State
 from fbtasks.store import tasks
 
+pytestmark = pytest.mark.emptied
+
 MAIL, BOOK = "shop.mail", "books.book"
 
 

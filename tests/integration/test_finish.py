@@ -11,6 +11,8 @@ from fbtasks.call import Finished, Stale, Succeeded
 from fbtasks.states import State
 from fbtasks.store import results, tasks
 
+pytestmark = pytest.mark.emptied
+
 
 def test_a_stale_claim_changes_nothing(app, add):
     add.delay(1, 1)

@@ -174,7 +174,9 @@ def test_it_is_waited_for_as_long_as_it_goes_from_one_to_the_next(crowd, turn, m
     monkeypatch.setattr(hostlock, "PATIENCE", 2.0)
     monkeypatch.setattr(hostlock, "_LOOK", 0.02)
     used = time.process_time()
-    waits = [waited(turn) for _ in range(2)]
-    assert max(waits) > 2.0
+    waits = [waited(turn)]
+    while max(waits) <= 2.0:  # who is held up on a busy machine is passed by others
+        assert len(waits) < 10, waits
+        waits.append(waited(turn))
     assert "has been locked" not in caplog.text
     assert time.process_time() - used < 0.2

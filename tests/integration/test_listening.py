@@ -14,6 +14,8 @@ from fbtasks.notify import listener
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.notify.results import ResultListener
 
+pytestmark = pytest.mark.emptied
+
 EVENT = "fbtasks:test"
 
 

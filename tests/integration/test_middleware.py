@@ -16,6 +16,8 @@ from fbtasks import ConfigurationError, EnqueueError, FBTasks, TaskDefinitionErr
 from fbtasks.call import Claim, Succeeded
 from fbtasks.testing import eager
 
+pytestmark = pytest.mark.emptied
+
 
 class Noting:
     """Notes what passes it, in a list that all of them share."""
@@ -140,6 +142,7 @@ def test_a_call_that_is_stopped_is_not_enqueued(app):
     assert one(app, "SELECT TRY_COUNT FROM QUEUE_HISTORY WHERE ID = ?", int(failing.id)) == 2
 
 
+@pytest.mark.usefixtures("url")
 def test_in_the_transaction_of_a_connection_and_in_a_transactional_task(app):
     execute(app, "CREATE TABLE NOTE (ID INTEGER)")
     heard = noted(app, "m")

@@ -12,6 +12,8 @@ from fbtasks.services.pausing import Code
 from fbtasks.services.queues import list_queues
 from fbtasks.store import tasks
 
+pytestmark = pytest.mark.emptied
+
 
 def claim(app, most=100, queue="default", **options):
     with app.database.session() as session:

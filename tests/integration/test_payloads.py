@@ -12,6 +12,8 @@ from fbtasks import ConfigurationError, ContentDisallowed, FBTasks, PayloadTooLa
 from fbtasks.states import State
 from fbtasks.store import codec, results, tasks
 
+pytestmark = pytest.mark.emptied
+
 
 @pytest.mark.parametrize(
     "size", [codec.INLINE - 2, codec.INLINE - 1, codec.INLINE + 1, 65_533, 65_534, 131_068, 10_000_000]

@@ -20,6 +20,8 @@ from fbtasks.testing import eager
 from fbtasks.worker.progress import ProgressNotes
 from fbtasks.worker.recording import Recorder
 
+pytestmark = pytest.mark.emptied
+
 SOURCE = """
     import asyncio, time
     from pathlib import Path

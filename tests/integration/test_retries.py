@@ -5,6 +5,8 @@ from support.draining import drain
 
 from fbtasks import TaskFailure, TaskRevoked
 
+pytestmark = pytest.mark.emptied
+
 
 def test_retries_and_the_end_of_them(app):
     seen = []

@@ -25,6 +25,8 @@ from fbtasks.store import grants, schedules, tasks
 from fbtasks.worker import ticks
 from fbtasks.worker.ticks import Ticks
 
+pytestmark = pytest.mark.emptied
+
 HOUR = timedelta(hours=1)
 TASKS = "SELECT NAME, QUEUE, PRIORITY, START_TIME FROM QUEUE_TASK ORDER BY START_TIME, ID"
 
@@ -605,6 +607,7 @@ def test_a_worker_that_has_an_older_definition_does_not_tick_by_it(app):
 # Roles
 
 
+@pytest.mark.usefixtures("url")
 @pytest.mark.embedded
 def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
     """The engine compares rights for whoever a connection says it is of; here it asks for no password."""

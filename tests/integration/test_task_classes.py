@@ -11,6 +11,8 @@ from support.recorded import capture, inserts
 from fbtasks import ConfigurationError, FBTasks, Task, TaskDefinitionError, task
 from fbtasks.testing import eager
 
+pytestmark = pytest.mark.emptied
+
 heard = []
 
 

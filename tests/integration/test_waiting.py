@@ -15,6 +15,8 @@ from fbtasks import DatabaseUnavailable, ResultTimeout, TaskNotFound, TaskRevoke
 from fbtasks.firebird.session import Transaction
 from fbtasks.notify import outcomes
 
+pytestmark = pytest.mark.emptied
+
 NAMES = ("fbtasks-results", "fbtasks-events")
 
 
@@ -311,6 +313,7 @@ def test_a_database_that_stays_away_ends_waits(app, add, outage, how, monkeypatc
     assert wait(10) == 2
 
 
+@pytest.mark.usefixtures("url")
 def test_an_error_that_is_no_outage_is_told_to_all(app, add):
     results = [add.delay(n, 1) for n in range(3)]
     execute(app, "ALTER PROCEDURE QUEUE_OUTCOMES_V1 (IDS VARCHAR(10)) RETURNS (ID BIGINT) AS BEGIN SUSPEND; END")

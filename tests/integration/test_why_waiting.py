@@ -16,6 +16,8 @@ from fbtasks.states import State
 from fbtasks.store import processes, tasks
 from fbtasks.store.results import Filter
 
+pytestmark = pytest.mark.emptied
+
 FAILED = Failed("E", "m", "")
 
 
