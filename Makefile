@@ -36,7 +36,7 @@ machines: $(VENV)/ready
 DEPTH ?= 1000000
 depth: $(VENV)/ready
 	@rm -rf .depth
-	@FBTASKS_DEPTHS=1000,$(DEPTH),2000,30 FBTASKS_DEPTHS_INTO=.depth $(BIN)/python -m pytest -n $(JOBS) --timeout 7200 tests/depth; \
+	@FBTASKS_SLOW=1 FBTASKS_DEPTHS=1000,$(DEPTH),2000,30 FBTASKS_DEPTHS_INTO=.depth $(BIN)/python -m pytest -n $(JOBS) --timeout 7200 tests/depth; \
 		status=$$?; PYTHONPATH=tests $(BIN)/python -m depth.page .depth docs/benchmarks/depth.md; exit $$status
 
 SECONDS ?= 60

@@ -134,6 +134,7 @@ def fed(change): pass
     def lines(self):
         yield Line("a plain task, by a worker", self.beside)
         yield Line("one of them, by a worker", self.next_one)
+        yield self.command("health", fault="it counts all that wait, of each subscription")
 
     def beside(self):
         self.plain.apply_async(priority=9)

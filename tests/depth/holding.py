@@ -98,3 +98,35 @@ def sync(number): pass
     def lines(self):
         yield Line("a call that is a duplicate", self.again)
         yield Line("one that is not, by a worker", self.another)
+
+
+class Keys(Scene):
+    """Ordered tasks of as many customers, of which each could run, behind the tasks that a worker is given."""
+
+    name = "keys that could run"
+    shrinks = 10
+    deepest = 100_000
+    source = """
+@app.task(ordered="customer", ignore_result=True)
+def post(customer): pass
+"""
+    made = 0
+
+    def set_up(self):
+        self.run("migrate")
+
+    def fill(self, count):
+        first, self.made = self.made, self.made + count
+        for done in range(first, self.made, 1_000):
+            numbers = range(done, min(done + 1_000, self.made))
+            self.post.delay_many([(number,) for number in numbers], priority=-1)
+        self.settled()
+
+    def next_one(self):
+        self.post.apply_async((-1,), priority=5)
+        self.take_one()
+
+    def lines(self):
+        fault = "each key that could run is looked at, though there is room for one task and a plain one goes first"
+        yield Line("a plain task, by a worker", self.plain_one, fault=fault)
+        yield Line("one of them, by a worker", self.next_one)

@@ -58,6 +58,8 @@ class Scene:
     shrinks: ClassVar[int] = 1
     """By what the depths are divided, for what is dear to make and of which nobody has as many."""
 
+    slow: ClassVar[bool] = False
+    """Whether it is counted in long runs alone, and where FBTASKS_SLOW is set."""
     idles: ClassVar[bool] = True
     """Whether an idle worker leaves it as it is, and is counted beside it."""
     idle_fault: ClassVar[str] = ""
@@ -120,10 +122,10 @@ class Scene:
         for done in range(0, count, 1_000):
             task.delay_many([arguments] * min(1_000, count - done), **options)
 
-    def look(self) -> None:
+    def look(self, queue: str = "default") -> None:
         """What a worker asks before it claims."""
         self.session.run(tasks.promote)
-        tasks.any_ready(self.session, ["default"])
+        tasks.any_ready(self.session, [queue])
 
     def take(self, most: int, queue: str = "default") -> int:
         """Claims up to *most* tasks and ends them. Returns how many they were."""
@@ -136,11 +138,11 @@ class Scene:
         ended = [Finished(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
         self.session.run(lambda t: tasks.finish(t, 1, 0, ended))
 
-    def take_one(self) -> None:
+    def take_one(self, queue: str = "default") -> None:
         """As a worker does with one place: looks for work and claims until it has a task, and ends that."""
         for _ in range(50):
-            self.look()
-            if self.take(1):
+            self.look(queue)
+            if self.take(1, queue):
                 return
         raise AssertionError("there is nothing to claim")
 

@@ -9,8 +9,10 @@ from .beside import Weighed, idle_worker, weigh
 from .clock import Schedules
 from .counter import Count, Counter
 from .feeding import Changes, DueEvents, Kept, Logged, Polled, PolledByKey
-from .holding import Held, Ordered, Unique
+from .holding import Held, Keys, Ordered, Unique
+from .numbers import Handlers, Limits, Tables
 from .scene import GROWS, Line, Scene, staged
+from .snapshots import Made, Priorities
 from .waiting import Due, Ended, Parked, Scheduled, Waiting
 from .workflows import Chain, Chord, Group
 
@@ -24,6 +26,12 @@ SCENES: tuple[type[Scene], ...] = (
     Held,
     Ordered,
     Unique,
+    Keys,
+    Limits,
+    Handlers,
+    Tables,
+    Made,
+    Priorities,
     Schedules,
     Kept,
     Logged,

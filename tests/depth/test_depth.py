@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.variants import slow
 
 from .page import keep
 from .table import SCENES, faults, measure
@@ -14,7 +15,9 @@ INTO = os.environ.get("FBTASKS_DEPTHS_INTO")
 
 
 @pytest.mark.embedded
-@pytest.mark.parametrize("kind", SCENES, ids=lambda kind: kind.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "kind", [slow(kind) if kind.slow else kind for kind in SCENES], ids=lambda kind: kind.name.replace(" ", "-")
+)
 def test_what_it_costs_does_not_grow_with_what_waits(project, kind):
     found = measure(kind, project, SHALLOW, DEEP, OFTEN, SECONDS)
     for each in found.lines:

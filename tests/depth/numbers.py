@@ -1,0 +1,88 @@
+"""What a database has many of, and a claim or a command asks one after the other: limits, handlers, tables."""
+
+from fbtasks.services import subscriptions
+from fbtasks.worker.sources import Sources
+
+from .scene import Line, Scene
+
+ASKED = "each is asked, whether anything waits for it or not"
+
+
+class Many(Scene):
+    """Things of one kind, which are numbered as they are made."""
+
+    made = 0
+
+    def numbers(self, count):
+        first, self.made = self.made, self.made + count
+        return range(first, self.made)
+
+
+class Limits(Many):
+    """Limits in use in one queue, of each kind, and nothing waits for them."""
+
+    name = "limits of one queue"
+    shrinks = 100
+    deepest = 100_000
+
+    def fill(self, count):
+        for number in self.numbers(count):
+            self.app.limit(f"limit {number}", at_once=1)
+            kinds = ({"limits": f"limit {number}"}, {"ordered": "key"}, {"unique": True}, {"batch": 10, "wait": 0})
+            options = kinds[number % len(kinds)]
+            task = self.app.task(name=f"limited {number}", ignore_result=True, **options)(lambda key=1: None)
+            task.delay()
+        while self.take(500):
+            pass
+        self.settled()
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one, fault=ASKED)
+
+
+class Handlers(Many):
+    """Handlers of events that are given batches, in one queue, and nothing waits for them."""
+
+    name = "handlers of one queue"
+    shrinks = 50
+    deepest = 50_000
+
+    def fill(self, count):
+        for number in self.numbers(count):
+            self.app.on_event(f"event.{number}", name=f"handler {number}", batch=10)(lambda events: None)
+        subscriptions.apply(self.app.database, self.app.name, self.app.feeds())
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one, fault=ASKED)
+
+
+class Tables(Many):
+    """Tables of the application, with subscriptions of ten of them."""
+
+    name = "tables"
+    shrinks = 50
+    deepest = 150_000
+    slow = True
+
+    def set_up(self):
+        self.fill(10)
+        for number in range(10):
+            self.app.on_change(f"T{number}", insert=True, name=f"fed {number}")(lambda change: None)
+        subscriptions.apply(self.app.database, self.app.name, self.app.feeds())
+
+    def fill(self, count):
+        with self.app.connect() as connection:
+            for number in self.numbers(count):
+                connection.execute_immediate(f"CREATE TABLE T{number} (ID INTEGER NOT NULL PRIMARY KEY)")
+            connection.commit()
+
+    def lines(self):
+        fault = "the tables of the database are read for each subscription"
+        yield self.command("health", fault=fault)
+        yield self.command("inspect", "sources", fault=fault)
+        yield Line("a worker's start", self.start, fault=fault, times=1, opens=True, wears=False)
+
+    def start(self):
+        sources = Sources(self.app, ["default"])
+        sources.deploy("proj")
+        sources.look(self.session, 1)

@@ -1,0 +1,125 @@
+"""What is done beside a transaction as old as a report's or a backup's: the engine keeps all that it may see."""
+
+from contextlib import ExitStack, closing
+
+from firebird.driver import Isolation, tpb
+
+from fbtasks import group
+from fbtasks.call import Succeeded
+from fbtasks.store import tasks
+from fbtasks.worker.claiming import Claiming
+
+from .scene import Line, Scene
+
+NOTES = "each claim walks over the notes of all that was enqueued and has ended since the snapshot"
+
+
+class Snapshots(Scene):
+    """Something that is done while snapshots are open."""
+
+    idles = False
+
+    def set_up(self):
+        self.run("migrate")
+        self.held = ExitStack()
+
+    def close(self):
+        self.held.close()
+        super().close()
+
+    def hold(self):
+        """Begins a snapshot, which stays open."""
+        connection = self.held.enter_context(closing(self.app.connect()))
+        connection.begin(tpb(Isolation.SNAPSHOT))
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("SELECT COUNT(*) FROM QUEUE_TASK").fetchall()
+
+
+class Made(Snapshots):
+    """Calls of each kind that were made and have ended beside one snapshot. Each kind has a queue of its own."""
+
+    name = "made under a snapshot"
+    shrinks = 125
+    deepest = 200_000
+    slow = True
+    source = """
+app.limit("one", at_once=1)
+@app.task(queue="limited", limits="one", ignore_result=True)
+def limited(): pass
+@app.task(queue="ordered", ordered="key", ignore_result=True)
+def ordered(key=1): pass
+@app.task(queue="unique", unique=True, ignore_result=True)
+def unique(): pass
+@app.task(queue="batched", batch=10, wait=0, ignore_result=True)
+def batched(calls): pass
+@app.task(queue="grouped")
+def member(): return 1
+@app.task(queue="grouped", ignore_result=True)
+def total(numbers): pass
+@app.on_event("now", queue="events")
+def heard(event): pass
+"""
+
+    def set_up(self):
+        super().set_up()
+        self.hold()
+
+    def fill(self, count):
+        for line in self.lines():
+            for _ in range(count):
+                line.act()
+
+    def lines(self):
+        yield Line("a plain task, by a worker", self.plain_one)
+        for task in (self.limited, self.ordered, self.unique, self.batched):
+            yield Line(
+                f"one that is {task.options.queue}", lambda task=task: self.one_of(task), fault=NOTES, wears=False
+            )
+        yield Line("a chord of two members", self.chord, wears=False)
+        yield Line("an event with an order key", self.event, fault=NOTES, wears=False)
+
+    def one_of(self, task):
+        task.delay()
+        self.take_one(task.options.queue)
+
+    def chord(self):
+        (group(self.member.s(), self.member.s()) | self.total.s()).delay()
+        ended = 0
+        while ended < 3:
+            claims = self.session.run(lambda t: tasks.claim(t, 1, "grouped", 3))
+            self.end(claims, [Succeeded("application/json", b"1")] * len(claims))
+            ended += len(claims)
+
+    def event(self):
+        self.app.raise_event("now", order_key="key")
+        self.take_one("events")
+
+
+class Priorities(Snapshots):
+    """Tasks of four priorities that waited when a snapshot began, and have ended since."""
+
+    name = "four priorities under a snapshot"
+    shrinks = 5
+    deepest = 500_000
+
+    def set_up(self):
+        super().set_up()
+        self.claiming = Claiming(["default"])
+
+    def fill(self, count):
+        for priority in (9, 5, 0, -5):
+            self.enqueue(self.plain, count // 4, priority=priority)
+        self.hold()
+        while self.take(500):
+            pass
+
+    def lines(self):
+        fault = "a claim remembers where it was in one priority, and walks over what has ended in those above"
+        yield Line("one of the lowest priority, claimed behind the last one", self.next_one, fault=fault, wears=False)
+
+    def next_one(self):
+        self.plain.apply_async(priority=-5)
+        taken = self.session.run(lambda t: self.claiming.claim(t, 1, 1, repeated=True))
+        self.claiming.committed(taken)
+        assert len(taken.claims) == 1
+        self.end(taken.claims, [Succeeded(keep=False)])

@@ -1,0 +1,100 @@
+"""Names and texts that cannot be: refused in our words by SQL and by Python, before anything is written."""
+
+import pytest
+from firebird.driver import DatabaseError
+from support.sql import execute, one
+
+from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, StatementRefused
+from fbtasks.services import subscriptions
+
+HALF = "\ud800"
+"""Half of a surrogate pair, which no text of a database can hold."""
+BAD = [
+    ("", "default", None), (" ", "default", None), ("a\nb", "default", None), ("a\0b", "default", None),
+    ("a", "", None), ("a", "a,b", None), ("a", "a\tb", None),
+    ("a", "default", ""), ("a", "default", "1"), ("a", "default", "x\ny"),
+]  # fmt: skip
+"""Name, queue and task_id of calls that Python refuses."""
+
+
+def enqueued(app, name, queue, task_id):
+    """Whether SQL enqueues a call."""
+    try:
+        execute(app, "SELECT ID FROM QUEUE_ENQUEUE_V1(?, '[]', '{}', NULL, ?, 0, ?)", name, queue, task_id)
+    except DatabaseError as error:
+        print(error)
+        return False
+    return True
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="SQL takes empty names, control characters, a list as queue, a number as id",
+)
+def test_sql_enqueues_no_call_that_python_refuses(app):
+    app.migrate()
+    assert enqueued(app, "a", "default", "order-1")
+    for name, queue, task_id in BAD:
+        with pytest.raises(FBTasksError):
+            app.send_task(name, queue=queue, task_id=task_id)
+    assert [each for each in BAD if enqueued(app, *each)] == []
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 1
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the statement of the trigger has more parts than BLOB_APPEND may have arguments",
+)
+def test_changes_of_250_columns_are_noted_or_refused_in_our_words(app):
+    names = [f"C{number}" for number in range(250)]
+    columns = ", ".join(f"{name} VARCHAR(20)" for name in names)
+    execute(app, f"CREATE TABLE WIDE (ID INTEGER NOT NULL PRIMARY KEY, {columns})")
+    app.on_change("WIDE", update=names, name="fed")(lambda change: None)
+    done = subscriptions.apply(app.database, app.name, app.feeds())
+    assert "BLOB_APPEND" not in str(done.problems)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="the driver refuses the text of a trigger, and its words are handed on"
+)
+def test_half_a_letter_in_a_condition_is_refused_in_our_words(app):
+    execute(app, "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, A VARCHAR(9))")
+    try:
+        app.on_change("T", insert=True, when=f"A = '{HALF}'", name="fed")(lambda change: None)
+    except FBTasksError:
+        return
+    (problem,) = subscriptions.apply(app.database, app.name, app.feeds()).problems.values()
+    assert "CREATE TRIGGER" not in problem
+
+
+@pytest.mark.xfail(strict=True, reason="an order key is encoded without a check", raises=UnicodeEncodeError)
+def test_half_a_letter_in_an_order_key_is_refused_in_our_words(app):
+    with pytest.raises(EnqueueError):
+        app.raise_event("paid", 1, order_key=f"key {HALF}")
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="what the parser of cron cannot read is taken for a wrong number of fields",
+)
+def test_half_a_letter_in_a_cron_expression_is_refused_in_our_words(app):
+    with pytest.raises(ConfigurationError) as refused:
+        app.add_periodic("note", cron=f"0 0 * * {HALF}")
+    assert "has 5 fields, and needs 5" not in str(refused.value)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=StatementRefused, reason="a call carries ten limits, and more are cut by the engine"
+)
+def test_a_task_of_eleven_limits_is_enqueued_or_refused_in_our_words(app):
+    names = [f"limit {number}" for number in range(11)]
+    for name in names:
+        app.limit(name, at_once=1)
+    try:
+        task = app.task(name="limited", limits=dict.fromkeys(names))(lambda: None)
+    except FBTasksError:
+        return
+    task.delay()

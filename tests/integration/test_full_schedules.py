@@ -1,0 +1,59 @@
+"""Schedules whose queue is full when they tick, and whose calls have to pass limits."""
+
+import pytest
+from support.draining import drain
+from support.sql import execute
+
+from fbtasks.maintenance.schedules import sync_schedules
+from fbtasks.services.schedules import list_schedules
+from fbtasks.worker.ticks import Ticks
+
+BACK = "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-90 MINUTE TO NEXT_TIME)"
+
+
+@pytest.fixture
+def tick(app):
+    """Deploys the schedules of the app, of which each is due by then, and has a worker look at them."""
+
+    def tick():
+        with app.database.session() as session:
+            sync_schedules(session, app.name, app.schedules)
+        execute(app, BACK)
+        with app.database.session() as session:
+            ticks = Ticks()
+            ticks.expect(0.0)
+            return ticks.look(session)
+
+    return tick
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a schedule that meets a full queue stands still until somebody resumes it",
+)
+def test_a_tick_into_a_full_queue_stays_due_until_there_is_room(app, tick):
+    ran = []
+    app.queue("small", max_length=1)
+    note = app.task(name="note", queue="small")(lambda n: ran.append(n))
+    app.add_periodic(note, every=3600, args=(2,), missed="one")
+    note.delay(1)
+    assert not tick()
+    drain(app, ["small"])  # which makes room
+    (schedule,) = list_schedules(app.database)
+    assert schedule.state == "active"
+    drain(app, ["small"])
+    assert 2 in ran
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="what a schedule calls is ready at once, whatever the limits of its task"
+)
+def test_a_call_of_a_schedule_passes_the_limits_of_its_task(app, tick, claim):
+    app.limit("one", at_once=1)
+    note = app.task(name="note", limits="one", ignore_result=True)(lambda: None)
+    app.add_periodic(note, every=3600)
+    note.delay()
+    assert len(claim()) == 1
+    assert tick()
+    assert claim() == []

@@ -1,0 +1,101 @@
+"""Lines of many keys in which thousands wait: whoever could run is found at once, whatever others have waiting."""
+
+from itertools import pairwise
+
+import pytest
+from support.sql import page_fetches
+
+from fbtasks.call import Failed
+from fbtasks.services import subscriptions
+from fbtasks.store import tasks
+
+FAILED = Failed("builtins.ValueError", "no")
+
+
+def fill(task, keys, each):
+    """Calls of each key in turn, a thousand in a transaction."""
+    numbers = [(number,) for _ in range(each) for number in range(keys)]
+    for done in range(0, len(numbers), 1_000):
+        task.delay_many(numbers[done : done + 1_000])
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="each look reads 500 notes, and those of ended calls stand behind all others",
+)
+def test_each_claim_finds_something_while_calls_could_run(app, claim, end):
+    task = app.task(name="line", ordered="k", ignore_result=True)(lambda k: None)
+    fill(task, 400, 10)
+    left, empty, longest = 4_000, 0, 0
+    while left:
+        claims = claim()
+        end(claims)
+        left -= len(claims)
+        empty = 0 if claims else empty + 1
+        longest = max(longest, empty)
+        assert empty < 100
+    assert longest <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="that there are more notes is taken for another worker's lock: the pause doubles",
+)
+def test_a_worker_never_pauses_while_calls_could_run(project):
+    source = """
+        import time
+        @app.task(ordered="k", ignore_result=True)
+        def line(k):
+            with open("ledger", "a") as file:
+                file.write(f"{time.monotonic()}\\n")
+    """
+    with project.producer(source) as app:
+        task = app.task(name="proj.line", ordered="k", ignore_result=True)(lambda k: None)
+        fill(task, 3_000, 12)
+        project.run("worker", "-A", "proj", "--burst", "--pool", "threads", "-c", "100")
+    ran = sorted(map(float, project.lines()))
+    assert len(ran) == 36_000
+    assert max(later - earlier for earlier, later in pairwise(ran)) < 2
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="the first call of a key leaves its note behind those of all that wait"
+)
+def test_the_first_call_of_a_key_does_not_wait_for_what_others_have_waiting(app, claim):
+    task = app.task(name="line", ordered="k", ignore_result=True)(lambda k: None)
+    fill(task, 1, 3_000)
+    assert len(claim()) == 1
+    task.apply_async((1,), priority=9)
+    claims = 1
+    while not claim():
+        claims += 1
+        assert claims < 100
+    assert claims <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the notes of a source are read without bound")
+def test_a_claim_does_not_grow_with_the_retries_in_one_lane(app, session, claim, end):
+    counts = {"few": 600, "many": 2_400}
+    for name in counts:
+        app.on_event(name, name=name, queue=name)(lambda event: None)
+    subscriptions.apply(app.database, app.name, app.feeds())
+    cost = {}
+    for name, count in counts.items():
+        failed = []
+        for number in range(count):
+            app.raise_event(name, number, order_key="key")
+            while not (claims := claim(queue=name)):
+                pass
+            end(claims, FAILED)
+            failed += [each.id for each in claims]
+        claim(queue=name)
+        session.run(lambda t, failed=failed: [tasks.retry(t, number) for number in failed])
+        before = page_fetches(session)
+        assert len(claim(queue=name)) == 1
+        claim(queue=name)
+        cost[name] = page_fetches(session) - before
+    assert cost["many"] <= 1.5 * cost["few"]

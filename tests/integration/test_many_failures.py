@@ -1,0 +1,23 @@
+"""Operators' commands on many tasks that have failed: one statement does some hundred of them."""
+
+from contextlib import closing
+
+import pytest
+from depth.counter import Counter
+
+from fbtasks.call import Failed
+
+COUNT = 300
+
+
+@pytest.mark.embedded
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="each task is put back by a statement of its own")
+def test_retrying_all_failed_tasks_takes_few_statements(app, project, claim, end):
+    add = app.task(name="add", max_retries=0)(lambda n: n)
+    add.delay_many([(number,) for number in range(COUNT)])
+    end(claim(COUNT), Failed("builtins.ValueError", "no"))
+    with closing(Counter(project.url)) as counter, counter.counting():
+        count = counter.of(lambda: project.run("retry", "--all-failed"))
+    print(count)
+    assert len(claim(COUNT)) == COUNT
+    assert count.statements <= COUNT / 10

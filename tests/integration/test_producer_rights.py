@@ -1,0 +1,124 @@
+"""A producer can do nothing to what is not his, whatever he calls: neither in a moment nor by an open transaction."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from firebird.driver import DatabaseError
+from support.draining import drain
+from support.sql import one
+from support.users import Users
+
+from fbtasks import FBTasks, group
+from fbtasks.call import Succeeded
+from fbtasks.errors import DuplicateKey
+from fbtasks.services import pausing
+from fbtasks.store import grants
+from fbtasks.url import DatabaseURL
+
+
+@pytest.fixture
+def users(url):
+    found = Users(url)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def producer(app, url, request):
+    """A connection of a user with the role of a producer. The embedded engine holds any name to its rights."""
+    app.migrate()
+    if os.environ.get("FBTASKS_TEST_URL"):
+        login = request.getfixturevalue("users").add("producer")
+    else:
+        with app.database.session() as session:
+            grants.grant(session, "producer", "PRODUCER")
+        login = str(replace(DatabaseURL.parse(url), user="PRODUCER"))
+    with closing(FBTasks("producer", login)) as other, other.connect() as connection:
+        yield connection
+
+
+def tries(connection, statement, *params):
+    """Has a producer run a statement that he may know of, and leaves the transaction open. Refused is as good."""
+    try:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(statement, params)
+            if cursor.description:
+                cursor.fetchall()
+    except DatabaseError as error:
+        print(error)
+
+
+SECONDS = 2
+"""How long what others do may take beside an open transaction of the producer."""
+
+
+def beside(producer, act):
+    """What *act* returns, which others do while the producer's transaction is open."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(act)
+        try:
+            return done.result(SECONDS)
+        finally:
+            producer.rollback()  # which lets it go on
+
+
+@pytest.mark.xfail(strict=True, raises=DuplicateKey, reason="QUEUE_STEP_IDS_V1 takes a negative number")
+def test_it_cannot_rewind_the_numbers_of_tasks(app, add, producer):
+    last = add.delay_many([(1, 2)] * 20)[-1]
+    tries(producer, "SELECT FIRST_ID FROM QUEUE_STEP_IDS_V1(-10)")
+    producer.commit()
+    assert add.delay(1, 2).id > last.id
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=TimeoutError,
+    reason="the first workflow of a queue writes a row of that queue, and others wait for its transaction",
+)
+def test_its_open_transaction_holds_up_no_workflow_of_others(app, add, producer):
+    tries(producer, "SELECT DONE FROM QUEUE_FOLLOWS_GROUPS_V1('default')")
+    total = app.task(name="total")(sum)
+    result = beside(producer, (group(add.s(1, 2), add.s(3, 4)) | total.s()).delay)
+    drain(app)
+    assert result.get(timeout=5) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True,
+    raises=TimeoutError,
+    reason="the first call with limits of a queue writes a row of that queue, and others wait for its transaction",
+)
+def test_its_open_transaction_holds_up_no_limited_call_of_others(app, add, producer):
+    app.limit("one", at_once=1)
+    limited = app.task(name="limited", limits="one")(lambda: 5)
+    limited.delay()
+    number = one(app, "SELECT ID FROM QUEUE_LIMIT WHERE NAME = 'one'")
+    tries(producer, "SELECT DONE FROM QUEUE_USE_LIMIT_V1(?, 'other')", number)
+    result = beside(producer, lambda: limited.apply_async(queue="other"))
+    drain(app, ["default", "other"])
+    assert result.get(timeout=5) == 5
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=DuplicateKey,
+    reason="pause writes a row that another transaction has written and not committed: a key violation",
+)
+def test_its_open_transaction_holds_up_no_pause(app, add, producer):
+    add.delay(1, 2)
+    tries(producer, "SELECT DONE FROM QUEUE_FOLLOWS_GROUPS_V1('default')")
+    assert beside(producer, lambda: pausing.pause(app.database, ["default"])).queues == ["default"]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="QUEUE_PUT_NODES_V1 takes members for any group")
+def test_it_cannot_put_a_member_into_a_group_of_another_user(app, add, producer, claim, end):
+    (group(add.s(1, 2), add.s(3, 4)) | app.task(name="total")(sum).s()).delay()
+    number = one(app, "SELECT ID FROM QUEUE_GROUP")
+    tries(producer, "EXECUTE PROCEDURE QUEUE_PUT_NODES_V1(?)", f"M{number:019}0{number:019}{1:010}{2:010}".encode())
+    producer.commit()
+    end(claim(), Succeeded("application/json", b"3"))
+    assert [each.name for _ in range(3) for each in claim()] == ["total"]

@@ -1,0 +1,64 @@
+"""What several connections do to the same rows at once: the engine runs a statement again, which then does no more."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from support.variants import slow
+
+from fbtasks.call import Failed
+from fbtasks.states import State
+from fbtasks.store import tasks
+
+COUNT = 3_000
+STEP = 20
+LOCKED = """
+    SELECT R.MON$RECORD_LOCKS FROM MON$ATTACHMENTS A JOIN MON$RECORD_STATS R ON R.MON$STAT_ID = A.MON$STAT_ID
+        WHERE A.MON$ATTACHMENT_ID = CURRENT_CONNECTION"""
+STEPS = {
+    "promote": lambda t: tasks.promote(t, STEP).tasks,
+    "prune": lambda t: tasks.prune(t, State.FAILED, timedelta(seconds=-1), STEP),
+}
+
+
+def locked(session):
+    """How many rows the connection has locked so far."""
+    with session.connection.cursor() as cursor:
+        found = cursor.execute(LOCKED).fetchone()[0]
+    session.connection.rollback()
+    return found
+
+
+FAULT = "after a conflict the engine runs a FOR SELECT loop again, which then locks the rest of its range"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [slow("promote"), pytest.param("prune", marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=FAULT))],
+)
+def test_no_step_locks_more_rows_than_it_takes(app, claim, end, what):
+    plain = app.task(name="plain", ignore_result=True)(lambda: None)
+    plain.delay_many([()] * COUNT, countdown=0.001 if what == "promote" else None)
+    if what == "prune":
+        while claims := claim(1_000):
+            end(claims, Failed("builtins.ValueError", "no"))
+    over, taken, rows = threading.Event(), [], []
+
+    def work():
+        with app.database.session() as session:
+            before = locked(session)
+            while not over.is_set():
+                count = session.run(STEPS[what])
+                now = locked(session)
+                taken.append(count)
+                rows.append(now - before)
+                before = now
+                if count == 0 or rows[-1] > 2 * STEP:
+                    over.set()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work) for _ in range(4)]:
+            done.result()
+    assert max(rows) <= 2 * STEP
+    assert sum(taken) <= COUNT
