@@ -152,7 +152,7 @@ class Scene:
             self.plain_one()
 
     def collected(self, deleted: int) -> None:
-        """The upkeep of the worker that has *deleted* so many rows: else the indexes keep empty pages where they were."""
+        """The upkeep of a worker that has *deleted* so many rows: else empty pages stay in the indexes."""
         room = Room()
         room.want(deleted)
         while room.next_turn < math.inf:

@@ -45,8 +45,8 @@ SCENES: tuple[type[Scene], ...] = (
 )
 SLACK = 30
 EACH = 5
-"""Pages that an operation may fetch more in any case, and for each of its statements: an index with a level more has each look
-into it fetch one."""
+"""Pages that an operation may fetch more in any case, and for each of its statements: an index with a level more has
+each look into it fetch one."""
 MEGABYTES = 100
 """What a command may have of memory, however much it tells of."""
 HEAVY = 100_000
