@@ -414,6 +414,8 @@ class HeartbeatReply:
     """The number of the transaction that it was sent in."""
     schema_version: int = 0
     """This and what follows is told to workers alone."""
+    generation: int = 0
+    """The number of the packages in use."""
     parked: bool = False
     """Whether tasks are parked in any queue."""
     stops: bool = False

@@ -102,7 +102,7 @@ class Definition:
 
     @property
     def values(self) -> tuple[object, ...]:
-        """The columns from QUEUE to HASH, as QUEUE_SUBSCRIBE_V1 takes them."""
+        """The columns from QUEUE to HASH, as FBTASKS_SOURCES_OWNER.SUBSCRIBE takes them."""
         return (
             self.feed.queue,
             -self.feed.priority,

@@ -211,6 +211,8 @@ class Session:
         self.connection = connection
         self.url = url
         self.queries = queries
+        self.generation = 0
+        """The number of the packages that *queries* name."""
         self.conflicts = 0
         """Conflicts met and retried since the last :meth:`take_conflicts`."""
         self.fresh = True

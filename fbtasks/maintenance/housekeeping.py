@@ -18,7 +18,7 @@ from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.maintenance.room import Room
 from fbtasks.showing import count
 from fbtasks.states import State
-from fbtasks.store import keyvalues, progress, results, tasks
+from fbtasks.store import generations, keyvalues, progress, results, tasks
 from fbtasks.store.sources import subscriptions
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ PAUSE_WITH_MORE: Final = 1.0
 FORGET: Final = 600.0
 """Seconds after which it is looked whether there are events to forget, or to hand on."""
 FOLD: Final = 3600.0
-"""The same for counters to fold."""
+"""The same for counters to fold, and for packages that are not in use any more."""
 
 
 def release_orphans(session: Session, worker_id: int) -> int:
@@ -94,7 +94,7 @@ class Housekeeping:
         """Has the room of what is deleted used again."""
         self._looked_up_to = 0
         """The id of the task up to which the last turn looked for expired ones."""
-        self._next_fold = self._next_forget = 0.0
+        self._next_fold = self._next_forget = self._next_drop = 0.0
         self.hands_on = False
         """Whether events that were kept until their handler came are left, as far as is known, to be given to it."""
         self._given_up: list[int] = []
@@ -106,7 +106,7 @@ class Housekeeping:
         With *give_up* false no parked task is failed.
         """
         forget = (self._forget_events, self._forget_progress, self._forget_groups)
-        last = (self._fold, *forget, self._leftovers.turn, self._audit)
+        last = (self._fold, *forget, self._leftovers.turn, self._audit, self._drop_former)
         parts = [self._expire, self._prune, *([self._give_up] if give_up else ()), *last]
         more = [_unless_blocked(part, session) for part in parts]
         return PAUSE_WITH_MORE if any(more) else PAUSE
@@ -167,6 +167,14 @@ class Housekeeping:
 
     def _audit(self, session: Session) -> bool:
         queue_limits.audit(session)
+        return False
+
+    def _drop_former(self, session: Session) -> bool:
+        """Drops the packages of a former release, where the time has come to look for them."""
+        now = clock.monotonic()
+        if now >= self._next_drop:
+            self._next_drop = now + FOLD
+            generations.drop_former(session)
         return False
 
     def _fold(self, session: Session) -> bool:

@@ -45,8 +45,13 @@ class RoleChanges:
     """Those of the users that the server does not know yet."""
 
 
-def migrate(database: Database) -> Migration:
-    """Creates the tables of the queue or brings them up to date. Raises :class:`SchemaError`."""
+def migrate(database: Database, *, anew: bool = False) -> Migration:
+    """Creates the tables of the queue or brings them up to date; with *anew* those of before are dropped first.
+
+    Raises :class:`SchemaError`, also while tasks live that would be dropped.
+    """
+    if anew:
+        database.make_anew()
     return Migration(database.migrate(), schema.latest_version())
 
 

@@ -18,8 +18,11 @@ _TEXT: Final = re.compile(
 _TABLE: Final = re.compile(r"CREATE (?:GLOBAL TEMPORARY )?TABLE\b")
 _CREATE: Final = re.compile(
     r"CREATE (?:OR ALTER |GLOBAL TEMPORARY |UNIQUE |DESCENDING )?"
-    r"(TABLE|INDEX|PROCEDURE|FUNCTION|SEQUENCE|DOMAIN|EXCEPTION|TRIGGER) (\w+)"
+    r"(TABLE|VIEW|INDEX|PACKAGE BODY|PACKAGE|PROCEDURE|FUNCTION|SEQUENCE|DOMAIN|EXCEPTION|TRIGGER) (\w+)"
 )
+
+
+_PACKAGE: Final = re.compile(r"\b(FBTASKS_(?!TASKS\b)[A-Z_]+)(?=\.[A-Z_]+\b)")
 
 
 class Migration(NamedTuple):
@@ -34,7 +37,7 @@ class Made(NamedTuple):
     """An object of the database that a script makes."""
 
     kind: str
-    """TABLE, INDEX, CONSTRAINT, PROCEDURE, FUNCTION, SEQUENCE, DOMAIN, EXCEPTION or TRIGGER."""
+    """TABLE, VIEW, INDEX, CONSTRAINT, PACKAGE, PACKAGE BODY, FUNCTION, SEQUENCE, DOMAIN, EXCEPTION or TRIGGER."""
     name: str
 
 
@@ -58,9 +61,9 @@ class Grant(NamedTuple):
     privilege: str
     """EXECUTE or SELECT."""
     kind: str
-    """PROCEDURE or TABLE."""
+    """PACKAGE or TABLE."""
     name: str
-    """The name of the table, or of the procedure without its version."""
+    """The name of the table, or of the package without its generation."""
     roles: tuple[str, ...]
 
 
@@ -83,6 +86,14 @@ def typed(sql: str) -> str:
     collation, which compares bytes.
     """
     return _TEXT.sub(lambda found: f"_ASCII {found[0]}" if found["text"] else found[0], sql)
+
+
+def numbered(sql: str, generation: int) -> str:
+    """*sql* with the packages of a generation in the place of those that it names: FBTASKS_CORE is FBTASKS_CORE_7.
+
+    THIS_GENERATION is the number itself.
+    """
+    return _PACKAGE.sub(rf"\1_{generation}", sql).replace("THIS_GENERATION", str(generation))
 
 
 def statements(script: str) -> Iterator[str]:
@@ -137,9 +148,9 @@ def made(statement: str) -> Iterator[Made]:
 
 
 @cache
-def queries() -> dict[str, str]:
-    """The named queries of ``queries.sql``: each begins with a line ``-- name: NAME``."""
-    text = typed((files(__package__) / "queries.sql").read_text("utf-8"))
+def queries(generation: int = 0) -> dict[str, str]:
+    """The named queries of ``queries.sql``, each below a line ``-- name: NAME``, with the packages of a generation."""
+    text = numbered(typed((files(__package__) / "queries.sql").read_text("utf-8")), generation)
     parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
@@ -150,7 +161,7 @@ def grants() -> tuple[Grant, ...]:
     text = (files(__package__) / "grants.sql").read_text("utf-8")
     found = []
     for statement in statements(text):
-        match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PROCEDURE|TABLE)\s([\w\s,]+)\sTO ([\w, ]+)", statement)
+        match = re.fullmatch(r"GRANT (EXECUTE|SELECT) ON (PACKAGE|TABLE)\s([\w\s,]+)\sTO ([\w, ]+)", statement)
         assert match, statement
         roles = tuple(match[4].split(", "))
         found += [Grant(match[1], match[2], name, roles) for name in re.findall(r"\w+", match[3])]

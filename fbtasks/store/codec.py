@@ -71,7 +71,7 @@ class Limit(NamedTuple):
 
 
 def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit], *, finds: bool = False) -> bytes:
-    """The gates of a task for QUEUE_PUT_BEFORE_GATES_V1, in the order in which all tasks pass them.
+    """The gates of a task for FBTASKS_CORE.PUT_BEFORE_GATES, in the order in which all tasks pass them.
 
     With *finds* a duplicate of a unique task is looked for.
     """
@@ -83,7 +83,7 @@ def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit], *, finds: boo
 
 
 def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS, *, finds: bool = False) -> bytes:
-    """One record for QUEUE_ENQUEUE_PACKED_V1. A payload longer than INLINE is left out: it goes separately.
+    """One record for FBTASKS_PRODUCER.ENQUEUE_PACKED. A payload longer than INLINE is left out: it goes separately.
 
     *limits* are those whose gates the call has to pass. With *finds* a duplicate of a unique call is looked for, unless
     the caller has given it an id of its own, by which it asks for the result.
@@ -114,7 +114,7 @@ def _gated(record: bytes, gates: bytes) -> bytes:
 
 
 def unpack_enqueued(packed: bytes) -> tuple[list[Enqueued], int]:
-    """The answers of QUEUE_ENQUEUE_PACKED_V1, in the order of the calls, and the number of the transaction."""
+    """The answers of FBTASKS_PRODUCER.ENQUEUE_PACKED, in the order of the calls, and the number of the transaction."""
     answers = [
         Enqueued(int(packed[at : at + 19]), packed[at + 19 : at + 20] == b"1") for at in range(19, len(packed), 20)
     ]
@@ -122,7 +122,7 @@ def unpack_enqueued(packed: bytes) -> tuple[list[Enqueued], int]:
 
 
 def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
-    """The records of one row of QUEUE_CLAIM_V1."""
+    """The records of one row of FBTASKS_WORKER.CLAIM."""
     at = 0
     size = len(packed)
     while at < size:
@@ -181,7 +181,7 @@ def is_large(item: Finished) -> bool:
 
 
 def pack_finished(item: Finished) -> bytes:
-    """One record for QUEUE_FINISH_V1. A result longer than INLINE is left out: it goes separately.
+    """One record for FBTASKS_WORKER.FINISH. A result longer than INLINE is left out: it goes separately.
 
     Raises :class:`StatementRefused` for an outcome with values that no record can hold.
     """
@@ -226,7 +226,7 @@ def _pack_finished(item: Finished) -> bytes:
 
 
 def unpack_stale(packed: str) -> Iterator[Stale]:
-    """The answer of QUEUE_FINISH_V1: what it did not record."""
+    """The answer of FBTASKS_WORKER.FINISH: what it did not record."""
     for at in range(0, len(packed), 38):
         yield Stale(int(packed[at : at + 19]), int(packed[at + 19 : at + 38]))
 

@@ -20,7 +20,7 @@ from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 from fbtasks.firebird.translate import shut_down
 from fbtasks.sql import queries
-from fbtasks.store import migrate
+from fbtasks.store import anew, generations, migrate
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -47,6 +47,8 @@ class Database:
         self._ready = self._created = False
         self.known = KnownDatabase(self.url)
         """Which database the connections are to."""
+        self.generation = 0
+        """The number of the packages in use, when a session was opened last."""
         self._identity: tuple[str, str] | None = None
         self._lock = threading.RLock()
         self.maintains = False
@@ -97,7 +99,13 @@ class Database:
         return self._open(charset)
 
     def _open(self, charset: str | None = None) -> Session:
-        return Session(self.connect(charset=charset), self.url, queries())
+        session = Session(self.connect(charset=charset), self.url, queries())
+        self._use_packages(session)
+        return session
+
+    def _use_packages(self, session: Session) -> None:
+        generations.use(session, generations.current(session))
+        self.generation = session.generation
 
     def connect(self, *, create: bool = False, **options: Any) -> Any:
         """A connection of the driver's, to the database that the others are to. Every connection is opened here.
@@ -168,6 +176,8 @@ class Database:
                     lends = False
                 else:
                     migrate.check(session, found)
+                    if not session.generation:  # another process has made the queue since this session was opened
+                        self._use_packages(session)
             except BaseException:
                 session.close()
                 raise
@@ -207,8 +217,18 @@ class Database:
         self._found_ready()
         return applied
 
+    def make_anew(self) -> int:
+        """Drops the queue, of whichever version. Returns the number of its objects. Raises :class:`SchemaError`."""
+        if self._missing():
+            return 0
+        with closing(self._open()) as session:
+            removed = anew.remove(session)
+        self._ready = False
+        return removed
+
     def _migrate(self, session: Session) -> list[int]:
         applied = self._migrate_with(session)
+        self._use_packages(session)
         if migrate.first_version() in applied and not self._created:
             self.tell(f"created the queue in {self.url}")
         return applied

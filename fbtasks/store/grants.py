@@ -98,7 +98,7 @@ def refresh(session: Session) -> int:
         known.add(right.name)
         if right.role in roles:
             wanted.add(right)
-    letters = {"X": ("EXECUTE", "PROCEDURE"), "S": ("SELECT", "TABLE")}
+    letters = {"X": ("EXECUTE", "PACKAGE"), "S": ("SELECT", "TABLE")}
     there = {
         Right(*letters[letter], name, role)
         for role, letter, name in session.read("role_privileges")
@@ -138,7 +138,7 @@ def _possible(session: Session) -> Iterator[Right]:
     """Yields the rights of ``grants.sql`` for the objects that this database has."""
     objects: dict[tuple[str, str], list[str]] = {}
     for kind, name in session.read("role_objects"):
-        base = re.sub(r"_V\d+$", "", name) if kind == "PROCEDURE" else name
+        base = re.sub(r"_\d+$", "", name) if kind == "PACKAGE" else name
         objects.setdefault((kind, base), []).append(name)
     for line in grants():
         for name in objects.get((line.kind, line.name), ()):

@@ -40,7 +40,7 @@ def transaction_of(given: Any, database: Database) -> Any:
 
 def transaction(given: Any, database: Database) -> Transaction:
     """The transaction that *given* stands for, to run queries in. Raises :class:`EnqueueError` like the others."""
-    return Transaction(transaction_of(given, database), database.url, queries())
+    return Transaction(transaction_of(given, database), database.url, queries(database.generation))
 
 
 @contextmanager

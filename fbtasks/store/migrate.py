@@ -27,7 +27,7 @@ from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.firebird.signals import held_signals
 from fbtasks.sql import Made, Migration, Step, made, migrations, steps
-from fbtasks.store import grants
+from fbtasks.store import generations, grants
 from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0
@@ -40,7 +40,7 @@ _LEDGER: Final = {
     "QUEUE_SPARE": {"QUEUE_SPARE"},
 }
 """Tables that are made outside the migrations, with their columns: one of an application's has others."""
-_SPACES: Final = {"TABLE": "RELATION", "PROCEDURE": "RELATION", "CONSTRAINT": "INDEX"}
+_SPACES: Final = {"TABLE": "RELATION", "VIEW": "RELATION", "PROCEDURE": "RELATION", "CONSTRAINT": "INDEX"}
 """Kinds of objects that share their names with another kind."""
 
 
@@ -111,7 +111,7 @@ def _refuse_development_version(session: Session, found: int | None) -> None:
     if found and found < first_version():
         raise SchemaError(
             f"{session.url} has schema version {found}, of a development version before the first release. Those are "
-            "not migrated: let that version's workers finish what is queued, and give this one a new database."
+            "not migrated: let that version's workers finish what is queued. Then run: fbtasks migrate --anew --url URL"
         )
 
 
@@ -124,6 +124,8 @@ def migrate(session: Session) -> list[int]:
     """
     with _locked(session):
         _take_steps(session)
+        generations.renew(session)
+        generations.drop_former(session, locked=True)
         grants.refresh(session)  # before the schema counts as complete
         done = current_version(session) or 0
         applied = [migration for migration in migrations() if migration.version > done]
@@ -137,6 +139,7 @@ def prepare(session: Session) -> None:
     """Makes the schema in a file that does not have its name yet; it is for :func:`migrate` to complete it there."""
     with _locked(session):
         _take_steps(session)
+        generations.renew(session)
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def heartbeat(
 
 def _reply(
     process_id: int, done: int, silence: int, oldest: int | None, packed: Any, number: int, version: int = 0,
-    parked: int = 0, stops: int = 0,
+    generation: int = 0, parked: int = 0, stops: int = 0,
 ) -> HeartbeatReply:  # fmt: skip
     return HeartbeatReply(
         alive=bool(done),
@@ -99,6 +99,7 @@ def _reply(
         neighbours=tuple(_neighbour(line) for line in bytes(packed).decode().split("\n") if line),
         transaction=number,
         schema_version=version,
+        generation=generation,
         parked=bool(parked),
         stops=bool(stops),
     )

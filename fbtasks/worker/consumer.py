@@ -217,7 +217,7 @@ class Consumer:
             self._register(session)
             self._hand_out.settle(session)
             self._listener.restart()
-        self.draining.look_at_schema(reply.schema_version)
+        self.draining.look_at_schema(reply.schema_version, anew=reply.generation != session.generation)
         try:
             self._app.database.known.check()
         except DatabaseReplaced as error:

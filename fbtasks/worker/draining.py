@@ -96,9 +96,14 @@ class Draining:
         them = "it" if len(running) == 1 else "them"
         logger.info("Waiting up to %g s for %s; a second signal stops %s.", self._grace, what, them)
 
-    def look_at_schema(self, version: int) -> None:
-        """Begins when the schema, of *version* now, is not the one that this worker works with."""
-        if version != latest_version() and not self.begun:
+    def look_at_schema(self, version: int, *, anew: bool) -> None:
+        """Begins when the schema, of *version* now, is not the one that this worker works with, or was made *anew*."""
+        if self.begun:
+            return
+        if anew and version == latest_version():
+            logger.warning("The packages of the queue were made anew: this worker drains and starts afresh.")
+            self.begin(outdated=True)
+        if version != latest_version():
             logger.warning(
                 "The schema has version %d now, and this worker works with %d: it drains and starts afresh.",
                 version,

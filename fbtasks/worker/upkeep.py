@@ -43,7 +43,9 @@ class Upkeep:
         if now >= self.next_turn:
             ended, self._ended = self._ended, self._outcomes.tally.total()
             room.want(self._ended - ended)
-            room.turn(session)  # before others read in the order of an index what has been deleted: see QUEUE_VISIT_V1
+            room.turn(
+                session
+            )  # before others read in the order of an index what has been deleted: see FBTASKS_CORE.VISIT
             release_orphans(session, worker_id)
             # Else the hooks of parked tasks that are failed could take longer than they need to come.
             self.next_turn = now + self._housekeeping.turn(session, give_up=len(self._hooks) < BATCH)

@@ -194,7 +194,7 @@ def test_a_long_run_lets_others_have_their_turn(feed, project, ledger, wait_for,
     project.env["TURN"] = "0.2"
     app = feed({"slow": inserts(12)}, pool)
     wait_for(lambda: ledger("call"))
-    execute(app, "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('proj.plain')")
+    execute(app, "EXECUTE PROCEDURE FBTASKS.ENQUEUE('proj.plain')")
     (project.folder / "go").touch()
     wait_for(lambda: (project.folder / "plain").exists())
     assert (project.folder / "plain").read_text().count("done") < 12

@@ -493,11 +493,11 @@ def test_a_worker_that_drains_for_a_migrated_schema_obeys_a_signal(project, prod
     worker = project.worker("-c", "1", "--lease", "3", "--grace", "30")
     result = producer.send_task("proj.slow", (4,))
     wait_for(ledger)
-    execute(producer, "INSERT INTO QUEUE_SCHEMA VALUES (99, 'later', CURRENT_TIMESTAMP)")
+    execute(producer, "INSERT INTO QUEUE_SCHEMA VALUES (999, 'later', CURRENT_TIMESTAMP)")
     wait_for(lambda: "starts afresh" in project.logs())
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(20) == 0  # and has not been replaced by another one
-    execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
+    execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 999")
     assert result.get(timeout=1) == "slow"
     assert "Starting afresh" not in project.logs()
     assert len(ledger()) == 1
@@ -506,12 +506,12 @@ def test_a_worker_that_drains_for_a_migrated_schema_obeys_a_signal(project, prod
 def test_workers_notice_a_migrated_schema_and_start_afresh(project, producer, wait_for):
     worker = project.worker("-c", "1", "--lease", "3")
     assert producer.send_task("proj.add", (1, 1)).get(timeout=20) == 2
-    execute(producer, "INSERT INTO QUEUE_SCHEMA VALUES (99, 'later', CURRENT_TIMESTAMP)")
-    assert worker.wait(20) == 1  # the new one is of the same release, which does not know version 99
+    execute(producer, "INSERT INTO QUEUE_SCHEMA VALUES (999, 'later', CURRENT_TIMESTAMP)")
+    assert worker.wait(20) == 1  # the new one is of the same release, which does not know version 999
     assert "starts afresh" in project.logs()
     assert "Upgrade fbtasks here" in project.logs()
     assert one(producer, "SELECT COUNT(*) FROM QUEUE_PROCESS") == 0
-    execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 99")
+    execute(producer, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 999")
 
 
 @pytest.mark.parametrize("pool", INSIDE_OUTSIDE)

@@ -52,7 +52,7 @@ SOURCE = """
     @app.task(bind=True, transactional=True)
     def ask(self, number):
         with self.connection.cursor() as cursor:
-            cursor.execute("SELECT DONE FROM QUEUE_REVOKE_V1(?)", (number,)).fetchall()
+            cursor.execute("SELECT DONE FROM FBTASKS_TASKS.CANCEL(?)", (number,)).fetchall()
         open("go", "w").close()
         time.sleep(1)
 """
@@ -155,7 +155,7 @@ def test_a_producer_that_asks_twice_to_cancel_its_task_and_does_not_commit_holds
     worker = crew.worker("-c", "2", "--pool", "processes")
     running = worker.send("note", (1, "go"))
     wait_for(lambda: ran(crew.project)[1])
-    ask = f"SELECT DONE FROM QUEUE_REVOKE_V1({running.id})"
+    ask = f"SELECT DONE FROM FBTASKS_TASKS.CANCEL({running.id})"
     with crew.producer.connect() as connection:
         cursor = connection.cursor()
         assert cursor.execute(ask).fetchall() == [(2,)]

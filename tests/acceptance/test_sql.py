@@ -87,17 +87,17 @@ def test_what_the_engine_does_not_count_is_done(project, app):
     """It knows nothing of the rows that a procedure changes, and is not said to have changed none."""
     said = project.run(
         "sql", "--write",
-        input="EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('proj.add', '[2, 3]');\n"
+        input="EXECUTE PROCEDURE FBTASKS.ENQUEUE('proj.add', '[2, 3]');\n"
         "EXECUTE BLOCK AS BEGIN UPDATE QUEUE_TASK SET PRIORITY_RANK = 5; END;\n"
         "DELETE FROM QUEUE_TASK WHERE ID = 0;\n"
-        "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', '{}');\n",
+        "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid', '{}');\n",
     ).stdout  # fmt: skip
     enqueued, block, deleted, raised = re.split(r"\n(?=1 row|0 rows|Done)", said.strip())
     assert enqueued.splitlines()[-1] == "(1 row)"
     assert enqueued.splitlines()[1].split() == ["1", "0"]
     assert (block, deleted, raised) == ("1 row changed.", "0 rows changed.", "Done.")
     answer = project.run(
-        "sql", "--write", "--json", "-c", "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', '{}')"
+        "sql", "--write", "--json", "-c", "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid', '{}')"
     ).stdout
     assert json.loads(answer) == {"changed": None}
 

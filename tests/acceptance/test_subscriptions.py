@@ -384,7 +384,7 @@ def test_a_paused_event_waits_in_the_log_and_a_silent_one_is_not_heard(project, 
     assert handlers() == [("order.paid", -1)]
     deployed(project, "apply")
     assert handlers() == [("order.paid", -1)]
-    execute(shop, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid')")
+    execute(shop, "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid')")
     project.run("subscriptions", "resume", "proj.mail")
     assert handlers() == [("order.paid", 2)]
     with shop.database.session() as session:

@@ -12,7 +12,7 @@ from .waiting import Due
 RAISED = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE QUEUE_RAISE_V1('{event}', '{{"i":1}}');
+            EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('{event}', '{{"i":1}}');
             I = I + 1;
         END END"""
 CHANGED = """

@@ -3,7 +3,7 @@
 from itertools import count
 
 from kombu import Connection, Queue
-from support.sql import execute, one
+from support.sql import execute, named, one
 
 from fbtasks.store import keyvalues, messages, processes
 from fbtasks.store.messages import DONE, Publication, QueueSpec
@@ -11,13 +11,13 @@ from fbtasks.store.messages import DONE, Publication, QueueSpec
 from .scene import Line, Scene
 from .waiting import COUNTS
 
-PUBLISHED = """
+PUBLISHED = named("""
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
         WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_V1('', '{queue}', 0, NULL, NULL, {message}, {data}, NULL)
+            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', '{queue}', 0, NULL, NULL, {message}, {data}, NULL)
                 RETURNING_VALUES N, ID;
             I = I + 1;
-        END END"""
+        END END""")
 
 
 class Messages(Scene):
@@ -261,13 +261,14 @@ class Results(Scene):
         self.app.database.use(
             lambda session: session.run(
                 lambda t: t.script(
-                    f"""EXECUTE BLOCK AS DECLARE I INTEGER = {first}; DECLARE ID BIGINT; BEGIN
+                    named(f"""EXECUTE BLOCK AS DECLARE I INTEGER = {first}; DECLARE ID BIGINT; BEGIN
                     WHILE (I < {self.made}) DO BEGIN
-                        EXECUTE PROCEDURE QUEUE_CELERY_SET_V1('celery-task-meta-' || :I, 1, 86400000, 'x', NULL);
-                        EXECUTE PROCEDURE QUEUE_CELERY_CHORD_BEGIN_V1('chord-' || :I, 86400000, NULL)
+                        EXECUTE PROCEDURE FBTASKS_CELERY_API.PUT_VALUE(
+                            'celery-task-meta-' || :I, 1, 86400000, 'x', NULL);
+                        EXECUTE PROCEDURE FBTASKS_CELERY_API.CHORD_BEGIN('chord-' || :I, 86400000, NULL)
                             RETURNING_VALUES ID;
                         I = I + 1;
-                    END END"""
+                    END END""")
                 )
             )
         )

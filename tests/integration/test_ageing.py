@@ -167,7 +167,7 @@ def test_the_first_task_of_each_priority_is_found_by_the_index(app, url):
     put(app, (0, 0))
     with closing(app.database.open()) as session:
         session.run(lambda t: tasks.claim(t, 1, "mail", 1))
-        found = [plan for plan in plans(session, "QUEUE_AGED_V1") if "QUEUE_TASK" in plan]
+        found = [plan for plan in plans(session, "FBTASKS_WORKER.AGED") if "QUEUE_TASK" in plan]
     assert len(found) == 2
     for plan in found:
         assert re.search(r'Index "QUEUE_TASK_CLAIM" Range Scan \(lower bound: [34]/5, upper bound: [23]/5\)', plan)

@@ -20,7 +20,7 @@ BAD = [
 def enqueued(app, name, queue, task_id):
     """Whether SQL enqueues a call."""
     try:
-        execute(app, "SELECT ID FROM QUEUE_ENQUEUE_V1(?, '[]', '{}', NULL, ?, 0, ?)", name, queue, task_id)
+        execute(app, "SELECT ID FROM FBTASKS.ENQUEUE(?, '[]', '{}', NULL, ?, 0, ?)", name, queue, task_id)
     except DatabaseError as error:
         print(error)
         return False

@@ -165,7 +165,7 @@ def test_nothing_waits_in_the_callers_transaction_and_in_sql(opened):
             load.using(connection).delay()
         with pytest.raises(Exception, match="QUEUE_FULL") as refused:
             connection.cursor().execute(
-                "SELECT ID FROM QUEUE_ENQUEUE_V1('load', '[]', '{}', NULL, 'imports')"
+                "SELECT ID FROM FBTASKS.ENQUEUE('load', '[]', '{}', NULL, 'imports')"
             ).fetchall()
         assert "the queue imports is full" in str(refused.value)
         assert "raise the max_length" in str(refused.value)
@@ -176,7 +176,7 @@ def test_nothing_waits_in_the_callers_transaction_and_in_sql(opened):
 def test_sql_enqueues_as_far_as_there_is_room(opened):
     app, load = opened(2, when_full="reject")
     load.delay()
-    execute(app, "SELECT ID FROM QUEUE_ENQUEUE_V1('load', '[5]', '{}', NULL, 'imports')")
+    execute(app, "SELECT ID FROM FBTASKS.ENQUEUE('load', '[5]', '{}', NULL, 'imports')")
     with pytest.raises(QueueFull):
         load.delay()
 
@@ -416,10 +416,10 @@ while True:
 def test_places_are_right_after_producers_were_killed(url, wait_for):
     app, load = bounded(url, 10, when_full="reject")
     with closing(app):
-        for n in range(6):
+        for n in range(3):
             child = subprocess.Popen([sys.executable, "-c", PRODUCER, url], stdout=subprocess.PIPE)
             child.stdout.readline()
-            time.sleep(0.01 * n)
+            time.sleep(0.02 * n)
             os.kill(child.pid, signal.SIGKILL)
             child.wait()
             child.stdout.close()

@@ -19,8 +19,8 @@ INSERT = """
         END END"""
 CLAIM, PROMOTE = (lambda t: tasks.claim(t, 1, "default", 5)), tasks.promote
 RANGES = {
-    "claim": ("QUEUE_CLAIM_V1", CLAIM, "QUEUE_TASK_CLAIM", "lower bound: [2-5]/5, upper bound: [2-5]/5"),
-    "promote": ("QUEUE_PROMOTE_V1", PROMOTE, "QUEUE_TASK_DUE", "lower bound: 1/1"),
+    "claim": ("FBTASKS_WORKER.CLAIM", CLAIM, "QUEUE_TASK_CLAIM", "lower bound: [2-5]/5, upper bound: [2-5]/5"),
+    "promote": ("FBTASKS_WORKER.PROMOTE", PROMOTE, "QUEUE_TASK_DUE", "lower bound: 1/1"),
 }
 """Procedure, what calls it, the index that it reads, and by how much of its key the ranges are bounded at the least."""
 

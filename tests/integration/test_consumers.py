@@ -298,7 +298,7 @@ def test_settlements_wait_while_there_is_no_consumer(app, url, process, struck):
 MANY_EXPIRED = f"""
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
         WHILE (I < {10 * messages.BATCH}) DO BEGIN
-            EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_V1('', 'q', 0, NULL, 0, 'x', NULL, NULL) RETURNING_VALUES N, ID;
+            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', 'q', 0, NULL, 0, 'x', NULL, NULL) RETURNING_VALUES N, ID;
             I = I + 1;
         END END"""
 

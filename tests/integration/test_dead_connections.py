@@ -14,6 +14,7 @@ from fbtasks.firebird import connections
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
 from fbtasks.services.database import adopt
+from fbtasks.sql import numbered
 from fbtasks.store import processes
 
 LEASE = 10.0
@@ -75,9 +76,13 @@ def test_after_a_restore_nobody_has_the_connection_of_one_who_was_registered_bef
     with closing(FBTasks("test", f"firebird://{restored}")) as copy, copy.database.session() as session:
         adopt(copy.database)
         verdict = f"""SELECT V.WHY FROM QUEUE_PROCESS P
-            LEFT JOIN QUEUE_VERDICT_V1(P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.ATTACHMENT_ID, 7, 1000000) V
+            LEFT JOIN FBTASKS_CORE.VERDICT(P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.ATTACHMENT_ID, 7, 1000000) V
             ON P.ID = {number}"""
-        assert wait_for(lambda: session.run(lambda t: t.generated(verdict)) == [("its lease ran out",)])
+        assert wait_for(
+            lambda: (
+                session.run(lambda t: t.generated(numbered(verdict, session.generation))) == [("its lease ran out",)]
+            )
+        )
         while True:
             with copy.connect() as stranger:
                 assert stranger.info.id <= taken

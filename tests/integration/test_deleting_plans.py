@@ -13,9 +13,9 @@ from fbtasks.store import tasks
 @pytest.mark.parametrize(
     ("procedure", "call", "table", "index"),
     [
-        ("QUEUE_PURGE_V1", lambda t: tasks.purge(t, "default"), "QUEUE_TASK", "QUEUE_TASK_CLAIM"),
+        ("FBTASKS_OPERATOR.PURGE", lambda t: tasks.purge(t, "default"), "QUEUE_TASK", "QUEUE_TASK_CLAIM"),
         (
-            "QUEUE_PRUNE_V1",
+            "FBTASKS_UPKEEP.PRUNE",
             lambda t: tasks.prune(t, State.FAILED, timedelta(days=1)),
             "QUEUE_HISTORY",
             "QUEUE_HISTORY_STATE",

@@ -372,7 +372,7 @@ def test_a_halted_lane_goes_on_when_the_failed_task_is_discarded(app, session):
 def crashes(app, session, claimed):
     """Its worker, which has crashed once too often, is declared dead."""
     execute(app, "UPDATE QUEUE_TASK SET STARTED = 1, CRASH_COUNT = 2 WHERE ID = ?", claimed.id)
-    execute(app, "EXECUTE PROCEDURE QUEUE_RELEASE_V1(1, 0, 3, 'why')")
+    execute(app, "EXECUTE PROCEDURE FBTASKS_CORE.GIVE_BACK(1, 0, 3, 'why')")
 
 
 def is_parked_for_too_long(app, session, claimed):
@@ -501,7 +501,7 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
 def test_a_held_task_that_is_cancelled_and_retried_before_its_turn_runs_alone(app, session):
     _, run, number = halted(app, session)
     assert session.run(lambda t: tasks.dismiss(t, run.id))  # the task that waits is to go on
-    execute(app, f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({number}, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
+    execute(app, f"EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE({number}, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
     assert session.run(lambda t: tasks.retry(t, number))
     later = change(app, 1)
     (again,) = claim(session)  # reads all of these notes at once
@@ -641,7 +641,7 @@ def test_the_log_is_read_in_the_order_of_its_index(app, session):
         change(app, id=2, age_ms=1000)
     claim(session)
     for procedure in ("DISPATCH_ONE", "MAKE_TASK", "OPEN_GATE", "PUT_BEHIND", "FIRST_DUE"):
-        found = [plan for plan in plans(session, f"QUEUE_{procedure}_V1") if 'Table "QUEUE_CHANGE"' in plan]
+        found = [plan for plan in plans(session, f"FBTASKS_SOURCES.{procedure}") if 'Table "QUEUE_CHANGE"' in plan]
         assert found
         for plan in found:
             assert re.search(r'Index "QUEUE_CHANGE_LANE" Range Scan \((lower|partial|full)[^)]*[34]/4', plan), plan

@@ -136,7 +136,7 @@ def test_an_id_that_was_given_after_a_snapshot_began_is_told_from_one_that_is_fr
 
 def test_plain_sql_is_told_as_well(app, note):
     app.migrate()
-    statement = "SELECT ID, DUPLICATE FROM QUEUE_ENQUEUE_V1('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
+    statement = "SELECT ID, DUPLICATE FROM FBTASKS.ENQUEUE('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
     first, other = (begin(app, "READ_COMMITTED_RECORD_VERSION") for _ in range(2))
     try:
         with first.cursor() as one_, other.cursor() as two:
@@ -205,7 +205,7 @@ def test_one_that_lost_its_id_is_put_back_under_its_number(app, note, ran):
 
 def test_plain_sql_gets_it_as_well(app, note):
     note.apply_async((0,), task_id="order-7").revoke()
-    statement = "SELECT ID, DUPLICATE FROM QUEUE_ENQUEUE_V1('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
+    statement = "SELECT ID, DUPLICATE FROM FBTASKS.ENQUEUE('note', '[5]', '{}', NULL, 'default', 0, 'order-7')"
     assert execute(app, statement) == [(2, 0)]
     assert execute(app, statement) == [(2, 1)]
 

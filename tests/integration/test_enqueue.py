@@ -31,10 +31,10 @@ def test_bulk(app, add):
 
 
 def test_from_plain_sql(app, add):
-    [(number,)] = execute(app, "SELECT ID FROM QUEUE_ENQUEUE_V1('add', '[20, 22]')")
+    [(number,)] = execute(app, "SELECT ID FROM FBTASKS.ENQUEUE('add', '[20, 22]')")
     [(later,)] = execute(
         app,
-        "SELECT ID FROM QUEUE_ENQUEUE_V1('add', '[1, 2]', '{}', DATEADD(1 HOUR TO CURRENT_TIMESTAMP), 'reports', 7)",
+        "SELECT ID FROM FBTASKS.ENQUEUE('add', '[1, 2]', '{}', DATEADD(1 HOUR TO CURRENT_TIMESTAMP), 'reports', 7)",
     )
     drain(app)
     assert app.AsyncResult(number).get(timeout=1) == 42

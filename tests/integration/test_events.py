@@ -53,8 +53,8 @@ def test_each_handler_has_a_task_of_its_own(app, session):
 
 def test_it_is_raised_from_plain_sql(app, session):
     handle(app, "order.paid", MAIL)
-    execute(app, """EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', '{"id": 1}')""")
-    execute(app, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid')")
+    execute(app, """EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid', '{"id": 1}')""")
+    execute(app, "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid')")
     found = [event.data for each in claim(session) for event in read(session, each)]
     assert found == [{"id": 1}, None]
 
@@ -85,7 +85,8 @@ def test_one_with_a_start_is_scheduled(app, session):
     app.raise_event("order.paid", start=60)
     app.raise_event("order.paid", start=datetime(2999, 1, 1, tzinfo=UTC))
     execute(
-        app, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', NULL, TIMESTAMP '2998-12-31 19:00:00 America/New_York')"
+        app,
+        "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid', NULL, TIMESTAMP '2998-12-31 19:00:00 America/New_York')",
     )
     assert not claim(session)
     found = rows(app, "SELECT STATE, START_TIME FROM QUEUE_TASK ORDER BY START_TIME")
@@ -114,7 +115,7 @@ def test_those_of_one_order_key_are_handled_one_after_the_other(app, session):
 def test_what_is_no_json_fails_alone_and_stands_for_nothing_else(app, session, bad):
     handle(app, "order.paid", MAIL, ordering="total", direct=0)
     app.raise_event("order.paid", 1)
-    execute(app, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', ?)", bad)
+    execute(app, "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid', ?)", bad)
     app.raise_event("order.paid", 2)
     (found,) = claim(session)
     payload = found.payload or session.run(lambda t: tasks.payload(t, found.id))
@@ -136,7 +137,7 @@ def test_a_bad_name_is_refused(app, name):
         app.raise_event(name)
     if not isinstance(name, int):
         with pytest.raises(Exception, match="must have 1 to 63 letters"):
-            execute(app, "EXECUTE PROCEDURE QUEUE_RAISE_V1(?)", name)
+            execute(app, "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT(?)", name)
 
 
 def test_what_cannot_be_is_refused(app):
@@ -149,5 +150,5 @@ def test_what_cannot_be_is_refused(app):
     with pytest.raises(SerializationError, match=r"event 'order\.paid': data\['a'\] is a set.*is always JSON\.$"):
         app.raise_event("order.paid", {"a": {1}})
     with pytest.raises(Exception, match="both a start time and an order key"):
-        execute(app, "EXECUTE PROCEDURE QUEUE_RAISE_V1('order.paid', NULL, TIMESTAMP '2999-01-01 UTC', 'k')")
+        execute(app, "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.paid', NULL, TIMESTAMP '2999-01-01 UTC', 'k')")
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE") == 0

@@ -122,7 +122,7 @@ def test_a_change_whose_tries_are_used_up_fails_alone_and_the_rest_goes_on(app, 
     assert waiting(app) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("then", ["retry", "dismiss"])
+@pytest.mark.parametrize("then", ["FBTASKS_OPERATOR.RETRY", "FBTASKS_TASKS.DISMISS"])
 def test_a_failure_halts_the_lane_until_it_is_settled(app, heard, then):
     fails = [True]
 
@@ -140,9 +140,9 @@ def test_a_failure_halts_the_lane_until_it_is_settled(app, heard, then):
     assert history(app) == [(11, 1, "builtins.ValueError", 1)]
     fails[0] = False
     (failed,) = rows(app, "SELECT ID FROM QUEUE_HISTORY")[0]
-    execute(app, f"SELECT DONE FROM QUEUE_{then.upper()}_V1(?)", failed)
+    execute(app, f"SELECT DONE FROM {then}(?)", failed)
     drain(app)
-    assert heard[4:] == [(1, 1)] * (then == "retry") + [(1, 2), (1, 0)]
+    assert heard[4:] == [(1, 1)] * (then == "FBTASKS_OPERATOR.RETRY") + [(1, 2), (1, 0)]
     assert waiting(app) == (0, 0, 0, 0)
 
 
@@ -255,10 +255,10 @@ def test_a_revoked_run_in_which_a_change_fails_does_not_go_on_with_the_others(ap
     failed, cancelled = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_HISTORY ORDER BY ID"))
     if "stop_on_failure" in options:
         assert heard == [0, 1]
-        execute(app, "SELECT DONE FROM QUEUE_DISMISS_V1(?)", failed)
+        execute(app, "SELECT DONE FROM FBTASKS_TASKS.DISMISS(?)", failed)
         drain(app)
     assert heard == [0, 1, 0]
-    execute(app, "SELECT DONE FROM QUEUE_RETRY_V1(?)", cancelled)
+    execute(app, "SELECT DONE FROM FBTASKS_OPERATOR.RETRY(?)", cancelled)
     drain(app)
     assert heard == [0, 1, 0, 2, 3]
     assert waiting(app) == (0, 0, 0, 0)
@@ -267,7 +267,7 @@ def test_a_revoked_run_in_which_a_change_fails_does_not_go_on_with_the_others(ap
 def test_a_payload_that_no_source_has_written_fails_as_a_whole(app, heard):
     feed(app, heard.append)
     for args, kwargs in (("[1, 2]", "{}"), ("[]", '{"a": 1}')):
-        execute(app, "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('fed', ?, ?)", args, kwargs)
+        execute(app, "EXECUTE PROCEDURE FBTASKS.ENQUEUE('fed', ?, ?)", args, kwargs)
     drain(app)
     assert heard == []
     assert {kind for _, _, kind, _ in history(app)} == {"fbtasks.errors.SerializationError"}

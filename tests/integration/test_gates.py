@@ -6,7 +6,7 @@ import random
 
 import pytest
 from support.feeding import left, subscribe
-from support.sql import NOW, execute
+from support.sql import NOW, execute, named
 
 from fbtasks import QueueFull
 from fbtasks.call import Advanced, Failed, Finished, Released, Rest, Succeeded
@@ -15,7 +15,7 @@ from fbtasks.store import tasks
 NAME = "tests.handle"
 STEPS = ["change", "claim"] * 5 + ["done"] * 3 + ["released", "failed", "failed", "advanced", "failed with rest"]
 CHANGE = f"INSERT INTO QUEUE_CHANGE (SUBSCRIPTION_ID, LANE, ID, RAISE_TIME, DATA) VALUES (1, ?, ?, {NOW}, ?)"
-CANCEL = "EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(?, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)"
+CANCEL = named("EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(?, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
 OPERATORS = ["retry", "retry", "dismiss", "cancel", "claim beside a lock"]
 
 

@@ -175,8 +175,10 @@ def test_it_is_waited_for_as_long_as_it_goes_from_one_to_the_next(crowd, turn, m
     monkeypatch.setattr(hostlock, "_LOOK", 0.02)
     used = time.process_time()
     waits = [waited(turn)]
+    limit = time.monotonic() + 60
     while max(waits) <= 2.0:  # who is held up on a busy machine is passed by others
-        assert len(waits) < 10, waits
+        assert time.monotonic() < limit, waits
+        time.sleep(0.1)  # for another one to come before this one again
         waits.append(waited(turn))
     assert "has been locked" not in caplog.text
     assert time.process_time() - used < 0.2

@@ -22,7 +22,7 @@ def test_it_holds_its_own_rows_alone(app, url, how):
     held, free = (number for (number,) in rows(app, "SELECT ID FROM QUEUE_TASK ORDER BY ID"))
     app.close()
     prepare(
-        url, "INSERT INTO T VALUES (1)", "EXECUTE PROCEDURE QUEUE_ENQUEUE_V1('add', '[1]')",
+        url, "INSERT INTO T VALUES (1)", "EXECUTE PROCEDURE FBTASKS.ENQUEUE('add', '[1]')",
         f"UPDATE QUEUE_TASK SET TRY_COUNT = TRY_COUNT WHERE ID = {held}",
     )  # fmt: skip
     execute(app, "INSERT INTO T VALUES (2)")

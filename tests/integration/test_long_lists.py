@@ -41,7 +41,7 @@ def peak(project, *arguments):
 
 
 @pytest.mark.embedded
-@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_long_list_takes_no_more_memory_than_a_short_one(project, app, count):
     app.migrate()
     execute(app, MANY.format(count=count))

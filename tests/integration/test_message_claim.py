@@ -3,20 +3,20 @@
 from contextlib import closing
 
 import pytest
-from support.sql import execute, out_of_order, table_reads
+from support.sql import execute, named, out_of_order, table_reads
 
 from fbtasks.store import messages, processes
 from fbtasks.store.messages import DONE, GIVEN_BACK, LowWaterMarks, Publication, QueueSpec, Taken
 
 pytestmark = pytest.mark.emptied
 
-PUBLISHED = """
+PUBLISHED = named("""
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
         WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_V1('', 'q', {priority}, NULL, NULL, 'x', NULL, NULL)
+            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', 'q', {priority}, NULL, NULL, 'x', NULL, NULL)
                 RETURNING_VALUES N, ID;
             I = I + 1;
-        END END"""
+        END END""")
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def old_snapshot(app, session, queue):
 @pytest.mark.parametrize(
     ("procedure", "bounds"),
     [
-        ("QUEUE_MSG_CLAIM_V1", "lower bound: [2-5]/5, upper bound: [2-4]/5"),
-        ("QUEUE_MSG_PROMOTE_V1", "lower bound: 3/5, upper bound: 4/5"),
+        ("FBTASKS_CELERY.CLAIM", "lower bound: [2-5]/5, upper bound: [2-4]/5"),
+        ("FBTASKS_CELERY.PROMOTE", "lower bound: 3/5, upper bound: 4/5"),
     ],
 )
 def test_a_claim_reads_in_the_order_of_its_index(app, procedure, bounds):

@@ -4,7 +4,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from support.sql import table_reads
+from support.sql import named, table_reads
 
 from fbtasks.config import Settings
 from fbtasks.liveness import hosts
@@ -299,13 +299,13 @@ def test_without_a_limit_it_comes_back_for_ever(store):
     assert store.take(store.consumer(), queue).ended
 
 
-PUBLISHED = """
+PUBLISHED = named("""
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
         WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE QUEUE_MSG_PUBLISH_V1('', '{queue}', {priority}, NULL, {ttl}, 'x', NULL, NULL)
+            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', '{queue}', {priority}, NULL, {ttl}, 'x', NULL, NULL)
                 RETURNING_VALUES N, ID;
             I = I + 1;
-        END END"""
+        END END""")
 
 
 def fill(store, queue, count, *, ttl="NULL", priority=0):

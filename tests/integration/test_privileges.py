@@ -5,6 +5,7 @@ import re
 import secrets
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from support.sql import execute
@@ -14,6 +15,7 @@ from fbtasks import ResultTimeout
 from fbtasks.config import Settings
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.sql import grants as lines
+from fbtasks.sql import numbered
 from fbtasks.states import State
 from fbtasks.store import grants, messages, results, tasks
 from fbtasks.store.messages import Publication, QueueSpec
@@ -23,36 +25,11 @@ from fbtasks.url import DatabaseURL
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")
 
-INNER = {
-    "QUEUE_TAKE_CANCEL", "QUEUE_COUNT", "QUEUE_RELEASE",
-    "QUEUE_NAME_TASK", "QUEUE_ARCHIVE", "QUEUE_TAKE_BACK", "QUEUE_VERDICT", "QUEUE_NEIGHBOURS",
-    "QUEUE_PAY_PLACES", "QUEUE_PICK_PLACE", "QUEUE_TAKE_PLACE", "QUEUE_HOLD_PLACES", "QUEUE_DROP_OLDEST",
-    "QUEUE_IS_OPEN", "QUEUE_AGED", "QUEUE_VISIT",
-    "QUEUE_MSG_ERASE", "QUEUE_MSG_ROUTE", "QUEUE_MSG_DEAD_LETTER", "QUEUE_MSG_PROMOTE",
-    "QUEUE_MSG_RELEASE", "QUEUE_MSG_EXPIRE", "QUEUE_MSG_HELD", "QUEUE_MSG_STRANGERS", "QUEUE_MSG_DISUSE",
-    "QUEUE_MSG_WAITING", "QUEUE_MSG_COUNT", "QUEUE_MSG_TRIM",
-    "QUEUE_DISPATCH", "QUEUE_DISPATCH_ONE", "QUEUE_SOURCE_READY", "QUEUE_FIRST_DUE", "QUEUE_READ_NOTES",
-    "QUEUE_OPEN_GATE", "QUEUE_LET_IN", "QUEUE_MAKE_TASK", "QUEUE_PUT_BEHIND", "QUEUE_DISPATCH_EACH", "QUEUE_LOG_EVENT",
-    "QUEUE_LOOK_BACK", "QUEUE_MOVE_BACK",
-    "QUEUE_SUBSCRIBE", "QUEUE_ORPHAN", "QUEUE_UNSUBSCRIBE", "QUEUE_ERASE_SUBSCRIPTION", "QUEUE_FORGET_SUBSCRIPTION",
-    "QUEUE_PUT_HANDLER", "QUEUE_FEED_QUEUE", "QUEUE_ENQUEUE_SCHEDULED",
-    "QUEUE_ADMIT", "QUEUE_ADMIT_ONE", "QUEUE_FOLD_NOTES", "QUEUE_FREE_PLACES", "QUEUE_FOLD_UNIQUE", "QUEUE_PASS_GATE",
-    "QUEUE_MERGE", "QUEUE_RUN_FOR_BOTH", "QUEUE_FIND_DUPLICATE",
-    "QUEUE_LIMIT_READY", "QUEUE_LIMIT_CHANGED", "QUEUE_WAKE_LIMIT",
-    "QUEUE_LEAVE_GATES", "QUEUE_WAIT_AT_GATE", "QUEUE_WAIT_AGAIN",
-    "QUEUE_FOLD_BATCHES", "QUEUE_OPEN_BATCHES", "QUEUE_PUT_BEFORE_GATES", "QUEUE_ANSWERING",
-    "QUEUE_ROOM", "QUEUE_HAS_ROOM", "QUEUE_TAKE_ROOM", "QUEUE_LEAVE_QUEUE", "QUEUE_PUT_ASIDE",
-    "QUEUE_STEP_ENDED", "QUEUE_STEP_IS_NEEDED", "QUEUE_STEP_WAITS", "QUEUE_REOPEN_STEPS", "QUEUE_REOPEN_STEP",
-    "QUEUE_FORGET_STEP", "QUEUE_FOLD_GROUPS", "QUEUE_GROUPS_READY", "QUEUE_STEP_READY", "QUEUE_DROP_STEP",
-    "QUEUE_FOLLOW", "QUEUE_LOOK_AT_GROUP", "QUEUE_NODE_DONE", "QUEUE_END_STEP", "QUEUE_CASCADE", "QUEUE_GROUP_ENDED",
-}  # fmt: skip
-"""Called by other procedures or the owner alone: who could execute one could forge an enqueuer or end a task."""
-
 
 def ask(session, sql, *params):
     with session.connection.cursor() as cursor:
         cursor.stream_blob_threshold = -1
-        rows = cursor.execute(sql, params).fetchall()
+        rows = cursor.execute(numbered(sql, session.generation), params).fetchall()
     session.connection.commit()
     return rows
 
@@ -70,20 +47,33 @@ def members(session, role):
     return {tuple(row) for row in ask(session, sql, role) if row[0] != "SYSDBA"}
 
 
-def base(procedure):
-    return re.sub(r"_V\d+$", "", procedure)
+def base(name):
+    """The name of a package without its generation."""
+    return re.sub(r"_\d+$", "", name)
 
 
-def test_every_procedure_is_granted_or_inner(app):
+def test_what_each_role_may_call(app):
+    """Whatever is added to what a role may call is added to the list beside this file as well, deliberately."""
     with app.database.session() as session:
-        there = {
-            name
-            for (name,) in ask(session, "SELECT TRIM(RDB$PROCEDURE_NAME) FROM RDB$PROCEDURES WHERE RDB$SYSTEM_FLAG = 0")
-        }
-    listed = {line.name for line in lines() if line.kind == "PROCEDURE"}
-    unlisted = {name for name in there if base(name) not in listed | INNER}
-    assert not unlisted, "add them to sql/grants.sql, or to INNER when no caller needs them"
-    assert not listed & INNER
+        for role in grants.ROLES:
+            grants.grant(session, role, "ANN")
+        sql = (
+            "SELECT TRIM(U.RDB$USER), TRIM(U.RDB$RELATION_NAME), TRIM(P.NAME) FROM RDB$USER_PRIVILEGES U JOIN ("
+            "SELECT RDB$PACKAGE_NAME, RDB$PROCEDURE_NAME FROM RDB$PROCEDURES WHERE COALESCE(RDB$PRIVATE_FLAG, 0) = 0 "
+            "UNION ALL "
+            "SELECT RDB$PACKAGE_NAME, RDB$FUNCTION_NAME FROM RDB$FUNCTIONS WHERE COALESCE(RDB$PRIVATE_FLAG, 0) = 0"
+            ") P (PACKAGE, NAME) ON P.PACKAGE = U.RDB$RELATION_NAME "
+            "WHERE U.RDB$USER STARTING WITH 'FBTASKS_' AND U.RDB$PRIVILEGE = 'X'"
+        )
+        found = sorted({f"{role} {base(package)}.{name}" for role, package, name in ask(session, sql)})
+        alone = (
+            "SELECT TRIM(RDB$PROCEDURE_NAME) FROM RDB$PROCEDURES WHERE RDB$SYSTEM_FLAG = 0 AND RDB$PACKAGE_NAME IS NULL"
+        )
+        assert ask(session, alone) == [], "all procedures are in packages"
+        packages = {base(name) for (name,) in session.read("numbered_packages")}
+    assert found == (Path(__file__).parent / "rights.txt").read_text().splitlines()
+    inner = packages - {line.name for line in lines() if line.kind == "PACKAGE"}
+    assert inner == {"FBTASKS_CORE", "FBTASKS_SOURCES_OWNER"}
     assert {role for line in lines() for role in line.roles} == set(grants.ROLES.values())
 
 
@@ -98,28 +88,22 @@ def test_granting_twice_is_granting_once(app):
         producer = rights(session, "FBTASKS_PRODUCER")
         worker, operator = rights(session, "FBTASKS_WORKER"), rights(session, "FBTASKS_OPERATOR")
         assert members(session, "FBTASKS_PRODUCER") == {("ANN", "D")}
-    assert {name for name, letter in producer if letter == "S"} == {"QUEUE_SCHEMA"}
+    assert {name for name, letter in producer if letter == "S"} == {"QUEUE_SCHEMA", "QUEUE_GENERATION"}
     assert {base(name) for name, letter in producer if letter == "X"} == {
-        line.name for line in lines() if line.kind == "PROCEDURE" and "FBTASKS_PRODUCER" in line.roles
-    } & {base(name) for name, letter in producer | worker | operator}
-    assert ("QUEUE_ENQUEUE_V1", "X") in producer
+        line.name for line in lines() if line.kind == "PACKAGE" and "FBTASKS_PRODUCER" in line.roles
+    }
     assert ("QUEUE_HISTORY", "S") in operator - worker
-    assert ("QUEUE_RETRY_V1", "X") in operator - worker
-    assert ("QUEUE_REGISTER_V1", "X") in worker - operator
-    assert {("QUEUE_TICK_V1", "X"), ("QUEUE_PUT_SCHEDULE_V1", "X")} <= worker - operator
-    assert {(f"QUEUE_{act}_SCHEDULE_V1", "X") for act in ("HOLD", "SET", "RUN", "REMOVE")} <= operator - worker
     assert ("QUEUE_SCHEDULE", "S") in worker & operator
-    assert not [name for name, _ in producer if "SCHEDULE" in name or "TICK" in name]
     assert {letter for _, letter in producer | worker | operator} == {"X", "S"}
-    assert not {base(name) for name, letter in producer | worker | operator if letter == "X"} & INNER
 
 
 def test_roles_are_brought_up_to_date(app):
     with app.database.session() as session:
+        reader, operator = f"FBTASKS_READER_{session.generation}", f"FBTASKS_OPERATOR_{session.generation}"
         grants.grant(session, "producer", "ANN")
         for statement in (
-            "REVOKE EXECUTE ON PROCEDURE QUEUE_STATE_V1 FROM ROLE FBTASKS_PRODUCER",
-            "GRANT EXECUTE ON PROCEDURE QUEUE_RETRY_V1 TO ROLE FBTASKS_PRODUCER",
+            f"REVOKE EXECUTE ON PACKAGE {reader} FROM ROLE FBTASKS_PRODUCER",
+            f"GRANT EXECUTE ON PACKAGE {operator} TO ROLE FBTASKS_PRODUCER",
             "CREATE TABLE MINE (ID INTEGER)",
             "GRANT SELECT ON TABLE MINE TO ROLE FBTASKS_PRODUCER",
         ):
@@ -128,8 +112,8 @@ def test_roles_are_brought_up_to_date(app):
     app.migrate()
     with app.database.session() as session:
         found = rights(session, "FBTASKS_PRODUCER")
-        assert ("QUEUE_STATE_V1", "X") in found
-        assert ("QUEUE_RETRY_V1", "X") not in found
+        assert (reader, "X") in found
+        assert (operator, "X") not in found
         assert ("MINE", "S") in found
         assert not rights(session, "FBTASKS_WORKER")
 
@@ -188,7 +172,7 @@ def test_the_command(project):
 
 def test_a_payload_goes_to_a_task_of_the_same_transaction_only(app):
     with app.database.session() as session:
-        (number,) = ask(session, "SELECT ID FROM QUEUE_ENQUEUE_V1('x')")[0]
+        (number,) = ask(session, "SELECT ID FROM FBTASKS.ENQUEUE('x')")[0]
         session.run(lambda t: t.script(f"UPDATE QUEUE_TASK SET PAYLOAD = NULL WHERE ID = {number}"))
         session.run(lambda t: t.execute("put_payload", number, b"[[1], {}]"))
         assert session.read("payload", number) == []
@@ -214,7 +198,9 @@ class Messages:
         return self.publish([Publication(exchange, key, text, **options)])[0][0]
 
     def ask(self, sql, *params):
-        return self.shared.use(lambda t: t.driver.cursor().execute(sql, params).fetchall())
+        return self.shared.use(
+            lambda t: t.driver.cursor().execute(numbered(sql, self.shared.database.generation), params).fetchall()
+        )
 
 
 @pytest.fixture
@@ -277,7 +263,7 @@ def test_no_arguments_of_a_queue_are_an_error_for_others(people):
     """Times beyond the last date, and lengths below none, given in SQL."""
     producer, worker = people["producer"], people["worker"]
     producer.ask(
-        "SELECT ID FROM QUEUE_MSG_DECLARE_QUEUE_V1('mine', FALSE, FALSE, FALSE, ?, ?, -7, NULL, NULL, NULL)",
+        "SELECT ID FROM FBTASKS_CELERY_API.DECLARE_QUEUE('mine', FALSE, FALSE, FALSE, ?, ?, -7, NULL, NULL, NULL)",
         2**62, 2**62,
     )  # fmt: skip
     producer.bind("mine", "amq.topic", "#")
@@ -339,7 +325,7 @@ def test_nothing_dead_comes_to_remote_control(people):
     producer.put("", "full", b"by the producer")
     producer.queue("late", message_ttl=0, dead_exchange="", dead_routing_key="celery@host.celery.pidbox")
     producer.put("", "late", b"by the worker")
-    worker.ask("SELECT QUEUES FROM QUEUE_MSG_SWEEP_V1(100, 0, 100)")
+    worker.ask("SELECT QUEUES FROM FBTASKS_CELERY.SWEEP(100, 0, 100)")
     assert worker.ask("SELECT COUNT(*) FROM QUEUE_MSG") == [(0,)]
 
 
@@ -353,7 +339,7 @@ def test_a_topic_is_matched_by_its_key_alone(people):
     assert producer.put("amq.topic", "(") == 1
     assert producer.put("amq.topic", "a.b.x") == 1, "any words and x"
     with pytest.raises(Exception, match=r"(?i)parameter"):
-        producer.ask("SELECT DONE FROM QUEUE_MSG_BIND_V1('q0', 'amq.topic', 'k', '(')")
+        producer.ask("SELECT DONE FROM FBTASKS_CELERY_API.BIND('q0', 'amq.topic', 'k', '(')")
 
 
 # What follows needs a server: the embedded engine knows no users.
@@ -389,7 +375,7 @@ def test_a_producer_enqueues_and_reads_its_results(app, users):
     scheduled = add.apply_async((1, 1), countdown=3600)
     failing = add.delay(1, None)
     with producer.database.session() as session:
-        (plain,) = ask(session, "SELECT ID FROM QUEUE_ENQUEUE_V1('length', '[\"" + "y" * 5000 + "\"]')")[0]
+        (plain,) = ask(session, "SELECT ID FROM FBTASKS.ENQUEUE('length', '[\"" + "y" * 5000 + "\"]')")[0]
     connection = producer.connect()
     using = add.using(connection).delay(5, 6)
     large_using = length.using(connection).delay("z" * 70_000)
@@ -437,8 +423,8 @@ def test_a_producer_knows_no_other_tasks(app, users):
     assert waiting.status == "PENDING"
     with producer.database.session() as session:
         for procedure in ("STATE", "OUTCOME"):
-            assert ask(session, f"SELECT * FROM QUEUE_{procedure}_V1({theirs})") == []
-        taken = "SELECT DUPLICATE FROM QUEUE_ENQUEUE_V1('add', '[]', '{}', NULL, 'default', 0, 'theirs')"
+            assert ask(session, f"SELECT * FROM FBTASKS_TASKS.{procedure}({theirs})") == []
+        taken = "SELECT DUPLICATE FROM FBTASKS.ENQUEUE('add', '[]', '{}', NULL, 'default', 0, 'theirs')"
         # The id is taken, which is all that the user learns.
         assert ask(session, taken) == [(1,)]
         # A payload for another user's task goes nowhere.
@@ -461,25 +447,25 @@ def test_a_producer_touches_nothing_else(app, users):
         for statement in (
             "UPDATE QUEUE_SCHEMA SET VERSION = 9",
             f"UPDATE QUEUE_TASK SET STATE = 0 WHERE ID = {number}",
-            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL, 1, NULL, NULL, NULL)",
-            "SELECT * FROM QUEUE_FINISH_V1(1, 0, '')",
-            "SELECT * FROM QUEUE_PROMOTE_V1(10)",
-            f"SELECT * FROM QUEUE_RETRY_V1({number})",
-            "SELECT * FROM QUEUE_PURGE_V1('default', 10)",
-            "SELECT * FROM QUEUE_PRUNE_V1(10, 0, 10)",
-            f"SELECT QUEUE_SEES_TASK_V1({number}) FROM RDB$DATABASE",
-            f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
-            "SELECT * FROM QUEUE_REGISTER_V1('worker', 'h', 1, 1, 30000, 'w', 'a', 'solo', 1, '0', '', NULL, NULL)",
-            "SELECT * FROM QUEUE_REGISTER_V1('consumer', 'h', 1, 1, 30000, NULL, '', NULL, NULL, NULL, '', 20, NULL)",
-            "SELECT * FROM QUEUE_HEARTBEAT_V1(1, 30000, 7, 1000, FALSE)",
-            "SELECT * FROM QUEUE_WORKER_NEWS_V1(1, 0)",
-            "SELECT * FROM QUEUE_RESCUE_V1(1, 1, 7, 30000, 3)",
-            "SELECT * FROM QUEUE_KILL_CONNECTION_V1(1, 7, 30000)",
-            "EXECUTE PROCEDURE QUEUE_RELEASE_V1(1, 0, 3, 'why')",
-            "EXECUTE PROCEDURE QUEUE_MSG_RELEASE_V1(1)",
-            "EXECUTE PROCEDURE QUEUE_UNREGISTER_V1(1)",
+            "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 1, NULL, NULL, NULL)",
+            "SELECT * FROM FBTASKS_WORKER.FINISH(1, 0, '')",
+            "SELECT * FROM FBTASKS_WORKER.PROMOTE(10)",
+            f"SELECT * FROM FBTASKS_OPERATOR.RETRY({number})",
+            "SELECT * FROM FBTASKS_OPERATOR.PURGE('default', 10)",
+            "SELECT * FROM FBTASKS_UPKEEP.PRUNE(10, 0, 10)",
+            f"SELECT FBTASKS_CORE.SEES_TASK({number}) FROM RDB$DATABASE",
+            f"EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
+            "SELECT * FROM FBTASKS_WORKER.REGISTER('worker', 'h', 1, 1, 30000, 'w', '', 'solo', 1, '0', '', 0, 0)",
+            "SELECT * FROM FBTASKS_WORKER.REGISTER('consumer', 'h', 1, 1, 30000, NULL, '', NULL, NULL, '', '', 2, 0)",
+            "SELECT * FROM FBTASKS_WORKER.HEARTBEAT(1, 30000, 7, 1000, FALSE)",
+            "SELECT * FROM FBTASKS_WORKER.WORKER_NEWS(1, 0)",
+            "SELECT * FROM FBTASKS_WORKER.RESCUE(1, 1, 7, 30000, 3)",
+            "SELECT * FROM FBTASKS_WORKER.KILL_CONNECTION(1, 7, 30000)",
+            "EXECUTE PROCEDURE FBTASKS_CORE.GIVE_BACK(1, 0, 3, 'why')",
+            "EXECUTE PROCEDURE FBTASKS_CELERY.GIVE_BACK(1)",
+            "EXECUTE PROCEDURE FBTASKS_WORKER.UNREGISTER(1)",
             "SELECT * FROM QUEUE_PROCESS",
-            "SELECT QUEUE_SEES_V1('SYSDBA') FROM RDB$DATABASE",
+            "SELECT FBTASKS_CORE.SEES('SYSDBA') FROM RDB$DATABASE",
             "SELECT NEXT VALUE FOR QUEUE_TASK_SEQ FROM RDB$DATABASE",
         ):
             assert denied(session, statement), statement
@@ -580,9 +566,9 @@ def test_an_operator_operates(app, users, project):
     assert "TypeError" in project.run("result", kept.id, check=False).stderr
     with users.app(operator).database.session() as session:
         for statement in (
-            "SELECT * FROM QUEUE_CLAIM_V1(1, 'default', 10, NULL, 1, NULL, NULL, NULL)",
-            "SELECT * FROM QUEUE_FINISH_V1(1, 0, '')",
-            "SELECT * FROM QUEUE_ENQUEUE_V1('add')",
+            "SELECT * FROM FBTASKS_WORKER.CLAIM(1, 'default', 10, NULL, 1, NULL, NULL, NULL)",
+            "SELECT * FROM FBTASKS_WORKER.FINISH(1, 0, '')",
+            "SELECT * FROM FBTASKS.ENQUEUE('add')",
             "DELETE FROM QUEUE_HISTORY",
             "UPDATE QUEUE_IDENTITY SET ID = 2",
         ):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from firebird.driver import DatabaseError
 from support.draining import drain
-from support.sql import one
+from support.sql import named, one
 from support.users import Users
 
 from fbtasks import FBTasks, group
@@ -44,7 +44,7 @@ def tries(connection, statement, *params):
     """Has a producer run a statement that he may know of, and leaves the transaction open. Refused is as good."""
     try:
         with closing(connection.cursor()) as cursor:
-            cursor.execute(statement, params)
+            cursor.execute(named(statement), params)
             if cursor.description:
                 cursor.fetchall()
     except DatabaseError as error:
@@ -65,10 +65,10 @@ def beside(producer, act):
             producer.rollback()  # which lets it go on
 
 
-@pytest.mark.xfail(strict=True, raises=DuplicateKey, reason="QUEUE_STEP_IDS_V1 takes a negative number")
+@pytest.mark.xfail(strict=True, raises=DuplicateKey, reason="FBTASKS_WORKFLOWS_API.STEP_IDS takes a negative number")
 def test_it_cannot_rewind_the_numbers_of_tasks(app, add, producer):
     last = add.delay_many([(1, 2)] * 20)[-1]
-    tries(producer, "SELECT FIRST_ID FROM QUEUE_STEP_IDS_V1(-10)")
+    tries(producer, "SELECT FIRST_ID FROM FBTASKS_WORKFLOWS_API.STEP_IDS(-10)")
     producer.commit()
     assert add.delay(1, 2).id > last.id
 
@@ -79,7 +79,7 @@ def test_it_cannot_rewind_the_numbers_of_tasks(app, add, producer):
     reason="the first workflow of a queue writes a row of that queue, and others wait for its transaction",
 )
 def test_its_open_transaction_holds_up_no_workflow_of_others(app, add, producer):
-    tries(producer, "SELECT DONE FROM QUEUE_FOLLOWS_GROUPS_V1('default')")
+    tries(producer, "SELECT DONE FROM FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS('default')")
     total = app.task(name="total")(sum)
     result = beside(producer, (group(add.s(1, 2), add.s(3, 4)) | total.s()).delay)
     drain(app)
@@ -97,7 +97,7 @@ def test_its_open_transaction_holds_up_no_limited_call_of_others(app, add, produ
     limited = app.task(name="limited", limits="one")(lambda: 5)
     limited.delay()
     number = one(app, "SELECT ID FROM QUEUE_LIMIT WHERE NAME = 'one'")
-    tries(producer, "SELECT DONE FROM QUEUE_USE_LIMIT_V1(?, 'other')", number)
+    tries(producer, "SELECT DONE FROM FBTASKS_LIMITS_API.USE_LIMIT(?, 'other')", number)
     result = beside(producer, lambda: limited.apply_async(queue="other"))
     drain(app, ["default", "other"])
     assert result.get(timeout=5) == 5
@@ -110,15 +110,16 @@ def test_its_open_transaction_holds_up_no_limited_call_of_others(app, add, produ
 )
 def test_its_open_transaction_holds_up_no_pause(app, add, producer):
     add.delay(1, 2)
-    tries(producer, "SELECT DONE FROM QUEUE_FOLLOWS_GROUPS_V1('default')")
+    tries(producer, "SELECT DONE FROM FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS('default')")
     assert beside(producer, lambda: pausing.pause(app.database, ["default"])).queues == ["default"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="QUEUE_PUT_NODES_V1 takes members for any group")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="PUT_NODES takes members for any group")
 def test_it_cannot_put_a_member_into_a_group_of_another_user(app, add, producer, claim, end):
     (group(add.s(1, 2), add.s(3, 4)) | app.task(name="total")(sum).s()).delay()
     number = one(app, "SELECT ID FROM QUEUE_GROUP")
-    tries(producer, "EXECUTE PROCEDURE QUEUE_PUT_NODES_V1(?)", f"M{number:019}0{number:019}{1:010}{2:010}".encode())
+    record = f"M{number:019}0{number:019}{1:010}{2:010}".encode()
+    tries(producer, "EXECUTE PROCEDURE FBTASKS_WORKFLOWS_API.PUT_NODES(?)", record)
     producer.commit()
     end(claim(), Succeeded("application/json", b"3"))
     assert [each.name for _ in range(3) for each in claim()] == ["total"]

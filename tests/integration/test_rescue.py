@@ -128,7 +128,7 @@ def test_of_two_that_fail_a_task_the_one_that_does_not_see_the_other_yet_finds_i
         app,
         f"CREATE TRIGGER MEANWHILE FOR QUEUE_HISTORY BEFORE INSERT AS BEGIN IF (NEW.ID = {first.id}) THEN "
         f"IN AUTONOMOUS TRANSACTION DO IF (EXISTS(SELECT 1 FROM QUEUE_TASK WHERE ID = {second.id})) THEN "
-        f"EXECUTE PROCEDURE QUEUE_ARCHIVE_V1({second.id}, 11, NULL, 0, 'other', 'm', NULL, NULL, NULL); END",
+        f"EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE({second.id}, 11, NULL, 0, 'other', 'm', NULL, NULL, NULL); END",
     )
     items = [Finished(claim, Failed("E", "m"), 0.0) for claim in claims]
     assert run(app, lambda t: tasks.finish(t, 1, 0, items)) == [Stale(int(second.id), 0)]

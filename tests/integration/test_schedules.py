@@ -642,5 +642,7 @@ def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
 def _as(app, user):
     from firebird.driver import connect
 
-    with closing(Session(connect(app.settings.url.database, user=user), app.settings.url, queries())) as session:
+    with closing(
+        Session(connect(app.settings.url.database, user=user), app.settings.url, queries(app.database.generation))
+    ) as session:
         yield session

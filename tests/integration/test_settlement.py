@@ -174,7 +174,11 @@ def test_a_user_who_may_only_enqueue_is_told_of_its_own_transactions_and_cuts_no
         grants.grant(session, "producer", "BOB")
 
     def connect(user):
-        return Session(attach(app.settings.url.database, user=user, charset="UTF8"), app.settings.url, queries())
+        return Session(
+            attach(app.settings.url.database, user=user, charset="UTF8"),
+            app.settings.url,
+            queries(app.database.generation),
+        )
 
     sessions = lost, other, foreign = connect("BOB"), connect("BOB"), connect("SYSDBA")
     numbers = []

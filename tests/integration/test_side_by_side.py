@@ -16,7 +16,7 @@ GROWS = 1.5
 RAISED = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
         WHILE (I < {count}) DO BEGIN
-            EXECUTE PROCEDURE QUEUE_RAISE_V1('{event}', '1', NULL, MOD(I, 10));
+            EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('{event}', '1', NULL, MOD(I, 10));
             I = I + 1;
         END END"""
 """Events of ten keys."""

@@ -8,7 +8,7 @@ import pytest
 from firebird.driver import Isolation, tpb
 from support.draining import drain
 from support.programs import command_line
-from support.sql import NOW, execute, one, rows
+from support.sql import NOW, execute, named, one, rows
 
 from fbtasks import FBTasks, changes
 from fbtasks.deploy import applying
@@ -676,14 +676,14 @@ def test_a_worker_registers_handlers_of_events_of_its_own_app_alone(app, as_role
     assert [row.state for row in source_service.list_sources(app.database)] == ["active", "active"]
     with worker.database.session() as session:
         for statement in (
-            "EXECUTE PROCEDURE QUEUE_UNHANDLE_V1(1, 'test')",  # not of an event
-            "EXECUTE PROCEDURE QUEUE_UNHANDLE_V1(2, 'other')",
-            "EXECUTE PROCEDURE QUEUE_ORPHAN_V1(1)",
-            "EXECUTE PROCEDURE QUEUE_HOLD_V1(1, 'paused')",
-            "EXECUTE PROCEDURE QUEUE_UNSUBSCRIBE_V1(1)",
+            "EXECUTE PROCEDURE FBTASKS_SOURCES.UNHANDLE(1, 'test')",  # not of an event
+            "EXECUTE PROCEDURE FBTASKS_SOURCES.UNHANDLE(2, 'other')",
+            "EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.ORPHAN(1)",
+            "EXECUTE PROCEDURE FBTASKS_SOURCES_ADMIN.HOLD(1, 'paused')",
+            "EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.UNSUBSCRIBE(1)",
         ):
             with pytest.raises(AuthenticationError):
-                session.run(lambda t, s=statement: t.script(s))
+                session.run(lambda t, s=statement: t.script(named(s)))
     with worker.database.session() as session:
         assert service.find_stale(session, "test", app.feeds()) == ({}, [])
 

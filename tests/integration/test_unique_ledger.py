@@ -162,10 +162,10 @@ def test_each_committed_change_is_covered_by_a_run_that_began_after_it_for_longe
 def test_the_ledger_finds_what_is_merged_into_a_task_that_has_begun(app):
     """The same with a procedure that merges into running tasks: it shows what the tests above would find."""
     source = one(
-        app, "SELECT RDB$PROCEDURE_SOURCE FROM RDB$PROCEDURES WHERE RDB$PROCEDURE_NAME = 'QUEUE_FOLD_UNIQUE_V1'"
+        app, "SELECT RDB$PROCEDURE_SOURCE FROM RDB$PROCEDURES WHERE RDB$PROCEDURE_NAME = 'FBTASKS_LIMITS.FOLD_UNIQUE'"
     )
     head = (
-        "CREATE OR ALTER PROCEDURE QUEUE_FOLD_UNIQUE_V1 (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, "
+        "CREATE OR ALTER PROCEDURE FBTASKS_LIMITS.FOLD_UNIQUE (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, "
         "NOW_UTC TIMESTAMP) RETURNS (LAST_ID BIGINT, MORE SMALLINT) SQL SECURITY DEFINER AS "
     )
     right = "WHEN UNIQUE_UNTIL = 'end' AND HOLDER_STATE IS NOT NULL"

@@ -334,7 +334,7 @@ def archive(app, first, state, error, message):
     """As the procedures do that expire tasks, or fail them."""
     execute(
         app,
-        "EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(?, ?, NULL, 0, ?, ?, NULL, NULL, NULL)",
+        "EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(?, ?, NULL, 0, ?, ?, NULL, NULL, NULL)",
         int(first.id), state, error, message,
     )  # fmt: skip
 

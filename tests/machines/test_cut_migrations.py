@@ -251,9 +251,10 @@ THEIRS = {
     ),
     "index QUEUE_TASK_CLAIM": ("CREATE INDEX QUEUE_TASK_CLAIM ON CUSTOMER (ID)", "DROP INDEX QUEUE_TASK_CLAIM"),
     "procedure QUEUE_TASK": ("CREATE PROCEDURE QUEUE_TASK AS BEGIN END", "DROP PROCEDURE QUEUE_TASK"),
-    "procedure QUEUE_ENQUEUE_V1": (
-        "CREATE PROCEDURE QUEUE_ENQUEUE_V1 RETURNS (X INTEGER) AS BEGIN X = 1; SUSPEND; END",
-        "DROP PROCEDURE QUEUE_ENQUEUE_V1",
+    "package FBTASKS": ("CREATE PACKAGE FBTASKS AS BEGIN PROCEDURE P; END", "DROP PACKAGE FBTASKS"),
+    "procedure QUEUE_CALL_RAISE": (
+        "CREATE PROCEDURE QUEUE_CALL_RAISE RETURNS (X INTEGER) AS BEGIN X = 1; SUSPEND; END",
+        "DROP PROCEDURE QUEUE_CALL_RAISE",
     ),
     "sequence QUEUE_MSG_SEQ": ("CREATE SEQUENCE QUEUE_MSG_SEQ", "DROP SEQUENCE QUEUE_MSG_SEQ"),
     "table QUEUE_SCHEMA": ("CREATE TABLE QUEUE_SCHEMA (VERSION INTEGER)", "DROP TABLE QUEUE_SCHEMA"),
@@ -280,7 +281,7 @@ def test_all_names_that_others_have_are_told_at_once_before_anything_is_written(
             )
     assert place.read("taken_names") == before
     with closing(connections.connect(place.url)) as connection, connection.cursor() as cursor:
-        assert cursor.execute("SELECT X FROM QUEUE_ENQUEUE_V1").fetchall() == [(1,)]
+        assert cursor.execute("SELECT X FROM QUEUE_CALL_RAISE").fetchall() == [(1,)]
     place.do(*(dropped for _, dropped in THEIRS.values()), "DROP TABLE QUEUE_OF_OURS")
     place.goes_on(complete)
 

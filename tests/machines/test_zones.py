@@ -118,7 +118,7 @@ def test_the_times_of_plain_sql_are_right_in_every_session(app):
         DIFFERENT = 0;
         WHILE (N < 5000) DO BEGIN DIFFERENT = DIFFERENT + IIF(QUEUE_NOW() = FIRST_TIME, 0, 1); N = N + 1; END
         SUSPEND; END"""
-    put = "SELECT ID FROM QUEUE_ENQUEUE_V1('t', '[]', '{{}}', {})"
+    put = "SELECT ID FROM FBTASKS.ENQUEUE('t', '[]', '{{}}', {})"
     for cursor in sessions(app, "UTC", "+14:00", "Pacific/Pago_Pago"):  # whose clocks do not change
         began = now()
         first, different = cursor.execute(same).fetchone()

@@ -117,7 +117,7 @@ class Emptied:
 
     def _is_emptied(self, session: Session) -> bool:
         """Whether the database is as a new one, once it has been emptied."""
-        prepared, known = session.statements["prepared"], queries()
+        prepared, known = session.statements["prepared"], queries(session.generation)
         try:
             if not os.path.samestat(os.stat(session.url.database), self._file):
                 return False

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.translate import translate
+from fbtasks.sql import numbered
 
 NOW = "QUEUE_NOW()"
 """The database's clock, as its tables have it."""
@@ -34,10 +35,15 @@ def _connection(app, statement):
                 session.connection.rollback()
 
 
+def named(statement):
+    """*statement* with the packages of a new queue, for what runs it past the functions here."""
+    return numbered(statement, 1)
+
+
 def rows(app, statement, *params):
     """All rows of a query."""
     with _connection(app, statement) as connection, connection.cursor() as cursor:
-        return cursor.execute(statement, params).fetchall()
+        return cursor.execute(numbered(statement, app.database.generation), params).fetchall()
 
 
 def one(app, statement, *params):
@@ -64,7 +70,7 @@ def execute(app, statement, *params):
     with _connection(app, statement) as connection, connection.cursor() as cursor:
         while True:
             try:
-                cursor.execute(statement, params)
+                cursor.execute(numbered(statement, app.database.generation), params)
                 found = cursor.fetchall() if cursor.description else []
                 connection.commit()
             except Exception as error:
@@ -95,8 +101,11 @@ def table_reads(session, table):
 def plans(session, procedure):
     """The plan of each cursor and each query in *procedure*, as the engine compiled them when the session ran it."""
     with session.connection.cursor() as cursor:
-        sql = "SELECT MON$EXPLAINED_PLAN FROM MON$COMPILED_STATEMENTS WHERE MON$OBJECT_NAME = ?"
-        found = cursor.execute(sql, (procedure,)).fetchall()
+        sql = (
+            "SELECT MON$EXPLAINED_PLAN FROM MON$COMPILED_STATEMENTS WHERE MON$PACKAGE_NAME = ? AND MON$OBJECT_NAME = ?"
+        )
+        package, _, name = procedure.partition(".")
+        found = cursor.execute(sql, (f"{package}_{session.generation}", name)).fetchall()
     session.connection.rollback()
     assert found, f"{procedure} has not been compiled"
     return [plan for (text,) in found for plan in re.split(r"\n(?=\S)", text.strip())]

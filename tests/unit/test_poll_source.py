@@ -140,7 +140,7 @@ def test_the_shape_follows_from_definition_and_table(table, options, shape, priv
     poll = resolve(PollSource(**{"table": "INBOX", **options}), table)
     assert poll.shape is shape
     assert poll.privileges == privileges
-    statements = Statements(7, poll, 1)
+    statements = Statements(7, poll, 1, 0)
     assert bool(statements.settle) == poll.settles == (shape not in (Shape.SEQUENCE, Shape.REMOVE))
     written = statements.take + statements.settle
     assert ("DELETE FROM" in written) == ("DELETE" in privileges)

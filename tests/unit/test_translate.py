@@ -110,5 +110,5 @@ def test_refused_for_good_is_one_class(code: int, kind: type[DatabaseError]) -> 
 @pytest.mark.parametrize("what", ["lock denied", "lock conversion denied"])
 def test_a_page_that_was_not_to_be_had_is_a_conflict(what: str) -> None:
     """As between processes with threads on an embedded file: the number is the one for any text."""
-    text = f"page 286, page type 7 {what}\n-At procedure 'QUEUE_ENQUEUE_PACKED_V1' line: 84, col: 13"
+    text = f"page 286, page type 7 {what}\n-At procedure 'FBTASKS_PRODUCER.ENQUEUE_PACKED' line: 84, col: 13"
     assert isinstance(translate(refusal(text, 335544382, 335544842)), ConflictError)

@@ -85,7 +85,7 @@ def check_poll(session: Session, poll: Poll) -> None:
         raise _poll_does_not_compile(poll, reason)
     try:
         with session.transaction(READ) as transaction:
-            transaction.compile(Statements(0, poll, 0).take)
+            transaction.compile(Statements(0, poll, 0, session.generation).take)
     except AuthenticationError:
         raise
     except StatementRefused as error:

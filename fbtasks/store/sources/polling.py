@@ -93,7 +93,11 @@ def prepare(session: Session, number: int, source: PollSource, expire_ms: int | 
     indexed = {name for (name,) in session.read("poll_indexed", poll.table.name)}
     is_quick = any(column.name in indexed for column in poll.key)
     return Polled(
-        number, poll, Statements(number, poll, version), expire_ms, SWEPT if is_quick else SWEPT_WITHOUT_INDEX
+        number,
+        poll,
+        Statements(number, poll, version, session.generation),
+        expire_ms,
+        SWEPT if is_quick else SWEPT_WITHOUT_INDEX,
     )
 
 

@@ -1,7 +1,7 @@
 """The statements of a poll, made from its definition and the description of its table.
 
 Nothing here speaks to the database. The statements touch the table with the rights of the worker's user; what they
-change of the queue is in the procedures QUEUE_POLL_... (``sql/migrations/0060_polls.sql``). Names of variables begin
+change of the queue is in the package FBTASKS_POLLS (``sql/packages/polls.sql``). Names of variables begin
 with QUEUE_, so that a condition does not meet them by chance.
 """
 
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.poll_source import PollSource
 from fbtasks.showing import count
+from fbtasks.sql import numbered
 from fbtasks.store.sources import expressions, tables, texts
 from fbtasks.store.sources.capture import check_column
 from fbtasks.store.sources.expressions import Value, concatenated, most, record, value
@@ -53,7 +54,7 @@ class Shape(Enum):
 
 
 _GATED: Final = {Shape.STATUS: 1, Shape.KEPT: 1, Shape.DELETE: 1, Shape.NAMED: 2, Shape.SEQUENCE: 0, Shape.REMOVE: 0}
-"""What QUEUE_POLL_TAKE_V1 is told of the lanes of each shape."""
+"""What FBTASKS_POLLS.TAKE is told of the lanes of each shape."""
 
 
 class Poll(NamedTuple):
@@ -233,8 +234,8 @@ def _refusal(source: PollSource, why: str) -> TaskDefinitionError:
 class Statements:
     """The statements of one poll, of which a subscription has the number."""
 
-    def __init__(self, subscription: int, poll: Poll, version: int) -> None:
-        """*version* is RDB$FORMAT of the table as it was described."""
+    def __init__(self, subscription: int, poll: Poll, version: int, generation: int) -> None:
+        """*version* is RDB$FORMAT of the table as it was described, *generation* that of the packages in use."""
         self._id = subscription
         self._version = version
         self._poll = poll
@@ -247,11 +248,11 @@ class Statements:
 
         Changes nothing.
         """
-        self.settle = self._settle() if poll.settles else ""
+        self.settle = numbered(self._settle(), generation) if poll.settles else ""
         """Takes the most ends to write. Returns how many were written, how many could not be, and the last error."""
-        self.sweep = self._sweep() if poll.shape in (Shape.KEPT, Shape.DELETE) else ""
+        self.sweep = numbered(self._sweep(), generation) if poll.shape in (Shape.KEPT, Shape.DELETE) else ""
         """Takes the most gates to look at: forgets those that stay for rows which are gone. Returns how many were."""
-        self.take = self._take()
+        self.take = numbered(self._take(), generation)
         """Takes the room, milliseconds until a task expires, and the oldest transaction that has not ended.
 
         Returns how many tasks were made, how many rows could not be taken, and the last error.
@@ -412,7 +413,7 @@ class Statements:
     # Taking rows.
 
     def _take(self) -> str:
-        count = ["IF (QUEUE_MADE > 0) THEN", f"  EXECUTE PROCEDURE QUEUE_POLL_COUNT_V1({self._id}, QUEUE_MADE);"]
+        count = ["IF (QUEUE_MADE > 0) THEN", f"  EXECUTE PROCEDURE FBTASKS_POLLS.COUNT_TAKEN({self._id}, QUEUE_MADE);"]
         body = self._take_sequence() if self._poll.shape is Shape.SEQUENCE else self._take_rows()
         return _text(
             [
@@ -461,13 +462,13 @@ class Statements:
         yield from _block([*self._take_row(), "IF (QUEUE_MADE >= QUEUE_ROOM) THEN", "  LEAVE;"])
         if self._by_version:
             yield "IF (QUEUE_MADE < QUEUE_ROOM AND QUEUE_BAD = 0) THEN"
-            yield f"  EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, QUEUE_OLDEST, NULL);"
+            yield f"  EXECUTE PROCEDURE FBTASKS_POLLS.MARK({self._id}, QUEUE_OLDEST, NULL);"
 
     def _take_row(self) -> Iterator[str]:
         """Changes the row that the cursor is at, and makes a task of it. One that cannot be changed is passed over."""
         change = self._mark_taken()
         if self._poll.shape is Shape.NAMED:
-            yield "EXECUTE PROCEDURE QUEUE_POLL_NUMBER_V1 RETURNING_VALUES QUEUE_TASK_ID;"
+            yield "EXECUTE PROCEDURE FBTASKS_POLLS.NEXT_NUMBER RETURNING_VALUES QUEUE_TASK_ID;"
         if self._gated == 1:
             yield f"QUEUE_LANE = {self._lane(_ROWS)};"
         if self._keeps_key:
@@ -502,12 +503,12 @@ class Statements:
         row = "NULL, QUEUE_ROW" if self._is_wide else "QUEUE_ROW, NULL"
         number = "QUEUE_TASK_ID" if self._poll.shape is Shape.NAMED else "NULL"
         yield (
-            f"EXECUTE PROCEDURE QUEUE_POLL_TAKE_V1({self._id}, {number}, QUEUE_LANE, {self._gated}, {row}, "
+            f"EXECUTE PROCEDURE FBTASKS_POLLS.TAKE({self._id}, {number}, QUEUE_LANE, {self._gated}, {row}, "
             "QUEUE_EXPIRE_MS);"
         )
         if self._keeps_key:
             for part in range(len(self._poll.key)):
-                yield f"EXECUTE PROCEDURE QUEUE_POLL_KEEP_KEY_V1({self._id}, QUEUE_LANE, {part}, QUEUE_KEY{part});"
+                yield f"EXECUTE PROCEDURE FBTASKS_POLLS.KEEP_KEY({self._id}, QUEUE_LANE, {part}, QUEUE_KEY{part});"
         yield "QUEUE_MADE = QUEUE_MADE + 1;"
 
     def _set_status(self, name: str) -> str:
@@ -524,7 +525,7 @@ class Statements:
         late = [
             *self._take_number(_LATE),
             *self._make_task(),
-            f"EXECUTE PROCEDURE QUEUE_POLL_FOUND_V1({self._id}, QUEUE_LANE);",
+            f"EXECUTE PROCEDURE FBTASKS_POLLS.FOUND({self._id}, QUEUE_LANE);",
         ]
         yield from _block(
             [
@@ -533,7 +534,7 @@ class Statements:
                 f"  ORDER BY {column} AS CURSOR {_LATE} DO",
                 *_block(["IF (QUEUE_MADE >= QUEUE_ROOM) THEN", *_block(["QUEUE_KEEPS = 1;", "LEAVE;"]), *late]),
                 "IF (QUEUE_KEEPS = 0) THEN",
-                f"  EXECUTE PROCEDURE QUEUE_POLL_FORGET_V1({self._id}, QUEUE_FIRST, QUEUE_LAST);",
+                f"  EXECUTE PROCEDURE FBTASKS_POLLS.FORGET({self._id}, QUEUE_FIRST, QUEUE_LAST);",
             ]
         )
         yield f"QUEUE_MARK = {self._mark('LAST_LANE')};"
@@ -545,12 +546,12 @@ class Statements:
                 "  LEAVE;",
                 *self._take_number(_ROWS),
                 "IF (QUEUE_LANE > QUEUE_MARK + 1) THEN",
-                f"  EXECUTE PROCEDURE QUEUE_POLL_MISS_V1({self._id}, QUEUE_MARK + 1, QUEUE_LANE - 1);",
+                f"  EXECUTE PROCEDURE FBTASKS_POLLS.MISS({self._id}, QUEUE_MARK + 1, QUEUE_LANE - 1);",
                 *self._make_task(),
                 "QUEUE_MARK = QUEUE_LANE;",
             ]
         )
-        yield f"EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, NULL, QUEUE_MARK);"
+        yield f"EXECUTE PROCEDURE FBTASKS_POLLS.MARK({self._id}, NULL, QUEUE_MARK);"
 
     def _take_number(self, cursor: str) -> Iterator[str]:
         yield f"QUEUE_LANE = {cursor}.{quoted(self._poll.key[0].name)};"
@@ -560,7 +561,7 @@ class Statements:
 
     def _settle(self) -> str:
         note = [
-            f"EXECUTE PROCEDURE QUEUE_POLL_OUTCOME_V1({self._id}, QUEUE_NOTE_ID, QUEUE_KIND, QUEUE_LANE,",
+            f"EXECUTE PROCEDURE FBTASKS_POLLS.OUTCOME({self._id}, QUEUE_NOTE_ID, QUEUE_KIND, QUEUE_LANE,",
             f"  QUEUE_TASK_ID, {self._gated}) RETURNING_VALUES QUEUE_ENDED, QUEUE_WHY;",
             "IF (QUEUE_ENDED >= 0) THEN",
             *_block(self._write_end()),
@@ -732,7 +733,7 @@ class Statements:
     def _settled(self) -> Iterator[str]:
         keeps = {Shape.KEPT: "1", Shape.DELETE: "IIF(QUEUE_ENDED = 0, 1, 0)"}.get(self._poll.shape, "0")
         yield (
-            f"EXECUTE PROCEDURE QUEUE_POLL_SETTLED_V1({self._id}, QUEUE_NOTE_ID, QUEUE_LANE, QUEUE_TASK_ID, "
+            f"EXECUTE PROCEDURE FBTASKS_POLLS.SETTLED({self._id}, QUEUE_NOTE_ID, QUEUE_LANE, QUEUE_TASK_ID, "
             f"{self._gated}, QUEUE_ENDED, {keeps});"
         )
         yield "QUEUE_SETTLED = QUEUE_SETTLED + 1;"
@@ -749,7 +750,7 @@ class Statements:
             f"    SELECT 1 FROM {self._table} R WHERE {gone})) THEN",
             *_block(
                 [
-                    f"EXECUTE PROCEDURE QUEUE_POLL_GONE_V1({self._id}, QUEUE_LANE);",
+                    f"EXECUTE PROCEDURE FBTASKS_POLLS.GONE({self._id}, QUEUE_LANE);",
                     "QUEUE_GONE = QUEUE_GONE + 1;",
                 ]
             ),
@@ -776,7 +777,7 @@ class Statements:
                         "IF (QUEUE_SEEN < QUEUE_MOST) THEN",
                         f"  QUEUE_AT = {_BEFORE_ALL};",
                         f"IF (QUEUE_AT IS DISTINCT FROM {self._mark('LAST_LANE')}) THEN",
-                        f"  EXECUTE PROCEDURE QUEUE_POLL_MARK_V1({self._id}, NULL, QUEUE_AT);",
+                        f"  EXECUTE PROCEDURE FBTASKS_POLLS.MARK({self._id}, NULL, QUEUE_AT);",
                         "SUSPEND;",
                     ]
                 ),

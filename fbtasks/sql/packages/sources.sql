@@ -1,112 +1,15 @@
 -- Sources of work in the database: changes of tables and events, and how they become tasks. The transaction of a change or an
 -- event only inserts, into tables without a unique key that a writer chooses: it never waits or fails because of another one.
--- Order, coalescing and limits are decided later, by the workers' QUEUE_DISPATCH_V1.
+-- Order, coalescing and limits are decided later, by the workers' FBTASKS_SOURCES.DISPATCH.
 SET TERM ^ ;
 
-CREATE SEQUENCE QUEUE_CHANGE_SEQ^
-CREATE SEQUENCE QUEUE_SUBSCRIPTION_SEQ^
-CREATE EXCEPTION QUEUE_BAD_EVENT 'an event cannot be raised like that'^
-
--- Which tasks come from which table, event or polled table. Written when definitions are applied, and by operators.
-CREATE TABLE QUEUE_SUBSCRIPTION (
-    ID INTEGER NOT NULL PRIMARY KEY,
-    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('change', 'event', 'poll')),
-    APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    -- The task that is called.
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    -- The table, or the event.
-    SOURCE VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    PRIORITY_RANK QUEUE_RANK,
-    -- In which order: 'key', one task at a time for each lane; 'total', one for all; 'none', one for each change or batch.
-    ORDERING VARCHAR(5) CHARACTER SET ASCII NOT NULL CHECK (ORDERING IN ('key', 'total', 'none')),
-    -- The most changes that one task is given.
-    MOST INTEGER NOT NULL,
-    -- 1 when a lane stays shut after a task that failed, until that is retried or discarded.
-    STOPS QUEUE_FLAG,
-    -- How long the first change of a task waits for others; with FILLS not longer than until there are MOST.
-    AFTER_MS BIGINT DEFAULT 0 NOT NULL,
-    FILLS QUEUE_FLAG,
-    -- How long after the last one of a lane, and then not longer than AFTER_MS after the first; 0: does not matter.
-    QUIET_MS BIGINT DEFAULT 0 NOT NULL,
-    -- 'active'; 'paused': changes are kept, and not given out; 'silent': none are noted; 'orphaned': its code is gone, changes are
-    -- kept; 'dropped': it goes as soon as no older statement can write for it.
-    STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'paused', 'silent', 'orphaned', 'dropped')),
-    -- What operators want of STATE, whatever the code says: 'paused', 'silent' or NULL.
-    HELD VARCHAR(8) CHARACTER SET ASCII CHECK (HELD IN ('paused', 'silent')),
-    -- 1 when another one has taken its place: it goes when what it has is done.
-    ENDS QUEUE_FLAG,
-    -- What the code says, as JSON, with its hash; and which version of it that is.
-    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
-    VERSION INTEGER NOT NULL,
-    -- Since when the trigger is as it is, the hash of its source, and that of the text of which it was made: the engine writes
-    -- some of it in its own way.
-    ACTIVE_TIME TIMESTAMP,
-    TRIGGER_HASH CHAR(64) CHARACTER SET ASCII,
-    TEXT_HASH CHAR(64) CHARACTER SET ASCII,
-    -- The first of the IDs that were set aside before the trigger was active, for rows that existed already.
-    FIRST_ID BIGINT,
-    -- Of the handler of an event, while it is active: DIRECT of its row in QUEUE_HANDLER.
-    DIRECT SMALLINT DEFAULT 0 NOT NULL
-)^
-CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
-
--- The log of changes: written by triggers, emptied by QUEUE_DISPATCH_V1. No unique key: no writer meets another one.
-CREATE TABLE QUEUE_CHANGE (
-    SUBSCRIPTION_ID INTEGER NOT NULL,
-    -- 1: it has just come; NULL: it waits behind the gate of its lane (QUEUE_GATE). In lane 0 of a total order it stays 1.
-    NEWS SMALLINT DEFAULT 1,
-    -- 0, or the key by which changes are ordered: an integer as it is, anything else as a hash. Never -9223372036854775808,
-    -- which an index of Firebird has behind 0 (5.0.4).
-    LANE BIGINT NOT NULL,
-    ID BIGINT NOT NULL,
-    RAISE_TIME TIMESTAMP NOT NULL,
-    -- A JSON object; one of more than 2000 bytes is in LARGE.
-    DATA VARCHAR(2000) CHARACTER SET OCTETS,
-    LARGE BLOB SUB_TYPE BINARY
-)^
-CREATE INDEX QUEUE_CHANGE_LANE ON QUEUE_CHANGE (SUBSCRIPTION_ID, NEWS, LANE, ID)^
-
--- One row for each subscription: the transaction that has it locked makes tasks of its changes. One that does not get the lock looks
--- again a little later.
-CREATE TABLE QUEUE_DISPATCH (
-    SUBSCRIPTION_ID INTEGER NOT NULL PRIMARY KEY,
-    -- Changes of lane 0 have been given out up to here; what was committed late may be below.
-    MARK_ID BIGINT DEFAULT 0 NOT NULL,
-    -- Where an order is kept: behind which number to read. What is committed from now on has a higher one, unless its transaction
-    -- is older than BACK_TX (NULL: not known yet) and among ELDERS: pairs of 19 digits each, a transaction and the BACK_ID for it.
-    BACK_ID BIGINT DEFAULT 0 NOT NULL,
-    BACK_TX BIGINT,
-    ELDERS VARCHAR(1900) CHARACTER SET ASCII DEFAULT '' NOT NULL,
-    -- The lane that was looked at last, so that all have their turn.
-    LAST_LANE BIGINT DEFAULT -9223372036854775807 NOT NULL,
-    -- How many changes have been given out so far.
-    TAKEN BIGINT DEFAULT 0 NOT NULL,
-    -- Of a limit: MARK_ID is the note that was read last, and no gate is to be looked at for a time before this.
-    WAKE_MARK TIMESTAMP
-)^
-
--- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is silent,
--- and the event is neither given to it nor kept for it.
-CREATE TABLE QUEUE_HANDLER (
-    EVENT VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    SUBSCRIPTION_ID INTEGER NOT NULL,
-    DIRECT SMALLINT NOT NULL,
-    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    PRIORITY_RANK QUEUE_RANK
-)^
-CREATE INDEX QUEUE_HANDLER_EVENT ON QUEUE_HANDLER (EVENT)^
-
-COMMIT^
+PACKAGE FBTASKS_SOURCES^
 
 -- Lets the next task in that waits before a gate with a ticket. Tickets of tasks that are not there any more are deleted on the
 -- way. TASK_ID is NULL when none has been let in; BLOCKED is 1 when another transaction has the one locked whose turn it is.
--- Called by QUEUE_OPEN_GATE_V1, which writes the row of the gate.
-CREATE OR ALTER PROCEDURE QUEUE_LET_IN_V1 (OWNER_ID INTEGER, LANE BIGINT, NOW_UTC TIMESTAMP)
+-- Called by OPEN_GATE, which writes the row of the gate.
+PRIVATE PROCEDURE LET_IN (OWNER_ID INTEGER, LANE BIGINT, NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, BLOCKED SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE ID BIGINT;
     DECLARE TRAITS SMALLINT;
@@ -122,7 +25,7 @@ BEGIN
         ELSE
             DELETE FROM QUEUE_TICKET WHERE CURRENT OF TICKETS;
         IF (BIN_AND(TRAITS, 2560) = 2048) THEN  -- it has gates of limits, too
-            EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(TASK_ID, TRAITS, NULL, NULL);
+            EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AT_GATE(TASK_ID, TRAITS, NULL, NULL);
         ELSE IF (TASK_ID IS NOT NULL) THEN
             UPDATE QUEUE_TASK T SET STATE = 0, START_TIME = :NOW_UTC WHERE T.ID = :TASK_ID;
         IF (TASK_ID IS NOT NULL OR BLOCKED = 1) THEN
@@ -137,10 +40,9 @@ END^
 --   PLACES       how many places of the queue the caller holds: at least one, or NULL where the queue has no limit
 -- TASK_ID is NULL when there are no changes. TAKEN is how many it has, LAST_ID the last of them (AFTER_ID: none), and MORE 1 when it
 -- has left some: of those behind the gate with FROM_BEHIND, else of the news. The caller writes the row of the gate.
-CREATE OR ALTER PROCEDURE QUEUE_MAKE_TASK_V1 (
+PRIVATE PROCEDURE MAKE_TASK (
     OWNER_ID INTEGER, LANE BIGINT, FROM_BEHIND SMALLINT, FROM_NEWS SMALLINT, AFTER_ID BIGINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, TAKEN INTEGER, LAST_ID BIGINT, MORE SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
@@ -199,7 +101,7 @@ BEGIN
         LARGE_BODY = IIF(OCTET_LENGTH(BODY) > 2000, BODY, NULL);
     END
     IF (PLACES IS NOT NULL) THEN
-        EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
+        EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
     INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
         PAYLOAD)
     VALUES (:TASK_ID, 64 * :PLACED + IIF(:LANE IS NULL, 0, 256), :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME,
@@ -214,11 +116,10 @@ END^
 --   waiting  for a second when another transaction has the task locked whose turn it is; with its time come when PLACES is 0, so
 --            that there is no place for a new task (NULL: the queue has no limit)
 --   free     when nothing waits any more
--- Called by QUEUE_DISPATCH_ONE_V1 and QUEUE_READ_NOTES_V1, under the lock of QUEUE_DISPATCH.
-CREATE OR ALTER PROCEDURE QUEUE_OPEN_GATE_V1 (
+-- Called by DISPATCH_ONE and READ_NOTES, under the lock of QUEUE_DISPATCH.
+PRIVATE PROCEDURE OPEN_GATE (
     OWNER_ID INTEGER, LANE BIGINT, NEWS_TOO SMALLINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, TAKEN INTEGER)
-SQL SECURITY DEFINER
 AS
     DECLARE BLOCKED SMALLINT;
     DECLARE MORE SMALLINT = 1;
@@ -226,7 +127,7 @@ AS
     DECLARE WAKE_TIME TIMESTAMP;
 BEGIN
     TAKEN = 0;
-    EXECUTE PROCEDURE QUEUE_LET_IN_V1(OWNER_ID, LANE, NOW_UTC) RETURNING_VALUES TASK_ID, BLOCKED;
+    EXECUTE PROCEDURE LET_IN(OWNER_ID, LANE, NOW_UTC) RETURNING_VALUES TASK_ID, BLOCKED;
     IF (BLOCKED = 1) THEN
         WAKE_TIME = DATEADD(1 SECOND TO NOW_UTC);
     ELSE IF (TASK_ID IS NULL AND PLACES = 0) THEN
@@ -238,7 +139,7 @@ BEGIN
             WAKE_TIME = NOW_UTC;
     END
     ELSE IF (TASK_ID IS NULL) THEN
-        EXECUTE PROCEDURE QUEUE_MAKE_TASK_V1(OWNER_ID, LANE, 1, NEWS_TOO, 0, PLACES, NOW_UTC)
+        EXECUTE PROCEDURE MAKE_TASK(OWNER_ID, LANE, 1, NEWS_TOO, 0, PLACES, NOW_UTC)
             RETURNING_VALUES TASK_ID, TAKEN, LAST_ID, MORE;
     IF (TASK_ID IS NULL AND WAKE_TIME IS NULL) THEN
         DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
@@ -252,10 +153,9 @@ END^
 -- of which so many tries have ended, and whose process has not died. With NEXT the task has failed: a new task NEXT_ID goes on with
 -- NEXT. It takes over the lane, or where a failure halts that, waits behind it; when the run is to be cancelled, it is cancelled. A
 -- stale claim changes nothing: NEXT_ID is 0. Neither does a task whose row another transaction holds, which is not waited for: -1.
-CREATE OR ALTER PROCEDURE QUEUE_PUT_REST_V1 (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
+PROCEDURE PUT_REST (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
     NEXT BLOB SUB_TYPE BINARY, TRIES INTEGER, NEXT_TRIES INTEGER)
 RETURNS (NEXT_ID BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
     DECLARE OWNER_ID INTEGER;
@@ -297,7 +197,7 @@ BEGIN
                 INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
                     VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:STOPS = 1, 'T', 'H'), :LANE, :NEXT_ID);
             IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID)) THEN
-                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
             ELSE
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
@@ -308,8 +208,7 @@ END^
 -- Puts what has just come for a lane behind its gate. A gate that is shut (IS_SHUT) will be opened by a note. Any other one is
 -- waiting from then on: until the first change has waited AFTER_MS, or there has been none for QUIET_MS, or with FILLS there are
 -- MOST.
-CREATE OR ALTER PROCEDURE QUEUE_PUT_BEHIND_V1 (OWNER_ID INTEGER, LANE BIGINT, IS_SHUT SMALLINT, NOW_UTC TIMESTAMP)
-SQL SECURITY DEFINER
+PRIVATE PROCEDURE PUT_BEHIND (OWNER_ID INTEGER, LANE BIGINT, IS_SHUT SMALLINT, NOW_UTC TIMESTAMP)
 AS
     DECLARE MOST INTEGER;
     DECLARE AFTER_MS BIGINT;
@@ -354,10 +253,9 @@ END^
 
 -- Reads the notes of a subscription, and opens up to ROOM gates by them: for up to PLACES new tasks (NULL: the queue has no limit).
 -- Where changes wait for others, a gate behind which there are changes alone is waiting then. MISSED is 1 when a ticket was put
--- behind a gate whose task may have ended unseen. Called by QUEUE_DISPATCH_ONE_V1, under its lock.
-CREATE OR ALTER PROCEDURE QUEUE_READ_NOTES_V1 (OWNER_ID INTEGER, ROOM INTEGER, PLACES INTEGER, NOW_UTC TIMESTAMP)
+-- behind a gate whose task may have ended unseen. Called by DISPATCH_ONE, under its lock.
+PRIVATE PROCEDURE READ_NOTES (OWNER_ID INTEGER, ROOM INTEGER, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE BY_KEY SMALLINT;
     DECLARE STOPS SMALLINT;
@@ -409,10 +307,10 @@ BEGIN
             DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;  -- what has just come is visited after this
         ELSE IF (OPENS = 1 AND BY_KEY = 1 AND AFTER_MS > 0 AND NOT EXISTS(
                 SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE ORDER BY K.OWNER_ID, K.LANE)) THEN
-            EXECUTE PROCEDURE QUEUE_PUT_BEHIND_V1(OWNER_ID, LANE, 0, NOW_UTC);
+            EXECUTE PROCEDURE PUT_BEHIND(OWNER_ID, LANE, 0, NOW_UTC);
         ELSE IF (OPENS = 1) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(OWNER_ID, LANE, IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), PLACES_LEFT, NOW_UTC)
+            EXECUTE PROCEDURE OPEN_GATE(OWNER_ID, LANE, IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), PLACES_LEFT, NOW_UTC)
                 RETURNING_VALUES TASK_ID, CHANGES;
             OPENED = OPENED + IIF(TASK_ID IS NULL, 0, 1);
             PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
@@ -423,10 +321,9 @@ BEGIN
 END^
 
 -- When the first change of lane 0 behind AFTER_ID is due, for a subscription whose tasks are made of one lane; NULL: there is none.
-CREATE OR ALTER PROCEDURE QUEUE_FIRST_DUE_V1 (
+PRIVATE PROCEDURE FIRST_DUE (
     SUBSCRIPTION_ID INTEGER, MOST INTEGER, AFTER_MS BIGINT, FILLS SMALLINT, AFTER_ID BIGINT)
 RETURNS (DUE_TIME TIMESTAMP)
-SQL SECURITY DEFINER
 AS
     DECLARE WAITING INTEGER;
 BEGIN
@@ -445,11 +342,10 @@ END^
 
 -- Makes up to ROOM tasks of one change each, from what comes behind AFTER_ID in lane 0, for a subscription without an order, in a
 -- queue without a limit. Ends before a change that does not fit the row of its task. LAST_ID is the last change that it took.
--- A twin of QUEUE_MAKE_TASK_V1 on purpose: a change costs 31 us in the claim this way, and 38 by a call of that for each. What
+-- A twin of MAKE_TASK on purpose: a change costs 31 us in the claim this way, and 38 by a call of that for each. What
 -- one of them writes into the row of a task, the other one has to write as well.
-CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_EACH_V1 (OWNER_ID INTEGER, ROOM INTEGER, AFTER_ID BIGINT, NOW_UTC TIMESTAMP)
+PRIVATE PROCEDURE DISPATCH_EACH (OWNER_ID INTEGER, ROOM INTEGER, AFTER_ID BIGINT, NOW_UTC TIMESTAMP)
 RETURNS (DISPATCHED INTEGER, LAST_ID BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
@@ -479,10 +375,9 @@ END^
 
 -- From where on an ordered reader has to read, so that nothing that is committed by now is passed by: a change has its number before
 -- its transaction commits, and others with higher numbers may have been read meanwhile. What the statement does not see yet counts as
--- not committed. The caller has the row of QUEUE_DISPATCH locked, reads in the order of the numbers, and calls QUEUE_MOVE_BACK_V1 then.
-CREATE OR ALTER PROCEDURE QUEUE_LOOK_BACK_V1 (SUBSCRIPTION_ID INTEGER)
+-- not committed. The caller has the row of QUEUE_DISPATCH locked, reads in the order of the numbers, and calls MOVE_BACK then.
+PROCEDURE LOOK_BACK (SUBSCRIPTION_ID INTEGER)
 RETURNS (FROM_ID BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE BACK_TX BIGINT;
     DECLARE ELDERS VARCHAR(1900) CHARACTER SET ASCII;
@@ -507,10 +402,9 @@ BEGIN
     END
 END^
 
--- Tells QUEUE_LOOK_BACK_V1 what was read: all up to LAST_ID that the statement sees, and with IS_ALL all that there is. When that is
+-- Tells LOOK_BACK what was read: all up to LAST_ID that the statement sees, and with IS_ALL all that there is. When that is
 -- far enough from where it had others begin, it has them begin there from now on, but for transactions that are not done yet.
-CREATE OR ALTER PROCEDURE QUEUE_MOVE_BACK_V1 (SUBSCRIPTION_ID INTEGER, LAST_ID BIGINT, IS_ALL SMALLINT)
-SQL SECURITY DEFINER
+PROCEDURE MOVE_BACK (SUBSCRIPTION_ID INTEGER, LAST_ID BIGINT, IS_ALL SMALLINT)
 AS
     DECLARE BACK_ID BIGINT;
     DECLARE BACK_TX BIGINT;
@@ -563,9 +457,8 @@ END^
 -- FROM_START = 0 lane 0 is read from where the last one ended: what was deleted before may still be there, as versions that an
 -- old transaction keeps, and what was committed late is found the next time with 1; in total order it is found at once. By key,
 -- lanes are visited in turn; those whose gate is shut have their changes moved behind it, so that they are not met again.
-CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_ONE_V1 (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
+PRIVATE PROCEDURE DISPATCH_ONE (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
 RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE LEAST_LANE BIGINT = -9223372036854775807;
     DECLARE NOW_UTC TIMESTAMP;
@@ -606,10 +499,10 @@ BEGIN
     IF (FROM_START = 1) THEN
         MARK_ID = 0;
     ELSE IF (ORDERING = 'total') THEN
-        EXECUTE PROCEDURE QUEUE_LOOK_BACK_V1(SUBSCRIPTION_ID) RETURNING_VALUES MARK_ID;
+        EXECUTE PROCEDURE LOOK_BACK(SUBSCRIPTION_ID) RETURNING_VALUES MARK_ID;
 
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID ORDER BY N.OWNER_ID, N.ID)) THEN
-        EXECUTE PROCEDURE QUEUE_READ_NOTES_V1(SUBSCRIPTION_ID, ROOM, PLACES, NOW_UTC)
+        EXECUTE PROCEDURE READ_NOTES(SUBSCRIPTION_ID, ROOM, PLACES, NOW_UTC)
             RETURNING_VALUES DISPATCHED, TAKEN, PLACES_LEFT, MISSED;
 
     IF (ORDERING <> 'key') THEN
@@ -619,13 +512,13 @@ BEGIN
         IF (LANE = 0 AND DISPATCHED < ROOM AND EXISTS(SELECT 1 FROM QUEUE_GATE G
                 WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.WAKE_TIME <= :NOW_UTC)) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 0, PLACES_LEFT, NOW_UTC)
+            EXECUTE PROCEDURE OPEN_GATE(SUBSCRIPTION_ID, LANE, 0, PLACES_LEFT, NOW_UTC)
                 RETURNING_VALUES TASK_ID, CHANGES;
             DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
         END
         IF (LANE IS NULL AND MOST = 1 AND AFTER_MS = 0 AND PLACES IS NULL) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_DISPATCH_EACH_V1(SUBSCRIPTION_ID, ROOM - DISPATCHED, MARK_ID, NOW_UTC)
+            EXECUTE PROCEDURE DISPATCH_EACH(SUBSCRIPTION_ID, ROOM - DISPATCHED, MARK_ID, NOW_UTC)
                 RETURNING_VALUES CHANGES, MARK_ID;
             DISPATCHED = DISPATCHED + CHANGES;
             TAKEN = TAKEN + CHANGES;
@@ -635,11 +528,11 @@ BEGIN
         BEGIN
             IF (AFTER_MS > 0) THEN
             BEGIN
-                EXECUTE PROCEDURE QUEUE_FIRST_DUE_V1(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
+                EXECUTE PROCEDURE FIRST_DUE(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
                 IF (DUE_TIME IS NULL OR DUE_TIME > NOW_UTC) THEN
                     LEAVE;
             END
-            EXECUTE PROCEDURE QUEUE_MAKE_TASK_V1(SUBSCRIPTION_ID, LANE, 0, 1, MARK_ID, PLACES_LEFT, NOW_UTC)
+            EXECUTE PROCEDURE MAKE_TASK(SUBSCRIPTION_ID, LANE, 0, 1, MARK_ID, PLACES_LEFT, NOW_UTC)
                 RETURNING_VALUES TASK_ID, CHANGES, MARK_ID, MORE;
             IF (TASK_ID IS NULL) THEN
                 LEAVE;
@@ -682,7 +575,7 @@ BEGIN
                 INTO :HAS_ROW, :HOLDER_ID, :WAITS;
             IF (HAS_ROW = 0 AND AFTER_MS = 0) THEN
             BEGIN
-                EXECUTE PROCEDURE QUEUE_MAKE_TASK_V1(SUBSCRIPTION_ID, LANE, 0, 1, 0, PLACES_LEFT, NOW_UTC)
+                EXECUTE PROCEDURE MAKE_TASK(SUBSCRIPTION_ID, LANE, 0, 1, 0, PLACES_LEFT, NOW_UTC)
                     RETURNING_VALUES TASK_ID, CHANGES, LAST_ID, MORE;
                 INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID) VALUES (:SUBSCRIPTION_ID, :LANE, :TASK_ID);
                 DISPATCHED = DISPATCHED + 1;
@@ -691,7 +584,7 @@ BEGIN
             END
             ELSE
             BEGIN
-                EXECUTE PROCEDURE QUEUE_PUT_BEHIND_V1(SUBSCRIPTION_ID, LANE, IIF(HOLDER_ID IS NULL, 0, 1), NOW_UTC);
+                EXECUTE PROCEDURE PUT_BEHIND(SUBSCRIPTION_ID, LANE, IIF(HOLDER_ID IS NULL, 0, 1), NOW_UTC);
                 -- Where nothing waited before, the task in it may be ending unseen, and wakes no worker for this.
                 MISSED = IIF(HOLDER_ID IS NOT NULL AND WAITS = 0, 1, MISSED);
             END
@@ -707,7 +600,7 @@ BEGIN
                 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :LANE;
             IF (LANE IS NULL) THEN
                 LEAVE;
-            EXECUTE PROCEDURE QUEUE_OPEN_GATE_V1(SUBSCRIPTION_ID, LANE, 1, PLACES_LEFT, NOW_UTC)
+            EXECUTE PROCEDURE OPEN_GATE(SUBSCRIPTION_ID, LANE, 1, PLACES_LEFT, NOW_UTC)
                 RETURNING_VALUES TASK_ID, CHANGES;
             DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
             PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
@@ -715,7 +608,7 @@ BEGIN
         END
     END
     IF (ORDERING = 'total' AND MORE IS NOT NULL) THEN
-        EXECUTE PROCEDURE QUEUE_MOVE_BACK_V1(SUBSCRIPTION_ID, MARK_ID, 1 - MORE);
+        EXECUTE PROCEDURE MOVE_BACK(SUBSCRIPTION_ID, MARK_ID, 1 - MORE);
     MARK_ID = IIF(ORDERING = 'total', MAXVALUE(MARK_ID, FURTHEST_ID), MARK_ID);
     UPDATE QUEUE_DISPATCH D SET MARK_ID = IIF(:TAKEN = 0, MARK_ID, :MARK_ID), LAST_LANE = :LAST_LANE, TAKEN = TAKEN + :TAKEN
         WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
@@ -723,9 +616,8 @@ END^
 
 -- Whether the subscription has something for a dispatcher to do now, and else how many milliseconds remain until it has (NULL:
 -- nothing waits for a time). With FULL_UP its queue has no free place: then that is what can be done without one.
-CREATE OR ALTER PROCEDURE QUEUE_SOURCE_READY_V1 (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT, FULL_UP SMALLINT)
+PROCEDURE SOURCE_READY (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT, FULL_UP SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE ORDERING VARCHAR(5) CHARACTER SET ASCII;
@@ -762,7 +654,7 @@ BEGIN
         BEGIN
             IF (FROM_START = 0) THEN
                 SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID INTO :MARK_ID;
-            EXECUTE PROCEDURE QUEUE_FIRST_DUE_V1(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
+            EXECUTE PROCEDURE FIRST_DUE(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
             IF (WAITS = 0 AND DUE_TIME IS NOT NULL) THEN
                 EXIT;  -- that changes wait is to be written at the gate, which is shut
         END
@@ -775,15 +667,14 @@ BEGIN
 END^
 
 -- Locks up to MOST free places of a queue with a limit, so that its own transaction can take so many (FOUND), and no other one can.
-CREATE OR ALTER PROCEDURE QUEUE_HOLD_PLACES_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER)
+PROCEDURE HOLD_PLACES (QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER)
 RETURNS (FOUND INTEGER)
-SQL SECURITY DEFINER
 AS
     DECLARE NO_ INTEGER;
     DECLARE OWED SMALLINT;
 BEGIN
     FOUND = 0;
-    EXECUTE PROCEDURE QUEUE_PAY_PLACES_V1(QUEUE) RETURNING_VALUES OWED;
+    EXECUTE PROCEDURE FBTASKS_QUEUES.PAY_PLACES(QUEUE) RETURNING_VALUES OWED;
     IF (OWED = 0 AND MOST > 0) THEN
         FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0
             ORDER BY P.QUEUE, P.NO_ FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ DO
@@ -800,10 +691,9 @@ END^
 -- its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks have left less room than the sources have
 -- need of. When it turns out that other transactions hold those, it is called again with HELD_RANK: ready tasks are not counted
 -- then, and sources of higher ranks are not asked.
-CREATE OR ALTER PROCEDURE QUEUE_DISPATCH_V1 (
+PROCEDURE DISPATCH (
     QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
 RETURNS (MISSED SMALLINT, CROWDED SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE SUBSCRIPTION_ID INTEGER;
     DECLARE RANK SMALLINT = -10000;
@@ -834,7 +724,7 @@ BEGIN
             WHERE S.QUEUE = :QUEUE AND S.PRIORITY_RANK = :RANK AND S.STATE = 'active' AND S.KIND <> 'poll'
             INTO :SUBSCRIPTION_ID DO
         BEGIN
-            EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
+            EXECUTE PROCEDURE SOURCE_READY(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
             IF (READY = 1 AND SHARERS < 900) THEN
             BEGIN
                 FOUND = FOUND || LPAD(SUBSCRIPTION_ID, 11);
@@ -861,12 +751,12 @@ BEGIN
             END
         END
         IF (BOUNDED = 1 AND SHARERS > 0) THEN
-            EXECUTE PROCEDURE QUEUE_HOLD_PLACES_V1(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;
+            EXECUTE PROCEDURE HOLD_PLACES(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;
         WHILE (SHARERS > 0 AND WAITING < ROOM) DO
         BEGIN
             SUBSCRIPTION_ID = CAST(SUBSTRING(FOUND FROM 11 * SHARERS - 10 FOR 11) AS INTEGER);
             BEGIN
-                EXECUTE PROCEDURE QUEUE_DISPATCH_ONE_V1(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, PLACES,
+                EXECUTE PROCEDURE DISPATCH_ONE(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, PLACES,
                     FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
                 MISSED = MAXVALUE(MISSED, MISSED_ONE);
                 WAITING = WAITING + DISPATCHED;
@@ -881,10 +771,9 @@ BEGIN
         CROWDED = 0;
 END^
 
--- Writes an event into the log. Called by QUEUE_RAISE_EVENT_V1.
-CREATE OR ALTER PROCEDURE QUEUE_LOG_EVENT_V1 (
+-- Writes an event into the log. Called by FBTASKS_SOURCES_API.RAISE_EVENT.
+PROCEDURE LOG_EVENT (
     SUBSCRIPTION_ID INTEGER, LANE BIGINT, ID BIGINT, RAISE_TIME TIMESTAMP, BODY BLOB SUB_TYPE BINARY)
-SQL SECURITY DEFINER
 AS
 BEGIN
     IF (OCTET_LENGTH(BODY) <= 2000) THEN
@@ -895,14 +784,15 @@ BEGIN
             VALUES (:SUBSCRIPTION_ID, :LANE, :ID, :RAISE_TIME, :BODY);
 END^
 
+PACKAGE FBTASKS_SOURCES_API^
+
 -- Raises an event, and returns the number of the transaction: a task for each handler, or a row of the log where it has an
 -- ORDER_KEY, or the handler takes several at a time or is paused. Where there is no handler it is kept under subscription 0, by a
 -- hash of its name, for a handler that is registered within a day. It is raised at START_TIME, or in DELAY_MS; NULL: now.
-CREATE OR ALTER PROCEDURE QUEUE_RAISE_EVENT_V1 (
+PROCEDURE RAISE_EVENT (
     EVENT VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, DATA BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8, START_TIME TIMESTAMP, DELAY_MS BIGINT,
     ORDER_KEY VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8)
 RETURNS (TRANSACTION_ID BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE ID BIGINT;
@@ -951,7 +841,7 @@ BEGIN
         BEGIN
             TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
             IF (BOUNDED = 1) THEN
-                EXECUTE PROCEDURE QUEUE_PICK_PLACE_V1(QUEUE) RETURNING_VALUES PLACED;
+                EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;
             INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, ENQUEUED_BY,
                 CONTENT_TYPE, PAYLOAD)
             VALUES (:TASK_ID, 64 * :PLACED, :SUBSCRIPTION_ID, :NAME, :QUEUE, IIF(:START_TIME > :NOW_UTC, 1, 0), :PRIORITY_RANK,
@@ -961,25 +851,24 @@ BEGIN
                 INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, '[[' || :BODY || '],{}]');
         END
         ELSE
-            EXECUTE PROCEDURE QUEUE_LOG_EVENT_V1(SUBSCRIPTION_ID, CASE WHEN DIRECT = 2 THEN 0  -- without an order: the one lane
+            EXECUTE PROCEDURE FBTASKS_SOURCES.LOG_EVENT(SUBSCRIPTION_ID, CASE WHEN DIRECT = 2 THEN 0  -- without an order: the one lane
                 WHEN DIRECT = 1 AND ORDER_KEY IS NULL THEN ID  -- one of its own
                 ELSE LANE END, ID, NOW_UTC, BODY);
         POST_EVENT 'fbtasks:queue:' || QUEUE;
     END
     IF (HANDLED = 0) THEN
-        EXECUTE PROCEDURE QUEUE_LOG_EVENT_V1(0, HASH(EVENT), ID, NOW_UTC, BODY);
+        EXECUTE PROCEDURE FBTASKS_SOURCES.LOG_EVENT(0, HASH(EVENT), ID, NOW_UTC, BODY);
     SUSPEND;
 END^
 
 -- The door for plain SQL: raises the event, with JSON. START_TIME may carry a time zone; without one it is in the session's.
-CREATE OR ALTER PROCEDURE QUEUE_RAISE_V1 (
+PROCEDURE RAISE_TEXT (
     EVENT VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, DATA BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8 = 'null',
     START_TIME TIMESTAMP WITH TIME ZONE = NULL, ORDER_KEY VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8 = NULL)
-SQL SECURITY DEFINER
 AS
     DECLARE TRANSACTION_ID BIGINT;
 BEGIN
-    EXECUTE PROCEDURE QUEUE_RAISE_EVENT_V1(EVENT, DATA, QUEUE_UTC(START_TIME), NULL, ORDER_KEY)
+    EXECUTE PROCEDURE RAISE_EVENT(EVENT, DATA, QUEUE_UTC(START_TIME), NULL, ORDER_KEY)
         RETURNING_VALUES TRANSACTION_ID;
 END^
 

@@ -1,59 +1,14 @@
 -- Limits: how many tasks run at once, how often they begin, and in which order, for each key. A task that a limit concerns waits
 -- in state 4 before its gate, with a ticket, and is let in by a claim, which takes it at once. A limit is the owner of its gates, as
--- a subscription is of its lanes (0056_sources.sql), and keeps to the same rule: who has its row of QUEUE_DISPATCH locked
+-- a subscription is of its lanes (sources.sql), and keeps to the same rule: who has its row of QUEUE_DISPATCH locked
 -- writes its gates and tickets; all others leave a note. A gate stays when nothing is in it or behind it: of a row that is deleted and
 -- inserted again, an old transaction keeps the key each time, and who looks for it meets them all. Maintenance deletes it later.
 SET TERM ^ ;
 
-CREATE TABLE QUEUE_LIMIT (
-    ID INTEGER NOT NULL PRIMARY KEY,  -- of QUEUE_SUBSCRIPTION_SEQ: no subscription has it
-    -- That of an ordered task has its name behind 'ordered:'. An index key has room for a quarter of a page: so the key is a hash of it.
-    NAME VARCHAR(300) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    NAME_HASH BINARY(32) NOT NULL,
-    -- Tasks pass limits by their stages, and by their IDs: first (-1) that of a unique task, so that calls are merged before they wait for
-    -- anything else; then (0) those whose place they may keep while they wait for another try, or two tasks could wait for each other;
-    -- last (2) rates, to which nothing is given back, and batches.
-    STAGE SMALLINT NOT NULL,
-    -- Which app has defined it last.
-    APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    -- Tasks that are in at once for each key; NULL: any number.
-    AT_ONCE INTEGER CHECK (AT_ONCE > 0),
-    -- Microseconds between two that begin, and how many may begin at once after a pause; NULL: as they come.
-    PERIOD_US BIGINT CHECK (PERIOD_US > 0),
-    BURST INTEGER CHECK (BURST > 0),
-    -- 1 when tasks are let in as they were enqueued, whatever their priority, and none overtakes one that is locked.
-    IN_ORDER QUEUE_FLAG,
-    -- Of unique tasks: calls of one key are merged into one that has not begun ('start'), or has not ended ('end'); NULL: none are.
-    UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII CHECK (UNIQUE_UNTIL IN ('start', 'end')),
-    -- 1 when the newest one is kept, and not the first; how long it then waits for a newer one, and the first one at most; and how long
-    -- after it was let in others are merged into it.
-    REPLACES QUEUE_FLAG,
-    QUIET_MS BIGINT DEFAULT 0 NOT NULL,
-    MOST_MS BIGINT DEFAULT 0 NOT NULL,
-    LASTS_MS BIGINT DEFAULT 0 NOT NULL,
-    -- Tasks that are let in together, when so many wait or the oldest one has waited for WAIT_MS; NULL: each by itself.
-    BATCH INTEGER CHECK (BATCH > 0),
-    WAIT_MS BIGINT DEFAULT 0 NOT NULL,
-    -- 1 when a gate stays shut after a task that failed, until that is retried or discarded.
-    STOPS QUEUE_FLAG,
-    -- 1 when nothing is let in.
-    PAUSED QUEUE_FLAG,
-    -- What operators have set in the place of what the code says.
-    SET_AT_ONCE INTEGER CHECK (SET_AT_ONCE > 0),
-    SET_PERIOD_US BIGINT CHECK (SET_PERIOD_US > 0),
-    SET_BURST INTEGER CHECK (SET_BURST > 0),
-    -- 'active'; 'orphaned': the code has it no more.
-    STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'orphaned')),
-    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
-    HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
-    CONSTRAINT QUEUE_LIMIT_NAME UNIQUE (NAME_HASH)
-)^
-
-COMMIT^
+PACKAGE FBTASKS_LIMITS^
 
 -- Wakes the workers of the queues whose tasks pass a limit.
-CREATE OR ALTER PROCEDURE QUEUE_WAKE_LIMIT_V1 (LIMIT_ID INTEGER)
-SQL SECURITY DEFINER
+PROCEDURE WAKE_LIMIT (LIMIT_ID INTEGER)
 AS
     DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
 BEGIN
@@ -64,17 +19,15 @@ BEGIN
 END^
 
 -- Has the gates of a limit looked at anew, after the limit was changed.
-CREATE OR ALTER PROCEDURE QUEUE_LIMIT_CHANGED_V1 (LIMIT_ID INTEGER)
-SQL SECURITY DEFINER
+PROCEDURE LIMIT_CHANGED (LIMIT_ID INTEGER)
 AS
 BEGIN
     INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID) VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'C', 0, 0);
-    EXECUTE PROCEDURE QUEUE_WAKE_LIMIT_V1(LIMIT_ID);
+    EXECUTE PROCEDURE WAKE_LIMIT(LIMIT_ID);
 END^
 
 -- Gives back PLACES at one gate of a limit.
-CREATE OR ALTER PROCEDURE QUEUE_FREE_PLACES_V1 (LIMIT_ID INTEGER, LANE BIGINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
-SQL SECURITY DEFINER
+PRIVATE PROCEDURE FREE_PLACES (LIMIT_ID INTEGER, LANE BIGINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
 AS
 BEGIN
     UPDATE QUEUE_GATE G SET USED = MAXVALUE(USED - :PLACES, 0),
@@ -83,10 +36,9 @@ BEGIN
 END^
 
 -- Reads the notes of a limit: who ended or gave back its place, who waits. Each changes its gate and says that it is to be
--- looked at. Called by QUEUE_ADMIT_ONE_V1, under its lock. MORE is 1 when it stopped at MOST.
-CREATE OR ALTER PROCEDURE QUEUE_FOLD_NOTES_V1 (LIMIT_ID INTEGER, IN_ORDER SMALLINT, STOPS SMALLINT, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
+-- looked at. Called by ADMIT_ONE, under its lock. MORE is 1 when it stopped at MOST.
+PRIVATE PROCEDURE FOLD_NOTES (LIMIT_ID INTEGER, IN_ORDER SMALLINT, STOPS SMALLINT, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (LAST_ID BIGINT, MORE SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE ID BIGINT;
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
@@ -115,7 +67,7 @@ BEGIN
         -- Ends that follow each other at one gate are one change of it.
         IF (FREED > 0 AND (KIND NOT IN ('F', 'B') OR LANE <> FREED_LANE)) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_FREE_PLACES_V1(LIMIT_ID, FREED_LANE, FREED, NOW_UTC);
+            EXECUTE PROCEDURE FREE_PLACES(LIMIT_ID, FREED_LANE, FREED, NOW_UTC);
             FREED = 0;
         END
         IF (KIND = 'T') THEN
@@ -150,16 +102,15 @@ BEGIN
         END
     END
     IF (FREED > 0) THEN
-        EXECUTE PROCEDURE QUEUE_FREE_PLACES_V1(LIMIT_ID, FREED_LANE, FREED, NOW_UTC);
+        EXECUTE PROCEDURE FREE_PLACES(LIMIT_ID, FREED_LANE, FREED, NOW_UTC);
 END^
 
 -- Notes that the gate of a limit has let a task in, which waits at the next one of its gates, or else is to be claimed: IS_CLAIMED
 -- is 1 when QUEUE, which is asking, is its own. In another queue it becomes ready.
-CREATE OR ALTER PROCEDURE QUEUE_PASS_GATE_V1 (
+PRIVATE PROCEDURE PASS_GATE (
     TASK_ID BIGINT, LIMIT_ID INTEGER, LANE BIGINT, TRAITS SMALLINT, TASK_QUEUE VARCHAR(63) CHARACTER SET ASCII, SUSPECT SMALLINT,
     QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (IS_CLAIMED SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NEXT_OWNER INTEGER;
     DECLARE NEXT_LANE BIGINT;
@@ -184,8 +135,7 @@ BEGIN
 END^
 
 -- Merges a task that waits into another one: who asks for the first is answered for the second from now on.
-CREATE OR ALTER PROCEDURE QUEUE_MERGE_V1 (ID BIGINT, INTO_ID BIGINT)
-SQL SECURITY DEFINER
+PRIVATE PROCEDURE MERGE_INTO (ID BIGINT, INTO_ID BIGINT)
 AS
 BEGIN
     UPDATE QUEUE_REDIRECT R SET TO_ID = :INTO_ID WHERE R.TO_ID = :ID;
@@ -199,8 +149,7 @@ END^
 
 -- Has a task that runs for another one, too, be as urgent as the more urgent of them, and expire no earlier than the last of them.
 -- The caller has its row locked.
-CREATE OR ALTER PROCEDURE QUEUE_RUN_FOR_BOTH_V1 (ID BIGINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
-SQL SECURITY DEFINER
+PRIVATE PROCEDURE RUN_FOR_BOTH (ID BIGINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
 AS
 BEGIN
     UPDATE QUEUE_TASK T SET PRIORITY_RANK = MINVALUE(T.PRIORITY_RANK, :PRIORITY_RANK),
@@ -209,17 +158,14 @@ BEGIN
             OR (T.EXPIRE_TIME IS NOT NULL AND :EXPIRE_TIME IS NULL));
 END^
 
-CREATE EXCEPTION QUEUE_DUPLICATE 'a task with this key waits'^
-
 -- Looks for a task into which a unique call would be merged, before it is enqueued: the ID of one that has not begun. Of a
 -- gate marked l or L it is locked until the caller's transaction ends, so that it begins after that; it is one of the caller's own user, which
 -- may ask for its result. Of one marked r or R the exception QUEUE_DUPLICATE tells its ID: that undoes the lock, and all else of the
 -- statement. Who gets the lock knows that the task has not begun, whatever the caller's transaction sees. What it does not see, or another
 -- transaction holds, is not found: the call is enqueued, and merged by a claim.
-CREATE OR ALTER PROCEDURE QUEUE_FIND_DUPLICATE_V1 (
+PROCEDURE FIND_DUPLICATE (
     GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
 RETURNS (ID BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE RAISES SMALLINT;
     DECLARE LIMIT_ID INTEGER;
@@ -251,7 +197,7 @@ BEGIN
             LEAVE;
     END
     IF (ID IS NOT NULL AND RAISES = 0) THEN
-        EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(ID, PRIORITY_RANK, EXPIRE_TIME);
+        EXECUTE PROCEDURE RUN_FOR_BOTH(ID, PRIORITY_RANK, EXPIRE_TIME);
     ELSE IF (ID IS NULL AND HOLDER_ID IS NOT NULL AND RDB$GET_CONTEXT('SYSTEM', 'ISOLATION_LEVEL') = 'READ COMMITTED') THEN
     BEGIN
         -- One that has begun: of which a snapshot does not tell what has become.
@@ -270,11 +216,10 @@ BEGIN
 END^
 
 -- Reads the notes of a limit of unique tasks: of those that come with one key, one is kept. A gate has it as its holder: it waits
--- there (WAITS = 1), or was let in. Called by QUEUE_ADMIT_ONE_V1, under its lock. MORE is 1 when it stopped at MOST, or when another transaction
+-- there (WAITS = 1), or was let in. Called by ADMIT_ONE, under its lock. MORE is 1 when it stopped at MOST, or when another transaction
 -- had a task that it met.
-CREATE OR ALTER PROCEDURE QUEUE_FOLD_UNIQUE_V1 (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
+PRIVATE PROCEDURE FOLD_UNIQUE (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (LAST_ID BIGINT, MORE SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII;
     DECLARE REPLACES SMALLINT;
@@ -376,14 +321,14 @@ BEGIN
         FIRST_US = IIF(MERGES > 0 AND WAITS = 1, COALESCE(FREE_US, NOW_US), NOW_US);
         IF (MERGES = 1) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_MERGE_V1(TASK_ID, HOLDER_ID);
+            EXECUTE PROCEDURE MERGE_INTO(TASK_ID, HOLDER_ID);
             IF (HOLDER_RANK IS NOT NULL) THEN
-                EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(HOLDER_ID, RANK, EXPIRE_TIME);
+                EXECUTE PROCEDURE RUN_FOR_BOTH(HOLDER_ID, RANK, EXPIRE_TIME);
         END
         ELSE IF (MERGES = 2) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_MERGE_V1(HOLDER_ID, TASK_ID);
-            EXECUTE PROCEDURE QUEUE_RUN_FOR_BOTH_V1(TASK_ID, HOLDER_RANK, HOLDER_EXPIRE_TIME);
+            EXECUTE PROCEDURE MERGE_INTO(HOLDER_ID, TASK_ID);
+            EXECUTE PROCEDURE RUN_FOR_BOTH(TASK_ID, HOLDER_RANK, HOLDER_EXPIRE_TIME);
         END
         -- Never before now: what has a WAKE_TIME before the mark of the limit is not looked at.
         IF (MERGES <> 1 OR (REPLACES = 1 AND WAITS = 1)) THEN
@@ -395,11 +340,10 @@ BEGIN
 END^
 
 -- Reads the notes of a limit that lets tasks in by batches. A gate of it, one for each queue, has in USED how many wait, and in FREE_US
--- since when the oldest one does; HOLDER_ID is the first in its line. It stays when none does. Called by QUEUE_ADMIT_ONE_V1, under its
+-- since when the oldest one does; HOLDER_ID is the first in its line. It stays when none does. Called by ADMIT_ONE, under its
 -- lock. MORE is 1 when it stopped at MOST.
-CREATE OR ALTER PROCEDURE QUEUE_FOLD_BATCHES_V1 (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
+PRIVATE PROCEDURE FOLD_BATCHES (LIMIT_ID INTEGER, AFTER_ID BIGINT, MOST INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (LAST_ID BIGINT, MORE SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE ID BIGINT;
     DECLARE KIND CHAR(1) CHARACTER SET ASCII;
@@ -450,12 +394,11 @@ BEGIN
 END^
 
 -- Lets in the batches of a limit that QUEUE is to claim now: each, whatever its size, takes one of ROOM; MOST_IDS of tasks in all. Those
--- of another queue are left for a claim from that. Called by QUEUE_ADMIT_ONE_V1, under its lock; the other parameters are its own.
-CREATE OR ALTER PROCEDURE QUEUE_OPEN_BATCHES_V1 (
+-- of another queue are left for a claim from that. Called by ADMIT_ONE, under its lock; the other parameters are its own.
+PRIVATE PROCEDURE OPEN_BATCHES (
     LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII, BATCH INTEGER, WAIT_MS BIGINT, ROOM INTEGER, MOST_IDS INTEGER,
     READY_RANK SMALLINT, LESS_SAME INTEGER, LESS_HIGHER INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, ROOM_LEFT INTEGER)
-SQL SECURITY DEFINER
 AS
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE NOW_US BIGINT;
@@ -541,10 +484,10 @@ BEGIN
                 CONTINUE;
             IF (EXPIRE_TIME <= NOW_UTC) THEN
             BEGIN
-                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(TASK_ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(TASK_ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 CONTINUE;
             END
-            EXECUTE PROCEDURE QUEUE_PASS_GATE_V1(TASK_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
+            EXECUTE PROCEDURE PASS_GATE(TASK_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
             IF (IS_CLAIMED = 1) THEN
             BEGIN
                 IDS = IDS || LPAD(TASK_ID, 19, '0');
@@ -578,11 +521,10 @@ END^
 -- is that of the first ready task, only while more than LESS_SAME of the room is left, and of higher ranks while more than LESS_HIGHER is: that
 -- room is for what is ready. A task of another queue becomes ready there. Who has the limit's row of QUEUE_DISPATCH locked does this,
 -- and sees all that was done under that lock before; MISSED is 1 when another one has it, or when there is more to look at.
-CREATE OR ALTER PROCEDURE QUEUE_ADMIT_ONE_V1 (
+PRIVATE PROCEDURE ADMIT_ONE (
     LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII, FROM_START SMALLINT, ROOM INTEGER, READY_RANK SMALLINT,
     LESS_SAME INTEGER, LESS_HIGHER INTEGER)
 RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE NOW_US BIGINT;
@@ -641,22 +583,22 @@ BEGIN
         INTO :AT_ONCE, :PERIOD_US, :BURST, :IN_ORDER, :STOPS, :PAUSED, :UNIQUE_UNTIL, :LASTS_MS, :BATCH, :WAIT_MS;
     READ_ID = IIF(FROM_START = 1, 0, NOTE_ID);
     IF (IN_ORDER = 1 AND FROM_START = 0) THEN
-        EXECUTE PROCEDURE QUEUE_LOOK_BACK_V1(LIMIT_ID) RETURNING_VALUES READ_ID;
+        EXECUTE PROCEDURE FBTASKS_SOURCES.LOOK_BACK(LIMIT_ID) RETURNING_VALUES READ_ID;
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > :READ_ID ORDER BY N.OWNER_ID, N.ID)) THEN
     BEGIN
         IF (BATCH IS NOT NULL) THEN
-            EXECUTE PROCEDURE QUEUE_FOLD_BATCHES_V1(LIMIT_ID, READ_ID, MAXVALUE(500, BATCH), NOW_UTC) RETURNING_VALUES READ_ID, MISSED;
+            EXECUTE PROCEDURE FOLD_BATCHES(LIMIT_ID, READ_ID, MAXVALUE(500, BATCH), NOW_UTC) RETURNING_VALUES READ_ID, MISSED;
         ELSE IF (UNIQUE_UNTIL IS NULL) THEN
-            EXECUTE PROCEDURE QUEUE_FOLD_NOTES_V1(LIMIT_ID, IN_ORDER, STOPS, READ_ID, 500, NOW_UTC) RETURNING_VALUES READ_ID, MISSED;
+            EXECUTE PROCEDURE FOLD_NOTES(LIMIT_ID, IN_ORDER, STOPS, READ_ID, 500, NOW_UTC) RETURNING_VALUES READ_ID, MISSED;
         ELSE
-            EXECUTE PROCEDURE QUEUE_FOLD_UNIQUE_V1(LIMIT_ID, READ_ID, 500, NOW_UTC) RETURNING_VALUES READ_ID, MISSED;
+            EXECUTE PROCEDURE FOLD_UNIQUE(LIMIT_ID, READ_ID, 500, NOW_UTC) RETURNING_VALUES READ_ID, MISSED;
         NOTE_ID = IIF(IN_ORDER = 1, MAXVALUE(NOTE_ID, READ_ID), READ_ID);
     END
     IF (IN_ORDER = 1) THEN
-        EXECUTE PROCEDURE QUEUE_MOVE_BACK_V1(LIMIT_ID, READ_ID, 1 - MISSED);
+        EXECUTE PROCEDURE FBTASKS_SOURCES.MOVE_BACK(LIMIT_ID, READ_ID, 1 - MISSED);
 
     IF (BATCH IS NOT NULL AND PAUSED = 0) THEN
-        EXECUTE PROCEDURE QUEUE_OPEN_BATCHES_V1(LIMIT_ID, QUEUE, BATCH, WAIT_MS, ROOM, 1000, READY_RANK, LESS_SAME, LESS_HIGHER, NOW_UTC)
+        EXECUTE PROCEDURE OPEN_BATCHES(LIMIT_ID, QUEUE, BATCH, WAIT_MS, ROOM, 1000, READY_RANK, LESS_SAME, LESS_HIGHER, NOW_UTC)
             RETURNING_VALUES IDS, ROOM_LEFT;
     -- Gates at which there may be something to do, those first that have waited for longest. None has a WAKE_TIME before the mark:
     -- what is there, are versions that an old transaction keeps.
@@ -693,7 +635,7 @@ BEGIN
             IF (VERDICT = 'N') THEN
             BEGIN
                 DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :LIMIT_ID AND K.LANE = :LANE AND K.PRIORITY_RANK = 0 AND K.TASK_ID = :HOLDER_ID;
-                EXECUTE PROCEDURE QUEUE_PASS_GATE_V1(HOLDER_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
+                EXECUTE PROCEDURE PASS_GATE(HOLDER_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
                 IF (IS_CLAIMED = 1) THEN
                 BEGIN
                     IDS = IDS || LPAD(HOLDER_ID, 19, '0');
@@ -749,12 +691,12 @@ BEGIN
                     CONTINUE;
                 IF (EXPIRE_TIME <= NOW_UTC) THEN
                 BEGIN
-                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(TASK_ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(TASK_ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                     CONTINUE;
                 END
                 USED = USED + 1;
                 FREE_US = IIF(PERIOD_US > 0, TOKEN_US + PERIOD_US, FREE_US);
-                EXECUTE PROCEDURE QUEUE_PASS_GATE_V1(TASK_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
+                EXECUTE PROCEDURE PASS_GATE(TASK_ID, LIMIT_ID, LANE, TRAITS, TASK_QUEUE, SUSPECT, QUEUE) RETURNING_VALUES IS_CLAIMED;
                 IF (IS_CLAIMED = 1) THEN
                 BEGIN
                     IDS = IDS || LPAD(TASK_ID, 19, '0');
@@ -777,9 +719,8 @@ END^
 -- Whether there may be something for QUEUE to let in by a limit now, and else in how many milliseconds (NULL: when something happens).
 -- With FROM_START, also notes that were committed late are seen; notes that were read may still be there, as versions that an old
 -- transaction keeps.
-CREATE OR ALTER PROCEDURE QUEUE_LIMIT_READY_V1 (LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII, FROM_START SMALLINT)
+PROCEDURE LIMIT_READY (LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII, FROM_START SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE WAKE_TIME TIMESTAMP;
@@ -811,9 +752,8 @@ END^
 
 -- Lets in what QUEUE is to claim now of what waits for limits: the ids of up to ROOM tasks, of 19 digits each, in IDS. Tasks that are
 -- ready already have the room that is theirs by rank; of their own rank, they share it.
-CREATE OR ALTER PROCEDURE QUEUE_ADMIT_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
+PROCEDURE ADMIT (QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
 RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, MISSED SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE LIMIT_ID INTEGER;
     DECLARE FOUND VARCHAR(10000) CHARACTER SET ASCII = '';
@@ -839,7 +779,7 @@ BEGIN
         ORDER BY 1, 2 INTO :STAGE, :LIMIT_ID DO
         IF (LIMITS < 900) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
+            EXECUTE PROCEDURE LIMIT_READY(LIMIT_ID, QUEUE, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
             FOUND = FOUND || LPAD(LIMIT_ID, 11);
             LIMITS = LIMITS + 1;
             SHARERS = SHARERS + IS_READY;
@@ -861,12 +801,12 @@ BEGIN
         -- In the order in which tasks pass them.
         LIMIT_ID = CAST(SUBSTRING(FOUND FROM CHAR_LENGTH(FOUND) - 11 * LIMITS + 1 FOR 11) AS INTEGER);
         LIMITS = LIMITS - 1;
-        EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
+        EXECUTE PROCEDURE LIMIT_READY(LIMIT_ID, QUEUE, FROM_START) RETURNING_VALUES IS_READY, NEXT_MS;
         IF (IS_READY = 0) THEN
             CONTINUE;
         SHARERS = MAXVALUE(SHARERS, 1);
         SHARE = (ROOM_LEFT + SHARERS - 1) / SHARERS;
-        EXECUTE PROCEDURE QUEUE_ADMIT_ONE_V1(LIMIT_ID, QUEUE, FROM_START, SHARE, READY_RANK,
+        EXECUTE PROCEDURE ADMIT_ONE(LIMIT_ID, QUEUE, FROM_START, SHARE, READY_RANK,
             MAXVALUE(0, SHARE - ROOM_LEFT + MINVALUE(READY, HALF)), MAXVALUE(0, SHARE - ROOM_LEFT + READY))
             RETURNING_VALUES SOME_IDS, ROOM_AFTER, MISSED_ONE;
         IDS = IDS || SOME_IDS;
@@ -886,9 +826,8 @@ END^
 
 -- How many tasks the limit of a queue lets a claim of up to MOST take now: ROOM. Who gets its row of QUEUE_DISPATCH locked is told, and
 -- has it locked from here on; with MISSED 1 another one has. FREE_US is the moment of the next token.
-CREATE OR ALTER PROCEDURE QUEUE_ROOM_V1 (LIMIT_ID INTEGER, FROM_START SMALLINT, MOST INTEGER)
+PROCEDURE ROOM (LIMIT_ID INTEGER, FROM_START SMALLINT, MOST INTEGER)
 RETURNS (ROOM INTEGER, MISSED SMALLINT, PERIOD_US BIGINT, FREE_US BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE NOW_US BIGINT;
@@ -913,7 +852,7 @@ BEGIN
     LAST_ID = IIF(FROM_START = 1, 0, NOTE_ID);
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > :LAST_ID ORDER BY N.OWNER_ID, N.ID)) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_FOLD_NOTES_V1(LIMIT_ID, 0, 0, LAST_ID, 1000, NOW_UTC) RETURNING_VALUES LAST_ID, MISSED;
+        EXECUTE PROCEDURE FOLD_NOTES(LIMIT_ID, 0, 0, LAST_ID, 1000, NOW_UTC) RETURNING_VALUES LAST_ID, MISSED;
         UPDATE QUEUE_DISPATCH D SET MARK_ID = MAXVALUE(:NOTE_ID, :LAST_ID) WHERE D.SUBSCRIPTION_ID = :LIMIT_ID;
     END
     SELECT COALESCE(L.SET_AT_ONCE, L.AT_ONCE, 2147483647), COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0), COALESCE(L.SET_BURST, L.BURST, 1), L.PAUSED
@@ -930,14 +869,13 @@ BEGIN
         ROOM = MINVALUE(ROOM, IIF(FREE_US > NOW_US, 0, (NOW_US - FREE_US) / PERIOD_US + 1));
     IF (PAUSED = 1) THEN
         ROOM = 0;
-    -- Whether more is ready than there is room for, so that the end of a task wakes workers, is told by the claim (QUEUE_TAKE_ROOM_V1).
+    -- Whether more is ready than there is room for, so that the end of a task wakes workers, is told by the claim (TAKE_ROOM).
     IF (ROOM = 0) THEN
         UPDATE QUEUE_GATE G SET WAITS = 1 WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = 0 AND G.WAITS = 0;
 END^
 
--- Notes that a claim has taken TAKEN of the room that QUEUE_ROOM_V1 told it; WAITS is 1 when it could have taken more.
-CREATE OR ALTER PROCEDURE QUEUE_TAKE_ROOM_V1 (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT, PERIOD_US BIGINT, FREE_US BIGINT)
-SQL SECURITY DEFINER
+-- Notes that a claim has taken TAKEN of the room that ROOM told it; WAITS is 1 when it could have taken more.
+PROCEDURE TAKE_ROOM (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT, PERIOD_US BIGINT, FREE_US BIGINT)
 AS
 BEGIN
     UPDATE QUEUE_GATE G SET USED = USED + :TAKEN, WAITS = :WAITS, FREE_US = :FREE_US + :TAKEN * :PERIOD_US
@@ -947,9 +885,8 @@ BEGIN
 END^
 
 -- Whether the limit of a queue may have room now, and else in how many milliseconds (NULL: when a task ends).
-CREATE OR ALTER PROCEDURE QUEUE_HAS_ROOM_V1 (LIMIT_ID INTEGER)
+PROCEDURE HAS_ROOM (LIMIT_ID INTEGER)
 RETURNS (HAS_ROOM SMALLINT, NEXT_MS BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_US BIGINT;
     DECLARE USED INTEGER = 0;
@@ -974,13 +911,12 @@ END^
 -- Notes what an app says of a limit. DONE is 0 when that is known already, 2 when it is not taken over: with ONLY_NEW another
 -- definition stays. What operators have set stays, unless it is of the other kind now. A limit that was a rate once keeps the last
 -- stage: tasks that wait have the order of their limits from then, and in two orders they could wait for each other.
-CREATE OR ALTER PROCEDURE QUEUE_SET_LIMIT_V1 (
+PROCEDURE SET_LIMIT (
     NAME VARCHAR(300) CHARACTER SET UTF8 COLLATE UTF8, APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER,
     IN_ORDER SMALLINT, STOPS SMALLINT, UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII, REPLACES SMALLINT, QUIET_MS BIGINT, MOST_MS BIGINT,
     LASTS_MS BIGINT, BATCH INTEGER, WAIT_MS BIGINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8, HASH CHAR(64) CHARACTER SET ASCII,
     ONLY_NEW SMALLINT)
 RETURNS (DONE SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE ID INTEGER;
     DECLARE KNOWN_HASH CHAR(64) CHARACTER SET ASCII;
@@ -1011,74 +947,22 @@ BEGIN
             SET_BURST = IIF(:PERIOD_US IS NULL AND :IS_OF_QUEUE = 0, NULL, L.SET_BURST), AT_ONCE = :AT_ONCE, PERIOD_US = :PERIOD_US, BURST = :BURST, IN_ORDER = :IN_ORDER,
             STOPS = :STOPS, UNIQUE_UNTIL = :UNIQUE_UNTIL, REPLACES = :REPLACES, QUIET_MS = :QUIET_MS, MOST_MS = :MOST_MS,
             LASTS_MS = :LASTS_MS, BATCH = :BATCH, WAIT_MS = :WAIT_MS, STATE = 'active', DEFINITION = :DEFINITION, HASH = :HASH WHERE L.ID = :ID;
-        EXECUTE PROCEDURE QUEUE_LIMIT_CHANGED_V1(ID);
-    END
-    SUSPEND;
-END^
-
--- What a producer has to know of a limit. No row: no app has said anything of it.
-CREATE OR ALTER PROCEDURE QUEUE_FIND_LIMIT_V1 (NAME VARCHAR(300) CHARACTER SET UTF8 COLLATE UTF8)
-RETURNS (ID INTEGER, STAGE SMALLINT, HASH CHAR(64) CHARACTER SET ASCII)
-SQL SECURITY DEFINER
-AS
-BEGIN
-    FOR SELECT L.ID, L.STAGE, L.HASH FROM QUEUE_LIMIT L WHERE L.NAME_HASH = CRYPT_HASH(:NAME USING SHA256)
-            INTO :ID, :STAGE, :HASH DO
-        SUSPEND;
-END^
-
--- Notes that tasks of QUEUE pass a limit. DONE is 0 when that is known.
-CREATE OR ALTER PROCEDURE QUEUE_USE_LIMIT_V1 (LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII)
-RETURNS (DONE SMALLINT)
-SQL SECURITY DEFINER
-AS
-BEGIN
-    DONE = 0;
-    IF (NOT EXISTS(SELECT 1 FROM QUEUE_LIMIT_USE U WHERE U.QUEUE = :QUEUE AND U.LIMIT_ID = :LIMIT_ID)) THEN
-    BEGIN
-        INSERT INTO QUEUE_LIMIT_USE (QUEUE, LIMIT_ID) VALUES (:QUEUE, :LIMIT_ID);
-        DONE = 1;
-    END
-    IF (NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.GATED = 1)) THEN
-    BEGIN
-        UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, GATED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
-        DONE = 1;
+        EXECUTE PROCEDURE LIMIT_CHANGED(ID);
     END
     SUSPEND;
 END^
 
 -- Notes that the code of its app has a limit no more. It stays: tasks that were enqueued before it, and programs that are older, go by it.
-CREATE OR ALTER PROCEDURE QUEUE_ORPHAN_LIMIT_V1 (LIMIT_ID INTEGER)
-SQL SECURITY DEFINER
+PROCEDURE ORPHAN_LIMIT (LIMIT_ID INTEGER)
 AS
 BEGIN
     UPDATE QUEUE_LIMIT L SET STATE = 'orphaned' WHERE L.ID = :LIMIT_ID;
 END^
 
--- Has a limit go by what an operator says instead of the code; NULL: by the code.
-CREATE OR ALTER PROCEDURE QUEUE_OVERRIDE_LIMIT_V1 (LIMIT_ID INTEGER, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER)
-SQL SECURITY DEFINER
-AS
-BEGIN
-    UPDATE QUEUE_LIMIT L SET SET_AT_ONCE = :AT_ONCE, SET_PERIOD_US = :PERIOD_US, SET_BURST = :BURST WHERE L.ID = :LIMIT_ID;
-    EXECUTE PROCEDURE QUEUE_LIMIT_CHANGED_V1(LIMIT_ID);
-END^
-
--- Opens a gate that is halted since TASK_ID has failed. That task stays failed.
-CREATE OR ALTER PROCEDURE QUEUE_RESUME_GATE_V1 (LIMIT_ID INTEGER, LANE BIGINT, TASK_ID BIGINT)
-SQL SECURITY DEFINER
-AS
-BEGIN
-    INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
-        VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', :LANE, :TASK_ID);
-    EXECUTE PROCEDURE QUEUE_WAKE_LIMIT_V1(LIMIT_ID);
-END^
-
 -- Deletes up to MOST gates of limits at which no task is, none waits, and of which nothing is to be remembered; and tickets of tasks
 -- that are gone. What this statement sees of a limit is all there is when it gets the lock under which those are written.
-CREATE OR ALTER PROCEDURE QUEUE_FORGET_GATES_V1 (MOST INTEGER)
+PROCEDURE FORGET_GATES (MOST INTEGER)
 RETURNS (FORGOTTEN INTEGER)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_US BIGINT;
     DECLARE LIMIT_ID INTEGER;
@@ -1122,9 +1006,8 @@ END^
 
 -- Of the next MOST tasks behind AFTER_ID that were merged into others, or have the gates of their limits beside them, forgets those of
 -- which neither they nor what answers for them is there any more. LAST_ID is NULL when it has looked at the last one.
-CREATE OR ALTER PROCEDURE QUEUE_FORGET_TRACES_V1 (AFTER_ID BIGINT, MOST INTEGER)
+PROCEDURE FORGET_TRACES (AFTER_ID BIGINT, MOST INTEGER)
 RETURNS (FORGOTTEN INTEGER, LAST_ID BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE ID BIGINT;
     DECLARE TO_ID BIGINT;
@@ -1163,6 +1046,56 @@ BEGIN
     END
     LAST_ID = IIF(SEEN < MOST, NULL, LAST_ID);
     SUSPEND;
+END^
+
+PACKAGE FBTASKS_LIMITS_API^
+
+-- What a producer has to know of a limit. No row: no app has said anything of it.
+PROCEDURE FIND_LIMIT (NAME VARCHAR(300) CHARACTER SET UTF8 COLLATE UTF8)
+RETURNS (ID INTEGER, STAGE SMALLINT, HASH CHAR(64) CHARACTER SET ASCII)
+AS
+BEGIN
+    FOR SELECT L.ID, L.STAGE, L.HASH FROM QUEUE_LIMIT L WHERE L.NAME_HASH = CRYPT_HASH(:NAME USING SHA256)
+            INTO :ID, :STAGE, :HASH DO
+        SUSPEND;
+END^
+
+-- Notes that tasks of QUEUE pass a limit. DONE is 0 when that is known.
+PROCEDURE USE_LIMIT (LIMIT_ID INTEGER, QUEUE VARCHAR(63) CHARACTER SET ASCII)
+RETURNS (DONE SMALLINT)
+AS
+BEGIN
+    DONE = 0;
+    IF (NOT EXISTS(SELECT 1 FROM QUEUE_LIMIT_USE U WHERE U.QUEUE = :QUEUE AND U.LIMIT_ID = :LIMIT_ID)) THEN
+    BEGIN
+        INSERT INTO QUEUE_LIMIT_USE (QUEUE, LIMIT_ID) VALUES (:QUEUE, :LIMIT_ID);
+        DONE = 1;
+    END
+    IF (NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.GATED = 1)) THEN
+    BEGIN
+        UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, GATED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
+        DONE = 1;
+    END
+    SUSPEND;
+END^
+
+PACKAGE FBTASKS_LIMITS_ADMIN^
+
+-- Has a limit go by what an operator says instead of the code; NULL: by the code.
+PROCEDURE OVERRIDE_LIMIT (LIMIT_ID INTEGER, AT_ONCE INTEGER, PERIOD_US BIGINT, BURST INTEGER)
+AS
+BEGIN
+    UPDATE QUEUE_LIMIT L SET SET_AT_ONCE = :AT_ONCE, SET_PERIOD_US = :PERIOD_US, SET_BURST = :BURST WHERE L.ID = :LIMIT_ID;
+    EXECUTE PROCEDURE FBTASKS_LIMITS.LIMIT_CHANGED(LIMIT_ID);
+END^
+
+-- Opens a gate that is halted since TASK_ID has failed. That task stays failed.
+PROCEDURE RESUME_GATE (LIMIT_ID INTEGER, LANE BIGINT, TASK_ID BIGINT)
+AS
+BEGIN
+    INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
+        VALUES (:LIMIT_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'D', :LANE, :TASK_ID);
+    EXECUTE PROCEDURE FBTASKS_LIMITS.WAKE_LIMIT(LIMIT_ID);
 END^
 
 SET TERM ; ^

@@ -1,10 +1,11 @@
--- What becomes ready, and how it is claimed: from the queue itself, and from its sources (0056_sources.sql).
+-- What becomes ready, and how it is claimed: from the queue itself, and from its sources (sources.sql).
 SET TERM ^ ;
 
+PACKAGE FBTASKS_CORE^
+
 -- Whether a queue with a window is open now, and else how many milliseconds remain until it opens (NULL: that is not known).
-CREATE OR ALTER PROCEDURE QUEUE_IS_OPEN_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+PROCEDURE IS_OPEN (QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (IS_OPEN SMALLINT, OPENS_MS BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE OPEN_TIME TIMESTAMP;
@@ -17,12 +18,30 @@ BEGIN
         OPENS_MS = CEIL(DATEDIFF(MILLISECOND FROM NOW_UTC TO OPEN_TIME));
 END^
 
+-- Puts a ready task that cannot be claimed now where it is to wait: one whose name is paused is parked, without the places of limits that
+-- it does not keep; one that was parked that way, and goes on, waits for them anew.
+PROCEDURE PUT_ASIDE (ID BIGINT, IS_PAUSED SMALLINT, IS_IN SMALLINT)
+AS
+    DECLARE TRAITS SMALLINT;
+    DECLARE OWNER_ID INTEGER;
+    DECLARE LANE BIGINT;
+BEGIN
+    UPDATE QUEUE_TASK T SET STATE = IIF(:IS_PAUSED = 1, 3, 0), CLAIM_TIME = QUEUE_NOW(),
+            TRAITS = IIF(:IS_IN = 1, BIN_OR(T.TRAITS, 512), T.TRAITS)
+        WHERE T.ID = :ID RETURNING T.TRAITS, T.OWNER_ID, T.LANE INTO :TRAITS, :OWNER_ID, :LANE;
+    IF (IS_PAUSED = 1 AND BIN_AND(TRAITS, 2560) = 2560) THEN
+        EXECUTE PROCEDURE WAIT_AGAIN(ID);
+    ELSE IF (IS_PAUSED = 0 AND BIN_AND(TRAITS, 2560) = 2048) THEN
+        EXECUTE PROCEDURE WAIT_AT_GATE(ID, TRAITS, OWNER_ID, LANE);
+END^
+
+PACKAGE FBTASKS_WORKER^
+
 -- Whether any of QUEUES, which are divided by commas, has a task that is ready or a source that has work, and how many
 -- milliseconds remain until the next scheduled task is due (NULL: nothing is scheduled; 0 and less: it is), and until the
 -- next source is, or a queue opens that is closed now (NULL: neither).
-CREATE OR ALTER PROCEDURE QUEUE_ANY_READY_V1 (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+PROCEDURE ANY_READY (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT, LOOK_MS BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE FED SMALLINT;
     DECLARE GATED SMALLINT;
@@ -56,12 +75,12 @@ BEGIN
             CONTINUE;
         IF (WINDOWED = 1) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_IS_OPEN_V1(QUEUE) RETURNING_VALUES IS_OPEN, ONE_NEXT_MS;
+            EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, ONE_NEXT_MS;
             LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
         END
         IF (IS_OPEN = 1 AND QUEUE_LIMIT_ID IS NOT NULL) THEN
         BEGIN
-            EXECUTE PROCEDURE QUEUE_HAS_ROOM_V1(QUEUE_LIMIT_ID) RETURNING_VALUES IS_OPEN, ONE_NEXT_MS;
+            EXECUTE PROCEDURE FBTASKS_LIMITS.HAS_ROOM(QUEUE_LIMIT_ID) RETURNING_VALUES IS_OPEN, ONE_NEXT_MS;
             LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
         END
         IF (IS_OPEN = 0) THEN
@@ -69,11 +88,11 @@ BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE ORDER BY T.STATE, T.QUEUE)) THEN
             READY = 1;
         IF (READY = 0 AND GROUPED = 1) THEN
-            EXECUTE PROCEDURE QUEUE_GROUPS_READY_V1 RETURNING_VALUES READY;
+            EXECUTE PROCEDURE FBTASKS_WORKFLOWS.GROUPS_READY RETURNING_VALUES READY;
         IF (READY = 0 AND GATED = 1) THEN
             FOR SELECT DISTINCT U.LIMIT_ID FROM QUEUE_LIMIT_USE U WHERE U.QUEUE = :QUEUE INTO :LIMIT_ID DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_LIMIT_READY_V1(LIMIT_ID, QUEUE, 1) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                EXECUTE PROCEDURE FBTASKS_LIMITS.LIMIT_READY(LIMIT_ID, QUEUE, 1) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
                 READY = MAXVALUE(READY, ONE_READY);
                 LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
             END
@@ -84,7 +103,7 @@ BEGIN
             FOR SELECT S.ID FROM QUEUE_SUBSCRIPTION S WHERE S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll'
                 INTO :SUBSCRIPTION_ID DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_SOURCE_READY_V1(SUBSCRIPTION_ID, 1, FULL_UP) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                EXECUTE PROCEDURE FBTASKS_SOURCES.SOURCE_READY(SUBSCRIPTION_ID, 1, FULL_UP) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
                 READY = MAXVALUE(READY, ONE_READY);
                 LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
             END
@@ -98,9 +117,8 @@ END^
 
 -- Moves what is due from scheduled to ready, by the same skip-locked cursor as the claim, and tells how many
 -- milliseconds remain until the next one is (NULL: nothing is scheduled; 0: more may be due).
-CREATE OR ALTER PROCEDURE QUEUE_PROMOTE_V1 (MOST INTEGER)
+PROCEDURE PROMOTE (MOST INTEGER)
 RETURNS (PROMOTED INTEGER, NEXT_MS BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE ID BIGINT;
@@ -132,7 +150,7 @@ BEGIN
         IF (ROW_COUNT = 0) THEN
             LEAVE;
         IF (BIN_AND(TRAITS, 2560) = 2048) THEN  -- it has gates of limits, and is not in
-            EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(ID, TRAITS, OWNER_ID, LANE);
+            EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AT_GATE(ID, TRAITS, OWNER_ID, LANE);
         ELSE
             UPDATE QUEUE_TASK SET STATE = 0 WHERE CURRENT OF DUE;
         PROMOTED = PROMOTED + 1;
@@ -154,9 +172,8 @@ END^
 -- the lowest on, and each window rank by rank. A window is as wide as a tenth of the age, or half of what was read before where
 -- that is more: so a claim that finds little in many windows looks at few. ITEMS has the ranks, in six characters each,
 -- with the key of the first task that was not read, in twenty. What it has no room for is left to the claim.
-CREATE OR ALTER PROCEDURE QUEUE_AGED_V1 (QUEUE VARCHAR(63) CHARACTER SET ASCII, AGE_MS BIGINT)
+PRIVATE PROCEDURE AGED (QUEUE VARCHAR(63) CHARACTER SET ASCII, AGE_MS BIGINT)
 RETURNS (RANK SMALLINT, FROM_TIME TIMESTAMP, UNTIL_TIME TIMESTAMP)
-SQL SECURITY DEFINER
 AS
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE AGE BIGINT;
@@ -218,24 +235,6 @@ BEGIN
     END
 END^
 
--- Puts a ready task that cannot be claimed now where it is to wait: one whose name is paused is parked, without the places of limits that
--- it does not keep; one that was parked that way, and goes on, waits for them anew.
-CREATE OR ALTER PROCEDURE QUEUE_PUT_ASIDE_V1 (ID BIGINT, IS_PAUSED SMALLINT, IS_IN SMALLINT)
-SQL SECURITY DEFINER
-AS
-    DECLARE TRAITS SMALLINT;
-    DECLARE OWNER_ID INTEGER;
-    DECLARE LANE BIGINT;
-BEGIN
-    UPDATE QUEUE_TASK T SET STATE = IIF(:IS_PAUSED = 1, 3, 0), CLAIM_TIME = QUEUE_NOW(),
-            TRAITS = IIF(:IS_IN = 1, BIN_OR(T.TRAITS, 512), T.TRAITS)
-        WHERE T.ID = :ID RETURNING T.TRAITS, T.OWNER_ID, T.LANE INTO :TRAITS, :OWNER_ID, :LANE;
-    IF (IS_PAUSED = 1 AND BIN_AND(TRAITS, 2560) = 2560) THEN
-        EXECUTE PROCEDURE QUEUE_WAIT_AGAIN_V1(ID);
-    ELSE IF (IS_PAUSED = 0 AND BIN_AND(TRAITS, 2560) = 2048) THEN
-        EXECUTE PROCEDURE QUEUE_WAIT_AT_GATE_V1(ID, TRAITS, OWNER_ID, LANE);
-END^
-
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is claimed from a
 -- queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose names are paused are parked on the way. What the sources of the queue have becomes tasks first, and once more when other transactions hold what
 -- was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py reads them, with payloads of up to that size;
@@ -245,16 +244,15 @@ END^
 --   MISSED  1: another transaction was at a source, or may be ending what something waits for
 --   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue had no room for more
 -- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was committed late;
--- 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as QUEUE_AGED_V1 says, without a mark.
+-- 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as AGED says, without a mark.
 -- LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim
 -- ended. What was claimed before it may still be there, as versions that an old transaction keeps; so that rank is read from the
 -- mark on, and from its beginning only when that is not enough. Two cursors, since tasks of the mark's own moment are found by
 -- their ids, and later ones by their time.
-CREATE OR ALTER PROCEDURE QUEUE_CLAIM_V1 (
+PROCEDURE CLAIM (
     WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
     FLAGS SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
 RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
@@ -303,7 +301,7 @@ AS
     DECLARE ASKED INTEGER;
     DECLARE PERIOD_US BIGINT;
     DECLARE FREE_US BIGINT;
-    DECLARE STRETCHES CURSOR FOR (SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM QUEUE_AGED_V1(:QUEUE, :AGE_MS) A);
+    DECLARE STRETCHES CURSOR FOR (SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM AGED(:QUEUE, :AGE_MS) A);
     DECLARE AT_MOMENT CURSOR FOR (
         SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
             T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
@@ -320,6 +318,8 @@ AS
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
+    IF (NOT EXISTS(SELECT 1 FROM QUEUE_GENERATION G WHERE G.NUMBER = THIS_GENERATION)) THEN
+        EXIT;  -- other packages are in use: this worker records what it runs, and claims nothing more
     NOW_UTC = QUEUE_NOW();
     CLAIM_ID = CURRENT_TRANSACTION;  -- as unique as a sequence's next value, and writes no page of its own
     PACKED = '';
@@ -335,7 +335,7 @@ BEGIN
         EXIT;
     IF (WINDOWED = 1) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_IS_OPEN_V1(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
+        EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
         IF (IS_OPEN = 0) THEN
             EXIT;
     END
@@ -349,7 +349,7 @@ BEGIN
     ASKED = MOST;
     IF (LIMIT_ID IS NOT NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_ROOM_V1(LIMIT_ID, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), MOST) RETURNING_VALUES MOST, MISSED, PERIOD_US, FREE_US;
+        EXECUTE PROCEDURE FBTASKS_LIMITS.ROOM(LIMIT_ID, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), MOST) RETURNING_VALUES MOST, MISSED, PERIOD_US, FREE_US;
         IF (MOST = 0) THEN
         BEGIN
             IDLES = IIF(MISSED = 1, 0, 2);
@@ -359,17 +359,17 @@ BEGIN
         COUNTED = 8192;
     END
     IF (FED = 1 AND PARKED IS NULL) THEN
-        EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), NULL)
+        EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), NULL)
             RETURNING_VALUES MISSED_ONE, CROWDED;
     MISSED = MAXVALUE(MISSED, COALESCE(MISSED_ONE, 0));
     IF (GROUPED = 1 AND PARKED IS NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_FOLD_GROUPS_V1(IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES MISSED_ONE;
+        EXECUTE PROCEDURE FBTASKS_WORKFLOWS.FOLD_GROUPS(IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES MISSED_ONE;
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
     END
     IF (GATED = 1 AND PARKED IS NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE QUEUE_ADMIT_V1(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES IDS, MISSED_ONE;
+        EXECUTE PROCEDURE FBTASKS_LIMITS.ADMIT(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES IDS, MISSED_ONE;
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
     END
     WANTED = IIF(PARKED IS NULL, 0, 3);
@@ -445,13 +445,13 @@ BEGIN
                         OR (PARKED IS NOT NULL AND BIN_AND(TRAITS, 2560) = 2048)))) THEN
             BEGIN
                 IF (ID < 1) THEN
-                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
-                        || ', is not above 0: insert rows by QUEUE_ENQUEUE_V1, or with an ID of QUEUE_TASK_SEQ',
+                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
+                        || ', is not above 0: insert rows by FBTASKS_CORE.ENQUEUE, or with an ID of QUEUE_TASK_SEQ',
                         NULL, NULL, NULL);
                 ELSE IF (EXPIRE_TIME <= NOW_UTC) THEN
-                    EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 ELSE
-                    EXECUTE PROCEDURE QUEUE_PUT_ASIDE_V1(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
+                    EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
                 EXPIRED = EXPIRED + 1;
                 IF (EXPIRED >= 200 AND IDS = '') THEN
                 BEGIN
@@ -538,7 +538,7 @@ BEGIN
         IF (RANK IS NULL AND ENOUGH = 0 AND CROWDED = 1) THEN
         BEGIN
             -- Other transactions hold what was ready and is left: it is no reason to leave what the sources have.
-            EXECUTE PROCEDURE QUEUE_DISPATCH_V1(QUEUE, MOST - FOUND, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), LAST_RANK)
+            EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST - FOUND, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), LAST_RANK)
                 RETURNING_VALUES MISSED_AGAIN, CROWDED;
             MISSED = MAXVALUE(MISSED, MISSED_AGAIN);
             LOW_RANK = NULL;
@@ -550,7 +550,7 @@ BEGIN
     IF (COUNTED > 0) THEN
     BEGIN
         IDLES = IDLES + IIF(FOUND >= MOST AND MOST < ASKED, 2, 0);
-        EXECUTE PROCEDURE QUEUE_TAKE_ROOM_V1(LIMIT_ID, FOUND, IDLES / 2, PERIOD_US, FREE_US);
+        EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, FOUND, IDLES / 2, PERIOD_US, FREE_US);
     END
     IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES > 0) THEN
         SUSPEND;
@@ -558,9 +558,8 @@ END^
 
 -- Cancels what expired among the next READS tasks after AFTER_ID that wait, are scheduled or parked, in any queue; up to
 -- MOST. A claim does so only in its own queue, when a task's turn has come. LAST_ID is how far it looked; NULL: to the end.
-CREATE OR ALTER PROCEDURE QUEUE_EXPIRE_V1 (AFTER_ID BIGINT, READS INTEGER, MOST INTEGER)
+PROCEDURE EXPIRE (AFTER_ID BIGINT, READS INTEGER, MOST INTEGER)
 RETURNS (EXPIRED INTEGER, LAST_ID BIGINT)
-SQL SECURITY DEFINER
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE ID BIGINT;
@@ -579,7 +578,7 @@ BEGIN
             FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
                 FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
             BEGIN
-                EXECUTE PROCEDURE QUEUE_ARCHIVE_V1(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
                 EXPIRED = EXPIRED + 1;
             END
         IF (SEEN >= READS OR EXPIRED >= MOST) THEN

@@ -1,0 +1,74 @@
+"""The packages of the queue, each written once in ``packages``, made in the database with the number of a generation.
+
+A file has sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
+is made of the heads of its procedures and functions, but of those that begin with ``PRIVATE``, which the package alone
+may call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from fbtasks.sql import numbered, statements, typed
+
+_SECTION: Final = re.compile(r"PACKAGE (FBTASKS_\w+)")
+_ROUTINE: Final = re.compile(r"(PRIVATE )?((PROCEDURE|FUNCTION) (\w+).*?)\nAS\b(.*)", re.DOTALL)
+_DEFAULT: Final = re.compile(r"\s*=\s*(?:_ASCII )?(?:'[^']*'|-?\w+)")
+
+
+class Routine(NamedTuple):
+    """A procedure or a function of a package."""
+
+    kind: str
+    """PROCEDURE or FUNCTION."""
+    name: str
+    head: str
+    """Its name, parameters and results."""
+    body: str
+    private: bool
+
+
+@cache
+def packages() -> Mapping[str, tuple[Routine, ...]]:
+    """The routines of each package."""
+    found: dict[str, list[Routine]] = {}
+    for entry in sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name):
+        section: list[Routine] | None = None
+        for statement in statements(typed(entry.read_text("utf-8"))):
+            if match := _SECTION.fullmatch(statement):
+                section = found.setdefault(match[1], [])
+            elif match := _ROUTINE.fullmatch(statement):
+                assert section is not None, f"{entry.name}: {match[4]} stands before the first package"
+                section.append(Routine(match[3], match[4], match[2], match[5], bool(match[1])))
+            else:
+                assert statement.startswith("CREATE OR ALTER TRIGGER"), statement
+    return {name: tuple(routines) for name, routines in found.items()}
+
+
+@cache
+def triggers() -> tuple[str, ...]:
+    """The triggers that call packages."""
+    return tuple(statements(typed((files(__package__) / "packages" / "triggers.sql").read_text("utf-8"))))
+
+
+def headers(generation: int) -> Iterator[str]:
+    """Yields the statements that make the headers."""
+    for name, routines in packages().items():
+        heads = "".join(f"    {each.head};\n" for each in routines if not each.private)
+        yield numbered(f"CREATE PACKAGE {name}_{generation}\nSQL SECURITY DEFINER\nAS\nBEGIN\n{heads}END", generation)
+
+
+def bodies(generation: int) -> Iterator[str]:
+    """Yields the statements that make the bodies, for which all headers must be there."""
+    for name, routines in packages().items():
+        declared = "".join(f"    {each.head};\n" for each in routines if each.private)
+        defined = "".join(f"{_without_defaults(each.head)}\nAS{each.body}\n" for each in routines)
+        yield numbered(f"CREATE PACKAGE BODY {name}_{generation}\nAS\nBEGIN\n{declared}{defined}END", generation)
+
+
+def _without_defaults(head: str) -> str:
+    return _DEFAULT.sub("", head)

@@ -1,0 +1,346 @@
+-- The queue: live tasks, what became of them, the processes that work, and the procedures that move them.
+-- All times are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more.
+-- What stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
+SET TERM ^ ;
+
+-- The one clock of the queue. CAST(... AT TIME ZONE 'UTC' AS TIMESTAMP) is not UTC: a cast from WITH TIME ZONE converts to the zone of
+-- the session. The difference of two moments is the same in each zone. Both are for anybody: triggers and statements that are
+-- generated for the tables of an application call them with the rights of whoever writes there.
+CREATE FUNCTION QUEUE_UTC (MOMENT TIMESTAMP WITH TIME ZONE) RETURNS TIMESTAMP
+AS
+BEGIN
+    RETURN DATEADD(DATEDIFF(MILLISECOND FROM TIMESTAMP '2000-01-01 00:00:00 +00:00' TO MOMENT)
+        MILLISECOND TO TIMESTAMP '2000-01-01 00:00:00');
+END^
+-- The time of the statement, as CURRENT_TIMESTAMP is. To call QUEUE_UTC would double what it costs.
+CREATE FUNCTION QUEUE_NOW RETURNS TIMESTAMP
+AS
+BEGIN
+    RETURN DATEADD(DATEDIFF(MILLISECOND FROM TIMESTAMP '2000-01-01 00:00:00 +00:00' TO CURRENT_TIMESTAMP)
+        MILLISECOND TO TIMESTAMP '2000-01-01 00:00:00');
+END^
+GRANT EXECUTE ON FUNCTION QUEUE_UTC TO PUBLIC^
+GRANT EXECUTE ON FUNCTION QUEUE_NOW TO PUBLIC^
+COMMIT^
+
+-- A value that no release writes is refused where it is written, rather than met by a worker that can do nothing with it.
+-- A domain's check costs half of what a table's does.
+CREATE DOMAIN QUEUE_LIVE_STATE AS SMALLINT NOT NULL CHECK (VALUE IN (0, 1, 2, 3, 4, 5))^
+CREATE DOMAIN QUEUE_RANK AS SMALLINT NOT NULL CHECK (VALUE BETWEEN -9999 AND 9999)^
+CREATE DOMAIN QUEUE_COUNT AS INTEGER DEFAULT 0 NOT NULL CHECK (VALUE BETWEEN 0 AND 1000000000)^
+CREATE DOMAIN QUEUE_FLAG AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1))^
+CREATE DOMAIN QUEUE_SUSPICION AS SMALLINT DEFAULT 0 NOT NULL CHECK (VALUE IN (0, 1, 2))^
+
+CREATE SEQUENCE QUEUE_TASK_SEQ^
+CREATE SEQUENCE QUEUE_PROCESS_SEQ^
+CREATE SEQUENCE QUEUE_NOTE_SEQ^
+
+-- Which packages are in use: NUMBER is behind their names. They are made anew, under a new number, rather than replaced: what others
+-- have prepared goes on with what it knows. HASH is of the text that they were made from.
+CREATE SEQUENCE QUEUE_GENERATION_SEQ^
+CREATE TABLE QUEUE_GENERATION (
+    ID SMALLINT NOT NULL PRIMARY KEY CHECK (ID = 1),
+    NUMBER INTEGER NOT NULL,
+    HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
+    SINCE_TIME TIMESTAMP NOT NULL
+)^
+
+-- Which database this is: a restored or copied one has another GUID or path, and runs nothing until it is adopted.
+CREATE TABLE QUEUE_IDENTITY (
+    ID SMALLINT NOT NULL PRIMARY KEY,
+    DATABASE_GUID VARCHAR(38) CHARACTER SET ASCII NOT NULL,
+    DATABASE_PATH VARCHAR(1000) CHARACTER SET UTF8 NOT NULL COLLATE UTF8
+)^
+
+-- Live tasks only: ready (0), scheduled (1), running (2), parked (3), held by a gate (4), awaiting another step (5). A row that is claimed is changed by its finisher alone.
+-- An update costs what the declared widths add up to, used or not: so what is long or rare is in other tables, or a BLOB.
+CREATE TABLE QUEUE_TASK (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    STATE QUEUE_LIVE_STATE,
+    -- What sorts ascending: the highest priority has the lowest rank. People read PRIORITY.
+    PRIORITY_RANK QUEUE_RANK,
+    PRIORITY COMPUTED BY (-PRIORITY_RANK),
+    RAISE_TIME TIMESTAMP NOT NULL,
+    START_TIME TIMESTAMP NOT NULL,
+    -- START_TIME while it is scheduled, else NULL: what the index of due tasks is of. Kept by QUEUE_TASK_DUE_TIME.
+    DUE_TIME TIMESTAMP,
+    EXPIRE_TIME TIMESTAMP,
+    CLAIM_TIME TIMESTAMP,
+    -- Tries that have ended, tries allowed (NULL: as the task says; 0: without limit), workers lost while it ran.
+    TRY_COUNT QUEUE_COUNT,
+    MAX_TRIES INTEGER,
+    CRASH_COUNT QUEUE_COUNT,
+    -- 1 when a worker or process died while it held this task; 2 when that happened again to a task that had begun and was
+    -- not alone. A suspect is claimed alone. STARTED: 1 when a suspect is known to have begun. Both are cleared when it
+    -- survives, whatever its outcome.
+    SUSPECT QUEUE_SUSPICION,
+    STARTED QUEUE_FLAG,
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 2 the gates of its limits are in QUEUE_PATH; 4 its START_TIME counts from
+    -- when it is no longer awaiting; 8 others follow it (QUEUE_LINK); 16 a group counts it (QUEUE_NODE); 32 it is given results of others; 64 it has a place of a queue with a limit (QUEUE_PLACE);
+    -- 128 nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate; 512 it is in: the gates of
+    -- its limits have let it in; 1024 its gate stays taken while it waits for another try; 2048 it has gates of limits;
+    -- 4096 its EXPIRE_TIME counts from when it is no longer awaiting; 8192 it runs, and the limit of its queue counts it.
+    TRAITS SMALLINT DEFAULT 0 NOT NULL,
+    -- The subscription that it comes from, or its one limit; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
+    OWNER_ID INTEGER,
+    LANE BIGINT,
+    WORKER_ID BIGINT,
+    CLAIM_ID BIGINT,
+    -- Why it is tried again.
+    ERROR_MSG BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
+    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8,
+    CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    -- Up to 2000 bytes here; a larger payload is in QUEUE_PAYLOAD and this is NULL.
+    PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS
+)^
+CREATE INDEX QUEUE_TASK_CLAIM ON QUEUE_TASK (STATE, QUEUE, PRIORITY_RANK, START_TIME, ID)^
+-- Leads to what is due. A claim does not change its key; and its entries go as rows go: those of an expression index that is read in
+-- order, and of a partial index, stay for good.
+CREATE INDEX QUEUE_TASK_DUE ON QUEUE_TASK (DUE_TIME)^
+
+CREATE TABLE QUEUE_PAYLOAD (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    DATA BLOB SUB_TYPE BINARY NOT NULL
+)^
+
+-- Ids given by callers: one id is enqueued once, for as long as its task or its outcome is known.
+-- An index key has room for a quarter of a page; UTF8 takes four bytes a character, so the key is a hash of the id.
+CREATE TABLE QUEUE_TASK_ID (
+    TASK_HASH BINARY(32) NOT NULL,
+    TASK_ID VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    ID BIGINT NOT NULL,
+    CONSTRAINT QUEUE_TASK_ID_TAKEN PRIMARY KEY (TASK_HASH)
+)^
+CREATE INDEX QUEUE_TASK_ID_ID ON QUEUE_TASK_ID (ID)^
+
+-- Tasks that were merged into others: who asks for ID is answered for TO_ID.
+CREATE TABLE QUEUE_REDIRECT (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    TO_ID BIGINT NOT NULL,
+    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8
+)^
+CREATE INDEX QUEUE_REDIRECT_TO ON QUEUE_REDIRECT (TO_ID)^
+
+-- Cancellation requests for running tasks: beside the row, which belongs to its finisher.
+CREATE TABLE QUEUE_CANCEL (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    REQUEST_TIME TIMESTAMP NOT NULL,
+    -- 1: stop it; 0: do not try it again.
+    TERMINATE QUEUE_FLAG
+)^
+
+-- Gates: of each lane of a subscription one task is let in at a time. A gate is
+--   free      no row: no task is in, and nothing waits
+--   shut      HOLDER_ID is the task that is in; a note of its end opens the gate
+--   halted    shut, and HALTED: that task has failed; a note of its retry or its discard opens the gate
+--   waiting   no HOLDER_ID, WAITS: it is opened at WAKE_TIME
+--   kept      no HOLDER_ID, nothing WAITS: the row of a polled table was handled, or has failed, and is not taken again
+-- What waits behind a gate (WAITS) are changes, or tasks with a ticket. Rows are written by one transaction at a time for each
+-- owner: the one that has locked its row of QUEUE_DISPATCH. All others leave a note (QUEUE_NOTE). So no unique key is met by two
+-- at once, and no transaction waits.
+CREATE TABLE QUEUE_GATE (
+    OWNER_ID INTEGER NOT NULL,
+    LANE BIGINT NOT NULL,
+    HOLDER_ID BIGINT,
+    HALTED QUEUE_FLAG,
+    WAITS QUEUE_FLAG,
+    WAKE_TIME TIMESTAMP,
+    -- Of a limit: how many are in, microseconds since 1970 of the next token, and the ticket behind which the next one is.
+    USED INTEGER DEFAULT 0 NOT NULL,
+    FREE_US BIGINT,
+    MARK_RANK SMALLINT,
+    MARK_ID BIGINT,
+    CONSTRAINT QUEUE_GATE_LANE PRIMARY KEY (OWNER_ID, LANE)
+)^
+CREATE INDEX QUEUE_GATE_WAKE ON QUEUE_GATE (OWNER_ID, WAKE_TIME)^
+
+-- Tasks in state 4, which wait behind a gate to be let in.
+CREATE TABLE QUEUE_TICKET (
+    OWNER_ID INTEGER NOT NULL,
+    LANE BIGINT NOT NULL,
+    PRIORITY_RANK SMALLINT DEFAULT 0 NOT NULL,
+    TASK_ID BIGINT NOT NULL
+)^
+CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID)^
+
+-- The gates of a task that has several, in the order in which it passes them, which is the same for all tasks.
+CREATE TABLE QUEUE_PATH (
+    TASK_ID BIGINT NOT NULL,
+    STEP SMALLINT NOT NULL,
+    OWNER_ID INTEGER NOT NULL,
+    LANE BIGINT NOT NULL,
+    -- 1 when it stays taken while the task waits for another try.
+    KEEPS QUEUE_FLAG,
+    -- 1 when it has let the task in.
+    IS_IN QUEUE_FLAG,
+    CONSTRAINT QUEUE_PATH_STEP PRIMARY KEY (TASK_ID, STEP)
+)^
+
+-- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'S' it has
+-- failed, which may halt the gate; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
+-- 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on; 'C' the limit was changed.
+CREATE TABLE QUEUE_NOTE (
+    OWNER_ID INTEGER NOT NULL,
+    ID BIGINT NOT NULL,
+    KIND CHAR(1) CHARACTER SET ASCII NOT NULL,
+    LANE BIGINT NOT NULL,
+    TASK_ID BIGINT NOT NULL
+)^
+CREATE INDEX QUEUE_NOTE_ID ON QUEUE_NOTE (OWNER_ID, ID)^
+
+-- What a queue is told beside its tasks. A queue without anything of that has no row: a claim from it, and an enqueue into it, read
+-- one key.
+CREATE TABLE QUEUE_POLICY (
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL PRIMARY KEY,
+    -- 1 when subscriptions bring tasks to it; 1 when limits hold tasks of it back.
+    FED QUEUE_FLAG,
+    GATED QUEUE_FLAG,
+    -- 1 when tasks of it follow groups.
+    GROUPED QUEUE_FLAG,
+    -- 1 when nothing is claimed from it.
+    PAUSED QUEUE_FLAG,
+    -- The limit on how many tasks of it run at once, or how often they begin. Once it has one, it keeps that, which may say nothing.
+    LIMIT_ID INTEGER,
+    -- How many tasks that have not ended it holds at most (NULL: any number), and what becomes of one more.
+    MAX_LENGTH INTEGER CHECK (MAX_LENGTH > 0),
+    WHEN_FULL VARCHAR(11) CHARACTER SET ASCII CHECK (WHEN_FULL IN ('wait', 'reject', 'drop_oldest', 'drop_newest')),
+    -- 1 when it is open in its rows of QUEUE_SHIFT alone.
+    WINDOWED QUEUE_FLAG,
+    -- Milliseconds after which a ready task is on a level with one whose priority is one higher (NULL: never).
+    AGE_MS BIGINT CHECK (AGE_MS > 0),
+    -- What the code of which app says of it, as JSON, with its hash.
+    APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
+    DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
+    HASH CHAR(64) CHARACTER SET ASCII
+)^
+
+-- Names of tasks that are paused (PAUSED 1), and of those that go on, and are brought back from being parked (0). No key: a name may be
+-- there twice.
+CREATE TABLE QUEUE_RULE (
+    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    PAUSED QUEUE_FLAG
+)^
+
+-- Which limits hold back tasks of which queues. A pair may be there twice.
+CREATE TABLE QUEUE_LIMIT_USE (
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    LIMIT_ID INTEGER NOT NULL
+)^
+CREATE INDEX QUEUE_LIMIT_USE_QUEUE ON QUEUE_LIMIT_USE (QUEUE, LIMIT_ID)^
+CREATE INDEX QUEUE_LIMIT_USE_LIMIT ON QUEUE_LIMIT_USE (LIMIT_ID)^
+
+-- The free places of queues with a limit: who enqueues takes one away, and the end of its task gives one back. A number below 0
+-- is owed: the limit was lowered below what the queue held, and one place that is given back is not free. No unique key: who
+-- gives one back never waits or fails for another one's. The numbers have no meaning; they spread those who look.
+CREATE TABLE QUEUE_PLACE (
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    NO_ INTEGER NOT NULL
+)^
+CREATE INDEX QUEUE_PLACE_NO ON QUEUE_PLACE (QUEUE, NO_)^
+
+-- When a queue with a window is open: the next weeks, as workers compute them (fbtasks/windows.py).
+CREATE TABLE QUEUE_SHIFT (
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    OPEN_TIME TIMESTAMP NOT NULL,
+    CLOSE_TIME TIMESTAMP NOT NULL
+)^
+CREATE INDEX QUEUE_SHIFT_CLOSE ON QUEUE_SHIFT (QUEUE, CLOSE_TIME)^
+
+-- Finished tasks: succeeded (10), failed (11), cancelled (12).
+CREATE TABLE QUEUE_HISTORY (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    STATE SMALLINT NOT NULL,
+    PRIORITY_RANK SMALLINT NOT NULL,
+    PRIORITY COMPUTED BY (-PRIORITY_RANK),
+    RAISE_TIME TIMESTAMP NOT NULL,
+    START_TIME TIMESTAMP NOT NULL,
+    CLAIM_TIME TIMESTAMP,
+    FINISH_TIME TIMESTAMP NOT NULL,
+    ELAPSED_MS BIGINT,
+    TRY_COUNT INTEGER NOT NULL,
+    MAX_TRIES INTEGER,
+    CRASH_COUNT INTEGER NOT NULL,
+    TRAITS SMALLINT DEFAULT 0 NOT NULL,
+    OWNER_ID INTEGER,
+    LANE BIGINT,
+    WORKER VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
+    ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8,
+    ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
+    ERROR_MSG BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
+    TRACEBACK BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
+    CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS,
+    -- The result, or for a failure the arguments of its exception. Larger ones are in QUEUE_RESULT.
+    RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII,
+    RESULT VARCHAR(2000) CHARACTER SET OCTETS
+)^
+CREATE DESCENDING INDEX QUEUE_HISTORY_STATE ON QUEUE_HISTORY (STATE, FINISH_TIME)^
+
+CREATE TABLE QUEUE_RESULT (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    DATA BLOB SUB_TYPE BINARY NOT NULL
+)^
+
+-- The register of the living: the processes that work on tasks, and those that consume messages. Each renews its lease by
+-- heartbeats; of one that is dead the others of its kind take over what it holds.
+CREATE TABLE QUEUE_PROCESS (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('worker', 'consumer')),
+    HOST VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    -- The hash of HOST when the process registered, by which neighbours are found: HOST is too long for an index.
+    HOST_KEY BIGINT,
+    PID INTEGER NOT NULL,
+    PID_START BIGINT NOT NULL,
+    ATTACHMENT_ID BIGINT,
+    START_TIME TIMESTAMP NOT NULL,
+    HEARTBEAT_TIME TIMESTAMP NOT NULL,
+    LEASE_UNTIL TIMESTAMP NOT NULL,
+    -- 1 when some of the tasks that it held were given back, and the rest was locked by another transaction.
+    PARTLY_RELEASED QUEUE_FLAG,
+    -- Of a worker.
+    NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
+    DRAINING BOOLEAN DEFAULT FALSE NOT NULL,
+    QUEUES BLOB SUB_TYPE TEXT CHARACTER SET ASCII,
+    POOL VARCHAR(31) CHARACTER SET ASCII,
+    CONCURRENCY INTEGER,
+    VERSION VARCHAR(31) CHARACTER SET ASCII,
+    TASKS BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
+    -- Of a consumer: how often a message that it claims may have come back; NULL: any number of times.
+    DELIVERY_LIMIT INTEGER
+)^
+-- A heartbeat changes none of its columns.
+CREATE INDEX QUEUE_PROCESS_HOST ON QUEUE_PROCESS (KIND, HOST_KEY, ID)^
+
+-- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of their own).
+-- Of days long past there is one row a day and queue, of worker 0 and slot 0: see FBTASKS_WORKER.FOLD_STATS.
+CREATE TABLE QUEUE_STAT (
+    HOUR_TIME TIMESTAMP NOT NULL,
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    WORKER_ID BIGINT NOT NULL,
+    SLOT INTEGER NOT NULL,
+    SUCCEEDED BIGINT DEFAULT 0 NOT NULL,
+    FAILED BIGINT DEFAULT 0 NOT NULL,
+    CANCELLED BIGINT DEFAULT 0 NOT NULL,
+    RETRIED BIGINT DEFAULT 0 NOT NULL,
+    RELEASED BIGINT DEFAULT 0 NOT NULL,
+    ELAPSED_MS BIGINT DEFAULT 0 NOT NULL,
+    CONFLICTS BIGINT DEFAULT 0 NOT NULL,
+    CONSTRAINT QUEUE_STAT_PK PRIMARY KEY (HOUR_TIME, QUEUE, WORKER_ID, SLOT)
+)^
+
+COMMIT^
+
+-- Keeps DUE_TIME, whichever statement schedules a task or makes it ready: a procedure's, or one that was written by hand.
+CREATE OR ALTER TRIGGER QUEUE_TASK_DUE_TIME FOR QUEUE_TASK ACTIVE BEFORE INSERT OR UPDATE POSITION 0
+AS
+BEGIN
+    NEW.DUE_TIME = IIF(NEW.STATE = 1, NEW.START_TIME, NULL);
+END^
+
+CREATE EXCEPTION QUEUE_FULL 'the queue is full'^
+
+SET TERM ; ^

@@ -1,0 +1,120 @@
+-- Messages of the kombu transport and results of Celery. Nothing here touches the tasks of fbtasks itself.
+-- One composite index serves all queues: ready messages (0) by rank and time, withheld ones (1, rank 0) by the time when they
+-- are due, claimed ones (2) by their consumer, and those that came back too often (3), which wait for an operator. A claimed
+-- message is changed by its consumer alone, or by the rescue of a dead one.
+SET TERM ^ ;
+
+CREATE SEQUENCE QUEUE_MSG_SEQ^
+CREATE SEQUENCE QUEUE_MSG_QUEUE_SEQ^
+CREATE SEQUENCE QUEUE_MSG_EXCHANGE_SEQ^
+
+CREATE TABLE QUEUE_MSG_EXCHANGE (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    NAME VARCHAR(250) CHARACTER SET UTF8 NOT NULL UNIQUE COLLATE UTF8,
+    KIND VARCHAR(10) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('direct', 'topic', 'fanout')),
+    DURABLE BOOLEAN NOT NULL,
+    AUTO_DELETE BOOLEAN NOT NULL,
+    -- Whether it is one of Celery's remote control or events: see FBTASKS_CELERY.IS_CONTROL.
+    CONTROL BOOLEAN DEFAULT FALSE NOT NULL
+)^
+
+CREATE TABLE QUEUE_MSG_QUEUE (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    NAME VARCHAR(250) CHARACTER SET UTF8 NOT NULL UNIQUE COLLATE UTF8,
+    DURABLE BOOLEAN NOT NULL,
+    AUTO_DELETE BOOLEAN NOT NULL,
+    -- Milliseconds that a message may wait, and that the queue may be unused; NULL: for ever.
+    MESSAGE_TTL_MS BIGINT,
+    EXPIRES_MS BIGINT,
+    MAX_LENGTH INTEGER,
+    DEAD_EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8,
+    DEAD_ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8,
+    -- When it was last declared, asked for a message, or left by a consumer.
+    USED_TIME TIMESTAMP NOT NULL,
+    CONTROL BOOLEAN DEFAULT FALSE NOT NULL
+)^
+CREATE INDEX QUEUE_MSG_QUEUE_EXPIRES ON QUEUE_MSG_QUEUE (EXPIRES_MS)^
+
+-- Two that bind at once may leave two equal rows: a message still goes to a queue once.
+CREATE TABLE QUEUE_MSG_BINDING (
+    EXCHANGE_ID BIGINT NOT NULL,
+    QUEUE_ID BIGINT NOT NULL,
+    ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    KEY_HASH BIGINT NOT NULL,
+    -- For a topic exchange, what SIMILAR TO takes; NULL: everything matches.
+    PATTERN VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8
+)^
+CREATE INDEX QUEUE_MSG_BINDING_KEY ON QUEUE_MSG_BINDING (EXCHANGE_ID, KEY_HASH)^
+CREATE INDEX QUEUE_MSG_BINDING_QUEUE ON QUEUE_MSG_BINDING (QUEUE_ID)^
+
+CREATE TABLE QUEUE_MSG (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    QUEUE_ID BIGINT NOT NULL,
+    STATE SMALLINT NOT NULL CHECK (STATE IN (0, 1, 2, 3)),
+    -- What sorts ascending: 9 minus the priority; 0 while it is withheld, its consumer while it is claimed. A trigger sets it.
+    PRIORITY_RANK BIGINT NOT NULL,
+    PRIORITY SMALLINT NOT NULL,
+    START_TIME TIMESTAMP NOT NULL,
+    EXPIRE_TIME TIMESTAMP,
+    CONSUMER_ID BIGINT,
+    CLAIM_ID BIGINT,
+    -- How often it came back after it had been delivered.
+    REDELIVERED SMALLINT DEFAULT 0 NOT NULL,
+    -- Whether it counts in QUEUE_MSG_COUNT while it is ready: its queue has a MAX_LENGTH.
+    LIMITED BOOLEAN DEFAULT FALSE NOT NULL,
+    EXCHANGE VARCHAR(250) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    DEAD_QUEUE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8,
+    DEAD_REASON VARCHAR(20) CHARACTER SET ASCII,
+    -- Up to 8000 bytes here; a larger message is in QUEUE_MSG_BODY and this is NULL.
+    MESSAGE VARCHAR(8000) CHARACTER SET OCTETS
+)^
+CREATE INDEX QUEUE_MSG_CLAIM ON QUEUE_MSG (STATE, QUEUE_ID, PRIORITY_RANK, START_TIME, ID)^
+
+-- How many messages are ready in a queue with a MAX_LENGTH: the sum of its rows. Each transaction changes one that no other one
+-- has changed and not committed, or adds one, so that none waits for another.
+CREATE TABLE QUEUE_MSG_COUNT (
+    QUEUE_ID BIGINT NOT NULL,
+    NO_ BIGINT NOT NULL,
+    TRANSACTION_ID BIGINT NOT NULL,
+    MANY BIGINT NOT NULL,
+    CONSTRAINT QUEUE_MSG_COUNT_PK PRIMARY KEY (QUEUE_ID, NO_)
+)^
+
+CREATE TABLE QUEUE_MSG_BODY (
+    ID BIGINT NOT NULL PRIMARY KEY,
+    DATA BLOB SUB_TYPE BINARY NOT NULL
+)^
+
+-- Which process consumes from which queue.
+CREATE TABLE QUEUE_MSG_USE (
+    QUEUE_ID BIGINT NOT NULL,
+    CONSUMER_ID BIGINT NOT NULL,
+    CONSTRAINT QUEUE_MSG_USE_PK PRIMARY KEY (CONSUMER_ID, QUEUE_ID)
+)^
+CREATE INDEX QUEUE_MSG_USE_QUEUE ON QUEUE_MSG_USE (QUEUE_ID)^
+
+-- The results of Celery: values by key.
+CREATE TABLE QUEUE_CELERY (
+    NAME VARCHAR(250) CHARACTER SET UTF8 NOT NULL PRIMARY KEY COLLATE UTF8,
+    FINAL SMALLINT DEFAULT 0 NOT NULL,
+    STORE_TIME TIMESTAMP NOT NULL,
+    EXPIRE_TIME TIMESTAMP,
+    SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS,
+    DATA BLOB SUB_TYPE BINARY
+)^
+CREATE INDEX QUEUE_CELERY_EXPIRE ON QUEUE_CELERY (EXPIRE_TIME)^
+
+COMMIT^
+
+INSERT INTO QUEUE_MSG_EXCHANGE (ID, NAME, KIND, DURABLE, AUTO_DELETE)
+    SELECT NEXT VALUE FOR QUEUE_MSG_EXCHANGE_SEQ, 'amq.' || K.KIND, K.KIND, TRUE, FALSE
+    FROM (SELECT 'direct' AS KIND FROM RDB$DATABASE UNION ALL SELECT 'topic' FROM RDB$DATABASE
+        UNION ALL SELECT 'fanout' FROM RDB$DATABASE) K^
+
+COMMIT^
+
+-- Raised when the caller's role does not allow what it asks for; the text says what.
+CREATE EXCEPTION QUEUE_REFUSED 'the caller''s role does not allow this'^
+
+SET TERM ; ^

@@ -1,0 +1,30 @@
+-- How subscriptions come to be, are held, and go. One process at a time changes them: that which has FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK.
+SET TERM ^ ;
+
+-- Definitions in the code of workers that the database does not have as that says, and why: written by each worker for itself. They
+-- go with their worker, and where the definition is deployed.
+CREATE TABLE QUEUE_UNDEPLOYED (
+    WORKER_ID BIGINT NOT NULL,
+    APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    -- The task.
+    NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL,
+    -- The table as the definition has it, or the event.
+    SOURCE VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
+    QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    -- That of the definition, as in QUEUE_SUBSCRIPTION.
+    HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
+    PROBLEM VARCHAR(2000) CHARACTER SET UTF8 NOT NULL COLLATE UTF8
+)^
+CREATE INDEX QUEUE_UNDEPLOYED_WORKER ON QUEUE_UNDEPLOYED (WORKER_ID)^
+
+COMMIT^
+
+CREATE OR ALTER TRIGGER QUEUE_WORKER_GONE FOR QUEUE_PROCESS ACTIVE AFTER DELETE POSITION 0
+SQL SECURITY DEFINER
+AS
+BEGIN
+    DELETE FROM QUEUE_UNDEPLOYED U WHERE U.WORKER_ID = OLD.ID;
+END^
+
+SET TERM ; ^

@@ -1,0 +1,102 @@
+"""The queue made anew: all that a former schema has is dropped, beside the tables of the application, which stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from fbtasks.errors import ConflictError, SchemaError, StatementRefused
+from fbtasks.firebird.session import SNAPSHOT, Session, Transaction
+from fbtasks.showing import count
+from fbtasks.sql import Made, made, steps
+from fbtasks.sql.generation import triggers
+
+_VERSIONED: Final = re.compile(r"QUEUE_\w+_V\d+")
+"""Procedures and functions of schemas before there were packages."""
+_CAPTURES: Final = re.compile(r"QUEUE_ON_\d+")
+"""Triggers on the tables of the application."""
+_PACKAGES: Final = re.compile(r"FBTASKS(_\w+)?")
+_LEDGER: Final = ("QUEUE_SCHEMA", "QUEUE_SCHEMA_STEP")
+_ORDER: Final = (
+    ("TRIGGER",),
+    ("PACKAGE BODY",),
+    ("PACKAGE", "VIEW"),
+    ("PROCEDURE", "FUNCTION"),
+    ("TABLE",),
+    ("SEQUENCE", "DOMAIN", "EXCEPTION"),
+)
+"""What is dropped together: nothing of a group depends on one of a later group."""
+
+
+def remove(session: Session) -> int:
+    """Drops the queue of any version. Returns the number of objects; 0 when there is none.
+
+    Raises :class:`SchemaError` while tasks, changes or messages live there or a worker works on it, and when objects of
+    the application depend on it. Then nothing is dropped.
+    """
+    with session.transaction(SNAPSHOT) as transaction:
+        # With more=" " nothing is kept prepared, which would have the tables be in use.
+        there = {(kind, name) for kind, name in transaction.rows("own_objects", more=" ")}
+        dependents = transaction.rows("dependents", more=" ")
+        ours = {each for each in there if _is_ours(*each)}
+        if ("TABLE", "QUEUE_TASK") in ours:
+            _refuse_living(session, dict(transaction.rows("living", more=" ")))
+    names = {name for _, name in ours}
+    others = sorted({f"{kind} {name}" for kind, name, on in dependents if on in names and name not in names})
+    if others:
+        raise SchemaError(
+            f"{session.url}: the queue is not made anew, since these of the application depend on it: "
+            f"{', '.join(others)}. Drop them, or take out what names it; they call FBTASKS.ENQUEUE afterwards."
+        )
+    for kinds in _ORDER:
+        _drop(session, sorted(each for each in ours if each[0] in kinds))
+    return len(ours)
+
+
+def _is_ours(kind: str, name: str) -> bool:
+    if kind in ("PACKAGE", "PACKAGE BODY"):
+        return bool(_PACKAGES.fullmatch(name))
+    if kind in ("PROCEDURE", "FUNCTION") and _VERSIONED.fullmatch(name):
+        return True
+    if kind == "TRIGGER" and _CAPTURES.fullmatch(name):
+        return True
+    return name in _LEDGER or Made(kind, name) in _made()
+
+
+@cache
+def _made() -> set[Made]:
+    statements = [statement for step in steps() for statement in step.statements]
+    return {each for statement in (*statements, *triggers()) for each in made(statement)}
+
+
+def _refuse_living(session: Session, living: dict[str, int]) -> None:
+    workers = living.pop("worker")
+    if workers:
+        raise SchemaError(f"{session.url}: {count(workers, 'worker')} of its queue live. Stop them first.")
+    left = [count(number, what) for what, number in living.items() if number]
+    if left:
+        raise SchemaError(
+            f"{session.url}: the queue is not made anew while it holds {' and '.join(left)}. Have the workers of that "
+            "version finish them, or cancel them there with: fbtasks purge"
+        )
+
+
+def _drop(session: Session, objects: Iterable[tuple[str, str]]) -> None:
+    found = list(objects)
+    if not found:
+        return
+
+    def drop(transaction: Transaction) -> None:
+        for kind, name in found:
+            transaction.script(f"DROP {kind} {name}")
+
+    try:
+        session.run(drop, point="migrate", attempts=1)
+    except (ConflictError, StatementRefused) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise SchemaError(
+            f"{session.url}: what the queue had cannot be dropped while others use it: {reason}. End the programs that "
+            "are connected, and run it again: it goes on."
+        ) from error

@@ -1,0 +1,95 @@
+"""The packages of the queue: made under a new number, put into use, and dropped when no connection can know them.
+
+None is replaced. A connection goes on with what it has prepared, and with the triggers that it has loaded; what is not
+committed may be loaded by others; and to replace what others prepare at that moment can abort the process. New names do
+none of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from typing import Final
+
+from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.signals import held_signals
+from fbtasks.sql import generation, numbered, queries
+
+_NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
+
+
+@cache
+def fingerprint() -> str:
+    """Returns the hash of the packages and triggers of this release."""
+    text = "\n".join((*generation.headers(0), *generation.bodies(0), *generation.triggers()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def current(session: Session) -> int:
+    """Returns the number of the packages in use; 0 when there are none yet."""
+    try:
+        return int(session.read("generation", more=" ")[0][0])
+    except (StatementRefused, IndexError):  # a queue that is being made, or one of a former release, or none
+        return 0
+
+
+def use(session: Session, number: int) -> None:
+    """Has the queries of *session* name the packages of a generation. None of them has been prepared there yet."""
+    session.generation = number
+    session.queries = queries(number)
+
+
+def renew(session: Session) -> bool:
+    """Makes the packages of this release, unless those in use are made of the same text. Returns whether it did.
+
+    The caller keeps others from migrating. When it is cut nothing has changed, and what it has made goes later.
+    """
+    found = session.read("generation", more=" ")
+    if found and found[0][1].strip() == fingerprint():
+        use(session, found[0][0])
+        return False
+    number = session.run(lambda t: int(t.value("next_generation")))
+
+    def make(transaction: Transaction) -> None:
+        for statement in (*generation.headers(number), *generation.bodies(number)):
+            transaction.script(statement)
+
+    def put_into_use(transaction: Transaction) -> None:
+        for statement in generation.triggers():
+            transaction.script(numbered(statement, number))
+        transaction.execute("set_generation", number, fingerprint())
+
+    with held_signals():
+        session.run(make, point="migrate", attempts=1)
+        session.run(put_into_use, point="migrate", attempts=1)
+    use(session, number)
+    return True
+
+
+def drop_former(session: Session, *, locked: bool = False) -> int:
+    """Drops packages that were in use before, once all connections of that time have ended. Returns how many.
+
+    *locked*: the caller keeps others from migrating, so what has a later number is left of a migration that was cut. It
+    takes the right to drop them; without that, and while another process is at it, none goes.
+    """
+    in_use = current(session)
+    numbers = {
+        name: int(match[1]) for (name,) in session.read("numbered_packages") if (match := _NUMBERED.fullmatch(name))
+    }
+    former = [name for name, number in numbers.items() if number < in_use or (locked and number > in_use)]
+    if not former or session.read("connections_of_before", more=" ")[0][0]:
+        return 0
+
+    def drop(transaction: Transaction) -> None:
+        for name in former:  # bodies first: packages call each other
+            transaction.script(f"DROP PACKAGE BODY {name}")
+        for name in former:
+            transaction.script(f"DROP PACKAGE {name}")
+
+    try:
+        session.run(drop, point="migrate", attempts=1)
+    except (ConflictError, StatementRefused, AuthenticationError):
+        return 0
+    return len(former)

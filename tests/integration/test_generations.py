@@ -1,0 +1,101 @@
+"""Packages are made under a new number and put into use; what has the former ones goes on, and then they go."""
+
+from contextlib import closing
+
+import pytest
+from support.sql import one, rows
+
+from fbtasks import FBTasks
+from fbtasks.call import Finished, Succeeded
+from fbtasks.sql import generation
+from fbtasks.store import generations, grants, tasks
+
+PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_WORKER_'"
+
+
+@pytest.fixture
+def next_text(monkeypatch):
+    """Makes packages of another text with the next migration, of this schema."""
+
+    def change():
+        text = generation.packages()
+        more = text["FBTASKS_UPKEEP"][0]._replace(
+            name="ONE_MORE", head="PROCEDURE ONE_MORE", body="\nBEGIN\nEND", private=False
+        )
+        changed = {**text, "FBTASKS_UPKEEP": (*text["FBTASKS_UPKEEP"], more)}
+        monkeypatch.setattr(generation, "packages", lambda: changed)
+        generations.fingerprint.cache_clear()
+
+    yield change
+    monkeypatch.undo()
+    generations.fingerprint.cache_clear()
+
+
+def names(app):
+    return sorted(name for (name,) in rows(app, PACKAGES))
+
+
+def test_packages_of_the_same_text_are_not_made_again(app):
+    app.migrate()
+    app.migrate()
+    assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 1
+    assert names(app) == ["FBTASKS_WORKER_1"]
+
+
+def test_what_was_connected_before_goes_on_and_claims_nothing_more(app, next_text, url):
+    add = app.task(name="add")(lambda a, b: a + b)
+    running, waiting = add.delay(1, 2), add.delay(3, 4)
+    former = app.database.open()
+    sql = app.connect()
+    cursor = sql.cursor()
+    enqueue = cursor.prepare("SELECT ID FROM FBTASKS.ENQUEUE('add', '[5, 6]')")
+    cursor.execute(enqueue).fetchall()
+    sql.commit()
+    (claim,) = former.run(lambda t: tasks.claim(t, 1, "default", 1))
+    next_text()
+    app.migrate()
+    assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 2
+    assert names(app) == ["FBTASKS_WORKER_1", "FBTASKS_WORKER_2"]
+    assert former.run(lambda t: tasks.claim(t, 1, "default", 10)) == []
+    former.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded("application/json", b"3"))]))
+    assert running.get(timeout=0) == 3
+    cursor.execute(enqueue).fetchall()
+    sql.commit()
+    app.close()
+    with closing(FBTasks("later", url)) as later, closing(later.database.open()) as session:
+        assert session.run(lambda t: tasks.claim(t, 1, "default", 10))[0].id == int(waiting.id)
+        assert one(later, "SELECT COUNT(*) FROM QUEUE_TASK") == 3
+        assert generations.drop_former(session) == 0, "a connection from before may call them"
+        cursor.close()
+        sql.close()
+        former.close()
+        assert generations.drop_former(session) > 20
+        assert names(later) == ["FBTASKS_WORKER_2"]
+
+
+def test_roles_have_rights_on_all_generations(app, next_text):
+    with closing(app.database.open()) as session:
+        grants.grant(session, "worker", "ANN")
+        next_text()
+        app.migrate()
+        held = (
+            "SELECT TRIM(RDB$RELATION_NAME) FROM RDB$USER_PRIVILEGES "
+            "WHERE RDB$USER = 'FBTASKS_WORKER' AND RDB$PRIVILEGE = 'X'"
+        )
+        assert {"FBTASKS_WORKER_1", "FBTASKS_WORKER_2"} <= {name for (name,) in rows(app, held)}
+
+
+def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkeypatch):
+    app.migrate()
+    next_text()
+    with closing(app.database.open()) as session, monkeypatch.context() as patched:
+        patched.setattr(generation, "triggers", lambda: ("CREATE OR ALTER TRIGGER NONSENSE",))
+        with pytest.raises(Exception, match=r"NONSENSE|Unexpected end"):
+            generations.renew(session)
+    assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 1
+    assert names(app) == ["FBTASKS_WORKER_1", "FBTASKS_WORKER_2"]
+    app.close()
+    app.migrate()
+    app.close()
+    app.migrate()
+    assert names(app) == ["FBTASKS_WORKER_3"]
