@@ -170,7 +170,13 @@ def row_of(row): pass
 
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)
-        yield Line("10 of them, by a worker", self.ten, wears=False)
+        yield Line(
+            "10 of them, by a worker",
+            self.ten,
+            grows=1.75,
+            because="of ten rows each is looked for in a deeper index",
+            wears=False,
+        )
 
     def ten(self):
         polling.look(self.session, self.polled, 10, 10)

@@ -197,7 +197,9 @@ class Claimed(Messages):
 
     def lines(self):
         yield Line("publish, look, claim and acknowledge", self.consume)
-        yield Line("the sweep", self.sweep)
+        yield Line(
+            "the sweep", self.sweep, grows=2.5, because="each of a thousand messages is on a page of its own then"
+        )
         yield Line("a consumer comes and goes", self.come_and_go)
         yield Line("a claim is given back", self.unclaim, grows=None, because="its consumer holds all", wears=False)
 

@@ -151,7 +151,7 @@ def faults(found: Found) -> list[str]:
             wrong.append(f"{counts}: it no longer grows because {each.line.fault}; remove that from the table")
         if each.worn is not None and each.wears:
             wrong.append(f"{counts}, and {each.worn.fetches} after it was done many times")
-    if found.idle is not None and found.idle[1] > GROWS * found.idle[0] + SLACK and not found.idle_fault:
+    if found.idle is not None and found.idle[1] > 2 * found.idle[0] + SLACK and not found.idle_fault:
         wrong.append("an idle worker: {:.0f} pages a second, then {:.0f}".format(*found.idle))
     return wrong + [text for each in found.heavy for text in _too_heavy(each)]
 

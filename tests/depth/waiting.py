@@ -114,6 +114,9 @@ class Due(Scene):
     """Tasks that have become due at one moment, of which one half has been made ready."""
 
     name = "due at one moment"
+    deepest = (
+        100_000  # what was promoted leaves pages in the index of what is due, until tasks that end have them collected
+    )
     idles = False
 
     def schedule(self, count):
