@@ -22,7 +22,11 @@ class Spool(Generic[T]):
     def __init__(self, items: Iterable[T] = ()) -> None:
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # closed by close()
         self._end = self._length = 0
-        self.extend(items)
+        try:
+            self.extend(items)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         """Returns it; the end of the block closes it."""

@@ -36,7 +36,7 @@ def test_a_former_version_is_refused_with_the_remedy(former):
 
 
 def test_it_is_made_anew_beside_what_the_application_has(former, project):
-    said = project.run("migrate", "--anew", "--url", str(former.settings.url)).stdout
+    said = project.run("migrate", "--anew").stdout
     assert f"migrated to version {', '.join(str(n) for n in dict.fromkeys(step.version for step in steps()))}" in said
     assert rows(former, "SELECT ID FROM MINE") == []
     assert one(former, "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$RELATION_NAME IN ('MINE', 'QUEUE_OF_MINE')") == 2
@@ -48,7 +48,7 @@ def test_while_tasks_live_nothing_is_dropped(app, project):
     app.task(name="t")(print).delay()
     before = one(app, OWN)
     app.close()
-    found = project.run("migrate", "--anew", "--url", str(app.settings.url), check=False)
+    found = project.run("migrate", "--anew", check=False)
     assert found.returncode == 1
     assert "it holds 1 task." in found.stderr
     assert one(app, OWN) == before
@@ -61,7 +61,7 @@ def test_what_depends_on_it_is_named(app, project):
         "CREATE PROCEDURE MINE AS BEGIN EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('paid'); END",
     )
     app.close()
-    found = project.run("migrate", "--anew", "--url", str(app.settings.url), check=False)
+    found = project.run("migrate", "--anew", check=False)
     assert found.returncode == 1
     assert "since these of the application depend on it: procedure MINE." in found.stderr
     with app.database.session() as session:

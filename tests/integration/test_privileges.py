@@ -457,7 +457,7 @@ def test_a_producer_touches_nothing_else(app, users):
             f"EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE({number}, 12, NULL, 0, NULL, NULL, NULL, NULL, NULL)",
             "SELECT * FROM FBTASKS_WORKER.REGISTER('worker', 'h', 1, 1, 30000, 'w', '', 'solo', 1, '0', '', 0, 0)",
             "SELECT * FROM FBTASKS_WORKER.REGISTER('consumer', 'h', 1, 1, 30000, NULL, '', NULL, NULL, '', '', 2, 0)",
-            "SELECT * FROM FBTASKS_WORKER.HEARTBEAT(1, 30000, 7, 1000, FALSE)",
+            "SELECT * FROM FBTASKS_WORKER.HEARTBEAT(1, 30000, FALSE)",
             "SELECT * FROM FBTASKS_WORKER.WORKER_NEWS(1, 0)",
             "SELECT * FROM FBTASKS_WORKER.RESCUE(1, 1, 7, 30000, 3)",
             "SELECT * FROM FBTASKS_WORKER.KILL_CONNECTION(1, 7, 30000)",
