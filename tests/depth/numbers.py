@@ -23,7 +23,7 @@ class Limits(Many):
 
     name = "limits of one queue"
     shrinks = 100
-    deepest = 100_000
+    deepest = 40_000
 
     def fill(self, count):
         for number in self.numbers(count):

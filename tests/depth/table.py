@@ -44,7 +44,7 @@ SCENES: tuple[type[Scene], ...] = (
     *messages.SCENES,
 )
 SLACK = 30
-EACH = 5
+EACH = 10
 """Pages that an operation may fetch more in any case, and for each of its statements: an index with a level more has
 each look into it fetch one."""
 MEGABYTES = 100
@@ -133,7 +133,7 @@ def _idle(counter: Counter, project, seconds: float) -> float:
 
 
 def _worn(counter: Counter, line: Line, often: int) -> Count | None:
-    if not line.wears:
+    if not line.wears or line.fault:
         return None
     for _ in range(often):
         line.act()
