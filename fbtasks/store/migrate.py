@@ -123,6 +123,9 @@ def migrate(session: Session) -> list[int]:
     be called again, with another session.
     """
     with _locked(session):
+        found = current_version(session)
+        if found is not None and found > latest_version():
+            check(session, found)  # raises: what a later release has made stays in use
         _take_steps(session)
         generations.renew(session)
         generations.drop_former(session, locked=True)

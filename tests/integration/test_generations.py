@@ -3,9 +3,9 @@
 from contextlib import closing
 
 import pytest
-from support.sql import one, rows
+from support.sql import execute, one, rows
 
-from fbtasks import FBTasks
+from fbtasks import FBTasks, SchemaError
 from fbtasks.call import Finished, Succeeded
 from fbtasks.sql import generation
 from fbtasks.store import generations, grants, tasks
@@ -99,3 +99,14 @@ def test_what_a_cut_migration_has_left_goes_with_the_next(app, next_text, monkey
     app.close()
     app.migrate()
     assert names(app) == ["FBTASKS_WORKER_3"]
+
+
+def test_a_release_leaves_the_packages_of_a_later_one_in_use(app, next_text):
+    app.migrate()
+    next_text()
+    execute(app, "INSERT INTO QUEUE_SCHEMA VALUES (999, 'later', CURRENT_TIMESTAMP)")
+    with pytest.raises(SchemaError, match="Upgrade fbtasks here"):
+        app.migrate()
+    execute(app, "DELETE FROM QUEUE_SCHEMA WHERE VERSION = 999")
+    assert one(app, "SELECT NUMBER FROM QUEUE_GENERATION") == 1
+    assert names(app) == ["FBTASKS_WORKER_1"]
