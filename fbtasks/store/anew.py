@@ -38,7 +38,8 @@ def remove(session: Session) -> int:
     """
     with session.transaction(SNAPSHOT) as transaction:
         # With more=" " nothing is kept prepared, which would have the tables be in use.
-        there = {(kind, name) for kind, name in transaction.rows("own_objects", more=" ")}
+        there = {(kind.upper(), name) for kind, _, name in transaction.rows("taken_names", more=" ")}
+        there |= {("PACKAGE", name) for (name,) in transaction.rows("numbered_packages", more=" ")}
         dependents = transaction.rows("dependents", more=" ")
         ours = {each for each in there if _is_ours(*each)}
         if ("TABLE", "QUEUE_TASK") in ours:
@@ -50,13 +51,14 @@ def remove(session: Session) -> int:
             f"{session.url}: the queue is not made anew, since these of the application depend on it: "
             f"{', '.join(others)}. Drop them, or take out what names it; they call FBTASKS.ENQUEUE afterwards."
         )
+    bodies = {("PACKAGE BODY", name) for kind, name in ours if kind == "PACKAGE"}
     for kinds in _ORDER:
-        _drop(session, sorted(each for each in ours if each[0] in kinds))
+        _drop(session, sorted(each for each in ours | bodies if each[0] in kinds))
     return len(ours)
 
 
 def _is_ours(kind: str, name: str) -> bool:
-    if kind in ("PACKAGE", "PACKAGE BODY"):
+    if kind == "PACKAGE":
         return bool(_PACKAGES.fullmatch(name))
     if kind in ("PROCEDURE", "FUNCTION") and _VERSIONED.fullmatch(name):
         return True
