@@ -41,18 +41,18 @@ def packages() -> Mapping[str, tuple[Routine, ...]]:
         for statement in statements(typed(entry.read_text("utf-8"))):
             if match := _SECTION.fullmatch(statement):
                 section = found.setdefault(match[1], [])
-            elif match := _ROUTINE.fullmatch(statement):
-                assert section is not None, f"{entry.name}: {match[4]} stands before the first package"
-                section.append(Routine(match[3], match[4], match[2], match[5], bool(match[1])))
-            else:
-                assert statement.startswith("CREATE OR ALTER TRIGGER"), statement
+                continue
+            match = _ROUTINE.fullmatch(statement)
+            assert match is not None, f"{entry.name}: {statement:.80}"
+            assert section is not None, f"{entry.name}: {match[4]} stands before the first package"
+            section.append(Routine(match[3], match[4], match[2], match[5], bool(match[1])))
     return {name: tuple(routines) for name, routines in found.items()}
 
 
 @cache
 def triggers() -> tuple[str, ...]:
     """The triggers that call packages."""
-    return tuple(statements(typed((files(__package__) / "packages" / "triggers.sql").read_text("utf-8"))))
+    return tuple(statements(typed((files(__package__) / "triggers.sql").read_text("utf-8"))))
 
 
 def headers(generation: int) -> Iterator[str]:

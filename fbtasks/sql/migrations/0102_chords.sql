@@ -1,5 +1,4 @@
--- Chords of Celery: each part leaves its result here, so that the last one has them all, in whatever order they ended,
--- whether their own results are kept or not.
+-- Tables of Celery's chords: see packages/chords.sql.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_CELERY_CHORD_SEQ^

@@ -1,6 +1,4 @@
--- Sources of work in the database: changes of tables and events, and how they become tasks. The transaction of a change or an
--- event only inserts, into tables without a unique key that a writer chooses: it never waits or fails because of another one.
--- Order, coalescing and limits are decided later, by the workers' FBTASKS_SOURCES.DISPATCH.
+-- Tables of the sources of work, without a unique key that a writer chooses: see packages/sources.sql.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_CHANGE_SEQ^

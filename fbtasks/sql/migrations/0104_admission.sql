@@ -1,8 +1,4 @@
--- Limits: how many tasks run at once, how often they begin, and in which order, for each key. A task that a limit concerns waits
--- in state 4 before its gate, with a ticket, and is let in by a claim, which takes it at once. A limit is the owner of its gates, as
--- a subscription is of its lanes (sources.sql), and keeps to the same rule: who has its row of QUEUE_DISPATCH locked
--- writes its gates and tickets; all others leave a note. A gate stays when nothing is in it or behind it: of a row that is deleted and
--- inserted again, an old transaction keeps the key each time, and who looks for it meets them all. Maintenance deletes it later.
+-- Tables of limits: see packages/admission.sql.
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_LIMIT (

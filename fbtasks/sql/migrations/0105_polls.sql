@@ -1,5 +1,4 @@
--- Polled tables: tables that fbtasks does not own, whose rows become tasks. The statements that touch such a table are generated
--- (store/sources/polls.py) and run with the rights of the worker's user; what they change of the queue is in these procedures.
+-- Tables of polled tables: see packages/polls.sql.
 SET TERM ^ ;
 
 -- The keys of rows that are tasks now, have failed, or are known by their gate to be done, where the key is not the LANE itself: a row

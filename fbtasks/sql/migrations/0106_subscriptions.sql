@@ -1,4 +1,4 @@
--- How subscriptions come to be, are held, and go. One process at a time changes them: that which has FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK.
+-- What workers note of definitions that are not deployed: see packages/subscriptions.sql.
 SET TERM ^ ;
 
 -- Definitions in the code of workers that the database does not have as that says, and why: written by each worker for itself. They

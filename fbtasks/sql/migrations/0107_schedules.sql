@@ -1,6 +1,4 @@
--- Periodic tasks: what the code of apps says of them (fbtasks/schedules.py), what operators said since, and when each ticks next.
--- Any worker ticks: it computes the tick after the next one from the database's clock (fbtasks/ticking.py), and FBTASKS_SCHEDULES.TICK
--- enqueues the task and moves the schedule on, in one transaction.
+-- The table of periodic tasks: see packages/schedules.sql.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_SCHEDULE_SEQ^

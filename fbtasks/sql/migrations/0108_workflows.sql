@@ -1,6 +1,4 @@
--- Workflows: tasks that follow others. All of them are there from the beginning, and those that follow others are awaiting
--- (state 5). What follows a task is made ready, or cancelled, in the transaction in which that task ends, whichever statement
--- ends it: by the trigger QUEUE_TASK_ENDED, and by FBTASKS_CORE.ARCHIVE. A node is a task or a group; both have their numbers from one sequence.
+-- Tables of workflows: see packages/workflows.sql.
 SET TERM ^ ;
 
 -- What follows what. KIND: 0 TO_ID is given the result of FROM_ID; 1 it is not; 2 it runs when FROM_ID has failed, and is told why;

@@ -1,5 +1,4 @@
--- What tasks say of themselves while they run. A row belongs to one claim, and says nothing any more when that has ended: nothing has
--- to be done then, and maintenance deletes it. At the end: how the room of deleted rows, in the tables of all files, is used again.
+-- The table of what tasks say of themselves while they run: see packages/progress.sql.
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_PROGRESS (

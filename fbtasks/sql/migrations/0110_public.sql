@@ -1,6 +1,6 @@
 -- What SQL of the application's own calls: the package FBTASKS, to enqueue, and FBTASKS_TASKS, to ask and to cancel. Their headers and bodies
--- never change. Each of their procedures inserts into a view that stores nothing; the trigger of that view (packages/triggers.sql) calls the packages in use. A connection keeps the
--- trigger that it has loaded, and the packages that this calls stay as long as such a connection does.
+-- never change. Each of their procedures inserts into a view that stores nothing, and the trigger of that view (triggers.sql) calls the
+-- packages in use. A connection keeps the trigger that it has loaded, and the packages that this calls stay as long as such a connection does.
 SET TERM ^ ;
 
 CREATE VIEW QUEUE_CALL_ENQUEUE (NAME, ARGS, KWARGS, START_TIME, QUEUE, PRIORITY, TASK_ID, ID, DUPLICATE)

@@ -1,7 +1,4 @@
--- Messages of the kombu transport and results of Celery. Nothing here touches the tasks of fbtasks itself.
--- One composite index serves all queues: ready messages (0) by rank and time, withheld ones (1, rank 0) by the time when they
--- are due, claimed ones (2) by their consumer, and those that came back too often (3), which wait for an operator. A claimed
--- message is changed by its consumer alone, or by the rescue of a dead one.
+-- Messages of the kombu transport and results of Celery; how they are kept is said in migrations/0101_messages.sql.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_CELERY^

@@ -1,6 +1,4 @@
--- The queue: live tasks, what became of them, the processes that work, and the procedures that move them.
--- All times are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more.
--- What stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
+-- How tasks are enqueued, end, are retried and forgotten, and what they held is given back.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
