@@ -210,6 +210,8 @@ class Project:
         self.folder = folder
         self.url = url
         self.env = {**os.environ, "FBTASKS_URL": url, "PYTHONPATH": str(folder)}
+        self.anew = False
+        """Whether workers are new interpreters, which import all that they run."""
         self.workers = []
         self._written = 0
 
@@ -281,7 +283,7 @@ class Project:
 
     def _as_imported(self):
         """Whether a worker can run fbtasks as it was imported before, without what a test changes in it."""
-        return not (self.folder / "sitecustomize.py").exists()
+        return not (self.anew or (self.folder / "sitecustomize.py").exists())
 
     def logs(self):
         texts = []
