@@ -81,6 +81,8 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+    # One process begins with the long ones, and the others take over what it has not come to when they are done.
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
         if SERVER and item.get_closest_marker("embedded"):
             item.add_marker(pytest.mark.skip(reason="FBTASKS_TEST_URL names a server"))

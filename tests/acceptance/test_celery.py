@@ -82,6 +82,7 @@ print([each["request"]["id"] for each in known] == [sent.id])
 SLOW_POOLS = [pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pool", ["prefork", *SLOW_POOLS])
 def test_the_example_project(celery, app, wait_for, pool):
     worker, log = celery.start("worker", "worker", "-P", pool, "-c", "2", "-l", "INFO")

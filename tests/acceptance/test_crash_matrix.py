@@ -73,6 +73,7 @@ OTHERWISE = ["register", "heartbeat", "promote", "finish"]
 """Points before whose commit a worker has done nothing that counts, or what ``exchange`` does as well."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("moment", "points"), [slow("before", OTHERWISE), ("before", ["claim", "exchange", "effect"]), ("after", POINTS)]
 )

@@ -52,6 +52,7 @@ def do(part, folder, env):
     return subprocess.run(["sh", "-e", "-c", part], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.long
 @pytest.mark.acceptance
 @pytest.mark.embedded
 def test_the_tutorial(tmp_path):
@@ -75,6 +76,7 @@ def test_the_page_of_batches(tmp_path):
     assert "one of 3" in printed
 
 
+@pytest.mark.long
 @pytest.mark.acceptance
 @pytest.mark.embedded
 def test_the_tutorial_of_changes(tmp_path):

@@ -254,6 +254,7 @@ def test_what_a_worker_on_another_host_held_runs_again_within_five_seconds(proje
     assert survivor.poll() is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inside", [slow(False), True], ids=["between", "inside a transaction"])
 def test_the_first_outcome_stands_when_a_stopped_worker_wakes(project, producer, ledger, wait_for, inside):
     # On the embedded engine a stopped process holds up all others at the engine's own locks, so there its loop hangs.

@@ -23,6 +23,7 @@ def run(*command, cwd):
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["wheel", pytest.param("sdist", marks=pytest.mark.slow)])
 def test_what_is_built_can_be_installed_and_used(kind, tmp_path):
     run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", tmp_path / "dist", cwd=TOP)

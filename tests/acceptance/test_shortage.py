@@ -169,6 +169,7 @@ def imports(project):
     return len(path.read_text()) if path.exists() else 0
 
 
+@pytest.mark.long
 def test_a_worker_whose_first_child_is_killed_or_short_of_something_starts_another(project, producer, wait_for):
     project.write(IMPORT + SOURCE)
     result = producer.send_task("proj.add", (1, 2))
