@@ -105,6 +105,7 @@ def test_a_worker_that_fails_says_why(url, monkeypatch):
         connection.commit()
 
     monkeypatch.setattr(tables, "create", incomplete)
+    monkeypatch.setattr(drain, "SEVERAL", 2)
     with pytest.raises(NotMeasured, match="WORK_UPDATE"):
         drain.at_random(url, 1)
 

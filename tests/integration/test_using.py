@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sqlite3
 
 import kombu
@@ -142,7 +143,8 @@ def test_connections_and_transactions_are_taken(app, add, connection):
 
 @pytest.mark.no_database
 @pytest.mark.embedded
-def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url):
+def test_a_connection_to_another_database_is_refused(app, add, tmp_path, url, template):
+    shutil.copyfile(template, tmp_path / "other.fdb")
     other = FBTasks("other", f"firebird://{tmp_path}/other.fdb")
     with contextlib.closing(other.connect()) as connection:
         message = (
