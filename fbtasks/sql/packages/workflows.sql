@@ -530,11 +530,15 @@ END^
 PACKAGE FBTASKS_WORKFLOWS_API^
 
 -- Takes numbers for the nodes of a workflow: the first of them, the number of the transaction, and the time at which all are enqueued.
+-- Numbers that were given are never given again.
 PROCEDURE STEP_IDS (NUMBERS INTEGER)
 RETURNS (FIRST_ID BIGINT, TRANSACTION_ID BIGINT, NOW_UTC TIMESTAMP)
 AS
 BEGIN
-    FIRST_ID = GEN_ID(QUEUE_TASK_SEQ, :NUMBERS) - NUMBERS + 1;
+    IF (NUMBERS > 0) THEN
+        FIRST_ID = GEN_ID(QUEUE_TASK_SEQ, :NUMBERS) - NUMBERS + 1;
+    ELSE
+        EXCEPTION QUEUE_STEP_REFUSED 'a workflow of ' || COALESCE(NUMBERS, 'NULL') || ' nodes: it has one at least';
     TRANSACTION_ID = CURRENT_TRANSACTION;
     NOW_UTC = QUEUE_NOW();
     SUSPEND;
@@ -574,6 +578,10 @@ BEGIN
             AT_BYTE = AT_BYTE + 39;
             IF (LAST_ID > GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
                 EXCEPTION QUEUE_STEP_REFUSED 'node ' || LAST_ID || ' has no number of STEP_IDS';
+            -- Nobody adds a member to another one's group: to one that an earlier transaction has made.
+            IF (MARK = 'M' AND NOT EXISTS(
+                    SELECT 1 FROM QUEUE_GROUP G WHERE G.ID = :ID AND G.RDB$RECORD_VERSION = CURRENT_TRANSACTION)) THEN
+                EXCEPTION QUEUE_STEP_REFUSED 'group ' || ID || ' is not of this transaction';
             WHILE (FIRST_ID <= LAST_ID) DO
             BEGIN
                 IF (MARK = 'M') THEN
@@ -707,7 +715,8 @@ BEGIN
     END
 END^
 
--- Notes that tasks of QUEUE follow groups. DONE is 0 when that is known.
+-- Notes that tasks of QUEUE follow groups, in a transaction of its own: nobody waits for the end of the caller's. DONE is 0 when that
+-- is known.
 PROCEDURE FOLLOWS_GROUPS (QUEUE VARCHAR(63) CHARACTER SET ASCII)
 RETURNS (DONE SMALLINT)
 AS
@@ -715,7 +724,8 @@ BEGIN
     DONE = 0;
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.GROUPED = 1)) THEN
     BEGIN
-        UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, GROUPED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
+        IN AUTONOMOUS TRANSACTION DO
+            UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, GROUPED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
         DONE = 1;
     END
     SUSPEND;
