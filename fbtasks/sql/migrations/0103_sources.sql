@@ -86,11 +86,12 @@ CREATE TABLE QUEUE_DISPATCH (
 )^
 
 -- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is silent,
--- and the event is neither given to it nor kept for it.
+-- and the event is neither given to it nor kept for it. KEYED: 1 when those of one order key keep their order; else the log has one lane.
 CREATE TABLE QUEUE_HANDLER (
     EVENT VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     SUBSCRIPTION_ID INTEGER NOT NULL,
     DIRECT SMALLINT NOT NULL,
+    KEYED QUEUE_FLAG,
     NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     PRIORITY_RANK QUEUE_RANK
