@@ -342,5 +342,6 @@ BEGIN
 END^
 
 CREATE EXCEPTION QUEUE_FULL 'the queue is full'^
+CREATE EXCEPTION QUEUE_BAD_CALL 'a task cannot be enqueued like that'^
 
 SET TERM ; ^

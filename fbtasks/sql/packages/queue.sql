@@ -129,6 +129,29 @@ BEGIN
     END
 END^
 
+-- Refuses names that Python refuses, too (fbtasks/options.py, fbtasks/checks.py).
+PROCEDURE CHECK_CALL (
+    NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY SMALLINT,
+    TASK_ID VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8)
+AS
+    DECLARE CONTROL VARCHAR(20) CHARACTER SET ASCII;
+BEGIN
+    CONTROL = '%[' || ASCII_CHAR(0) || '-' || ASCII_CHAR(31) || ASCII_CHAR(127) || ']%';
+    IF (NAME IS NULL OR TRIM(NAME) = '' OR NAME SIMILAR TO CONTROL) THEN
+        EXCEPTION QUEUE_BAD_CALL 'the task name ' || COALESCE('''' || SUBSTRING(NAME FROM 1 FOR 80) || '''', 'NULL')
+            || ' must have 1 to 255 printable characters';
+    IF (QUEUE NOT SIMILAR TO '[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,62}' ESCAPE '\') THEN
+        EXCEPTION QUEUE_BAD_CALL '''' || QUEUE || ''' is not a queue name: use 1 to 63 letters, digits and _ . : - (ASCII), '
+            || 'beginning with a letter, a digit or _';
+    IF (PRIORITY NOT BETWEEN -9999 AND 9999) THEN
+        EXCEPTION QUEUE_BAD_CALL 'the priority ' || PRIORITY || ' must be from -9999 to 9999; higher runs first';
+    IF (TASK_ID = '' OR TASK_ID SIMILAR TO CONTROL) THEN
+        EXCEPTION QUEUE_BAD_CALL 'the task_id ''' || SUBSTRING(TASK_ID FROM 1 FOR 80) || ''' must have 1 to 255 printable characters';
+    IF (TASK_ID SIMILAR TO '[0-9]+') THEN
+        EXCEPTION QUEUE_BAD_CALL 'the task_id ''' || SUBSTRING(TASK_ID FROM 1 FOR 80)
+            || ''' is a number, and numbers are given by the database. Prefix it: ''order-' || SUBSTRING(TASK_ID FROM 1 FOR 80) || '''';
+END^
+
 -- The door for plain SQL: enqueues the task NAME with JSON arguments. START_TIME may carry a time zone; without one
 -- it is in the session's. Wakes the workers when the transaction commits.
 PROCEDURE ENQUEUE (
@@ -152,6 +175,7 @@ BEGIN
     NOW_UTC = QUEUE_NOW();
     START_UTC = COALESCE(QUEUE_UTC(START_TIME), NOW_UTC);
     QUEUE = COALESCE(QUEUE, 'default');
+    EXECUTE PROCEDURE CHECK_CALL(NAME, QUEUE, PRIORITY, TASK_ID);
     BODY = '[' || COALESCE(ARGS, '[]') || ',' || COALESCE(KWARGS, '{}') || ']';
     IF (OCTET_LENGTH(BODY) <= 2000) THEN
         SHORT_BODY = CAST(BODY AS VARCHAR(2000) CHARACTER SET OCTETS);
