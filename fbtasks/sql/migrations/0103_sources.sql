@@ -50,7 +50,8 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
 )^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
--- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.DISPATCH. No unique key: no writer meets another one.
+-- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.DISPATCH. Its key has a number of QUEUE_CHANGE_SEQ: no writer
+-- meets another one.
 CREATE TABLE QUEUE_CHANGE (
     SUBSCRIPTION_ID INTEGER NOT NULL,
     -- 1: it has just come; NULL: it waits behind the gate of its lane (QUEUE_GATE). In lane 0 of a total order it stays 1.
@@ -62,9 +63,9 @@ CREATE TABLE QUEUE_CHANGE (
     RAISE_TIME TIMESTAMP NOT NULL,
     -- A JSON object; one of more than 2000 bytes is in LARGE.
     DATA VARCHAR(2000) CHARACTER SET OCTETS,
-    LARGE BLOB SUB_TYPE BINARY
+    LARGE BLOB SUB_TYPE BINARY,
+    CONSTRAINT QUEUE_CHANGE_LANE UNIQUE (SUBSCRIPTION_ID, NEWS, LANE, ID)
 )^
-CREATE INDEX QUEUE_CHANGE_LANE ON QUEUE_CHANGE (SUBSCRIPTION_ID, NEWS, LANE, ID)^
 
 -- One row for each subscription: the transaction that has it locked makes tasks of its changes. One that does not get the lock looks
 -- again a little later.
@@ -94,9 +95,9 @@ CREATE TABLE QUEUE_HANDLER (
     KEYED QUEUE_FLAG,
     NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    PRIORITY_RANK QUEUE_RANK
+    PRIORITY_RANK QUEUE_RANK,
+    CONSTRAINT QUEUE_HANDLER_EVENT PRIMARY KEY (EVENT, SUBSCRIPTION_ID)
 )^
-CREATE INDEX QUEUE_HANDLER_EVENT ON QUEUE_HANDLER (EVENT)^
 
 COMMIT^
 

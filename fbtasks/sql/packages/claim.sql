@@ -461,15 +461,15 @@ BEGIN
             END
             ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
             BEGIN
-                IF (AT_MARK = 1) THEN
+                IF (AT_MARK = 1 AND FED = 0) THEN
                     UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
                         TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF AT_MOMENT;
-                ELSE IF (AT_MARK = 0) THEN
+                ELSE IF (AT_MARK = 0 AND FED = 0) THEN
                     UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
                         TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF LATER;
-                ELSE
+                ELSE  -- by its key: DISPATCH may have made it in this statement, and a standby would not find it by the cursor
                     UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
-                        TRAITS = BIN_OR(TRAITS, 512 + :COUNTED) WHERE T.ID = :ID;
+                        TRAITS = BIN_OR(TRAITS, IIF(:AT_MARK = 2, 512, 0) + :COUNTED) WHERE T.ID = :ID;
                 TASK_ID = NULL;
                 IF (BIN_AND(TRAITS, 1) = 1) THEN
                     SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;

@@ -6,28 +6,30 @@ PACKAGE FBTASKS_CELERY^
 -- Notes that CHANGE more messages are ready in a queue with a MAX_LENGTH. Called by the trigger of QUEUE_MSG.
 PROCEDURE COUNT_MESSAGES (QUEUE_ID BIGINT, CHANGE BIGINT)
 AS
+    DECLARE NO_ BIGINT;
     DECLARE MANY BIGINT;
     DECLARE FREE CURSOR FOR (
-        SELECT C.MANY FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID FOR UPDATE WITH LOCK SKIP LOCKED);
+        SELECT C.NO_, C.MANY FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     UPDATE QUEUE_MSG_COUNT C SET MANY = MANY + :CHANGE
         WHERE C.QUEUE_ID = :QUEUE_ID AND C.TRANSACTION_ID = CURRENT_TRANSACTION;
     IF (ROW_COUNT = 0) THEN
     BEGIN
         OPEN FREE;
-        FETCH FREE INTO :MANY;
+        FETCH FREE INTO :NO_, :MANY;
         IF (ROW_COUNT = 0) THEN
             INSERT INTO QUEUE_MSG_COUNT (QUEUE_ID, NO_, TRANSACTION_ID, MANY)
             VALUES (:QUEUE_ID, NEXT VALUE FOR QUEUE_MSG_SEQ, CURRENT_TRANSACTION, :CHANGE);
         ELSE
         BEGIN
-            UPDATE QUEUE_MSG_COUNT SET TRANSACTION_ID = CURRENT_TRANSACTION, MANY = :MANY + :CHANGE WHERE CURRENT OF FREE;
+            UPDATE QUEUE_MSG_COUNT C SET TRANSACTION_ID = CURRENT_TRANSACTION, MANY = :MANY + :CHANGE
+                WHERE C.QUEUE_ID = :QUEUE_ID AND C.NO_ = :NO_;
             IF (RAND() < 0.1) THEN  -- now and then two become one: there are no more than transactions at once
             BEGIN
-                FETCH FREE INTO :MANY;
+                FETCH FREE INTO :NO_, :MANY;
                 IF (ROW_COUNT > 0) THEN
                 BEGIN
-                    DELETE FROM QUEUE_MSG_COUNT WHERE CURRENT OF FREE;
+                    DELETE FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID AND C.NO_ = :NO_;
                     UPDATE QUEUE_MSG_COUNT C SET MANY = MANY + :MANY
                         WHERE C.QUEUE_ID = :QUEUE_ID AND C.TRANSACTION_ID = CURRENT_TRANSACTION;
                 END
@@ -548,12 +550,8 @@ BEGIN
                     ENOUGH = 1;
                     CONTINUE;
                 END
-                IF (AT_MARK = 1) THEN
-                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
-                        WHERE CURRENT OF AT_MOMENT;
-                ELSE
-                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
-                        WHERE CURRENT OF LATER;
+                -- By its key: it may be a copy that this statement has made, of a message that was settled or expired.
+                UPDATE QUEUE_MSG M SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE M.ID = :ID;
                 FOUND = FOUND + 1;
             END
             ITEM = ID || ';' || PRIORITY || ';' || REDELIVERED || ';' || IIF(MESSAGE IS NULL, 1, 0)
