@@ -150,7 +150,7 @@ IMPORT = """
     import errno, os, sys
     from pathlib import Path
 
-    in_child = "fbtasks.worker.child" in Path("/proc/self/cmdline").read_text()
+    in_child = "fbtasks.worker.child" in sys.orig_argv
     if in_child:
         with open("imports", "a") as file:
             file.write("x")

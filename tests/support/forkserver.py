@@ -2,6 +2,7 @@
 
 The server is a process that runs this file. It has no threads, no engine and no connection: what it forks is as a new
 interpreter would be that has imported the same. A worker for which a test changes what is imported needs a new one.
+Its first child processes are forked before it begins: support/spares.py.
 """
 
 import atexit
@@ -22,8 +23,16 @@ import time
 
 OF_A_TERMINAL = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals that a terminal sends."""
-IMPORTED = ("fbtasks.cli.worker", "fbtasks.formats", "fbtasks.worker.supervisor", "firebird.driver")
-"""The modules that a worker imports: the fork server has them already."""
+IMPORTED = (
+    "fbtasks.cli.worker",
+    "fbtasks.formats",
+    "fbtasks.worker.child.loop_server",
+    "fbtasks.worker.child.process",
+    "fbtasks.worker.heartbeat_process",
+    "fbtasks.worker.supervisor",
+    "firebird.driver",
+)
+"""The modules that a worker and its child processes import: the fork server has them already."""
 _LARGEST = 1 << 20
 """Bytes of a message."""
 
@@ -175,8 +184,8 @@ def _become(worker, files):
         signal.signal(number, signal.SIG_IGN if number in worker["ignored"] else signal.SIG_DFL)
     if signal.SIGINT not in worker["ignored"]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = open(number, "w", encoding="utf-8", closefd=False, errors=getattr(sys, name).errors)
+    for name, number, buffering in (("stdout", 1, -1), ("stderr", 2, 1)):
+        stream = open(number, "w", buffering, encoding="utf-8", closefd=False, errors=getattr(sys, name).errors)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.chdir(worker["folder"])
@@ -197,6 +206,7 @@ def _prepare():
     sql = importlib.import_module("fbtasks.sql")
     sql.migrations()
     sql.queries()
+    importlib.import_module("spares")
     gc.freeze()  # no worker looks through it again, which would make a copy of it in each
 
 
@@ -205,7 +215,8 @@ def _main():
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
         _become(*request)
-        runpy.run_module("fbtasks", run_name="__main__", alter_sys=True)
+        module = sys.modules["spares"].prepare(request[0]["arguments"], (signal.SIGCHLD, *OF_A_TERMINAL))
+        runpy.run_module(module or "fbtasks", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
