@@ -36,7 +36,6 @@ def claims_until(claim, end, wanted, most=4, at_the_most=30):
     raise AssertionError(f"{at_the_most} claims have taken no task named {wanted}")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="one batch fills the whole claim")
 @pytest.mark.parametrize("first", ["batch", slow("plain")])
 def test_plain_tasks_and_a_backlog_of_batch_calls_share_each_claim(app, claim, end, first):
     add = app.task(name="add", batch=100, wait=60, ignore_result=True)(lambda calls: None)

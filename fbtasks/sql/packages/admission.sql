@@ -750,10 +750,11 @@ BEGIN
     END
 END^
 
--- Lets in what QUEUE is to claim now of what waits for limits: the ids of up to ROOM tasks, of 19 digits each, in IDS. Tasks that are
--- ready already have the room that is theirs by rank; of their own rank, they share it.
+-- Lets in what QUEUE is to claim now of what waits for limits: the ids of up to ROOM tasks, of 19 digits each, in IDS; a batch takes one
+-- of ROOM, whatever its size, and ADMITTED is how much was taken. Tasks that are ready already have the room that is theirs by rank;
+-- of their own rank, they share it.
 PROCEDURE ADMIT (QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT)
-RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, MISSED SMALLINT)
+RETURNS (IDS VARCHAR(32000) CHARACTER SET ASCII, ADMITTED INTEGER, MISSED SMALLINT)
 AS
     DECLARE LIMIT_ID INTEGER;
     DECLARE FOUND VARCHAR(10000) CHARACTER SET ASCII = '';
@@ -773,6 +774,7 @@ AS
     DECLARE NEXT_MS BIGINT;
 BEGIN
     IDS = '';
+    ADMITTED = 0;
     MISSED = 0;
     ROOM = MINVALUE(ROOM, 1000);
     FOR SELECT DISTINCT L.STAGE, U.LIMIT_ID FROM QUEUE_LIMIT_USE U JOIN QUEUE_LIMIT L ON L.ID = U.LIMIT_ID WHERE U.QUEUE = :QUEUE
@@ -811,6 +813,7 @@ BEGIN
             RETURNING_VALUES SOME_IDS, ROOM_AFTER, MISSED_ONE;
         IDS = IDS || SOME_IDS;
         ROOM_LEFT = ROOM_LEFT - SHARE + ROOM_AFTER;
+        ADMITTED = ROOM - ROOM_LEFT;
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
         SHARERS = SHARERS - 1;
         IF (CHAR_LENGTH(IDS) > 19 * 600) THEN  -- batches: there may not be place for another 1000

@@ -279,6 +279,8 @@ AS
     DECLARE MOMENT TIMESTAMP;
     DECLARE AT_MARK SMALLINT;
     DECLARE ENOUGH SMALLINT = 0;
+    DECLARE ADMITTED INTEGER = 0;
+    DECLARE TOOK INTEGER = 0;
     DECLARE FED SMALLINT = 0;
     DECLARE GATED SMALLINT = 0;
     DECLARE GROUPED SMALLINT = 0;
@@ -369,7 +371,7 @@ BEGIN
     END
     IF (GATED = 1 AND PARKED IS NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE FBTASKS_LIMITS.ADMIT(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES IDS, MISSED_ONE;
+        EXECUTE PROCEDURE FBTASKS_LIMITS.ADMIT(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES IDS, ADMITTED, MISSED_ONE;
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
     END
     WANTED = IIF(PARKED IS NULL, 0, 3);
@@ -422,7 +424,12 @@ BEGIN
             ELSE IF (AT_MARK = 2) THEN
             BEGIN
                 IF (IDS = '') THEN
+                BEGIN
+                    -- All that was let in is claimed, and a batch is one of MOST.
+                    FOUND = MINVALUE(FOUND, ADMITTED);
+                    ENOUGH = IIF(FOUND >= MOST, 1, 0);
                     LEAVE;
+                END
                 ID = NULL;
                 SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
                         T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
@@ -495,7 +502,8 @@ BEGIN
                 END
                 PACKED = PACKED || ITEM;
                 FOUND = FOUND + 1;
-                IF ((FOUND >= MOST AND IDS = '') OR SUSPECT > 0) THEN  -- what was let in is claimed, and a batch is one of MOST
+                TOOK = TOOK + 1;
+                IF ((FOUND >= MOST AND AT_MARK < 2) OR SUSPECT > 0) THEN
                     ENOUGH = 1;
             END
             ELSE IF (FOUND > 0) THEN
@@ -550,7 +558,7 @@ BEGIN
     IF (COUNTED > 0) THEN
     BEGIN
         IDLES = IDLES + IIF(FOUND >= MOST AND MOST < ASKED, 2, 0);
-        EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, FOUND, IDLES / 2, PERIOD_US, FREE_US);
+        EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, TOOK, IDLES / 2, PERIOD_US, FREE_US);
     END
     IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES > 0) THEN
         SUSPEND;
