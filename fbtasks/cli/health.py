@@ -31,6 +31,10 @@ def health(database: DatabaseArgs, as_json: bool, max_age: float, max_lag: float
 def _problems(found: Health) -> list[str]:
     return [
         *(f"queue {queue}: no worker serves it" for queue in found.unserved),
+        *(
+            f"queue {queue}: no worker knows a task named {name}: fbtasks inspect parked"
+            for queue, name in found.unknown
+        ),
         *(f"queue {queue}: a task has waited for {span(seconds)}" for queue, seconds in found.overdue.items()),
         *(f"polling {each.table} for {each.task} fails: {each.error}" for each in found.failing),
         *(f"{each.kind} {_named(each)}: {each.problem}" for each in found.sources),

@@ -824,7 +824,11 @@ BEGIN
             UPDATE QUEUE_TASK T SET STATE = IIF(:KIND = 'P', 3, 0), WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0
                 WHERE T.ID = :ID;
             IF (KIND = 'P') THEN
+            BEGIN
+                IF (BIN_AND(TRAITS, 2560) = 2560) THEN  -- it waits for them anew when a worker knows it
+                    EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AGAIN(ID);
                 POST_EVENT 'fbtasks:parked';
+            END
             ELSE
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
