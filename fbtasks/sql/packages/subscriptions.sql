@@ -106,7 +106,9 @@ BEGIN
                             AND C.LANE = HASH(CAST(:EVENT AS VARCHAR(255) CHARACTER SET UTF8)) AND C.ID = :ID;
                     POST_EVENT 'fbtasks:queue:' || QUEUE;
                 END
-                DELETE FROM QUEUE_CHANGE WHERE CURRENT OF LATE;
+                DELETE FROM QUEUE_CHANGE C
+                    WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1
+                        AND C.LANE = HASH(CAST(:EVENT AS VARCHAR(255) CHARACTER SET UTF8)) AND C.ID = :ID;
                 HANDED_ON = HANDED_ON + 1;
                 IF (HANDED_ON >= MOST) THEN
                     EXIT;
@@ -289,7 +291,7 @@ BEGIN
         FETCH ENDED INTO :ID;
         IF (ROW_COUNT = 0) THEN
             LEAVE;
-        UPDATE QUEUE_HISTORY SET LANE = NULL WHERE CURRENT OF ENDED;
+        UPDATE QUEUE_HISTORY H SET LANE = NULL WHERE H.ID = :ID;
         SEEN = SEEN + 1;
         IF (SEEN >= MOST) THEN
             LEAVE;
