@@ -1,7 +1,7 @@
--- Messages of the kombu transport and results of Celery. Nothing here touches the tasks of fbtasks itself.
--- One composite index serves all queues: ready messages (0) by rank and time, withheld ones (1, rank 0) by the time when they
--- are due, claimed ones (2) by their consumer, and those that came back too often (3), which wait for an operator. A claimed
--- message is changed by its consumer alone, or by the rescue of a dead one.
+-- Messages of the kombu transport and results of Celery. Nothing here touches the tasks of fbtasks itself. One
+-- composite index serves all queues: ready messages (0) by rank and time, withheld ones (1, rank 0) by the time when
+-- they are due, claimed ones (2) by their consumer, and those that came back too often (3), which wait for an
+-- operator. A claimed message is changed by its consumer alone, or by the rescue of a dead one.
 SET TERM ^ ;
 
 CREATE SEQUENCE QUEUE_MSG_SEQ^
@@ -52,7 +52,8 @@ CREATE TABLE QUEUE_MSG (
     ID BIGINT NOT NULL PRIMARY KEY,
     QUEUE_ID BIGINT NOT NULL,
     STATE SMALLINT NOT NULL CHECK (STATE IN (0, 1, 2, 3)),
-    -- What sorts ascending: 9 minus the priority; 0 while it is withheld, its consumer while it is claimed. A trigger sets it.
+    -- What sorts ascending: 9 minus the priority; 0 while it is withheld, its consumer while it is claimed. A trigger
+    -- sets it.
     PRIORITY_RANK BIGINT NOT NULL,
     PRIORITY SMALLINT NOT NULL,
     START_TIME TIMESTAMP NOT NULL,
@@ -72,8 +73,8 @@ CREATE TABLE QUEUE_MSG (
 )^
 CREATE INDEX QUEUE_MSG_CLAIM ON QUEUE_MSG (STATE, QUEUE_ID, PRIORITY_RANK, START_TIME, ID)^
 
--- How many messages are ready in a queue with a MAX_LENGTH: the sum of its rows. Each transaction changes one that no other one
--- has changed and not committed, or adds one, so that none waits for another.
+-- How many messages are ready in a queue with a MAX_LENGTH: the sum of its rows. Each transaction changes one that no
+-- other one has changed and not committed, or adds one, so that none waits for another.
 CREATE TABLE QUEUE_MSG_COUNT (
     QUEUE_ID BIGINT NOT NULL,
     NO_ BIGINT NOT NULL,

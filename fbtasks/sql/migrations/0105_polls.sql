@@ -1,8 +1,8 @@
 -- Tables of polled tables: see packages/polls.sql.
 SET TERM ^ ;
 
--- The keys of rows that are tasks now, have failed, or are known by their gate to be done, where the key is not the LANE itself: a row
--- for each column of the key.
+-- The keys of rows that are tasks now, have failed, or are known by their gate to be done, where the key is not the
+-- LANE itself: a row for each column of the key.
 CREATE TABLE QUEUE_POLL_KEY (
     SUBSCRIPTION_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
@@ -12,7 +12,8 @@ CREATE TABLE QUEUE_POLL_KEY (
     CONSTRAINT QUEUE_POLL_KEY_PART PRIMARY KEY (SUBSCRIPTION_ID, LANE, PART)
 )^
 
--- Numbers of a polled sequence, from LANE to LAST_LANE, that were passed and not there: what draws them may be committed later.
+-- Numbers of a polled sequence, from LANE to LAST_LANE, that were passed and not there: what draws them may be
+-- committed later.
 CREATE TABLE QUEUE_GAP (
     SUBSCRIPTION_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,

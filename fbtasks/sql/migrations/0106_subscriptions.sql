@@ -1,8 +1,8 @@
 -- What workers note of definitions that are not deployed: see packages/subscriptions.sql.
 SET TERM ^ ;
 
--- Definitions in the code of workers that the database does not have as that says, and why: written by each worker for itself. They
--- go with their worker, and where the definition is deployed.
+-- Definitions in the code of workers that the database does not have as that says, and why: written by each worker
+-- for itself. They go with their worker, and where the definition is deployed.
 CREATE TABLE QUEUE_UNDEPLOYED (
     WORKER_ID BIGINT NOT NULL,
     APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,

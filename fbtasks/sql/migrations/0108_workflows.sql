@@ -1,8 +1,8 @@
 -- Tables of workflows: see packages/workflows.sql.
 SET TERM ^ ;
 
--- What follows what. KIND: 0 TO_ID is given the result of FROM_ID; 1 it is not; 2 it runs when FROM_ID has failed, and is told why;
--- 3 it runs then, and is not told.
+-- What follows what. KIND: 0 TO_ID is given the result of FROM_ID; 1 it is not; 2 it runs when FROM_ID has failed,
+-- and is told why; 3 it runs then, and is not told.
 CREATE TABLE QUEUE_LINK (
     FROM_ID BIGINT NOT NULL,
     TO_ID BIGINT NOT NULL,
@@ -32,8 +32,8 @@ CREATE TABLE QUEUE_NODE (
     DONE SMALLINT DEFAULT 0 NOT NULL CHECK (DONE IN (0, 1, 2)),
     CONSTRAINT QUEUE_NODE_ID PRIMARY KEY (NODE_ID)
 )^
--- Descending: members end more or less in their order, and what an old transaction keeps of those is not read before the last one that
--- has not ended.
+-- Descending: members end more or less in their order, and what an old transaction keeps of those is not read before
+-- the last one that has not ended.
 CREATE DESCENDING INDEX QUEUE_NODE_GROUP ON QUEUE_NODE (GROUP_ID, DONE, NUMBER)^
 
 -- Nodes that one transaction has still to look at: those that ended by the end of another one, or are to be put back.

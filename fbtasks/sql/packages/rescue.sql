@@ -4,13 +4,13 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
--- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is failed,
--- which FAILED tells. The caller has locked the row.
+-- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is
+-- failed, which FAILED tells. The caller has locked the row.
 PROCEDURE TAKE_BACK (ID BIGINT, CHARGE SMALLINT, CRASH_LIMIT INTEGER,
     WHY VARCHAR(200) CHARACTER SET UTF8 COLLATE UTF8)
 RETURNS (FAILED SMALLINT)
 AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE CRASH_COUNT INTEGER;
     DECLARE TRAITS SMALLINT;
     DECLARE REQUESTED SMALLINT;
@@ -34,9 +34,10 @@ BEGIN
         POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Gives back the tasks of a worker that is dead, but for those whose rows another transaction holds at this moment: KEPT. A
--- crash is counted on a task only when it alone was held and had begun, or is the only repeated suspect (SUSPECT 2) that had,
--- so that at most one is failed: FAILED_ID. None is charged after a part of what the worker held was given back before.
+-- Gives back the tasks of a worker that is dead, but for those whose rows another transaction holds at this moment:
+-- KEPT. A crash is counted on a task only when it alone was held and had begun, or is the only repeated suspect
+-- (SUSPECT 2) that had, so that at most one is failed: FAILED_ID. None is charged after a part of what the worker
+-- held was given back before.
 PROCEDURE GIVE_BACK (
     WORKER_ID BIGINT, PARTLY_RELEASED SMALLINT, CRASH_LIMIT INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
 RETURNS (RELEASED INTEGER, KEPT INTEGER, FAILED_ID BIGINT)
@@ -73,9 +74,10 @@ END^
 
 PACKAGE FBTASKS_WORKER^
 
--- Declares a process dead and gives back what it held, how much of it RELEASED tells: with GONE = 1 the caller has seen that
--- its process has ended; else see FBTASKS_CORE.VERDICT. FAILED_ID is the task that was failed by this, if any. WHY is NULL, and
--- nothing is changed, when it lives. A worker of whose tasks some were kept stays registered, for the next time.
+-- Declares a process dead and gives back what it held, how much of it RELEASED tells: with GONE = 1 the caller has
+-- seen that its process has ended; else see FBTASKS_CORE.VERDICT. FAILED_ID is the task that was failed by this, if
+-- any. WHY is NULL, and nothing is changed, when it lives. A worker of whose tasks some were kept stays registered,
+-- for the next time.
 PROCEDURE RESCUE (
     PROCESS_ID BIGINT, GONE SMALLINT, SHARE INTEGER, AWAKE_MS BIGINT, CRASH_LIMIT INTEGER)
 RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII, FAILED_ID BIGINT)
@@ -93,7 +95,8 @@ BEGIN
     IF (KIND IS NOT NULL AND GONE = 1) THEN
         WHY = 'its process is gone';
     ELSE IF (KIND IS NOT NULL) THEN
-        SELECT V.WHY FROM FBTASKS_CORE.VERDICT(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :AWAKE_MS) V INTO :WHY;
+        SELECT V.WHY FROM FBTASKS_CORE.VERDICT(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :AWAKE_MS) V
+            INTO :WHY;
     IF (WHY IS NOT NULL) THEN
     BEGIN
         IF (KIND = 'worker') THEN
@@ -119,8 +122,9 @@ BEGIN
     DELETE FROM QUEUE_PROCESS P WHERE P.ID = :ID;
 END^
 
--- Gives back up to MOST rows that say they run and whose worker is not registered: written by hand, or restored. Not those of the
--- caller, WORKER_ID: if it is not registered any more it lives all the same, and takes them along when it registers again.
+-- Gives back up to MOST rows that say they run and whose worker is not registered: written by hand, or restored. Not
+-- those of the caller, WORKER_ID: if it is not registered any more it lives all the same, and takes them along when
+-- it registers again.
 PROCEDURE ORPHANS (WORKER_ID BIGINT, MOST INTEGER)
 RETURNS (RELEASED INTEGER)
 AS
