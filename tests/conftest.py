@@ -21,7 +21,7 @@ from support.programs import command_line_in
 from support.signals import as_in_a_terminal
 from support.sql import adopt, execute
 
-from fbtasks import FBTasks, faults
+from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
 from fbtasks.sql import queries
@@ -210,6 +210,8 @@ class Project:
         self.folder = folder
         self.url = url
         self.env = {**os.environ, "FBTASKS_URL": url, "PYTHONPATH": str(folder)}
+        self.anew = False
+        """Whether workers are new interpreters, which import all that they run."""
         self.workers = []
         self._written = 0
 
@@ -223,7 +225,7 @@ class Project:
 
     def run(self, *arguments, check=True, input=None, process=None):
         """Runs ``fbtasks`` to its end: a worker in a process of its own, all else in the test's, unless told."""
-        if process is None and "worker" in arguments and self._as_imported(self.env):
+        if process is None and "worker" in arguments and self._as_imported():
             done = forkserver.run(arguments, self.folder, self.env, timeout=120)
         elif "worker" in arguments if process is None else process:
             done = subprocess.run(
@@ -241,14 +243,9 @@ class Project:
         return done
 
     def python(self, source):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        """Runs a program that warns of nothing, and returns what it prints."""
+        warn = "import warnings; warnings.simplefilter('error')\n"
+        done = forkserver.run([], self.folder, self.env, timeout=120, code=warn + textwrap.dedent(source))
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         return done.stdout
@@ -269,7 +266,7 @@ class Project:
             env = {**env, "FBTASKS_FAULT": fault, "FBTASKS_FAULT_FILE": str(self.folder / "fault")}
         arguments = ("worker", "-A", "proj", *arguments)
         with signals or as_in_a_terminal():
-            if self._as_imported(env):
+            if self._as_imported():
                 process = forkserver.start(arguments, self.folder, env, stderr=log)
             else:
                 command = [sys.executable, "-m", "fbtasks", *arguments]
@@ -284,9 +281,9 @@ class Project:
         path = self.folder / "ledger"
         return path.read_text().splitlines() if path.exists() else []
 
-    def _as_imported(self, env):
+    def _as_imported(self):
         """Whether a worker can run fbtasks as it was imported before, without what a test changes in it."""
-        return faults.VARIABLE not in env and not (self.folder / "sitecustomize.py").exists()
+        return not (self.anew or (self.folder / "sitecustomize.py").exists())
 
     def logs(self):
         texts = []

@@ -1,13 +1,12 @@
 """Processes killed at every commit, just before it and just after it: nothing is lost, and what runs twice is known."""
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from itertools import chain
 
 import pytest
 from support import rules
+from support.programs import program
 from support.sql import rows
 from support.variants import slow
 
@@ -147,10 +146,7 @@ def test_a_rescuer_killed_at(project, producer, wait_for, moment):
 def test_a_producer_killed_at_its_commit(project, producer, wait_for):
     code = "import proj, sys; print(proj.plain.delay(sys.argv[1]).id, flush=True)"
     for moment in MOMENTS:
-        done = subprocess.run(
-            [sys.executable, "-c", code, moment], cwd=project.folder,
-            env={**project.env, "FBTASKS_FAULT": f"enqueue.{moment}"}, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+        done = program(code, moment, env={**project.env, "FBTASKS_FAULT": f"enqueue.{moment}"})
         assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
         committed = rows(producer, "SELECT ID FROM QUEUE_TASK")
         assert len(committed) == (1 if moment == "after" else 0)
@@ -163,10 +159,7 @@ def test_a_producer_killed_at_its_commit(project, producer, wait_for):
 def test_an_operator_killed_while_cancelling(project, producer, wait_for, moment):
     result = producer.send_task("proj.plain", (1,))
     code = f"import proj; proj.app.AsyncResult({result.id}).revoke()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project.folder, env={**project.env, "FBTASKS_FAULT": f"cancel.{moment}"},
-        timeout=60,
-    )  # fmt: skip
+    done = program(code, env={**project.env, "FBTASKS_FAULT": f"cancel.{moment}"})
     assert done.returncode == -signal.SIGKILL
     assert result.status == {"before": "PENDING", "after": "REVOKED"}[moment]
 

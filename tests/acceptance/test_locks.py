@@ -2,13 +2,13 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
 
 import pytest
 from support.crew import Crews
+from support.programs import started
 from support.sql import execute, held, one, rows
 from support.variants import CHILDREN, slow
 
@@ -271,9 +271,9 @@ def test_a_transactional_task_whose_row_is_locked_holds_up_nobody_and_has_its_ef
 def test_a_host_lock_that_is_never_given_back_stops_no_worker(project, producer, wait_for):
     worker = project.worker("-c", "2")
     assert producer.send_task("proj.note", (1,)).get(timeout=10) == 1
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, project.url], stdout=subprocess.PIPE)
+    holder = started(HOLD, project.url, stdout=subprocess.PIPE)
     try:
-        assert holder.stdout.readline() == b"held\n"
+        assert holder.stdout.readline() == "held\n"
         for n in range(2, 8):
             assert producer.send_task("proj.note", (n,)).get(timeout=5) == n
         assert producer.send_task("proj.effect", (9,)).get(timeout=5) == 9

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.programs import command_line, python
+from support.programs import command_line, program, python, started
 from support.sql import one
 
 from fbtasks import FBTasks, SchemaError
@@ -180,7 +180,7 @@ def shared():
 
 def denied(database):
     """What a user is told who enqueues into *database* without being allowed to."""
-    done = python(ANOTHER, f"firebird://{database}")
+    done = program(ANOTHER, f"firebird://{database}")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     return done.stderr.removesuffix("\n")
 
@@ -277,14 +277,14 @@ def test_the_driver_may_have_been_imported_before(path):
 
 
 def test_a_character_set_that_does_not_exist_leaves_no_database(path):
-    done = python(FAIL, f"firebird://{path}?charset=NOSUCH")
+    done = program(FAIL, f"firebird://{path}?charset=NOSUCH")
     assert "ConfigurationError" in done.stdout
     assert "CHARACTER SET NOSUCH" in done.stdout
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_character_set_that_exists_is_that_of_the_database_and_a_queue_keeps_what_is_beside_it(path):
-    assert python(FAIL, f"firebird://{path}?charset=WIN1252").stdout == "enqueued\n"
+    assert program(FAIL, f"firebird://{path}?charset=WIN1252").stdout == "enqueued\n"
     assert sorted(each.name for each in path.parent.iterdir()) == [".fbtasks", path.name]
 
 
@@ -301,6 +301,7 @@ def test_a_database_for_which_there_is_no_room_is_not_left_half_made(path):
         app.send_task("t")
 
 
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
 FAIL_AND_STAY = """
 import sys
 from fbtasks import FBTasks, FBTasksError
@@ -314,12 +315,6 @@ sys.stdin.readline()
 """
 
 
-def started(code, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-
-
 def tasks_in(url):
     with closing(FBTasks("a", url)) as app:
         return one(app, "SELECT COUNT(*) FROM QUEUE_TASK")
@@ -331,13 +326,13 @@ def test_a_lock_directory_stays_as_long_as_any_process_uses_it(path, tmp_path, t
     own = path.parent / ".fbtasks"
     shutil.copyfile(template, tmp_path / "good.fdb")
     good = f"firebird://{tmp_path}/good.fdb"
-    first = started(FAIL_AND_STAY, f"firebird://{path}", good)
+    first = started(FAIL_AND_STAY, f"firebird://{path}", good, **PIPES)
     assert first.stdout.readline() == "enqueued\n"
-    second = started(FAIL_AND_STAY, good, good)
+    second = started(FAIL_AND_STAY, good, good, **PIPES)
     assert second.stdout.readline() == "enqueued\n"
     first.communicate("\n", timeout=30)
     assert (own / "lock").is_dir()
-    assert python(FAIL, good).stdout == "enqueued\n"
+    assert program(FAIL, good).stdout == "enqueued\n"
     second.communicate("\n", timeout=30)
     assert tasks_in(good) == 4
 
@@ -363,13 +358,13 @@ def waits_for_a_lock(pid):
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="needs /proc/locks")
 def test_who_comes_while_the_folder_is_deleted_makes_it_anew(path, wait_for):
     url = f"firebird://{path}"
-    first = started(DELETES_SLOWLY, path)
+    first = started(DELETES_SLOWLY, path, **PIPES)
     assert first.stdout.readline() == "deletes\n"
-    second = started(FAIL_AND_STAY, url, url)
+    second = started(FAIL_AND_STAY, url, url, **PIPES)
     wait_for(lambda: waits_for_a_lock(second.pid))
     first.communicate("\n", timeout=30)
     assert second.stdout.readline() == "enqueued\n"
     assert (path.parent / ".fbtasks" / "lock").is_dir()
-    assert python(FAIL, url).stdout == "enqueued\n"
+    assert program(FAIL, url).stdout == "enqueued\n"
     second.communicate("\n", timeout=30)
     assert tasks_in(url) == 3

@@ -83,7 +83,7 @@ class Load:
 
     def _again(self, act):
         with closing(self._app.connect()) as connection, connection.cursor() as cursor:
-            while not self._over.wait(0.01):
+            while not self._over.wait(0.04):
                 number = next(self._numbers)
                 try:
                     act(cursor, number)
@@ -150,7 +150,7 @@ def test_an_upgrade_under_load(project, following, wait_for, kills):
             for worker in workers:
                 wait_for(lambda worker=worker: worker.poll() is not None, 60)
             project.env["PYTHONPATH"] = os.pathsep.join((str(project.folder), str(following)))
-            project.env["FBTASKS_FAULT"] = ""  # a process of its own, which imports the next release
+            project.anew = True  # it imports the next release
             project.worker("-c", "4", "--pool", "threads")
             many = len(load.written)
             wait_for(lambda: load.errors or len(load.written) > many + 20, 60)

@@ -75,6 +75,7 @@ class Backlog(Messages):
     """Messages that wait, every second of them with a large body."""
 
     name = "messages that wait"
+    least = 1_000
 
     def set_up(self):
         super().set_up()
@@ -237,6 +238,7 @@ class Expired(Messages):
     """Messages that waited too long, all before one that did not."""
 
     name = "messages that have expired"
+    least = 1_000
 
     def fill(self, count):
         self.put(count)

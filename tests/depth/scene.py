@@ -57,6 +57,8 @@ class Scene:
     """The depth of a long run at the most, where nobody has more."""
     shrinks: ClassVar[int] = 1
     """By what the depths are divided, for what is dear to make and of which nobody has as many."""
+    least: ClassVar[int] = 1
+    """The lesser depth at the least, where much is taken at once. The greater one goes with it."""
 
     slow: ClassVar[bool] = False
     """Whether it is counted in long runs alone, and where FBTASKS_SLOW is set."""

@@ -97,6 +97,7 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
     An idle worker is counted for *seconds*, at both depths; 0: not at all.
     """
     seconds *= kind.idles
+    shallow, deep = max(shallow, kind.least), max(1, kind.least // shallow) * deep
     deep = max(2, min(deep, kind.deepest) // kind.shrinks)
     shallow = max(1, shallow // kind.shrinks)
     with staged(kind, project) as scene, closing(Counter(project.url)) as counter, counter.counting():
@@ -120,7 +121,8 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
 
 
 def _cost(counter: Counter, line: Line) -> Count:
-    line.act()  # what is prepared at the first time
+    if not line.opens:
+        line.act()  # what is prepared at the first time
     return sorted(counter.of(line.act) for _ in range(line.times))[line.times // 2]
 
 

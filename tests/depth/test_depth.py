@@ -9,7 +9,7 @@ from support.variants import slow
 from .page import keep
 from .table import SCENES, faults, measure
 
-SHALLOW, DEEP, OFTEN, SECONDS = map(int, os.environ.get("FBTASKS_DEPTHS", "1000,10000,20,0").split(","))
+SHALLOW, DEEP, OFTEN, SECONDS = map(int, os.environ.get("FBTASKS_DEPTHS", "500,5000,20,0").split(","))
 INTO = os.environ.get("FBTASKS_DEPTHS_INTO")
 """A folder that the figures are written into."""
 

@@ -114,6 +114,7 @@ class Due(Scene):
     """Tasks that have become due at one moment, of which one half has been made ready."""
 
     name = "due at one moment"
+    least = 1_000
     deepest = (
         100_000  # what was promoted leaves pages in the index of what is due, until tasks that end have them collected
     )

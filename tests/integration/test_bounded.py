@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -13,6 +12,7 @@ from contextlib import closing
 import pytest
 from firebird.driver import Isolation, tpb
 from support.draining import drain
+from support.programs import started
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, QueueFull
@@ -417,7 +417,7 @@ def test_places_are_right_after_producers_were_killed(url, wait_for):
     app, load = bounded(url, 10, when_full="reject")
     with closing(app):
         for n in range(3):
-            child = subprocess.Popen([sys.executable, "-c", PRODUCER, url], stdout=subprocess.PIPE)
+            child = started(PRODUCER, url, stdout=subprocess.PIPE)
             child.stdout.readline()
             time.sleep(0.02 * n)
             os.kill(child.pid, signal.SIGKILL)

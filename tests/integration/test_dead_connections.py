@@ -1,13 +1,12 @@
 """Connections of the dead: still listed by the engine, or with a number that another one has by now."""
 
 import subprocess
-import sys
-import textwrap
 from contextlib import closing
 from functools import partial
 
 import pytest
 from firebird.driver import connect_server
+from support.programs import started
 
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
@@ -33,8 +32,7 @@ WORKER = """
 @pytest.mark.embedded
 def test_a_worker_that_was_killed_after_somebody_had_read_the_monitoring_tables(app, url, wait_for, caplog):
     """It is found dead by its connection, as one is whose connection nobody had looked at, and not by its lease."""
-    command = [sys.executable, "-c", textwrap.dedent(WORKER), url, str(LEASE)]
-    with app.database.session() as session, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+    with app.database.session() as session, started(WORKER, url, LEASE, stdout=subprocess.PIPE) as other:
         number = int(other.stdout.readline())
         ours = Registration("worker", Rhythm(LEASE), name="w", queues="", pool="solo", concurrency=1, version="1")
         me = ours.register(session.run)

@@ -3,12 +3,11 @@
 import os
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 import time
 
 import pytest
+from support.programs import started
 
 from fbtasks.firebird.embedded import hostlock
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -27,10 +26,9 @@ HOLD = """
 """
 
 
-def script(url, then, **options):
+def script(url, then):
     """A process that holds the lock and then does what it is told."""
-    source = textwrap.dedent(HOLD).replace("{then}", then)
-    process = subprocess.Popen([sys.executable, "-c", source, url], stdout=subprocess.PIPE, text=True, **options)
+    process = started(HOLD.replace("{then}", then), url, stdout=subprocess.PIPE)
     assert process.stdout.readline() == "held\n"
     return process
 
@@ -144,8 +142,7 @@ def crowd(request, url):
     And a file of what they write.
     """
     reader, writer = os.pipe()
-    command = [sys.executable, "-c", textwrap.dedent(TURNS), url, str(getattr(request, "param", 0.1))]
-    processes = [subprocess.Popen(command, stdout=writer) for _ in range(4)]
+    processes = [started(TURNS, url, getattr(request, "param", 0.1), stdout=writer) for _ in range(4)]
     os.close(writer)
     with open(reader) as said:
         yield processes, said

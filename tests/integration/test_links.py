@@ -5,7 +5,7 @@ import shutil
 import sys
 
 import pytest
-from support.programs import python
+from support.programs import program
 from support.variants import slow
 
 pytestmark = [pytest.mark.embedded, pytest.mark.skipif(sys.platform == "win32", reason="has no lock folder")]
@@ -24,7 +24,7 @@ except EngineError as error:
 
 
 def use_in(folder):
-    done = python(USE, f"firebird://{folder}/q.fdb")
+    done = program(USE, f"firebird://{folder}/q.fdb")
     assert done.stderr == ""
     return done.stdout
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.programs import python
+from support.programs import program, started
 from support.sql import one
 from support.variants import slow
 
@@ -101,7 +101,7 @@ try:
 except EngineError as error:
     sys.exit(f"refused: {{error}}")
 """
-    done = python(code)
+    done = program(code)
     held.close()
     assert done.returncode == 1
     assert "refused" in done.stderr
@@ -115,7 +115,7 @@ def test_two_processes_with_different_temporary_folders_lose_nothing(project, tm
         folder = tmp_path / f"tmp{number}"
         folder.mkdir()
         env = {**project.env, "TMPDIR": str(folder)}
-        running.append(subprocess.Popen([sys.executable, "-c", code], env=env))
+        running.append(started(code, env=env))
     assert [process.wait(60) for process in running] == [0, 0]
     app = FBTasks("a", project.url)
     assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK") == 120
@@ -127,10 +127,7 @@ def test_two_processes_with_different_temporary_folders_lose_nothing(project, tm
 def test_processes_start_at_once_on_no_database(project, count):
     """More of them only wait longer for the one that creates it."""
     code = "from fbtasks import FBTasks\nFBTasks('a').task(name='t')(lambda: 1).delay()"
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], env=project.env, stderr=subprocess.PIPE, text=True)
-        for _ in range(count)
-    ]
+    running = [started(code, env=project.env, stderr=subprocess.PIPE) for _ in range(count)]
     errors = [process.communicate(timeout=120)[1] for process in running]
     assert errors == [""] * count
     app = FBTasks("a", project.url)

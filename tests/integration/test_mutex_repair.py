@@ -7,13 +7,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from firebird.driver import SrvRepairFlag, connect_server
-from support.programs import python
+from support.programs import program, started
 from support.variants import slow
 
 pytestmark = [
@@ -135,14 +134,13 @@ def lock(path, offset):
     return memory
 
 
-def test_a_mutex_whose_holder_was_killed_is_freed(tmp_path):
-    url = f"firebird://{tmp_path}/q.fdb"
+def test_a_mutex_whose_holder_was_killed_is_freed(url, tmp_path):
     logs = [tmp_path / "one", tmp_path / "two"]
     with contextlib.ExitStack() as stack:
         writers = []
         for log in logs:
             out = stack.enter_context(log.open("wb"))
-            writers.append(stack.enter_context(subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=out)))
+            writers.append(stack.enter_context(started(WRITER, url, stdout=out)))
             stack.callback(writers[-1].kill)
         wait_for_lines(logs, 10)
         while not kill_one_that_holds_mutexes_of(writers[0].pid):
@@ -150,12 +148,11 @@ def test_a_mutex_whose_holder_was_killed_is_freed(tmp_path):
         wait_for_lines(logs, max(map(lines, logs)) + 50)
 
 
-def test_an_idle_process_looks_for_requests_that_nobody_posted(tmp_path):
+def test_an_idle_process_looks_for_requests_that_nobody_posted(url, tmp_path):
     """Who dies between the note of a request and its event leaves a note that keeps all others from posting again."""
-    url = f"firebird://{tmp_path}/q.fdb"
     log = tmp_path / "log"
     script = WRITER.replace("time.sleep(0.002)", "time.sleep(3600)")
-    with log.open("wb") as out, subprocess.Popen([sys.executable, "-c", script, url], stdout=out) as idle:
+    with log.open("wb") as out, started(script, url, stdout=out) as idle:
         try:
             wait_for_lines([log], 1)
             before = posted(idle.pid)
@@ -167,32 +164,29 @@ def test_an_idle_process_looks_for_requests_that_nobody_posted(tmp_path):
             idle.kill()
 
 
-def test_a_page_that_threads_of_two_processes_want_is_given_up(tmp_path):
+def test_a_page_that_threads_of_two_processes_want_is_given_up(url, tmp_path):
     """Of two threads that answer a request for a page, each may leave that to the other."""
-    url = f"firebird://{tmp_path}/q.fdb"
     logs = [tmp_path / "one", tmp_path / "two"]
     with contextlib.ExitStack() as stack:
         for log in logs:
             out = stack.enter_context(log.open("wb"))
-            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", THREADS, url], stdout=out))
+            process = stack.enter_context(started(THREADS, url, stdout=out))
             stack.callback(process.kill)
         wait_for_lines(logs, 120)
     with connect_server("", user="SYSDBA") as server:
-        server.database.repair(database=f"{tmp_path}/q.fdb", flags=SrvRepairFlag.VALIDATE_DB | SrvRepairFlag.FULL)
+        server.database.repair(database=f"{tmp_path}/queue.fdb", flags=SrvRepairFlag.VALIDATE_DB | SrvRepairFlag.FULL)
 
 
 @pytest.mark.parametrize("count", [slow(1), 4])
-def test_a_process_that_is_killed_while_it_hands_out_an_event_is_cleared_away(tmp_path, count):
+def test_a_process_that_is_killed_while_it_hands_out_an_event_is_cleared_away(url, tmp_path, count):
     """Its session is marked as being in use; who comes next waits for the mark to go, and several must not."""
-    url = f"firebird://{tmp_path}/q.fdb"
     first, said = tmp_path / "first", tmp_path / "said"
     next_ones = [tmp_path / f"next{n}" for n in range(count)]
     with contextlib.ExitStack() as stack:
 
         def start(script, log):
             out = stack.enter_context(log.open("wb"))
-            command = [sys.executable, "-c", script, url]
-            process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out))
+            process = stack.enter_context(started(script, url, stdin=subprocess.PIPE, stdout=out, text=False))
             stack.callback(process.kill)
             return process
 
@@ -220,23 +214,22 @@ SILENT = rb"the engine has not answered for 3 seconds"
     [("mutex_repair.PATIENCE", HELD), slow("watchdog.EMBEDDED_PATIENCE", SILENT), ("mutex_repair.PATIENCE", None)],
     ids=["the table is held", "the engine is silent", "another program"],
 )
-def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(tmp_path, patience, why):
+def test_a_process_that_only_works_for_the_queue_leaves_an_engine_that_is_stuck(url, tmp_path, patience, why):
     """A thread that never gives the table of locks back: workers end, other programs are not ended by a library."""
-    url = f"firebird://{tmp_path}/q.fdb"
     modules = "from fbtasks.firebird import watchdog; from fbtasks.firebird.embedded import mutex_repair"
     begin = f"import logging; {modules}; {patience} = 3; logging.basicConfig()\n"
     script = begin + ("mutex_repair.exit_when_engine_hangs()\n" if why else "") + WRITER
     log, said = tmp_path / "log", tmp_path / "said"
     with contextlib.ExitStack() as stack:
         files = {"stdout": stack.enter_context(log.open("wb")), "stderr": stack.enter_context(said.open("wb"))}
-        writer = stack.enter_context(subprocess.Popen([sys.executable, "-c", script, url], **files))
+        writer = stack.enter_context(started(script, url, **files))
         stack.callback(writer.kill)
         wait_for_lines([log], 10)
         (table,) = {path for path, _ in events_of(writer.pid) if "fb_lock_" in path}
-        command = [sys.executable, "-c", HOLDER, str(Path(__file__).parents[1]), table, str(TABLE_MUTEX_AT)]
-        holder = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+        arguments = (Path(__file__).parents[1], table, TABLE_MUTEX_AT)
+        holder = stack.enter_context(started(HOLDER, *arguments, stdout=subprocess.PIPE))
         stack.callback(holder.kill)
-        assert holder.stdout.readline() == b"locked\n"
+        assert holder.stdout.readline() == "locked\n"
         if why:
             assert writer.wait(30) == 75
             assert re.search(why, said.read_bytes())
@@ -268,14 +261,12 @@ print(app.send_task("t").id, flush=True)
 
 
 @pytest.mark.parametrize("how", ["the table is held", "a process is stopped"])
-def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_answer(tmp_path, how):
-    url = f"firebird://{tmp_path}/q.fdb"
+def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_answer(url, tmp_path, how):
     log = tmp_path / "log"
     with contextlib.ExitStack() as stack:
 
         def start(script, *arguments, **options):
-            command = [sys.executable, "-c", script, *map(str, arguments)]
-            process = stack.enter_context(subprocess.Popen(command, **options))
+            process = stack.enter_context(started(script, *arguments, text=False, **options))
             stack.callback(process.kill)
             return process
 
@@ -303,7 +294,7 @@ def test_a_command_ends_and_a_client_says_what_to_do_when_the_engine_does_not_an
 
 
 @pytest.mark.slow
-def test_a_statement_that_computes_for_long_is_not_taken_for_an_engine_that_hangs(tmp_path):
+def test_a_statement_that_computes_for_long_is_not_taken_for_an_engine_that_hangs(url):
     long = (
         "EXECUTE BLOCK RETURNS (N BIGINT) AS DECLARE T TIMESTAMP = LOCALTIMESTAMP; BEGIN N = 0; "
         "WHILE (DATEDIFF(SECOND FROM T TO CAST('NOW' AS TIMESTAMP)) < 6) DO N = N + 1; SUSPEND; END"
@@ -320,7 +311,7 @@ mutex_repair.exit_when_engine_hangs()
 with app.database.session() as session:
     session.run(lambda t: t.generated(sys.argv[2]))
 """
-    done = python(script, f"firebird://{tmp_path}/q.fdb", long)
+    done = program(script, url, long)
     assert done.returncode == 0, done.stderr
 
 
@@ -345,6 +336,6 @@ def lines(log):
 
 def kill_one_that_holds_mutexes_of(pid):
     """How many it held."""
-    done = python(KILLED, Path(__file__).parents[1], pid)
+    done = program(KILLED, Path(__file__).parents[1], pid)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return int(done.stdout)

@@ -3,8 +3,6 @@
 import os
 import random
 import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from contextlib import closing, contextmanager, suppress
@@ -12,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.draining import drain
+from support.programs import started
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import FBTasks, clock
@@ -273,12 +272,8 @@ def _ticker(url, number):
     fault = (
         {} if number % 2 else {"FBTASKS_FAULT": f"tick.{random.choice(['before', 'after'])}:{random.randint(2, 20)}"}
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", TICKER, url, str(-1 if fault else FEW)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **fault},
-    )  # fmt: skip
-    threading.Thread(target=process.wait, daemon=True).start()  # reaped also while this one waits in the engine
-    return process
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return started(TICKER, url, -1 if fault else FEW, env={**os.environ, **fault}, **pipes)
 
 
 def _go(process):

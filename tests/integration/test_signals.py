@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from support.programs import python
+from support.programs import program, started
 from support.signals import as_in_a_terminal
 from support.variants import slow
 
@@ -40,13 +40,7 @@ for thread in threads: thread.join()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_only_enqueues_dies_of_signals_as_any_other(url, how, number):
     with as_in_a_terminal():
-        process = subprocess.Popen(
-            [sys.executable, "-c", ATTACH.format(url=url, how=how)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ.copy(),
-        )
+        process = started(ATTACH.format(url=url, how=how), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == "ready\n", process.stderr.read()
     start = time.monotonic()
     process.send_signal(number)
@@ -81,7 +75,7 @@ print("done")
 
 def test_a_signal_that_comes_while_a_program_connects_for_the_first_time_is_its_own(url):
     """The client library's handler, which shuts the engine down, is there for a moment."""
-    done = python(SIGNALLED, url)
+    done = program(SIGNALLED, url)
     assert done.stdout == "done\n", done.stderr
 
 
@@ -186,5 +180,5 @@ os.kill(os.getpid(), signal.SIGHUP)
 
 
 def test_signals_that_are_held_are_answered_at_the_end_and_are_not_held_in_other_processes():
-    done = python(HOLDING)
+    done = program(HOLDING)
     assert done.returncode == 0, done.stderr

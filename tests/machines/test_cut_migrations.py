@@ -5,13 +5,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from contextlib import closing, suppress
 
 import pytest
 from firebird.driver import DbWriteMode, connect_server
-from support.programs import command_line_in
+from support.programs import command_line_in, started
 from support.signals import as_in_a_terminal
 
 from fbtasks import FBTasks, SchemaError
@@ -74,14 +73,8 @@ class Place:
         """Starts a program, and returns when it is about to make the queue."""
         code = f"{APP}\nprint('go', flush=True)\n{PROGRAMS[program]}"
         with as_in_a_terminal():
-            process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                cwd=self.folder,
-                env={**self.env, **environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            process = started(code, cwd=self.folder, env=self.env | environment, **pipes)
         assert process.stdout.readline() == "go\n", process.communicate()
         return process
 
@@ -213,7 +206,7 @@ for number in count():
     connection.commit()
 """
     while place.orphans() == 0:
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        process = started(code, stdout=subprocess.PIPE)
         assert process.stdout.readline() == "go\n"
         time.sleep(random.uniform(0.001, 0.05))
         process.kill()

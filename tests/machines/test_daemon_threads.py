@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support.programs import started
 from support.variants import slow
 
 PROGRAM = """
@@ -56,10 +57,7 @@ if sys.argv[2]:
 
 def end(url, threads, last="sys.exit(7)", runs=1):
     """What *runs* programs end with that run side by side: their statuses, and what they have said."""
-    programs = [
-        subprocess.Popen([sys.executable, "-c", f"{PROGRAM}\n{last}", url, threads], stderr=subprocess.PIPE, text=True)
-        for _ in range(runs)
-    ]
+    programs = [started(f"{PROGRAM}\n{last}", url, threads, stderr=subprocess.PIPE) for _ in range(runs)]
     try:
         said = [program.communicate(timeout=60)[1] for program in programs]
     finally:

@@ -1,4 +1,4 @@
-"""Workers that are forked from a process that has imported fbtasks and the driver: imports are half of what they cost.
+"""Processes that are forked from one that has imported fbtasks and the driver: imports are half of what they cost.
 
 The server is a process that runs this file. It has no threads, no engine and no connection: what it forks is as a new
 interpreter would be that has imported the same. A worker for which a test changes what is imported needs a new one.
@@ -18,8 +18,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import types
 
 OF_A_TERMINAL = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals that a terminal sends."""
@@ -43,6 +45,7 @@ class Forked:
     def __init__(self):
         self.pid = None
         self.returncode = None
+        self.stdin = self.stdout = self.stderr = None
         self.started = threading.Event()
         self.ended = threading.Event()
 
@@ -65,6 +68,38 @@ class Forked:
     def kill(self):
         self.send_signal(signal.SIGKILL)
 
+    def communicate(self, input=None, timeout=None):
+        said = {self.stdout: None, self.stderr: None}
+        readers = [threading.Thread(target=_read, args=(file, said), daemon=True) for file in said if file]
+        for reader in readers:
+            reader.start()
+        if self.stdin is not None:
+            with contextlib.suppress(BrokenPipeError), self.stdin:
+                if input:
+                    self.stdin.write(input)
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        self._close()
+        return said[self.stdout], said[self.stderr]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._close()
+        self.wait()
+
+    def _close(self):
+        for file in (self.stdin, self.stdout, self.stderr):
+            if file is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    file.close()
+
+
+def _read(file, into):
+    into[file] = file.read()
+
 
 class ForkServer:
     """The server, as the tests' process has it. It starts with the first worker, and ends with the tests."""
@@ -75,24 +110,41 @@ class ForkServer:
         self._asked = []
         self._running = {}
 
-    def start(self, arguments, folder, env, stdout=None, stderr=None):
-        """Starts ``fbtasks`` with *arguments*; *stdout* and *stderr* are files, None for the tests' own."""
+    def start(self, arguments, folder, env, stdin=None, stdout=None, stderr=None, *, code=None, text=True):
+        """Starts ``fbtasks`` with *arguments*, or a program of this *code*.
+
+        Files and *text* are as those of :class:`subprocess.Popen`, but that nothing is read unless *stdin* is given.
+        """
         ignored = [number for number in OF_A_TERMINAL if signal.getsignal(number) == signal.SIG_IGN]
-        message = json.dumps({"arguments": arguments, "folder": str(folder), "env": env, "ignored": ignored})
-        files = [number if file is None else file.fileno() for number, file in ((1, stdout), (2, stderr))]
+        asked = {"arguments": arguments, "folder": str(folder), "env": env, "ignored": ignored, "code": code}
         forked = Forked()
-        with self._lock:
-            if self._socket is None:
-                self._socket = self._connected()
-            self._asked.append(forked)
-            socket.send_fds(self._socket, [message.encode()], files)
+        with contextlib.ExitStack() as stack:
+            nothing = stack.enter_context(open(os.devnull))
+            files = [
+                nothing if stdin is None else stdin,
+                1 if stdout is None else stdout,
+                2 if stderr is None else stderr,
+            ]
+            for at, name in enumerate(("stdin", "stdout", "stderr")):
+                if files[at] == subprocess.PIPE:
+                    reads, writes = os.pipe()
+                    ours, files[at] = (writes, reads) if name == "stdin" else (reads, writes)
+                    stack.callback(os.close, files[at])
+                    setattr(forked, name, open(ours, ("w" if name == "stdin" else "r") + ("" if text else "b")))
+                elif not isinstance(files[at], int):
+                    files[at] = files[at].fileno()
+            with self._lock:
+                if self._socket is None:
+                    self._socket = self._connected()
+                self._asked.append(forked)
+                socket.send_fds(self._socket, [json.dumps(asked).encode()], files)
         assert forked.started.wait(60), "the fork server does not answer"
         return forked
 
-    def run(self, arguments, folder, env, timeout):
-        """Runs ``fbtasks`` with *arguments* to its end. Returns what :func:`subprocess.run` does."""
+    def run(self, arguments, folder, env, timeout, code=None):
+        """Runs what :meth:`start` starts to its end. Returns what :func:`subprocess.run` does."""
         with _memory("stdout") as stdout, _memory("stderr") as stderr:
-            forked = self.start(arguments, folder, env, stdout, stderr)
+            forked = self.start(arguments, folder, env, None, stdout, stderr, code=code)
             try:
                 forked.wait(timeout)
             finally:
@@ -154,7 +206,7 @@ def _serve(connection):
                 wakes.recv(_LARGEST)
                 _report_ends(connection)
             if connection in ready:
-                message, files, _, _ = socket.recv_fds(connection, _LARGEST, 2)
+                message, files, _, _ = socket.recv_fds(connection, _LARGEST, 3)
                 if not message:
                     return None
                 pid = os.fork()
@@ -177,7 +229,7 @@ def _report_ends(connection):
 
 def _become(worker, files):
     """Makes this process what a new interpreter would be that was started so."""
-    for number, file in zip((1, 2), files, strict=True):
+    for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     for number in (signal.SIGCHLD, *OF_A_TERMINAL):
@@ -192,9 +244,11 @@ def _become(worker, files):
     os.environ.clear()
     os.environ.update(worker["env"])
     time.tzset()
+    tempfile.tempdir = None
+    importlib.reload(sys.modules["fbtasks.faults"])  # which reads the environment
     path = worker["env"].get("PYTHONPATH", "")
     sys.path[:1] = [worker["folder"], *filter(None, path.split(os.pathsep))]
-    sys.argv[:] = ["fbtasks", *worker["arguments"]]
+    sys.argv[:] = ["fbtasks" if worker["code"] is None else "-c", *worker["arguments"]]
 
 
 def _prepare():
@@ -213,9 +267,15 @@ def _prepare():
 def _main():
     _prepare()
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if request is not None:
-        _become(*request)
-        module = sys.modules["spares"].prepare(request[0]["arguments"], (signal.SIGCHLD, *OF_A_TERMINAL))
+    if request is None:
+        return
+    asked, files = request
+    _become(asked, files)
+    if asked["code"] is not None:
+        program = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(asked["code"], "<string>", "exec"), vars(program))
+    else:
+        module = sys.modules["spares"].prepare(asked["arguments"], (signal.SIGCHLD, *OF_A_TERMINAL))
         runpy.run_module(module or "fbtasks", run_name="__main__", alter_sys=True)
 
 

@@ -4,7 +4,7 @@ import contextlib
 
 from firebird.driver.types import DbInfoCode
 
-from .programs import python
+from .programs import program
 
 _PREPARE = """
 import os, sys
@@ -20,7 +20,7 @@ os._exit(0)  # neither phase two nor a rollback
 
 def prepare(url, *statements):
     """Leaves a transaction in limbo that has run *statements*."""
-    python(_PREPARE, url, *statements)
+    program(_PREPARE, url, *statements)
 
 
 def end_limbo(app, how):

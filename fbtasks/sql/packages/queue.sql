@@ -435,14 +435,16 @@ END^
 
 PACKAGE FBTASKS_PRODUCER^
 
--- The door for programs: many calls in one string, so that a hundred tasks cost one round trip. A record is a header of
--- fixed widths (see store/codec.py) and then the values. Returns the number of the transaction in 19 characters, then 20 a call:
--- the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique one into which the call would be merged.
-PROCEDURE ENQUEUE_PACKED (CALLS VARCHAR(32765) CHARACTER SET OCTETS)
+-- The door for programs: enqueues many calls, or the steps of a workflow, in one round trip. CALLS has a record for each: a header of fixed widths (see
+-- store/codec.py), and then the values. IDS is the number of the transaction in 19 characters, then 20 for each call: the id and 0, or 1
+-- for a duplicate: a task that has the TASK_ID, or a unique one into which the call would be merged. With a NOW_UTC they are steps,
+-- which have another header before theirs (see store/flows.py): the last ones come first, so that what follows a step is there when it
+-- ends, and with one time, so that they run in the order of their numbers. A workflow is enqueued whole: where a call alone would
+-- be dropped or be a duplicate, it is refused.
+PROCEDURE ENQUEUE_PACKED (CALLS VARCHAR(32765) CHARACTER SET OCTETS, NOW_UTC TIMESTAMP = NULL)
 RETURNS (IDS VARCHAR(32765) CHARACTER SET ASCII)
 AS
     DECLARE AT_BYTE INTEGER = 1;
-    DECLARE NOW_UTC TIMESTAMP;
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE MAX_TRIES INTEGER;
@@ -468,11 +470,22 @@ AS
     DECLARE LEN_GATES INTEGER;
     DECLARE GATES VARCHAR(320) CHARACTER SET ASCII;
     DECLARE KNOWN_ID BIGINT;
+    DECLARE ARE_STEPS SMALLINT;
+    DECLARE AWAITS SMALLINT = 0;
+    DECLARE TRAITS SMALLINT = 0;
 BEGIN
-    NOW_UTC = QUEUE_NOW();
+    ARE_STEPS = IIF(NOW_UTC IS NULL, 0, 1);
+    NOW_UTC = COALESCE(NOW_UTC, QUEUE_NOW());
     IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
     WHILE (AT_BYTE <= OCTET_LENGTH(CALLS)) DO
     BEGIN
+        IF (ARE_STEPS = 1) THEN
+        BEGIN
+            ID = CAST(SUBSTRING(CALLS FROM AT_BYTE FOR 19) AS BIGINT);
+            AWAITS = CAST(SUBSTRING(CALLS FROM AT_BYTE + 19 FOR 1) AS SMALLINT);
+            TRAITS = BIN_AND(CAST(SUBSTRING(CALLS FROM AT_BYTE + 20 FOR 5) AS SMALLINT), 4157);  -- 1, 4, 8, 16, 32, 4096
+            AT_BYTE = AT_BYTE + 25;
+        END
         MARK = SUBSTRING(CALLS FROM AT_BYTE FOR 1);
         GATED = IIF(MARK < 'a', 0, 1);  -- in small letters: gates follow the payload
         IF (GATED = 1) THEN
@@ -515,12 +528,18 @@ BEGIN
             GATES = SUBSTRING(CALLS FROM AT_BYTE + 2 FOR LEN_GATES);
             AT_BYTE = AT_BYTE + 2 + LEN_GATES;
         END
-        -- As FBTASKS_CORE.ENQUEUE does it; one procedure for both would cost a fifth of the insert.
         DUPLICATE = 0;
-        ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+        IF (ARE_STEPS = 0) THEN
+            ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+        ELSE IF (ID > GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has no number of STEP_IDS';
+        ELSE IF (EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :ID)) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has the number of a task that has ended';
         IF (TASK_ID IS NOT NULL) THEN
-            EXECUTE PROCEDURE FBTASKS_CORE.NAME_TASK(CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8), ID)
-                RETURNING_VALUES ID, DUPLICATE;
+            EXECUTE PROCEDURE FBTASKS_CORE.NAME_TASK(CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8), ID) RETURNING_VALUES ID, DUPLICATE;
+        IF (DUPLICATE = 1 AND ARE_STEPS = 1) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'a step has the task_id ''' || CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8)
+                || ''', which another task has';
         IF (GATED = 1 AND DUPLICATE = 0) THEN
             IF (GATES CONTAINING 'L' OR GATES CONTAINING 'R') THEN
             BEGIN
@@ -544,11 +563,12 @@ BEGIN
                 LAST_QUEUE = QUEUE;
             END
             IF (MAX_LENGTH IS NOT NULL) THEN
-                EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH, WHEN_FULL) RETURNING_VALUES PLACED;
+                EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH,
+                    IIF(ARE_STEPS = 1 AND WHEN_FULL = 'drop_newest', 'reject', WHEN_FULL)) RETURNING_VALUES PLACED;
             INSERT INTO QUEUE_TASK (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
                 MAX_TRIES, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-            VALUES (:ID, IIF(:TASK_ID IS NULL, 0, 1) + 64 * :PLACED, CAST(:NAME AS VARCHAR(255) CHARACTER SET UTF8), :QUEUE,
-                IIF(:START_TIME > :NOW_UTC, 1, 0), -:PRIORITY, :NOW_UTC, :START_TIME, :EXPIRE_TIME, :MAX_TRIES,
+            VALUES (:ID, BIN_OR(:TRAITS, IIF(:TASK_ID IS NULL, 0, 1)) + 64 * :PLACED, CAST(:NAME AS VARCHAR(255) CHARACTER SET UTF8), :QUEUE,
+                CASE WHEN :AWAITS = 1 THEN 5 WHEN :START_TIME > :NOW_UTC THEN 1 ELSE 0 END, -:PRIORITY, :NOW_UTC, :START_TIME, :EXPIRE_TIME, :MAX_TRIES,
                 CURRENT_USER, :CONTENT_TYPE, :PAYLOAD);
             IF (GATED = 1) THEN
                 EXECUTE PROCEDURE FBTASKS_CORE.PUT_BEFORE_GATES(ID, GATES);
