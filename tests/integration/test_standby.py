@@ -1,10 +1,15 @@
 """What Firebird's replication needs of the queue, and whether a copy has what the primary has."""
 
+import json
+import os
 import re
 from pathlib import Path
 
 import pytest
+import support
+from support.programs import python
 from support.sql import rows
+from support.variants import slow
 
 import fbtasks
 from fbtasks.sql import migrations, statements
@@ -118,3 +123,28 @@ def test_no_other_text_declares_a_cursor():
     folder = Path(fbtasks.__file__).parent
     texts = [*folder.rglob("*.py"), folder / "sql" / "queries.sql", *(folder / "sql" / "migrations").iterdir()]
     assert [path for path in texts if re.search(r"DECLARE \w+ CURSOR", path.read_text("utf-8"))] == []
+
+
+SCHEMA = ["QUEUE_GENERATION", "QUEUE_IDENTITY", "QUEUE_SCHEMA", "QUEUE_SCHEMA_STEP"]
+"""Tables that are written when a database is made or migrated, before the copy is."""
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("every", ["", slow("every")])
+def test_the_copy_has_what_the_primary_has_and_takes_over(template, tmp_path, every):
+    """Each feature has run once, with the engine's own replication. Then the copy is promoted and adopted."""
+    tests = Path(support.__file__).parents[1]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(tests)}
+    run = python(
+        "import sys; from support import standby; standby.main(*sys.argv[1:])", tmp_path, template, every, env=env
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert (found["differences"], found["after"], found["said"]) == ({}, "", "")
+    assert found["unused"] == SCHEMA
+    assert "read-only" in found["standby"]
+    assert "fbtasks adopt" in found["promoted"]
+    assert (found["read"], found["adopted"]) == (0, 0)
+    assert sorted(map(str, found["ran"])) == [
+        "['STOCK', 2]", "['STOCK', 3]", "['TAKEN', 2]", "['TAKEN', 3]", "it ran", "it waited", "it was scheduled",
+    ]  # fmt: skip
