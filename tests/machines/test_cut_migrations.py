@@ -196,13 +196,14 @@ def test_of_several_at_once_the_others_go_on_when_one_is_killed(place, complete)
 def kill_in_create_table(place):
     """Kills a process of the application's in the commit of a CREATE TABLE, so that it leaves pages of no table."""
     code = f"""
+import os
 from itertools import count
 from fbtasks.firebird import connections
 from fbtasks.url import DatabaseURL
 connection = connections.connect(DatabaseURL({place.url.database!r}))
 print("go", flush=True)
 for number in count():
-    connection.execute_immediate(f"CREATE TABLE T{{number}}_{{id(connection)}} (ID INTEGER NOT NULL PRIMARY KEY)")
+    connection.execute_immediate(f"CREATE TABLE T{{number}}_{{os.getpid()}} (ID INTEGER NOT NULL PRIMARY KEY)")
     connection.commit()
 """
     while place.orphans() == 0:
