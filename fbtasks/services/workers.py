@@ -27,7 +27,7 @@ class Health:
     unserved: list[str]
     """Queues that no worker serves, and that have ready or held tasks, or for which changes or events wait."""
     unknown: list[tuple[str, str]]
-    """Queues and names of tasks that are parked, since no registered worker knows the name."""
+    """Queues and names of tasks that are parked, since no registered worker knows the name; of the first 200 alone."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
     failing: list[Failing]
@@ -99,6 +99,6 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
 
 
 def _unknown(session: Session) -> list[tuple[str, str]]:
-    parked = session.read("parked_names")
+    parked = session.read("some_parked_names")
     known = processes.task_names(session) if parked else set()
     return sorted((queue, name) for queue, name in parked if name not in known)
