@@ -473,7 +473,7 @@ print(conflicts, *got)
 """
 
 
-@pytest.mark.parametrize("messages", [int(os.environ.get("FBTASKS_TEST_MESSAGES", "900"))])
+@pytest.mark.parametrize("messages", [int(os.environ.get("FBTASKS_TEST_MESSAGES", "300"))])
 def test_three_consumers_share_a_queue(connection, app, url, messages):
     queue("q")(connection.default_channel).declare()
     producer = connection.Producer()

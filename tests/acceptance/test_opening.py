@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.programs import command_line, program, python, started
 from support.sql import one
+from support.variants import slow
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.firebird import connections
@@ -108,7 +109,7 @@ def test_without_auto_migrate_a_call_creates_nothing(path):
 
 
 @pytest.mark.parametrize(
-    "command", [["call", "t"], ["migrate"], ["worker", "-A", "proj", "-P", "solo", "--burst", "-l", "ERROR"]]
+    "command", [slow(["call", "t"]), ["migrate"], ["worker", "-A", "proj", "-P", "solo", "--burst", "-l", "ERROR"]]
 )
 def test_who_creates_says_so_with_the_whole_path(path, project, command):
     project.write("")

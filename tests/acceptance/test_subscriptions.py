@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 from contextlib import closing
 
 import pytest
+from support.forkserver import forkserver
 from support.shop import PAID, TABLE, actions, deployed, listed
 from support.sql import execute, one, rows
 from support.variants import slow
@@ -154,12 +154,8 @@ def test_workers_that_start_at_once_deploy_once(project, shop, count):
     """More of them only wait longer for one another."""
     project.write(PAID)
     shop.close()
-    command = [sys.executable, "-m", "fbtasks", "subscriptions", "apply", "-A", "proj", "--json"]
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(command, cwd=project.folder, env=project.env, stdout=pipe, stderr=pipe, text=True)
-        for _ in range(count)
-    ]
+    command, pipe = ("subscriptions", "apply", "-A", "proj", "--json"), subprocess.PIPE
+    processes = [forkserver.start(command, project.folder, project.env, stdout=pipe, stderr=pipe) for _ in range(count)]
     try:
         done = [process.communicate(timeout=120) for process in processes]
     finally:

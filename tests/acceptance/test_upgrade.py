@@ -39,7 +39,7 @@ def long(number):
 def changed(change):
     done("change %d" % change.key["ID"])
 """
-KILLS = pytest.param(3, id="3-kills"), pytest.param(50, id="50-kills", marks=pytest.mark.slow)
+KILLS = pytest.param(2, id="2-kills"), pytest.param(50, id="50-kills", marks=pytest.mark.slow)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import struct
 from contextlib import closing
 from datetime import date, datetime, time, timedelta, timezone
@@ -381,11 +382,14 @@ def test_quoted_names_domains_identity_and_computed_columns(app):
         slow("NONE", "WIN1252"), slow("WIN1252", "UTF8"), slow("UTF8", "UTF8"),
     ],
 )  # fmt: skip
-def test_the_character_sets_of_database_and_connection_do_not_matter(tmp_path, charset, connection):
+def test_the_character_sets_of_database_and_connection_do_not_matter(tmp_path, template, charset, connection):
     path = f"{tmp_path}/old.fdb"
-    with closing(connections.connect(DatabaseURL.parse(f"firebird://{path}"), create=True)) as made:
-        made.execute_immediate(f"ALTER DATABASE SET DEFAULT CHARACTER SET {charset}")
-        made.commit()
+    if charset == "UTF8":
+        shutil.copyfile(template, path)
+    else:
+        with closing(connections.connect(DatabaseURL.parse(f"firebird://{path}"), create=True)) as made:
+            made.execute_immediate(f"ALTER DATABASE SET DEFAULT CHARACTER SET {charset}")
+            made.commit()
     app = FBTasks("old", f"firebird://{path}?charset={connection}")
     try:
         app.migrate()

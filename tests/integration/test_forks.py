@@ -1,6 +1,7 @@
 """A program that forks: what the child may not use is refused, and the parent loses nothing."""
 
 import pytest
+from support.variants import slow
 
 
 @pytest.mark.embedded
@@ -28,7 +29,7 @@ def test_a_fork_with_open_connections_is_refused_and_loses_nothing(app, project)
 
 @pytest.mark.no_database
 @pytest.mark.embedded
-@pytest.mark.parametrize("who", ["app", "FBTasks('b')"])
+@pytest.mark.parametrize("who", ["app", slow("FBTasks('b')")])
 def test_a_fork_while_another_thread_makes_the_first_connection_is_refused(project, who):
     out = project.python(f"""
         import os, signal, sys, threading, time, traceback

@@ -28,9 +28,7 @@ try:
 except FBTasksError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
-UNUSED = shutil.ignore_patterns(
-    "__pycache__", "*mypy*", "pip", "setuptools", "hypothesis", "celery", "_pytest", "pytest*", "grimp"
-)
+UNUSED = shutil.ignore_patterns("*mypy*", "pip", "setuptools", "hypothesis", "celery", "_pytest", "pytest*", "grimp")
 """Packages that a program which enqueues does not import."""
 
 
@@ -85,10 +83,11 @@ def test_two_users_of_one_group_share_a_file():
         app.close()
 
 
-def test_a_process_with_another_lock_directory_is_refused(tmp_path):
+def test_a_process_with_another_lock_directory_is_refused(tmp_path, template):
     one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir()
-    two.mkdir()
+    for folder in (one, two):
+        folder.mkdir()
+        shutil.copyfile(template, folder / "q.fdb")
     held = FBTasks("holder", f"firebird://{one}/q.fdb")
     held.make = held.task(name="t")(lambda: 1)
     held.make.delay()  # this process holds the guard of one/q.fdb

@@ -1,10 +1,9 @@
 """Lists of many tasks: written as they are read, in memory that does not grow with them."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from support.programs import program
 from support.sql import execute
 
 MANY = """
@@ -35,9 +34,9 @@ main()
 
 def peak(project, *arguments):
     """Runs a command. Returns the most memory that it has used, in megabytes, and what it has printed."""
-    command = [sys.executable, "-c", PROGRAM, "inspect", "failed", *arguments]
-    done = subprocess.run(command, env=project.env, cwd=project.folder, stdout=subprocess.PIPE, check=True)
-    return int((project.folder / "peak.txt").read_text()) / 1024, done.stdout.decode()
+    done = program(PROGRAM, "inspect", "failed", *arguments, env=project.env, cwd=project.folder)
+    assert done.returncode == 0, done.stderr
+    return int((project.folder / "peak.txt").read_text()) / 1024, done.stdout
 
 
 @pytest.mark.embedded

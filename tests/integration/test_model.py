@@ -562,12 +562,12 @@ def test_the_store_keeps_the_rules(url):
     while time.monotonic() < limit:
         time.sleep(0.1)
     Store.app = app
-    examples = int(os.environ.get("FBTASKS_TEST_EXAMPLES", "15"))
+    examples = int(os.environ.get("FBTASKS_TEST_EXAMPLES", "10"))
     try:
         run_state_machine_as_test(
             Store,
             settings=settings(
-                max_examples=examples, stateful_step_count=40, deadline=None, derandomize=examples == 15,
+                max_examples=examples, stateful_step_count=40, deadline=None, derandomize=examples == 10,
                 suppress_health_check=list(HealthCheck), database=None, print_blob=False,
             ),
         )  # fmt: skip

@@ -127,7 +127,7 @@ def complete(template, tmp_path_factory):
 @pytest.mark.parametrize(
     ("program", "fault"),
     [
-        ("migrate", "before:1"),
+        pytest.param("migrate", "before:1", marks=pytest.mark.slow),
         pytest.param("call", "after:2", marks=pytest.mark.slow),
         ("worker", "before:20"),
         ("migrate", f"before:{COMMITS}"),

@@ -24,12 +24,13 @@ def python(code, *arguments, **options):
     )
 
 
-def program(code, *arguments, env=os.environ):
+def program(code, *arguments, env=os.environ, cwd=None):
     """Runs *code* to its end in a process that has imported fbtasks: what :func:`python` does for a third of the time.
 
     Not for what is decided by imports, or while a process has not used the driver yet.
     """
-    return forkserver.run([*map(str, arguments)], os.getcwd(), dict(env), 60, code=textwrap.dedent(code))
+    code, folder = textwrap.dedent(code), cwd or os.getcwd()
+    return forkserver.run([*map(str, arguments)], folder, dict(env), 60, code=code)
 
 
 def started(code, *arguments, env=os.environ, cwd=None, **options):

@@ -4,9 +4,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import textwrap
 from contextlib import suppress
+
+from .programs import started
 
 TABLE = (
     "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(20), CUSTOMER INTEGER, TOTAL NUMERIC(12, 2))"
@@ -60,7 +60,7 @@ WRITER = """
                 if "update conflicts" not in str(error) and "deadlock" not in str(error):
                     failed.append(str(error))
             done += 1
-            time.sleep(0.002)
+            time.sleep(0.005)
         say({"done": done, "failed": failed[:3]})
         statement.free()
         connection.close()
@@ -69,6 +69,7 @@ WRITER = """
     def say(what):
         os.write(1, json.dumps(what).encode() + b"\\n")
 
+    os.setsid()
     first, count = int(sys.argv[1]), int(sys.argv[2])
     for number in range(first, first + count):
         if not os.fork():
@@ -88,11 +89,8 @@ class Writers:
     def __init__(self, project, count, action="insert", limit=0, first=1):
         self._stopper = project.folder / "stop"
         self._stopper.unlink(missing_ok=True)
-        (project.folder / "writer.py").write_text(textwrap.dedent(WRITER))
-        self._parent = subprocess.Popen(
-            [sys.executable, "writer.py", str(first), str(count), action, str(limit)], cwd=project.folder,
-            env=project.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self._parent = started(WRITER, first, count, action, limit, cwd=project.folder, env=project.env, **pipes)
         said = [self._parent.stdout.readline() for _ in range(count)]
         assert all(said), self._parent.stderr.read()
         self.pids = [json.loads(line)["pid"] for line in said]

@@ -56,7 +56,9 @@ def prepare(arguments, ignorable):
 
 
 def _number(arguments):
-    """How many child processes a worker has from the start."""
+    """How many child processes a worker has from the start; other commands have none."""
+    if arguments[0] != "worker":
+        return 0
     pool, concurrency = "processes", os.cpu_count() or 1
     for name, value in itertools.pairwise(arguments):
         if name in ("-P", "--pool"):
