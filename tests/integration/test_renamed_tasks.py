@@ -34,9 +34,6 @@ def test_a_task_that_is_parked_holds_no_place_of_a_limit(renamed):
     assert behind.status == "SUCCESS"
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="one that does not run now is told as some task, without its number"
-)
 def test_inspect_task_names_the_task_that_is_in_the_way(app, project, claim, end):
     move = app.task(name="move", ordered="key")(lambda key: None)
     first, second = move.delay(1), move.delay(1)
