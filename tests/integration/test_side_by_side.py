@@ -76,11 +76,6 @@ def test_a_claim_does_not_grow_with_events_of_few_keys(app, session, claim):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a task of a paused queue is let in, and has the token of one that could run",
-)
 def test_a_rate_is_not_spent_on_tasks_of_a_paused_queue(app, claim, end):
     app.limit("fast", rate="50/s")
     send = app.task(name="send", limits="fast", ignore_result=True)(lambda: None)
@@ -99,11 +94,6 @@ def test_a_rate_is_not_spent_on_tasks_of_a_paused_queue(app, claim, end):
     assert (taken["open"], taken["paused"], len(claim(queue="paused")) <= 2) == (5, 0, True)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a task of a paused queue is let in, and has the place of one that could run",
-)
 def test_a_place_is_not_given_to_a_task_of_a_paused_queue(app, claim, end):
     app.limit("one", at_once=1)
     send = app.task(name="send", limits="one", ignore_result=True)(lambda: None)

@@ -586,6 +586,8 @@ AS
     DECLARE WAKE_MARK TIMESTAMP;
     DECLARE AT_RANK SMALLINT;
     DECLARE AT_ID BIGINT;
+    DECLARE PAUSES SMALLINT;
+    DECLARE PASSED_OVER INTEGER = 0;
     DECLARE SKIPPED SMALLINT;
     DECLARE VERDICT QUEUE_MARK;
 BEGIN
@@ -631,6 +633,8 @@ BEGIN
         EXECUTE PROCEDURE OPEN_BATCHES(LIMIT_ID, QUEUE, BATCH, WAIT_MS, ROOM, 1000, READY_RANK, LESS_SAME, LESS_HIGHER,
             NOW_UTC)
             RETURNING_VALUES IDS, ROOM_LEFT;
+    -- What another queue may not claim now has no place given to it: it is passed over.
+    PAUSES = IIF(EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.PAUSED = 1 AND P.QUEUE <> :QUEUE), 1, 0);
     -- Gates at which there may be something to do, those first that have waited for longest. None has a WAKE_TIME
     -- before the mark: what is there, are versions that an old transaction keeps.
     WHILE (BATCH IS NULL AND PAUSED = 0 AND ROOM_LEFT > 0 AND VISITS < 200) DO
@@ -708,6 +712,14 @@ BEGIN
             ELSE
             BEGIN
                 AT_ID = TASK_ID;
+                IF (PAUSES = 1 AND EXISTS(SELECT 1 FROM QUEUE_TASK T JOIN QUEUE_POLICY P ON P.QUEUE = T.QUEUE
+                        WHERE T.ID = :TASK_ID AND P.PAUSED = 1)) THEN
+                BEGIN
+                    SKIPPED = 1;
+                    PASSED_OVER = PASSED_OVER + 1;
+                    VERDICT = IIF(IN_ORDER = 1 OR PASSED_OVER > 100, 'L', 'N');
+                    CONTINUE;
+                END
                 TASK_QUEUE = NULL;
                 SELECT T.QUEUE, T.TRAITS, T.SUSPECT, T.EXPIRE_TIME FROM QUEUE_TASK T
                     WHERE T.ID = :TASK_ID AND T.STATE = 4
