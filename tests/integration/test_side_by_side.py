@@ -46,9 +46,6 @@ def test_plain_tasks_and_a_backlog_of_batch_calls_share_each_claim(app, claim, e
     assert claims_until(claim, end, "plain") <= 2
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="each task of a paused name is parked before another one is taken"
-)
 def test_plain_tasks_go_on_beside_those_of_a_paused_name(app, claim, end):
     paused = app.task(name="paused", ignore_result=True)(lambda: None)
     paused.delay_many([()] * 2_000)

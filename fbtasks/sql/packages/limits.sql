@@ -194,6 +194,31 @@ BEGIN
     SUSPEND;
 END^
 
+-- Parks up to MOST ready tasks of a name that is paused, of those behind AFTER_ID: before their turn, so that no
+-- claim has to. LAST_ID is the last one; NULL: there are no more.
+PROCEDURE PARK (NAME QUEUE_TEXT, AFTER_ID BIGINT, MOST INTEGER)
+RETURNS (LAST_ID BIGINT)
+AS
+    DECLARE ID BIGINT;
+    DECLARE PARKED INTEGER = 0;
+    DECLARE C CURSOR FOR (
+        SELECT T.ID FROM QUEUE_TASK T WHERE T.ID > :AFTER_ID AND T.STATE = 0 AND T.NAME = :NAME
+        ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED);
+BEGIN
+    OPEN C;
+    WHILE (PARKED < MOST AND EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :NAME AND R.PAUSED = 1)) DO
+    BEGIN
+        FETCH C INTO :ID;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
+        EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, 1, 0);
+        PARKED = PARKED + 1;
+        LAST_ID = IIF(PARKED < MOST, NULL, ID);
+    END
+    CLOSE C;
+    SUSPEND;
+END^
+
 -- Puts up to MOST parked tasks of a name back into their queues, unless it is paused. DONE is how many. When there
 -- are none left, it is forgotten that the name was paused.
 PROCEDURE UNPARK (NAME QUEUE_TEXT, MOST INTEGER)
