@@ -42,8 +42,9 @@ _NO_CODE = Code()
 def pause(database: Database, queues: Iterable[str] = (), names: Iterable[str] = (), code: Code = _NO_CODE) -> Paused:
     """Pauses queues, from which nothing is claimed any more, and names, whose tasks are parked.
 
-    Those that are ready are parked now, and others when their turn comes. It holds at the next claim of every worker; what was claimed before goes on. Raises :class:`ConfigurationError` for
-    a queue or a name that is known neither to the database nor to the *code*; then nothing is changed.
+    Those that are ready are parked now, and others when their turn comes. It holds at the next claim of every worker;
+    what was claimed before goes on. Raises :class:`ConfigurationError` for a queue or a name that is known neither to
+    the database nor to the *code*; then nothing is changed.
     """
     queues, names = list(queues), list(names)
 
