@@ -47,7 +47,8 @@ def asked(monkeypatch):
 
 
 def names_of(asked):
-    return [name for name, _ in asked]
+    """What was asked, but for what each new connection asks: one is opened in the place of one that rested for long."""
+    return [name for name, _ in asked if name != "generation"]
 
 
 @pytest.mark.parametrize("count", [300, slow(1000)])
