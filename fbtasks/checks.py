@@ -151,7 +151,14 @@ def text(what: str, value: object) -> str:
     """A text with something in it."""
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{what} {shown(value)} must be text, and not empty.")
+    if not is_utf8(value):
+        raise ConfigurationError(f"{what} {shown(value)} holds half of a surrogate pair, which UTF-8 does not have.")
     return value
+
+
+def is_utf8(value: str) -> bool:
+    """Whether *value* has letters only that UTF-8 has: no half of a surrogate pair."""
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def timezone(what: str, value: object) -> tzinfo:

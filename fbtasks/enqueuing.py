@@ -232,7 +232,7 @@ def _refuse_duplicates(calls: Sequence[Call]) -> None:
 
 def _order_key(value: object, start: object) -> None:
     """Raises :class:`EnqueueError` for an order key that cannot be one."""
-    if not isinstance(value, str) or not 0 < len(value) <= 255 or "\0" in value:
+    if not isinstance(value, str) or not 0 < len(value) <= 255 or "\0" in value or not checks.is_utf8(value):
         raise EnqueueError(f"order_key {checks.shown(value)} must be a string of 1 to 255 characters, such as '7'.")
     if start is not None:
         raise EnqueueError(

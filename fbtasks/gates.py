@@ -13,6 +13,8 @@ from fbtasks.call import Gate, OnDuplicate
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, batch_limit, order_limit, unique_limit
 
+MOST_LIMITS: Final = 10
+"""Limits of one task: a record of a call has room for so many."""
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
@@ -55,6 +57,11 @@ class Gates:
         if batch is not None:
             self.own.append(batch_limit(task, *batch))
             self._batch = self.own[-1].name
+        if len(self._keys) + (batch is not None) > MOST_LIMITS:
+            raise TaskDefinitionError(
+                f"the task {task!r} has {len(self._keys) + (batch is not None)} limits, its own for order, unique and "
+                f"batch among them, and may have {MOST_LIMITS}. Leave some of them out."
+            )
         try:
             self._signature = inspect.signature(function)
         except ValueError as error:

@@ -102,7 +102,7 @@ def make_schedule(
         None if options.cron is None else options.tz or default_tz,
         options.missed,
         options.paused,
-        call._replace(gates=()),  # the worker that claims it puts it before its gates
+        call,
     )
 
 

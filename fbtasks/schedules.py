@@ -120,6 +120,7 @@ class Schedule(NamedTuple):
             "task": call.name, "cron": self.cron, "every_ms": self.every_ms, "tz": self.tz, "missed": self.missed,
             "paused": self.paused, "queue": call.queue, "priority": call.priority, "expire_ms": self.expire_ms,
             "content_type": call.content_type, "payload": hashlib.sha256(call.payload).hexdigest(),
+            "gates": [[gate.limit, gate.lane, gate.keeps] for gate in call.gates] or None,
         }  # fmt: skip
         return json.dumps({name: value for name, value in found.items() if value is not None}, sort_keys=True)
 

@@ -216,7 +216,9 @@ def cron_text(what: str, value: object) -> str:
             f"{what} {checks.shown(value)} has 6 fields, of which one would be seconds or years. {_WRITE}; for seconds "
             "give every=timedelta(seconds=10)."
         )
-    if number != 5 or not text.isascii() or len(value) > 255:
+    if not text.isascii() or len(value) > 255:
+        raise ConfigurationError(f"{what} {checks.shown(value)} must have up to 255 ASCII characters. {_WRITE}.")
+    if number != 5:
         raise ConfigurationError(f"{what} {checks.shown(value)} has {number} fields, and needs 5. {_WRITE}.")
     if _never(what, value, text):
         raise ConfigurationError(

@@ -43,13 +43,16 @@ def migrate(database: DatabaseArgs, anew: bool, as_json: bool) -> None:
 
 
 @click.command()
+@click.option("--promoted", is_flag=True, help="It is a promoted standby, even if it looks like the primary.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @with_database
 @json_option
-def adopt(database: DatabaseArgs, yes: bool, as_json: bool) -> None:
+def adopt(database: DatabaseArgs, promoted: bool, yes: bool, as_json: bool) -> None:
     """Let workers run the tasks of a restored or moved database."""
     with database.opened() as app:
         copy = service.find_copy(app.database)
+        if copy is None and promoted:
+            copy = f"{app.settings.url} is a standby that was promoted."
         if copy is not None:
             say(copy, err=as_json)
             if not yes:

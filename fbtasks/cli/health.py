@@ -6,9 +6,10 @@ import sys
 
 import click
 
+from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
 from fbtasks.cli.output import answer, span
-from fbtasks.services.sources import SourceProblem
+from fbtasks.services.sources import SourceProblem, older_writers
 from fbtasks.services.workers import Health, get_health
 from fbtasks.showing import count
 
@@ -22,6 +23,8 @@ def health(database: DatabaseArgs, as_json: bool, max_age: float, max_lag: float
     """Check for monitoring: exit code 1 when a queue is not served or waits too long."""
     with database.opened() as app:
         found = get_health(app.database, max_age, max_lag)
+        older = older_writers(app.database)
+    render.tell_older(older, render.END_THEM)
     problems = _problems(found)
     record = {"healthy": found.healthy, "problems": problems, "workers": found.workers}
     answer(record, "\n".join(problems) or f"healthy: {count(found.workers, 'worker')}", as_json=as_json)
@@ -31,6 +34,10 @@ def health(database: DatabaseArgs, as_json: bool, max_age: float, max_lag: float
 def _problems(found: Health) -> list[str]:
     return [
         *(f"queue {queue}: no worker serves it" for queue in found.unserved),
+        *(
+            f"queue {queue}: no worker knows a task named {name}: fbtasks inspect parked"
+            for queue, name in found.unknown
+        ),
         *(f"queue {queue}: a task has waited for {span(seconds)}" for queue, seconds in found.overdue.items()),
         *(f"polling {each.table} for {each.task} fails: {each.error}" for each in found.failing),
         *(f"{each.kind} {_named(each)}: {each.problem}" for each in found.sources),

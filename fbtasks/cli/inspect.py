@@ -174,4 +174,6 @@ def sources(database: DatabaseArgs, as_json: bool) -> None:
     with database.opened() as app:
         rows = source_service.inspect_sources(app.database)
         queues = {} if as_json else {row.queue: row for row in queue_service.list_queues(app.database)}
+        older = source_service.older_writers(app.database)
+    render.tell_older(older, render.END_THEM)
     show_records(rows, lambda found: render.loaded_sources(found, queues), as_json=as_json)

@@ -461,6 +461,17 @@ def steps(found: Iterable[Step], *, done: bool) -> list[str]:
     ]
 
 
+END_THEM: Final = "Restart the programs that have them."
+
+
+def tell_older(found: Sequence[Connection], remedy: str) -> None:
+    """Tells on stderr of the connections that are older than a trigger, if there are any."""
+    if found:
+        what = f"{count(len(found), 'connection')} older than a trigger"
+        goes_on = "until it ends, what it prepared before may go on without that trigger"
+        say("\n".join([f"{what}; {goes_on}. {remedy}", *connections(found)]), err=True)
+
+
 def connections(found: Iterable[Connection]) -> list[str]:
     """Returns a line for each connection."""
     return [

@@ -18,10 +18,6 @@ from fbtasks.showing import count
 _names = click.argument("names", metavar="TASK...", nargs=-1, required=True)
 _wait = click.option("--wait", type=Seconds(0), default=0.0, help="Seconds to wait for older connections to end.")
 _disconnect = click.option("--disconnect", is_flag=True, help="Then end those that are left.")
-_MAY_NOT_NOTE = (
-    "older than a trigger; until it ends, what it prepared before may go on without that trigger. "
-    "To wait for it: --wait SECONDS; to end it: --disconnect"
-)
 
 
 @click.command()
@@ -46,9 +42,8 @@ def apply(database: DatabaseArgs, as_json: bool, wait: float, disconnect: bool, 
             f"fbtasks subscriptions backfill {' '.join(former)}"
         )
     answer(done, "\n".join(lines), as_json=as_json)
-    if not as_json and done.unsettled:
-        say("\n".join([f"{count(len(done.unsettled), 'connection')} {_MAY_NOT_NOTE}."]), err=True)
-        say("\n".join(render.connections(done.unsettled)), err=True)
+    if not as_json:
+        render.tell_older(done.unsettled, "To wait for it: --wait SECONDS; to end it: --disconnect.")
     render.raise_problems(done.problems, as_json=as_json)
     sys.exit(1 if done.unsettled and (wait or disconnect) else 0)
 
@@ -62,6 +57,8 @@ def diff(database: DatabaseArgs, as_json: bool, check: bool) -> None:
     _need_app(database, "diff")
     with database.opened() as app:
         found = service.diff(app.database, app.name, app.feeds())
+        older = source_service.older_writers(app.database)
+    render.tell_older(older, render.END_THEM)
     answer(found, "\n".join(render.steps(found.changes, done=False)) or _nothing_to_do(found), as_json=as_json)
     render.raise_problems(found.problems, as_json=as_json)
     sys.exit(1 if check and found.changes else 0)
@@ -88,6 +85,8 @@ def list(database: DatabaseArgs, as_json: bool) -> None:
     """All subscriptions, and what is wrong with them."""
     with database.opened() as app:
         rows = source_service.list_sources(app.database)
+        older = source_service.older_writers(app.database)
+    render.tell_older(older, render.END_THEM)
     show_records(rows, render.sources, as_json=as_json)
 
 

@@ -70,7 +70,7 @@ class Transaction:
     def rows(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
         """All rows of the query *name* (with *more* SQL behind it)."""
         try:
-            cursor = self.driver.cursor()
+            cursor = self._cursor()
             cursor.stream_blob_threshold = PIECE  # longer ones arrive as readers, which end with the cursor
             try:
                 sql = self._queries[name] + more if more else self._prepared(cursor, name)
@@ -85,7 +85,7 @@ class Transaction:
     def parts(self, name: str, *params: object, more: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
         """The same, *size* rows at a time: for a list that may be long, of a query without long BLOBs."""
         try:
-            cursor = self.driver.cursor()
+            cursor = self._cursor()
             try:
                 cursor.execute(self._queries[name] + more, params)
                 watchdog.moved()
@@ -100,7 +100,7 @@ class Transaction:
     def generated(self, sql: str, *params: object) -> list[tuple[Any, ...]]:
         """All rows of *sql*, which is not kept prepared: what it names can be altered and dropped meanwhile."""
         try:
-            cursor = self.driver.cursor()
+            cursor = self._cursor()
             try:
                 cursor.execute(sql, params)
                 watchdog.moved()
@@ -113,7 +113,7 @@ class Transaction:
     def compile(self, sql: str) -> None:
         """Has the engine compile *sql*, which is not run. Raises :class:`StatementRefused` when that fails."""
         try:
-            with closing(self.driver.cursor()) as cursor:
+            with closing(self._cursor()) as cursor:
                 cursor.prepare(sql).free()
         except Exception as error:
             raise translate(error, self._url) from error
@@ -124,11 +124,16 @@ class Transaction:
             calls = self._statements("packed")
             call = calls.get(name)
             if call is None:
-                with closing(self.driver.cursor()) as cursor:
+                with closing(self._cursor()) as cursor:
                     call = calls[name] = PackedCall(self._prepared(cursor, name))
             return call(self.driver, data)
         except Exception as error:
             raise translate(error, self._url) from error
+
+    def _cursor(self) -> Any:
+        from fbtasks.firebird.binding import cursor_of  # which imports the driver: not before there is a connection
+
+        return cursor_of(self.driver)
 
     def _moved(self) -> None:
         """Notes that the database has taken or given a piece of something long."""

@@ -40,7 +40,7 @@ _PERMISSION: Final = {335544352}
 # The lines of a message begin with "-", and where it was raised comes last. To a connection only ON CONNECT does so.
 _EXCEPTION: Final = {335544517, 335544848}
 _OWN: Final = re.compile(
-    r"\b(QUEUE_REFUSED|QUEUE_FULL|QUEUE_STEP_REFUSED|QUEUE_DUPLICATE) -?(.*?)"
+    r"\b(QUEUE_REFUSED|QUEUE_FULL|QUEUE_BAD_CALL|QUEUE_BAD_EVENT|QUEUE_STEP_REFUSED|QUEUE_DUPLICATE) -?(.*?)"
     r"(?: -?At (?:procedure|function|trigger|block)\b|$)"
 )
 _ON_CONNECT: Final = re.compile(r"(?:exception \d+ -)?(.*?) ?-At trigger '(.*?)'")
@@ -118,6 +118,8 @@ def translate(error: Exception, url: DatabaseURL | None = None, *, connecting: b
                 "period= say). Nothing was enqueued by this call.",
                 existing=said,
             )
+        if name in ("QUEUE_BAD_CALL", "QUEUE_BAD_EVENT"):
+            return EnqueueError(f"{said}.")
         if name == "QUEUE_STEP_REFUSED":
             return EnqueueError(f"the workflow cannot be enqueued: {said}. Nothing of it was enqueued.")
         return AuthenticationError(f"{where}: the user may not do this: {said}. {_GRANT}")

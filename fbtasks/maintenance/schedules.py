@@ -8,7 +8,9 @@ from datetime import datetime
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.schedules import Schedule
-from fbtasks.store import limits, schedules
+from fbtasks.store import admission, schedules
+from fbtasks.store import limits as queues
+from fbtasks.store.codec import Limit
 from fbtasks.store.schedules import Row
 from fbtasks.store.sources.subscriptions import deploying
 from fbtasks.ticking import timing
@@ -18,17 +20,31 @@ def sync_schedules(session: Session, app: str, definitions: Mapping[str, Schedul
     """Brings into the database what *app* says of its schedules: the last one stands. Returns what changed, in words.
 
     What operators said stays, and so does when each ticks next, unless the code says anew when. One that the code has
-    no more is orphaned. Raises :class:`ConfigurationError` when a schedule is another app's.
+    no more is orphaned. Raises :class:`ConfigurationError` when a schedule is another app's, and when a limit that its
+    calls have to pass is not in the database.
     """
     if schedules.hashes(session, app) == {name: each.hash for name, each in definitions.items()}:
         return []
     with deploying(session):
-        return session.run(lambda transaction: _sync(transaction, app, definitions))
+        limits = {limit: _limit(session, limit) for each in definitions.values() for limit, *_ in each.call.gates}
+        return session.run(lambda transaction: _sync(transaction, app, definitions, limits))
 
 
-def _sync(transaction: Transaction, app: str, definitions: Mapping[str, Schedule]) -> list[str]:
+def _limit(session: Session, name: str) -> Limit:
+    found = admission.find(session, name)
+    if found is None:
+        raise ConfigurationError(
+            f"the limit {name!r}, which the calls of a schedule have to pass, is not in the database. Run "
+            "'fbtasks migrate -A' with the app, which brings in both."
+        )
+    return found[0]
+
+
+def _sync(
+    transaction: Transaction, app: str, definitions: Mapping[str, Schedule], limits: Mapping[str, Limit]
+) -> list[str]:
     rows = {row.name: row for row in schedules.read(transaction)}
-    now = limits.now(transaction)
+    now = queues.now(transaction)
     changed = []
     for definition in definitions.values():
         row = rows.get(definition.name)
@@ -39,7 +55,9 @@ def _sync(transaction: Transaction, app: str, definitions: Mapping[str, Schedule
             changed.append(f"changed: {definition.name}")
         else:
             continue
-        schedules.put(transaction, row and row.id, app, definition, _next(row, definition, now))
+        for gate in definition.call.gates:
+            admission.use(transaction, limits[gate.limit], definition.call.queue)
+        schedules.put(transaction, row and row.id, app, definition, limits, _next(row, definition, now))
     for row in rows.values():
         if row.app == app and not row.orphaned and row.name not in definitions:
             schedules.orphan(transaction, row.id)

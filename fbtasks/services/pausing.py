@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from fbtasks.checks import did_you_mean
 from fbtasks.errors import ConfigurationError
@@ -39,16 +40,20 @@ _NO_CODE = Code()
 
 
 def pause(database: Database, queues: Iterable[str] = (), names: Iterable[str] = (), code: Code = _NO_CODE) -> Paused:
-    """Pauses queues, from which nothing is claimed any more, and names, whose tasks are parked when their turn comes.
+    """Pauses queues, from which nothing is claimed any more, and names, whose tasks are parked.
 
-    It holds at the next claim of every worker; what was claimed before goes on. Raises :class:`ConfigurationError` for
-    a queue or a name that is known neither to the database nor to the *code*; then nothing is changed.
+    Those that are ready are parked now, and others when their turn comes. It holds at the next claim of every worker;
+    what was claimed before goes on. Raises :class:`ConfigurationError` for a queue or a name that is known neither to
+    the database nor to the *code*; then nothing is changed.
     """
     queues, names = list(queues), list(names)
 
     def work(session: Session) -> Paused:
         _check(session, queues, names, code)
-        return session.run(lambda t: _set(t, queues, names, paused=True))
+        changed = session.run(lambda t: _set(t, queues, names, paused=True))
+        for name in names:
+            _park(session, name)
+        return changed
 
     return database.use(work)
 
@@ -80,6 +85,12 @@ def _set(transaction: Transaction, queues: list[str], names: list[str], *, pause
         [queue for queue in queues if limits.pause_queue(transaction, queue, paused=paused)],
         [name for name in names if limits.pause_name(transaction, name, paused=paused)],
     )
+
+
+def _park(session: Session, name: str) -> None:
+    last: int | None = 0
+    while last is not None:
+        last = session.run(partial(limits.park, name=name, after=last))
 
 
 def _put_back(session: Session, name: str) -> int:

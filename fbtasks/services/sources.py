@@ -16,6 +16,7 @@ from fbtasks.showing import count
 from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, polling, subscriptions, tables, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
+from fbtasks.store.sources.ddl import Connection
 from fbtasks.store.sources.subscriptions import KEPT, Load, Row, Unhandled
 from fbtasks.store.sources.undeployed import Undeployed
 
@@ -90,6 +91,16 @@ def list_sources(database: Database) -> list[SourceRow]:
         rows = subscriptions.read(session)
         found = [SourceRow(**_facts(session, row, known)) for row in rows]
         return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
+
+    return database.use(read)
+
+
+def older_writers(database: Database) -> list[Connection]:
+    """Returns the connections that are older than a trigger: what they prepared before goes on without it."""
+
+    def read(session: Session) -> list[Connection]:
+        moments = [row.active_time for row in subscriptions.read(session) if row.kind == "change" and row.active_time]
+        return ddl.older_connections(session, max(moments)) if moments else []
 
     return database.use(read)
 

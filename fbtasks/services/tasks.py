@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fbtasks.call import Stored, TaskRow
 from fbtasks.errors import TaskNotFound
-from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.session import Session
 from fbtasks.maintenance.housekeeping import prune as prune_batches
 from fbtasks.serialize import JSON_TYPE, Payload
 from fbtasks.services.choosing import InCode
@@ -239,15 +239,11 @@ def retry_failed(database: Database, wanted: Filter, in_code: InCode = None) -> 
         wanted = replace(wanted, until=results.now(session), limit=RETRY_BATCH)
         total = 0
         while rows := results.listing(session, State.FAILED, wanted):
-            done = session.run(partial(_retry_rows, rows))
-            total += sum(done)
-            if not any(done):
+            done = session.run(partial(tasks.retry_many, ids=[row.id for row in rows]))
+            if not done:
                 break
+            total += done
         return total
-
-
-def _retry_rows(rows: list[TaskRow], transaction: Transaction) -> list[bool]:
-    return [tasks.retry(transaction, row.id) for row in rows]
 
 
 def cancel(database: Database, task_ids: Iterable[str]) -> TaskChanges:

@@ -100,6 +100,11 @@ def _at_lane(row: TaskRow, gate: Gate) -> list[str]:
     return [f"task {gate.holder} of its lane has not ended: fbtasks inspect task {gate.holder}"]
 
 
+def _tasks(numbers: list[int], one: str, several: str) -> str:
+    shown = ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
+    return f"task {shown}, {one}" if len(numbers) == 1 else f"tasks {shown}, {several}"
+
+
 def _at_limit(session: Session, wait: Wait, gate: Gate) -> list[str]:
     limit = next((each for each in admission.read(session) if each.id == wait.owner), None)
     if limit is None:
@@ -113,10 +118,11 @@ def _at_limit(session: Session, wait: Wait, gate: Gate) -> list[str]:
         return [_next_at(limit.name, gate.wakes)]
     if kind_of(limit) not in ("at_once", "ordered"):
         return []
-    running = admission.running(session, wait.owner, wait.lane)
-    if running:
-        numbers = ", ".join(map(str, running[:4])) + (", ..." if len(running) > 4 else "")
-        who = f"task {numbers}, which runs" if len(running) == 1 else f"tasks {numbers}, which run"
+    if running := admission.running(session, wait.owner, wait.lane):
+        return [f"{limit.name} is taken by {_tasks(running, 'which runs', 'which run')}"]
+    keeping = admission.keeping(session, wait.owner, wait.lane) if gate.used else []
+    if keeping:
+        who = _tasks(keeping, "which waits for another try, or is parked", "which wait for another try, or are parked")
         return [f"{limit.name} is taken by {who}"]
     if gate.used:
         return [f"{limit.name} is taken by a task that does not run now: it waits for another try, or for a worker"]

@@ -26,6 +26,8 @@ class Health:
     """How many workers are alive."""
     unserved: list[str]
     """Queues that no worker serves, and that have ready or held tasks, or for which changes or events wait."""
+    unknown: list[tuple[str, str]]
+    """Queues and names of tasks that are parked, since no registered worker knows the name; of the first 200 alone."""
     overdue: dict[str, float]
     """Queues in which a ready task waits for too long, with the seconds for which the oldest one does."""
     failing: list[Failing]
@@ -41,7 +43,13 @@ class Health:
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
         return bool(self.workers) and not (
-            self.unserved or self.overdue or self.sources or self.failing or self.schedules or self.limits
+            self.unserved
+            or self.unknown
+            or self.overdue
+            or self.sources
+            or self.failing
+            or self.schedules
+            or self.limits
         )
 
 
@@ -79,6 +87,7 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         return Health(
             workers=len(alive),
             unserved=sorted((waits | found.queues) - serving.keys()),
+            unknown=_unknown(session),
             overdue={queue: age for queue, age in ages.items() if age > max_age},
             failing=polling.failing(session),
             sources=found.problems,
@@ -87,3 +96,9 @@ def get_health(database: Database, max_age: float, max_lag: float = 900.0) -> He
         )
 
     return database.use(read)
+
+
+def _unknown(session: Session) -> list[tuple[str, str]]:
+    parked = session.read("some_parked_names")
+    known = processes.task_names(session) if parked else set()
+    return sorted((queue, name) for queue, name in parked if name not in known)

@@ -185,6 +185,11 @@ def running(session: Session, owner: int, lane: int) -> list[int]:
     return sorted(task for (task,) in session.read("gate_runs", owner, lane, owner, lane))
 
 
+def keeping(session: Session, owner: int, lane: int) -> list[int]:
+    """Some tasks that a gate has let in, and that keep their places while they wait for another try or are parked."""
+    return sorted(task for (task,) in session.read("gate_keeps", owner, lane, owner, lane))
+
+
 def orphan(transaction: Transaction, limit: int) -> None:
     """Notes that the code of its app has a limit no more."""
     transaction.execute("orphan_limit", limit)

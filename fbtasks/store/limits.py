@@ -133,6 +133,12 @@ def pause_name(transaction: Transaction, name: str, *, paused: bool) -> bool:
     return bool(transaction.value("pause_name", name, int(paused)))
 
 
+def park(transaction: Transaction, name: str, after: int) -> int | None:
+    """Parks some ready tasks of a paused name, behind *after*. Returns the last one; None: there are no more."""
+    last: int | None = transaction.value("park", name, after, _MOST)
+    return last
+
+
 def unpark(transaction: Transaction, name: str) -> int:
     """Puts some parked tasks of a name that is not paused back into their queues. Returns how many; 0: all are."""
     return int(transaction.value("unpark", name, _MOST))

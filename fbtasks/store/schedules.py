@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.schedules import Schedule
+from fbtasks.store import codec
+from fbtasks.store.codec import Limit
 from fbtasks.store.values import as_naive_utc, as_utc
 from fbtasks.ticking import Missed, Timing, timing
 
@@ -91,13 +94,24 @@ def hashes(session: Session, app: str) -> dict[str, str]:
     return dict(session.read("schedule_hashes", app))
 
 
-def put(transaction: Transaction, id: int | None, app: str, schedule: Schedule, next: datetime | None) -> None:
-    """Writes what an app says of a schedule, of which *id* is there already. *next*: see :func:`hold`."""
+def put(
+    transaction: Transaction,
+    id: int | None,
+    app: str,
+    schedule: Schedule,
+    limits: Mapping[str, Limit],
+    next: datetime | None,
+) -> None:
+    """Writes what an app says of a schedule, of which *id* is there already. *next*: see :func:`hold`.
+
+    *limits* are those that its calls have to pass.
+    """
     call = schedule.call
+    gates = codec.pack_gates(call.gates, limits).decode("ascii") or None
     transaction.execute(
         "put_schedule", id, schedule.name, app, call.name, schedule.cron, schedule.every_ms, schedule.tz,
         schedule.missed, call.queue, call.priority, schedule.expire_ms, int(schedule.paused), call.content_type,
-        call.payload, schedule.text, schedule.hash, _naive(next),
+        call.payload, gates, schedule.text, schedule.hash, _naive(next),
     )  # fmt: skip
 
 

@@ -226,6 +226,11 @@ def retry(transaction: Transaction, task: int) -> bool:
     return bool(transaction.value("retry", task))
 
 
+def retry_many(transaction: Transaction, ids: Iterable[int]) -> int:
+    """Puts back those of up to 1,700 tasks that have failed or were cancelled. Returns how many."""
+    return int(transaction.value("retry_many", b"".join(b"%019d" % number for number in ids)))
+
+
 def dismiss(transaction: Transaction, task: int) -> bool:
     """Deletes a finished task. False when there is none that the caller's user may see."""
     return bool(transaction.value("dismiss", task))

@@ -10,7 +10,14 @@ from itertools import pairwise
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.errors import AuthenticationError, ConfigurationError, ConflictError, EnqueueError, StatementRefused
+from fbtasks.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConflictError,
+    EnqueueError,
+    QueueFull,
+    StatementRefused,
+)
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store import schedules
 from fbtasks.store.schedules import Active, Done
@@ -24,6 +31,8 @@ TURN: Final = 100
 HELD_FIRST: Final = 0.05
 HELD_LAST: Final = 5.0
 """Seconds until one is looked at again that another transaction held: twice as many each time, up to the latter."""
+FULL: Final = 5.0
+"""Seconds until one is looked at again whose queue is full."""
 CANNOT: Final = 60.0
 """Seconds until one is looked at again whose zone this machine does not know, or that this worker may not have tick."""
 
@@ -39,6 +48,8 @@ class Ticks:
         self._pause = HELD_FIRST
         self._left: dict[int, float] = {}
         """Until when schedules that are due are left to others, by their ids."""
+        self._full: set[int] = set()
+        """Those whose queue was full when they were looked at last."""
 
     @property
     def are_due(self) -> bool:
@@ -99,6 +110,8 @@ class Ticks:
         except (EnqueueError, StatementRefused) as error:
             if len(found.ticks) > 1:  # a queue may have room for some of them
                 return self._do(session, schedule, Turn(found.ticks[:1], found.ticks[1], left_out=False), now)
+            if isinstance(error, QueueFull):
+                return 0, self._is_full(schedule, error)
             return 0, self._fail(session, schedule, str(error))
         return self._ticked(schedule, found, done, now)
 
@@ -107,6 +120,7 @@ class Ticks:
             wait, self._pause = self._pause, min(2 * self._pause, HELD_LAST)
             return 0, self._leave(schedule, wait)
         self._pause = HELD_FIRST
+        self._full.discard(schedule.id)
         wait = 0.0 if len(found.ticks) > BATCH else _until(found.next, now)
         if done is Done.CHANGED:
             return 0, wait
@@ -134,6 +148,12 @@ class Ticks:
     def _cannot(self, schedule: Active, error: Exception) -> float:
         logger.warning("The schedule %s is left to other workers: %s", schedule.name, error)
         return self._leave(schedule, CANNOT)
+
+    def _is_full(self, schedule: Active, error: QueueFull) -> float:
+        if schedule.id not in self._full:
+            logger.warning("The schedule %s waits until there is room for its task: %s", schedule.name, error)
+            self._full.add(schedule.id)
+        return self._leave(schedule, FULL)
 
     def _leave(self, schedule: Active, seconds: float) -> float:
         self._left[schedule.id] = self._looked + seconds

@@ -55,16 +55,16 @@ SOURCE = """
         while time.monotonic() < limit: time.sleep(0.01)
         note("done", change)
 
-    @changed(time_limit=1, on_failure=failed)
+    @changed(time_limit=2, on_failure=failed)
     def limited(change): late(change)
 
-    @changed(soft_time_limit=0.6, on_failure=failed)
+    @changed(soft_time_limit=1.2, on_failure=failed)
     def limited_softly(change): late(change)
 
-    @changed(time_limit=2, on_failure=failed, transactional=True)
+    @changed(time_limit=3, on_failure=failed, transactional=True)
     def limited_effect(change): late(change)
 
-    @changed(time_limit=1, on_failure=failed)
+    @changed(time_limit=2, on_failure=failed)
     async def limited_coroutine(change):
         note("call", change)
         await asyncio.sleep(30 if change.new["N"] == 2 else 0.3)

@@ -392,7 +392,10 @@ def test_queues_that_a_worker_serves_are_shown_and_a_dead_worker_serves_none(sho
     shop.send_task("shop.say", (1,), queue="forgotten")
     shown = fb("inspect", "queues").out
     assert re.search(r"^forgotten +1 +0 +0 +0 +0 +\d+ m?s +none$", shown, re.MULTILINE)
-    assert fb("health", code=1).out == "queue forgotten: no worker serves it\n"
+    assert fb("health", code=1).out == (
+        "queue forgotten: no worker serves it\n"
+        "queue default: no worker knows a task named shop.unknown: fbtasks inspect parked\n"
+    )
 
 
 def test_what_waits_is_as_old_as_it_could_have_run_whatever_its_eta(app, fb):

@@ -71,8 +71,8 @@ class Kept(Source):
     def hand_on(self):
         self.raised(self.event, 500)
         self.say(
-            "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, NAME, QUEUE, PRIORITY_RANK) "
-            f"VALUES ('{self.event}', 2, 1, 'proj.plain', 'default', 0)"
+            "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK) "
+            f"VALUES ('{self.event}', 2, 1, 1, 'proj.plain', 'default', 0)"
         )
         assert self.session.run(subscriptions.prune_events) == 500
         self.say("DELETE FROM QUEUE_HANDLER WHERE SUBSCRIPTION_ID = 2")

@@ -27,11 +27,6 @@ def tick(app):
     return tick
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a schedule that meets a full queue stands still until somebody resumes it",
-)
 def test_a_tick_into_a_full_queue_stays_due_until_there_is_room(app, tick):
     ran = []
     app.queue("small", max_length=1)
@@ -46,9 +41,6 @@ def test_a_tick_into_a_full_queue_stays_due_until_there_is_room(app, tick):
     assert 2 in ran
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="what a schedule calls is ready at once, whatever the limits of its task"
-)
 def test_a_call_of_a_schedule_passes_the_limits_of_its_task(app, tick, claim):
     app.limit("one", at_once=1)
     note = app.task(name="note", limits="one", ignore_result=True)(lambda: None)

@@ -11,7 +11,6 @@ COUNT = 300
 
 
 @pytest.mark.embedded
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="each task is put back by a statement of its own")
 def test_retrying_all_failed_tasks_takes_few_statements(app, project, claim, end):
     add = app.task(name="add", max_retries=0)(lambda n: n)
     add.delay_many([(number,) for number in range(COUNT)])

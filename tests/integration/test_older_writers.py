@@ -2,16 +2,12 @@
 
 from contextlib import closing
 
-import pytest
 from support.shop import PAID, TABLE, deployed
 from support.sql import one
 
 SAYS = [("subscriptions", "list"), ("subscriptions", "diff", "-A", "proj"), ("inspect", "sources"), ("health",)]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="apply alone tells of connections that are older than a trigger"
-)
 def test_a_connection_that_is_older_than_a_trigger_is_told_of_while_it_lives(project):
     def silent():
         found = []

@@ -83,8 +83,11 @@ def test_what_is_due_later_is_parked_when_its_turn_comes(app, add):
 
 
 def test_a_long_queue_is_parked_bit_by_bit(app, add):
-    add.delay_many([(n,) for n in range(450)])
+    add.delay()
     pausing.pause(app.database, names=["add"])
+    assert state_counts(app) == {3: 1}  # what is ready is parked by the command, and what comes later by claims
+    execute(app, "DELETE FROM QUEUE_TASK")
+    add.delay_many([(n,) for n in range(450)])
     sizes = []
     while claim(app).unseen:
         sizes.append(state_counts(app)[3])

@@ -13,7 +13,6 @@ from support.users import Users
 
 from fbtasks import FBTasks, group
 from fbtasks.call import Succeeded
-from fbtasks.errors import DuplicateKey
 from fbtasks.services import pausing
 from fbtasks.store import grants
 from fbtasks.url import DatabaseURL
@@ -65,7 +64,6 @@ def beside(producer, act):
             producer.rollback()  # which lets it go on
 
 
-@pytest.mark.xfail(strict=True, raises=DuplicateKey, reason="FBTASKS_WORKFLOWS_API.STEP_IDS takes a negative number")
 def test_it_cannot_rewind_the_numbers_of_tasks(app, add, producer):
     last = add.delay_many([(1, 2)] * 20)[-1]
     tries(producer, "SELECT FIRST_ID FROM FBTASKS_WORKFLOWS_API.STEP_IDS(-10)")
@@ -73,11 +71,6 @@ def test_it_cannot_rewind_the_numbers_of_tasks(app, add, producer):
     assert add.delay(1, 2).id > last.id
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=TimeoutError,
-    reason="the first workflow of a queue writes a row of that queue, and others wait for its transaction",
-)
 def test_its_open_transaction_holds_up_no_workflow_of_others(app, add, producer):
     tries(producer, "SELECT DONE FROM FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS('default')")
     total = app.task(name="total")(sum)
@@ -86,12 +79,6 @@ def test_its_open_transaction_holds_up_no_workflow_of_others(app, add, producer)
     assert result.get(timeout=5) == 10
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    raises=TimeoutError,
-    reason="the first call with limits of a queue writes a row of that queue, and others wait for its transaction",
-)
 def test_its_open_transaction_holds_up_no_limited_call_of_others(app, add, producer):
     app.limit("one", at_once=1)
     limited = app.task(name="limited", limits="one")(lambda: 5)
@@ -103,18 +90,12 @@ def test_its_open_transaction_holds_up_no_limited_call_of_others(app, add, produ
     assert result.get(timeout=5) == 5
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=DuplicateKey,
-    reason="pause writes a row that another transaction has written and not committed: a key violation",
-)
 def test_its_open_transaction_holds_up_no_pause(app, add, producer):
     add.delay(1, 2)
     tries(producer, "SELECT DONE FROM FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS('default')")
     assert beside(producer, lambda: pausing.pause(app.database, ["default"])).queues == ["default"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="PUT_NODES takes members for any group")
 def test_it_cannot_put_a_member_into_a_group_of_another_user(app, add, producer, claim, end):
     (group(add.s(1, 2), add.s(3, 4)) | app.task(name="total")(sum).s()).delay()
     number = one(app, "SELECT ID FROM QUEUE_GROUP")

@@ -29,15 +29,11 @@ def renamed(url):
         yield now, first, behind
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a task that was let in and then parked keeps its place")
 def test_a_task_that_is_parked_holds_no_place_of_a_limit(renamed):
     _, _, behind = renamed
     assert behind.status == "SUCCESS"
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="one that does not run now is told as some task, without its number"
-)
 def test_inspect_task_names_the_task_that_is_in_the_way(app, project, claim, end):
     move = app.task(name="move", ordered="key")(lambda key: None)
     first, second = move.delay(1), move.delay(1)
@@ -47,7 +43,6 @@ def test_inspect_task_names_the_task_that_is_in_the_way(app, project, claim, end
     assert re.search(rf"\btask {first.id}\b", shown)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="health asks after queues, and after no names of tasks")
 def test_health_tells_names_that_no_living_worker_knows(project, renamed):
     app, _, _ = renamed
     with app.database.session() as session:

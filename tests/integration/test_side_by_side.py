@@ -36,7 +36,6 @@ def claims_until(claim, end, wanted, most=4, at_the_most=30):
     raise AssertionError(f"{at_the_most} claims have taken no task named {wanted}")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="one batch fills the whole claim")
 @pytest.mark.parametrize("first", ["batch", slow("plain")])
 def test_plain_tasks_and_a_backlog_of_batch_calls_share_each_claim(app, claim, end, first):
     add = app.task(name="add", batch=100, wait=60, ignore_result=True)(lambda calls: None)
@@ -47,9 +46,6 @@ def test_plain_tasks_and_a_backlog_of_batch_calls_share_each_claim(app, claim, e
     assert claims_until(claim, end, "plain") <= 2
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="each task of a paused name is parked before another one is taken"
-)
 def test_plain_tasks_go_on_beside_those_of_a_paused_name(app, claim, end):
     paused = app.task(name="paused", ignore_result=True)(lambda: None)
     paused.delay_many([()] * 2_000)
@@ -77,11 +73,6 @@ def test_a_claim_does_not_grow_with_events_of_few_keys(app, session, claim):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a task of a paused queue is let in, and has the token of one that could run",
-)
 def test_a_rate_is_not_spent_on_tasks_of_a_paused_queue(app, claim, end):
     app.limit("fast", rate="50/s")
     send = app.task(name="send", limits="fast", ignore_result=True)(lambda: None)
@@ -100,11 +91,6 @@ def test_a_rate_is_not_spent_on_tasks_of_a_paused_queue(app, claim, end):
     assert (taken["open"], taken["paused"], len(claim(queue="paused")) <= 2) == (5, 0, True)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a task of a paused queue is let in, and has the place of one that could run",
-)
 def test_a_place_is_not_given_to_a_task_of_a_paused_queue(app, claim, end):
     app.limit("one", at_once=1)
     send = app.task(name="send", limits="one", ignore_result=True)(lambda: None)

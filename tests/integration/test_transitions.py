@@ -117,7 +117,11 @@ def test_every_move_between_states_is_an_allowed_one(url, wait_for):
         assert command_line("retry", str(each.id), "--url", url) == 0
     assert app.AsyncResult(claims[0].id).revoke()
     suspect = ok.delay()
-    execute(app, "UPDATE QUEUE_TASK SET SUSPECT = 1 WHERE ID = ?", int(suspect.id))
+    execute(
+        app,
+        "UPDATE QUEUE_TASK SET SUSPECT = 1, START_TIME = DATEADD(-1 SECOND TO START_TIME) WHERE ID = ?",
+        int(suspect.id),
+    )
     with app.database.session() as session:
         assert [each.id for each in session.run(lambda t: tasks.claim(t, 99, "default", 3))] == [int(suspect.id)]
         assert [each.id for each in session.run(lambda t: tasks.claim(t, 99, "default", 3))] == [claims[1].id]

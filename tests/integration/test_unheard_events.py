@@ -8,11 +8,6 @@ from support.draining import drain
 from fbtasks.services import subscriptions
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the event is noted under the hash of its key, and what has one lane reads lane 0",
-)
 @pytest.mark.parametrize(
     "options",
     [{"order": "total"}, {"order": None, "batch": 10}, {"order": None, "after": 0.001}],

@@ -149,11 +149,11 @@ def test_an_order_says_what_closed_its_key_and_a_lone_task_what_has_its_place(se
 def test_a_task_that_keeps_its_place_for_another_try_is_told(served, claim, end):
     app = served
     move = app.task(name="move", ordered="key")(lambda key: None)
-    _, second = move.delay(1), move.delay(1)
+    first, second = move.delay(1), move.delay(1)
     end(claim(), Retry(60.0, "later"))
     assert claim() == []
     assert why(app, second.id) == [
-        "ordered:move is taken by a task that does not run now: it waits for another try, or for a worker"
+        f"ordered:move is taken by task {first.id}, which waits for another try, or is parked"
     ]
 
 

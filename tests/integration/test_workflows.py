@@ -5,6 +5,7 @@ import json
 import threading
 import tracemalloc
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 
 import pytest
 from support.draining import drain
@@ -577,7 +578,7 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
         drain(app)
         step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
         with pytest.raises(EnqueueError, match="has the number of a task that has ended"):
-            session.run(lambda t: t.execute("enqueue_steps", step, None), UPDATE)
+            session.run(lambda t: t.execute("enqueue_steps", step, datetime.now(UTC).replace(tzinfo=None)), UPDATE)
     assert taken.get(timeout=10) == 1
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
 

@@ -67,7 +67,7 @@ def handle(app, event, name, *, id=1, direct=1, ordering="key", most=100, queue=
     subscribe(app, name, id=id, ordering=ordering, most=most, queue=queue, owner=owner)
     execute(
         app,
-        "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, NAME, QUEUE, PRIORITY_RANK) "
-        "VALUES (?, ?, ?, ?, ?, 0)",
-        event, id, direct, name, queue,
+        "INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK) "
+        "VALUES (?, ?, ?, ?, ?, ?, 0)",
+        event, id, direct, int(ordering == "key"), name, queue,
     )  # fmt: skip

@@ -1,11 +1,12 @@
--- The queue: live tasks, what became of them, and the processes that work. What moves them is in packages/.
--- All times are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more.
--- What stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
+-- The queue: live tasks, what became of them, and the processes that work. What moves them is in packages/. All times
+-- are UTC in plain TIMESTAMP columns. Needs Firebird 5 (SKIP LOCKED), dialect 3, pages of 4096 bytes or more. What
+-- stands between two COMMIT is one transaction, which makes a new queue in half the time of one for each statement.
 SET TERM ^ ;
 
--- The one clock of the queue. CAST(... AT TIME ZONE 'UTC' AS TIMESTAMP) is not UTC: a cast from WITH TIME ZONE converts to the zone of
--- the session. The difference of two moments is the same in each zone. Both are for anybody: triggers and statements that are
--- generated for the tables of an application call them with the rights of whoever writes there.
+-- The one clock of the queue. CAST(... AT TIME ZONE 'UTC' AS TIMESTAMP) is not UTC: a cast from WITH TIME ZONE
+-- converts to the zone of the session. The difference of two moments is the same in each zone. Both are for anybody:
+-- triggers and statements that are generated for the tables of an application call them with the rights of whoever
+-- writes there.
 CREATE FUNCTION QUEUE_UTC (MOMENT TIMESTAMP WITH TIME ZONE) RETURNS TIMESTAMP
 AS
 BEGIN
@@ -23,8 +24,22 @@ GRANT EXECUTE ON FUNCTION QUEUE_UTC TO PUBLIC^
 GRANT EXECUTE ON FUNCTION QUEUE_NOW TO PUBLIC^
 COMMIT^
 
--- A value that no release writes is refused where it is written, rather than met by a worker that can do nothing with it.
--- A domain's check costs half of what a table's does.
+-- What values are: of parameters and variables.
+CREATE DOMAIN QUEUE_NAME AS VARCHAR(63) CHARACTER SET ASCII^
+CREATE DOMAIN QUEUE_TEXT AS VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8^
+CREATE DOMAIN QUEUE_MSG_NAME AS VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8^
+CREATE DOMAIN QUEUE_LONG_TEXT AS BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8^
+CREATE DOMAIN QUEUE_BINARY AS BLOB SUB_TYPE BINARY^
+CREATE DOMAIN QUEUE_USER AS VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8^
+CREATE DOMAIN QUEUE_INLINE AS VARCHAR(2000) CHARACTER SET OCTETS^
+CREATE DOMAIN QUEUE_RECORDS AS VARCHAR(32765) CHARACTER SET OCTETS^
+CREATE DOMAIN QUEUE_DIGITS AS VARCHAR(32765) CHARACTER SET ASCII^
+CREATE DOMAIN QUEUE_MESSAGE AS VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8^
+CREATE DOMAIN QUEUE_MARK AS CHAR(1) CHARACTER SET ASCII^
+CREATE DOMAIN QUEUE_HASH AS CHAR(64) CHARACTER SET ASCII^
+
+-- A value that no release writes is refused where it is written, rather than met by a worker that can do nothing with
+-- it. A domain's check costs half of what a table's does.
 CREATE DOMAIN QUEUE_LIVE_STATE AS SMALLINT NOT NULL CHECK (VALUE IN (0, 1, 2, 3, 4, 5))^
 CREATE DOMAIN QUEUE_RANK AS SMALLINT NOT NULL CHECK (VALUE BETWEEN -9999 AND 9999)^
 CREATE DOMAIN QUEUE_COUNT AS INTEGER DEFAULT 0 NOT NULL CHECK (VALUE BETWEEN 0 AND 1000000000)^
@@ -35,8 +50,8 @@ CREATE SEQUENCE QUEUE_TASK_SEQ^
 CREATE SEQUENCE QUEUE_PROCESS_SEQ^
 CREATE SEQUENCE QUEUE_NOTE_SEQ^
 
--- Which packages are in use: NUMBER is behind their names. They are made anew, under a new number, rather than replaced: what others
--- have prepared goes on with what it knows. HASH is of the text that they were made from.
+-- Which packages are in use: NUMBER is behind their names. They are made anew, under a new number, rather than
+-- replaced: what others have prepared goes on with what it knows. HASH is of the text that they were made from.
 CREATE SEQUENCE QUEUE_GENERATION_SEQ^
 CREATE TABLE QUEUE_GENERATION (
     ID SMALLINT NOT NULL PRIMARY KEY CHECK (ID = 1),
@@ -52,8 +67,9 @@ CREATE TABLE QUEUE_IDENTITY (
     DATABASE_PATH VARCHAR(1000) CHARACTER SET UTF8 NOT NULL COLLATE UTF8
 )^
 
--- Live tasks only: ready (0), scheduled (1), running (2), parked (3), held by a gate (4), awaiting another step (5). A row that is claimed is changed by its finisher alone.
--- An update costs what the declared widths add up to, used or not: so what is long or rare is in other tables, or a BLOB.
+-- Live tasks only: ready (0), scheduled (1), running (2), parked (3), held by a gate (4), awaiting another step (5).
+-- A row that is claimed is changed by its finisher alone. An update costs what the declared widths add up to, used or
+-- not: so what is long or rare is in other tables, or a BLOB.
 CREATE TABLE QUEUE_TASK (
     ID BIGINT NOT NULL PRIMARY KEY,
     NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
@@ -72,18 +88,21 @@ CREATE TABLE QUEUE_TASK (
     TRY_COUNT QUEUE_COUNT,
     MAX_TRIES INTEGER,
     CRASH_COUNT QUEUE_COUNT,
-    -- 1 when a worker or process died while it held this task; 2 when that happened again to a task that had begun and was
-    -- not alone. A suspect is claimed alone. STARTED: 1 when a suspect is known to have begun. Both are cleared when it
-    -- survives, whatever its outcome.
+    -- 1 when a worker or process died while it held this task; 2 when that happened again to a task that had begun
+    -- and was not alone. A suspect is claimed alone. STARTED: 1 when a suspect is known to have begun. Both are
+    -- cleared when it survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 2 the gates of its limits are in QUEUE_PATH; 4 its START_TIME counts from
-    -- when it is no longer awaiting; 8 others follow it (QUEUE_LINK); 16 a group counts it (QUEUE_NODE); 32 it is given results of others; 64 it has a place of a queue with a limit (QUEUE_PLACE);
-    -- 128 nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate; 512 it is in: the gates of
-    -- its limits have let it in; 1024 its gate stays taken while it waits for another try; 2048 it has gates of limits;
-    -- 4096 its EXPIRE_TIME counts from when it is no longer awaiting; 8192 it runs, and the limit of its queue counts it.
+    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 2 the gates of its limits are in QUEUE_PATH; 4 its
+    -- START_TIME counts from when it is no longer awaiting; 8 others follow it (QUEUE_LINK); 16 a group counts it
+    -- (QUEUE_NODE); 32 it is given results of others; 64 it has a place of a queue with a limit (QUEUE_PLACE); 128
+    -- nothing is to be woken when it ends; 256 nor when it has run and nothing waits behind its gate; 512 it is in:
+    -- the gates of its limits have let it in; 1024 its gate stays taken while it waits for another try; 2048 it has
+    -- gates of limits; 4096 its EXPIRE_TIME counts from when it is no longer awaiting; 8192 it runs, and the limit of
+    -- its queue counts it.
     TRAITS SMALLINT DEFAULT 0 NOT NULL,
-    -- The subscription that it comes from, or its one limit; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
+    -- The subscription that it comes from, or its one limit; with a LANE it holds, or waits for, the gate of that
+    -- lane (QUEUE_GATE).
     OWNER_ID INTEGER,
     LANE BIGINT,
     WORKER_ID BIGINT,
@@ -96,8 +115,8 @@ CREATE TABLE QUEUE_TASK (
     PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS
 )^
 CREATE INDEX QUEUE_TASK_CLAIM ON QUEUE_TASK (STATE, QUEUE, PRIORITY_RANK, START_TIME, ID)^
--- Leads to what is due. A claim does not change its key; and its entries go as rows go: those of an expression index that is read in
--- order, and of a partial index, stay for good.
+-- Leads to what is due. A claim does not change its key; and its entries go as rows go: those of an expression index
+-- that is read in order, and of a partial index, stay for good.
 CREATE INDEX QUEUE_TASK_DUE ON QUEUE_TASK (DUE_TIME)^
 
 CREATE TABLE QUEUE_PAYLOAD (
@@ -137,9 +156,9 @@ CREATE TABLE QUEUE_CANCEL (
 --   halted    shut, and HALTED: that task has failed; a note of its retry or its discard opens the gate
 --   waiting   no HOLDER_ID, WAITS: it is opened at WAKE_TIME
 --   kept      no HOLDER_ID, nothing WAITS: the row of a polled table was handled, or has failed, and is not taken again
--- What waits behind a gate (WAITS) are changes, or tasks with a ticket. Rows are written by one transaction at a time for each
--- owner: the one that has locked its row of QUEUE_DISPATCH. All others leave a note (QUEUE_NOTE). So no unique key is met by two
--- at once, and no transaction waits.
+-- What waits behind a gate (WAITS) are changes, or tasks with a ticket. Rows are written by one transaction at a time
+-- for each owner: the one that has locked its row of QUEUE_DISPATCH. All others leave a note (QUEUE_NOTE). So no
+-- unique key is met by two at once, and no transaction waits.
 CREATE TABLE QUEUE_GATE (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
@@ -147,7 +166,8 @@ CREATE TABLE QUEUE_GATE (
     HALTED QUEUE_FLAG,
     WAITS QUEUE_FLAG,
     WAKE_TIME TIMESTAMP,
-    -- Of a limit: how many are in, microseconds since 1970 of the next token, and the ticket behind which the next one is.
+    -- Of a limit: how many are in, microseconds since 1970 of the next token, and the ticket behind which the next
+    -- one is.
     USED INTEGER DEFAULT 0 NOT NULL,
     FREE_US BIGINT,
     MARK_RANK SMALLINT,
@@ -156,14 +176,15 @@ CREATE TABLE QUEUE_GATE (
 )^
 CREATE INDEX QUEUE_GATE_WAKE ON QUEUE_GATE (OWNER_ID, WAKE_TIME)^
 
--- Tasks in state 4, which wait behind a gate to be let in.
+-- Tasks in state 4, which wait behind a gate to be let in. One that was cancelled and put back may have two tickets.
 CREATE TABLE QUEUE_TICKET (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
     PRIORITY_RANK SMALLINT DEFAULT 0 NOT NULL,
-    TASK_ID BIGINT NOT NULL
+    TASK_ID BIGINT NOT NULL,
+    ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY,
+    CONSTRAINT QUEUE_TICKET_LANE PRIMARY KEY (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID, ROW_NO)
 )^
-CREATE INDEX QUEUE_TICKET_LANE ON QUEUE_TICKET (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID)^
 
 -- The gates of a task that has several, in the order in which it passes them, which is the same for all tasks.
 CREATE TABLE QUEUE_PATH (
@@ -178,20 +199,21 @@ CREATE TABLE QUEUE_PATH (
     CONSTRAINT QUEUE_PATH_STEP PRIMARY KEY (TASK_ID, STEP)
 )^
 
--- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run then; 'S' it has
--- failed, which may halt the gate; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed on to TASK_ID;
--- 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on; 'C' the limit was changed.
+-- What transactions have to tell the one that opens gates. KIND: 'F' TASK_ID has ended; 'G' it has, and did not run
+-- then; 'S' it has failed, which may halt the gate; 'D' TASK_ID, which failed, is discarded; 'H' the gate is handed
+-- on to TASK_ID; 'T' TASK_ID waits to be let in; 'B' it has given its place back, and goes on; 'C' the limit was
+-- changed.
 CREATE TABLE QUEUE_NOTE (
     OWNER_ID INTEGER NOT NULL,
     ID BIGINT NOT NULL,
     KIND CHAR(1) CHARACTER SET ASCII NOT NULL,
     LANE BIGINT NOT NULL,
-    TASK_ID BIGINT NOT NULL
+    TASK_ID BIGINT NOT NULL,
+    CONSTRAINT QUEUE_NOTE_ID PRIMARY KEY (OWNER_ID, ID)
 )^
-CREATE INDEX QUEUE_NOTE_ID ON QUEUE_NOTE (OWNER_ID, ID)^
 
--- What a queue is told beside its tasks. A queue without anything of that has no row: a claim from it, and an enqueue into it, read
--- one key.
+-- What a queue is told beside its tasks. A queue without anything of that has no row: a claim from it, and an enqueue
+-- into it, read one key.
 CREATE TABLE QUEUE_POLICY (
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL PRIMARY KEY,
     -- 1 when subscriptions bring tasks to it; 1 when limits hold tasks of it back.
@@ -201,7 +223,8 @@ CREATE TABLE QUEUE_POLICY (
     GROUPED QUEUE_FLAG,
     -- 1 when nothing is claimed from it.
     PAUSED QUEUE_FLAG,
-    -- The limit on how many tasks of it run at once, or how often they begin. Once it has one, it keeps that, which may say nothing.
+    -- The limit on how many tasks of it run at once, or how often they begin. Once it has one, it keeps that, which
+    -- may say nothing.
     LIMIT_ID INTEGER,
     -- How many tasks that have not ended it holds at most (NULL: any number), and what becomes of one more.
     MAX_LENGTH INTEGER CHECK (MAX_LENGTH > 0),
@@ -216,9 +239,10 @@ CREATE TABLE QUEUE_POLICY (
     HASH CHAR(64) CHARACTER SET ASCII
 )^
 
--- Names of tasks that are paused (PAUSED 1), and of those that go on, and are brought back from being parked (0). No key: a name may be
--- there twice.
+-- Names of tasks that are paused (PAUSED 1), and of those that go on, and are brought back from being parked (0). A
+-- name may be there twice.
 CREATE TABLE QUEUE_RULE (
+    ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     PAUSED QUEUE_FLAG
 )^
@@ -226,27 +250,31 @@ CREATE TABLE QUEUE_RULE (
 -- Which limits hold back tasks of which queues. A pair may be there twice.
 CREATE TABLE QUEUE_LIMIT_USE (
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    LIMIT_ID INTEGER NOT NULL
+    LIMIT_ID INTEGER NOT NULL,
+    ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY,
+    CONSTRAINT QUEUE_LIMIT_USE_QUEUE PRIMARY KEY (QUEUE, LIMIT_ID, ROW_NO)
 )^
-CREATE INDEX QUEUE_LIMIT_USE_QUEUE ON QUEUE_LIMIT_USE (QUEUE, LIMIT_ID)^
 CREATE INDEX QUEUE_LIMIT_USE_LIMIT ON QUEUE_LIMIT_USE (LIMIT_ID)^
 
--- The free places of queues with a limit: who enqueues takes one away, and the end of its task gives one back. A number below 0
--- is owed: the limit was lowered below what the queue held, and one place that is given back is not free. No unique key: who
--- gives one back never waits or fails for another one's. The numbers have no meaning; they spread those who look.
+-- The free places of queues with a limit: who enqueues takes one away, and the end of its task gives one back. A
+-- number below 0 is owed: the limit was lowered below what the queue held, and one place that is given back is not
+-- free. NO_ is not a key: who gives one back never waits or fails for another one's. It has no meaning; it spreads
+-- those who look.
 CREATE TABLE QUEUE_PLACE (
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    NO_ INTEGER NOT NULL
+    NO_ INTEGER NOT NULL,
+    ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY,
+    CONSTRAINT QUEUE_PLACE_NO PRIMARY KEY (QUEUE, NO_, ROW_NO)
 )^
-CREATE INDEX QUEUE_PLACE_NO ON QUEUE_PLACE (QUEUE, NO_)^
 
 -- When a queue with a window is open: the next weeks, as workers compute them (fbtasks/windows.py).
 CREATE TABLE QUEUE_SHIFT (
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     OPEN_TIME TIMESTAMP NOT NULL,
-    CLOSE_TIME TIMESTAMP NOT NULL
+    CLOSE_TIME TIMESTAMP NOT NULL,
+    ROW_NO BIGINT GENERATED BY DEFAULT AS IDENTITY,
+    CONSTRAINT QUEUE_SHIFT_CLOSE PRIMARY KEY (QUEUE, CLOSE_TIME, ROW_NO)
 )^
-CREATE INDEX QUEUE_SHIFT_CLOSE ON QUEUE_SHIFT (QUEUE, CLOSE_TIME)^
 
 -- Finished tasks: succeeded (10), failed (11), cancelled (12).
 CREATE TABLE QUEUE_HISTORY (
@@ -285,8 +313,8 @@ CREATE TABLE QUEUE_RESULT (
     DATA BLOB SUB_TYPE BINARY NOT NULL
 )^
 
--- The register of the living: the processes that work on tasks, and those that consume messages. Each renews its lease by
--- heartbeats; of one that is dead the others of its kind take over what it holds.
+-- The register of the living: the processes that work on tasks, and those that consume messages. Each renews its
+-- lease by heartbeats; of one that is dead the others of its kind take over what it holds.
 CREATE TABLE QUEUE_PROCESS (
     ID BIGINT NOT NULL PRIMARY KEY,
     KIND VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (KIND IN ('worker', 'consumer')),
@@ -315,8 +343,9 @@ CREATE TABLE QUEUE_PROCESS (
 -- A heartbeat changes none of its columns.
 CREATE INDEX QUEUE_PROCESS_HOST ON QUEUE_PROCESS (KIND, HOST_KEY, ID)^
 
--- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of their own).
--- Of days long past there is one row a day and queue, of worker 0 and slot 0: see FBTASKS_WORKER.FOLD_STATS.
+-- Counters per hour, queue, worker and slot (0: the worker itself; others: executors that finish in a transaction of
+-- their own). Of days long past there is one row a day and queue, of worker 0 and slot 0: see
+-- FBTASKS_WORKER.FOLD_STATS.
 CREATE TABLE QUEUE_STAT (
     HOUR_TIME TIMESTAMP NOT NULL,
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
@@ -334,7 +363,8 @@ CREATE TABLE QUEUE_STAT (
 
 COMMIT^
 
--- Keeps DUE_TIME, whichever statement schedules a task or makes it ready: a procedure's, or one that was written by hand.
+-- Keeps DUE_TIME, whichever statement schedules a task or makes it ready: a procedure's, or one that was written by
+-- hand.
 CREATE OR ALTER TRIGGER QUEUE_TASK_DUE_TIME FOR QUEUE_TASK ACTIVE BEFORE INSERT OR UPDATE POSITION 0
 AS
 BEGIN
@@ -342,5 +372,6 @@ BEGIN
 END^
 
 CREATE EXCEPTION QUEUE_FULL 'the queue is full'^
+CREATE EXCEPTION QUEUE_BAD_CALL 'a task cannot be enqueued like that'^
 
 SET TERM ; ^

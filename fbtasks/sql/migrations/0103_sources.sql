@@ -16,7 +16,8 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     SOURCE VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     PRIORITY_RANK QUEUE_RANK,
-    -- In which order: 'key', one task at a time for each lane; 'total', one for all; 'none', one for each change or batch.
+    -- In which order: 'key', one task at a time for each lane; 'total', one for all; 'none', one for each change or
+    -- batch.
     ORDERING VARCHAR(5) CHARACTER SET ASCII NOT NULL CHECK (ORDERING IN ('key', 'total', 'none')),
     -- The most changes that one task is given.
     MOST INTEGER NOT NULL,
@@ -27,9 +28,10 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     FILLS QUEUE_FLAG,
     -- How long after the last one of a lane, and then not longer than AFTER_MS after the first; 0: does not matter.
     QUIET_MS BIGINT DEFAULT 0 NOT NULL,
-    -- 'active'; 'paused': changes are kept, and not given out; 'silent': none are noted; 'orphaned': its code is gone, changes are
-    -- kept; 'dropped': it goes as soon as no older statement can write for it.
-    STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'paused', 'silent', 'orphaned', 'dropped')),
+    -- 'active'; 'paused': changes are kept, and not given out; 'silent': none are noted; 'orphaned': its code is
+    -- gone, changes are kept; 'dropped': it goes as soon as no older statement can write for it.
+    STATE VARCHAR(8) CHARACTER SET ASCII NOT NULL CHECK (STATE IN ('active', 'paused', 'silent', 'orphaned',
+        'dropped')),
     -- What operators want of STATE, whatever the code says: 'paused', 'silent' or NULL.
     HELD VARCHAR(8) CHARACTER SET ASCII CHECK (HELD IN ('paused', 'silent')),
     -- 1 when another one has taken its place: it goes when what it has is done.
@@ -38,8 +40,8 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
     DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     HASH CHAR(64) CHARACTER SET ASCII NOT NULL,
     VERSION INTEGER NOT NULL,
-    -- Since when the trigger is as it is, the hash of its source, and that of the text of which it was made: the engine writes
-    -- some of it in its own way.
+    -- Since when the trigger is as it is, the hash of its source, and that of the text of which it was made: the
+    -- engine writes some of it in its own way.
     ACTIVE_TIME TIMESTAMP,
     TRIGGER_HASH CHAR(64) CHARACTER SET ASCII,
     TEXT_HASH CHAR(64) CHARACTER SET ASCII,
@@ -50,30 +52,33 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
 )^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
--- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.DISPATCH. No unique key: no writer meets another one.
+-- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.DISPATCH. Its key has a number of
+-- QUEUE_CHANGE_SEQ: no writer meets another one.
 CREATE TABLE QUEUE_CHANGE (
     SUBSCRIPTION_ID INTEGER NOT NULL,
-    -- 1: it has just come; NULL: it waits behind the gate of its lane (QUEUE_GATE). In lane 0 of a total order it stays 1.
+    -- 1: it has just come; NULL: it waits behind the gate of its lane (QUEUE_GATE). In lane 0 of a total order it
+    -- stays 1.
     NEWS SMALLINT DEFAULT 1,
-    -- 0, or the key by which changes are ordered: an integer as it is, anything else as a hash. Never -9223372036854775808,
-    -- which an index of Firebird has behind 0 (5.0.4).
+    -- 0, or the key by which changes are ordered: an integer as it is, anything else as a hash. Never
+    -- -9223372036854775808, which an index of Firebird has behind 0 (5.0.4).
     LANE BIGINT NOT NULL,
     ID BIGINT NOT NULL,
     RAISE_TIME TIMESTAMP NOT NULL,
     -- A JSON object; one of more than 2000 bytes is in LARGE.
     DATA VARCHAR(2000) CHARACTER SET OCTETS,
-    LARGE BLOB SUB_TYPE BINARY
+    LARGE BLOB SUB_TYPE BINARY,
+    CONSTRAINT QUEUE_CHANGE_LANE UNIQUE (SUBSCRIPTION_ID, NEWS, LANE, ID)
 )^
-CREATE INDEX QUEUE_CHANGE_LANE ON QUEUE_CHANGE (SUBSCRIPTION_ID, NEWS, LANE, ID)^
 
--- One row for each subscription: the transaction that has it locked makes tasks of its changes. One that does not get the lock looks
--- again a little later.
+-- One row for each subscription: the transaction that has it locked makes tasks of its changes. One that does not get
+-- the lock looks again a little later.
 CREATE TABLE QUEUE_DISPATCH (
     SUBSCRIPTION_ID INTEGER NOT NULL PRIMARY KEY,
     -- Changes of lane 0 have been given out up to here; what was committed late may be below.
     MARK_ID BIGINT DEFAULT 0 NOT NULL,
-    -- Where an order is kept: behind which number to read. What is committed from now on has a higher one, unless its transaction
-    -- is older than BACK_TX (NULL: not known yet) and among ELDERS: pairs of 19 digits each, a transaction and the BACK_ID for it.
+    -- Where an order is kept: behind which number to read. What is committed from now on has a higher one, unless its
+    -- transaction is older than BACK_TX (NULL: not known yet) and among ELDERS: pairs of 19 digits each, a
+    -- transaction and the BACK_ID for it.
     BACK_ID BIGINT DEFAULT 0 NOT NULL,
     BACK_TX BIGINT,
     ELDERS VARCHAR(1900) CHARACTER SET ASCII DEFAULT '' NOT NULL,
@@ -85,17 +90,19 @@ CREATE TABLE QUEUE_DISPATCH (
     WAKE_MARK TIMESTAMP
 )^
 
--- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is silent,
--- and the event is neither given to it nor kept for it.
+-- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is
+-- silent, and the event is neither given to it nor kept for it. KEYED: 1 when those of one order key keep their
+-- order; else the log has one lane.
 CREATE TABLE QUEUE_HANDLER (
     EVENT VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     SUBSCRIPTION_ID INTEGER NOT NULL,
     DIRECT SMALLINT NOT NULL,
+    KEYED QUEUE_FLAG,
     NAME VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     QUEUE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
-    PRIORITY_RANK QUEUE_RANK
+    PRIORITY_RANK QUEUE_RANK,
+    CONSTRAINT QUEUE_HANDLER_EVENT PRIMARY KEY (EVENT, SUBSCRIPTION_ID)
 )^
-CREATE INDEX QUEUE_HANDLER_EVENT ON QUEUE_HANDLER (EVENT)^
 
 COMMIT^
 

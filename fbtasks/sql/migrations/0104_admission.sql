@@ -3,12 +3,13 @@ SET TERM ^ ;
 
 CREATE TABLE QUEUE_LIMIT (
     ID INTEGER NOT NULL PRIMARY KEY,  -- of QUEUE_SUBSCRIPTION_SEQ: no subscription has it
-    -- That of an ordered task has its name behind 'ordered:'. An index key has room for a quarter of a page: so the key is a hash of it.
+    -- That of an ordered task has its name behind 'ordered:'. An index key has room for a quarter of a page: so the
+    -- key is a hash of it.
     NAME VARCHAR(300) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
     NAME_HASH BINARY(32) NOT NULL,
-    -- Tasks pass limits by their stages, and by their IDs: first (-1) that of a unique task, so that calls are merged before they wait for
-    -- anything else; then (0) those whose place they may keep while they wait for another try, or two tasks could wait for each other;
-    -- last (2) rates, to which nothing is given back, and batches.
+    -- Tasks pass limits by their stages, and by their IDs: first (-1) that of a unique task, so that calls are merged
+    -- before they wait for anything else; then (0) those whose place they may keep while they wait for another try,
+    -- or two tasks could wait for each other; last (2) rates, to which nothing is given back, and batches.
     STAGE SMALLINT NOT NULL,
     -- Which app has defined it last.
     APP VARCHAR(255) CHARACTER SET UTF8 NOT NULL COLLATE UTF8,
@@ -19,10 +20,11 @@ CREATE TABLE QUEUE_LIMIT (
     BURST INTEGER CHECK (BURST > 0),
     -- 1 when tasks are let in as they were enqueued, whatever their priority, and none overtakes one that is locked.
     IN_ORDER QUEUE_FLAG,
-    -- Of unique tasks: calls of one key are merged into one that has not begun ('start'), or has not ended ('end'); NULL: none are.
+    -- Of unique tasks: calls of one key are merged into one that has not begun ('start'), or has not ended ('end');
+    -- NULL: none are.
     UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII CHECK (UNIQUE_UNTIL IN ('start', 'end')),
-    -- 1 when the newest one is kept, and not the first; how long it then waits for a newer one, and the first one at most; and how long
-    -- after it was let in others are merged into it.
+    -- 1 when the newest one is kept, and not the first; how long it then waits for a newer one, and the first one at
+    -- most; and how long after it was let in others are merged into it.
     REPLACES QUEUE_FLAG,
     QUIET_MS BIGINT DEFAULT 0 NOT NULL,
     MOST_MS BIGINT DEFAULT 0 NOT NULL,

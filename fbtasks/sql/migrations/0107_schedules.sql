@@ -21,6 +21,8 @@ CREATE TABLE QUEUE_SCHEDULE (
     PAUSED QUEUE_FLAG,
     CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
     PAYLOAD BLOB SUB_TYPE BINARY NOT NULL,
+    -- The gates of the limits that its calls have to pass, as ENQUEUE_PACKED takes them; NULL: none.
+    GATES VARCHAR(320) CHARACTER SET ASCII,
     -- What operators said: it counts instead of what the code says. NULL: nothing.
     SET_CRON VARCHAR(255) CHARACTER SET ASCII,
     SET_EVERY_MS BIGINT CHECK (SET_EVERY_MS > 0),

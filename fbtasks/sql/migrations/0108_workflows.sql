@@ -1,16 +1,16 @@
 -- Tables of workflows: see packages/workflows.sql.
 SET TERM ^ ;
 
--- What follows what. KIND: 0 TO_ID is given the result of FROM_ID; 1 it is not; 2 it runs when FROM_ID has failed, and is told why;
--- 3 it runs then, and is not told.
+-- What follows what. KIND: 0 TO_ID is given the result of FROM_ID; 1 it is not; 2 it runs when FROM_ID has failed,
+-- and is told why; 3 it runs then, and is not told.
 CREATE TABLE QUEUE_LINK (
     FROM_ID BIGINT NOT NULL,
     TO_ID BIGINT NOT NULL,
     KIND SMALLINT NOT NULL CHECK (KIND IN (0, 1, 2, 3)),
     -- Of one that has run because of a failure: the task that had failed.
-    CAUSE_ID BIGINT
+    CAUSE_ID BIGINT,
+    CONSTRAINT QUEUE_LINK_FROM PRIMARY KEY (FROM_ID, TO_ID)
 )^
-CREATE INDEX QUEUE_LINK_FROM ON QUEUE_LINK (FROM_ID)^
 CREATE INDEX QUEUE_LINK_TO ON QUEUE_LINK (TO_ID)^
 
 -- Groups that something follows.
@@ -29,12 +29,12 @@ CREATE TABLE QUEUE_NODE (
     GROUP_ID BIGINT NOT NULL,
     NUMBER INTEGER NOT NULL,
     NODE_ID BIGINT NOT NULL,
-    DONE SMALLINT DEFAULT 0 NOT NULL CHECK (DONE IN (0, 1, 2))
+    DONE SMALLINT DEFAULT 0 NOT NULL CHECK (DONE IN (0, 1, 2)),
+    CONSTRAINT QUEUE_NODE_ID PRIMARY KEY (NODE_ID)
 )^
--- Descending: members end more or less in their order, and what an old transaction keeps of those is not read before the last one that
--- has not ended.
+-- Descending: members end more or less in their order, and what an old transaction keeps of those is not read before
+-- the last one that has not ended.
 CREATE DESCENDING INDEX QUEUE_NODE_GROUP ON QUEUE_NODE (GROUP_ID, DONE, NUMBER)^
-CREATE INDEX QUEUE_NODE_ID ON QUEUE_NODE (NODE_ID)^
 
 -- Nodes that one transaction has still to look at: those that ended by the end of another one, or are to be put back.
 CREATE GLOBAL TEMPORARY TABLE QUEUE_NODE_NEWS (

@@ -6,7 +6,7 @@ PACKAGE FBTASKS_CELERY_API^
 
 -- A chord begins, or begins anew: what was counted before is forgotten.
 PROCEDURE CHORD_BEGIN (
-    NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, EXPIRES_MS BIGINT, DATA BLOB SUB_TYPE BINARY)
+    NAME QUEUE_MSG_NAME, EXPIRES_MS BIGINT, DATA QUEUE_BINARY)
 RETURNS (ID BIGINT)
 AS
     DECLARE OLD_ID BIGINT;
@@ -22,7 +22,7 @@ BEGIN
 END^
 
 -- Tells how many parts a chord has, or with ADDS 1 that it has so many more. DONE is 0 when there is no such chord.
-PROCEDURE CHORD_SIZE (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, MANY INTEGER, ADDS SMALLINT)
+PROCEDURE CHORD_SIZE (NAME QUEUE_MSG_NAME, MANY INTEGER, ADDS SMALLINT)
 RETURNS (DONE SMALLINT)
 AS
 BEGIN
@@ -35,18 +35,18 @@ END^
 PACKAGE FBTASKS_CELERY^
 
 -- A part has ended. One that ended before is not counted again, but a success (FINAL 1) takes the place of a failure.
--- ID is NULL when there is no such chord. READY is 1 for the part that makes it complete, also when that one comes again
--- because its worker died before the body was sent: it is to send the body, and then to call QUEUE_CELERY_CHORD_END. It is
--- told in SHAPE how the parts are nested; NULL: they are not.
+-- ID is NULL when there is no such chord. READY is 1 for the part that makes it complete, also when that one comes
+-- again because its worker died before the body was sent: it is to send the body, and then to call
+-- QUEUE_CELERY_CHORD_END. It is told in SHAPE how the parts are nested; NULL: they are not.
 PROCEDURE CHORD_PART (
-    NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, PART VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, PART_INDEX INTEGER, FINAL SMALLINT,
-    EXPIRES_MS BIGINT, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS, DATA BLOB SUB_TYPE BINARY)
-RETURNS (ID BIGINT, READY SMALLINT, SHAPE BLOB SUB_TYPE BINARY)
+    NAME QUEUE_MSG_NAME, PART QUEUE_MSG_NAME, PART_INDEX INTEGER, FINAL SMALLINT,
+    EXPIRES_MS BIGINT, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS, DATA QUEUE_BINARY)
+RETURNS (ID BIGINT, READY SMALLINT, SHAPE QUEUE_BINARY)
 AS
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE PARTS INTEGER;
     DECLARE ENDED INTEGER;
-    DECLARE CLAIMED_BY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE CLAIMED_BY QUEUE_MSG_NAME;
     DECLARE DONE SMALLINT;
     DECLARE WAS SMALLINT;
 BEGIN
@@ -82,8 +82,8 @@ END^
 
 -- The parts of a chord in the order of its header, those that were added later behind them.
 PROCEDURE CHORD_PARTS (ID BIGINT)
-RETURNS (PART VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, PART_INDEX INTEGER, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS,
-    DATA BLOB SUB_TYPE BINARY)
+RETURNS (PART QUEUE_MSG_NAME, PART_INDEX INTEGER, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS,
+    DATA QUEUE_BINARY)
 AS
 BEGIN
     FOR SELECT P.PART, P.PART_INDEX, P.SHORT_DATA, P.DATA FROM QUEUE_CELERY_CHORD_PART P WHERE P.CHORD_ID = :ID
@@ -93,7 +93,7 @@ END^
 
 -- The body was sent, or told that the chord failed: its parts are not needed any more, and late ones are not counted.
 -- The row stays until it expires. DONE is 0 when the chord has begun anew.
-PROCEDURE CHORD_END (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, ID BIGINT)
+PROCEDURE CHORD_END (NAME QUEUE_MSG_NAME, ID BIGINT)
 RETURNS (DONE SMALLINT)
 AS
 BEGIN
@@ -108,7 +108,7 @@ PROCEDURE PRUNE (MOST INTEGER)
 RETURNS (PRUNED INTEGER)
 AS
     DECLARE NOW_UTC TIMESTAMP;
-    DECLARE NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE NAME QUEUE_MSG_NAME;
     DECLARE ID BIGINT;
     -- With a lower bound: rows that are kept for ever, without a time, come first.
     DECLARE OLD_VALUES CURSOR FOR (

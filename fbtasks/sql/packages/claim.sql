@@ -3,8 +3,9 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
--- Whether a queue with a window is open now, and else how many milliseconds remain until it opens (NULL: that is not known).
-PROCEDURE IS_OPEN (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+-- Whether a queue with a window is open now, and else how many milliseconds remain until it opens (NULL: that is not
+-- known).
+PROCEDURE IS_OPEN (QUEUE QUEUE_NAME)
 RETURNS (IS_OPEN SMALLINT, OPENS_MS BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -18,8 +19,8 @@ BEGIN
         OPENS_MS = CEIL(DATEDIFF(MILLISECOND FROM NOW_UTC TO OPEN_TIME));
 END^
 
--- Puts a ready task that cannot be claimed now where it is to wait: one whose name is paused is parked, without the places of limits that
--- it does not keep; one that was parked that way, and goes on, waits for them anew.
+-- Puts a ready task that cannot be claimed now where it is to wait: one whose name is paused is parked, without the
+-- places of limits that it does not keep; one that was parked that way, and goes on, waits for them anew.
 PROCEDURE PUT_ASIDE (ID BIGINT, IS_PAUSED SMALLINT, IS_IN SMALLINT)
 AS
     DECLARE TRAITS SMALLINT;
@@ -37,10 +38,10 @@ END^
 
 PACKAGE FBTASKS_WORKER^
 
--- Whether any of QUEUES, which are divided by commas, has a task that is ready or a source that has work, and how many
--- milliseconds remain until the next scheduled task is due (NULL: nothing is scheduled; 0 and less: it is), and until the
--- next source is, or a queue opens that is closed now (NULL: neither).
-PROCEDURE ANY_READY (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+-- Whether any of QUEUES, which are divided by commas, has a task that is ready or a source that has work, and how
+-- many milliseconds remain until the next scheduled task is due (NULL: nothing is scheduled; 0 and less: it is), and
+-- until the next source is, or a queue opens that is closed now (NULL: neither).
+PROCEDURE ANY_READY (QUEUES QUEUE_DIGITS)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT, LOOK_MS BIGINT)
 AS
     DECLARE FED SMALLINT;
@@ -55,7 +56,7 @@ AS
     DECLARE IS_OPEN SMALLINT;
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE COMMA INTEGER;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE SUBSCRIPTION_ID INTEGER;
     DECLARE ONE_READY SMALLINT;
     DECLARE ONE_NEXT_MS BIGINT;
@@ -92,7 +93,8 @@ BEGIN
         IF (READY = 0 AND GATED = 1) THEN
             FOR SELECT DISTINCT U.LIMIT_ID FROM QUEUE_LIMIT_USE U WHERE U.QUEUE = :QUEUE INTO :LIMIT_ID DO
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_LIMITS.LIMIT_READY(LIMIT_ID, QUEUE, 1) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                EXECUTE PROCEDURE FBTASKS_LIMITS.LIMIT_READY(LIMIT_ID, QUEUE, 1)
+                    RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
                 READY = MAXVALUE(READY, ONE_READY);
                 LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
             END
@@ -103,7 +105,8 @@ BEGIN
             FOR SELECT S.ID FROM QUEUE_SUBSCRIPTION S WHERE S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll'
                 INTO :SUBSCRIPTION_ID DO
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_SOURCES.SOURCE_READY(SUBSCRIPTION_ID, 1, FULL_UP) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+                EXECUTE PROCEDURE FBTASKS_SOURCES.SOURCE_READY(SUBSCRIPTION_ID, 1, FULL_UP)
+                    RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
                 READY = MAXVALUE(READY, ONE_READY);
                 LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
             END
@@ -122,8 +125,8 @@ RETURNS (PROMOTED INTEGER, NEXT_MS BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE ID BIGINT;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII = '';
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE LAST_QUEUE QUEUE_NAME = '';
     DECLARE TRAITS SMALLINT;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
@@ -136,7 +139,8 @@ AS
 BEGIN
     NOW_UTC = QUEUE_NOW();
     PROMOTED = 0;
-    SELECT FIRST 1 T.DUE_TIME FROM QUEUE_TASK T WHERE T.DUE_TIME >= TIMESTAMP '0001-01-01' ORDER BY T.DUE_TIME INTO :NEXT_TIME;
+    SELECT FIRST 1 T.DUE_TIME FROM QUEUE_TASK T WHERE T.DUE_TIME >= TIMESTAMP '0001-01-01' ORDER BY T.DUE_TIME
+        INTO :NEXT_TIME;
     IF (NEXT_TIME IS NULL OR NEXT_TIME > NOW_UTC) THEN
     BEGIN
         NEXT_MS = DATEDIFF(MILLISECOND FROM NOW_UTC TO NEXT_TIME);
@@ -167,12 +171,13 @@ BEGIN
     SUSPEND;
 END^
 
--- Which ready tasks of a queue with AGE_MS a claim reads next: those of RANK that are due from FROM_TIME to UNTIL_TIME. A task sorts by
--- its START_TIME + its rank * AGE_MS, here in tenths of a millisecond (KEY_). The queue is read in windows of this key, from
--- the lowest on, and each window rank by rank. A window is as wide as a tenth of the age, or half of what was read before where
--- that is more: so a claim that finds little in many windows looks at few. ITEMS has the ranks, in six characters each,
--- with the key of the first task that was not read, in twenty. What it has no room for is left to the claim.
-PRIVATE PROCEDURE AGED (QUEUE VARCHAR(63) CHARACTER SET ASCII, AGE_MS BIGINT)
+-- Which ready tasks of a queue with AGE_MS a claim reads next: those of RANK that are due from FROM_TIME to
+-- UNTIL_TIME. A task sorts by its START_TIME + its rank * AGE_MS, here in tenths of a millisecond (KEY_). The queue
+-- is read in windows of this key, from the lowest on, and each window rank by rank. A window is as wide as a tenth of
+-- the age, or half of what was read before where that is more: so a claim that finds little in many windows looks at
+-- few. ITEMS has the ranks, in six characters each, with the key of the first task that was not read, in twenty. What
+-- it has no room for is left to the claim.
+PRIVATE PROCEDURE AGED (QUEUE QUEUE_NAME, AGE_MS BIGINT)
 RETURNS (RANK SMALLINT, FROM_TIME TIMESTAMP, UNTIL_TIME TIMESTAMP)
 AS
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
@@ -219,7 +224,8 @@ BEGIN
                 FROM_TIME = DATEADD((KEY_ - RANK * AGE) / 10.0 MILLISECOND TO EPOCH);
                 UNTIL_TIME = DATEADD(MINVALUE(UNTIL_KEY - RANK * AGE, 2534023007999999) / 10.0 MILLISECOND TO EPOCH);
                 SUSPEND;
-                START_TIME = IIF(UNTIL_TIME < TIMESTAMP '9999-12-31 23:59:59.9999', DATEADD(0.1 MILLISECOND TO UNTIL_TIME), NULL);
+                START_TIME = IIF(UNTIL_TIME < TIMESTAMP '9999-12-31 23:59:59.9999',
+                    DATEADD(0.1 MILLISECOND TO UNTIL_TIME), NULL);
                 KEY_ = NULL;
                 SELECT FIRST 1 10 * DATEDIFF(MILLISECOND FROM :EPOCH TO T.START_TIME) + :RANK * :AGE FROM QUEUE_TASK T
                     WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :START_TIME
@@ -235,43 +241,46 @@ BEGIN
     END
 END^
 
--- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is claimed from a
--- queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose names are paused are parked on the way. What the sources of the queue have becomes tasks first, and once more when other transactions hold what
--- was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py reads them, with payloads of up to that size;
--- a longer one is read later. The last row also tells
---   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted by hand with
---           an ID that no worker can handle is failed, but no more than 200 tasks in one claim, those that are parked included
+-- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is
+-- claimed from a queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose
+-- names are paused are parked on the way. What the sources of the queue have becomes tasks first, and once more when
+-- other transactions hold what was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py
+-- reads them, with payloads of up to that size; a longer one is read later. The last row also tells
+--   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted
+--           by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim, those
+--           that are parked included
 --   MISSED  1: another transaction was at a source, or may be ending what something waits for
---   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue had no room for more
--- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was committed late;
--- 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as AGED says, without a mark.
--- LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in the queue the caller's last claim
--- ended. What was claimed before it may still be there, as versions that an old transaction keeps; so that rank is read from the
--- mark on, and from its beginning only when that is not enough. Two cursors, since tasks of the mark's own moment are found by
--- their ids, and later ones by their time.
+--   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue
+--           had no room for more
+-- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was
+-- committed late; 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as AGED
+-- says, without a mark. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in
+-- the queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old
+-- transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not enough. Two
+-- cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time.
 PROCEDURE CLAIM (
-    WORKER_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER, PARKED VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
+    WORKER_ID BIGINT, QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT,
     FLAGS SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
-RETURNS (CLAIM_ID BIGINT, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT)
+RETURNS (CLAIM_ID BIGINT, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
     DECLARE REPEATED SMALLINT;
     DECLARE FOUND INTEGER = 0;
     DECLARE EXPIRED INTEGER = 0;
-    DECLARE ITEM VARCHAR(32765) CHARACTER SET OCTETS;
+    DECLARE ITEM QUEUE_RECORDS;
     DECLARE WANTED SMALLINT;
     DECLARE ID BIGINT;
     DECLARE TRAITS SMALLINT;
-    DECLARE TASK_ID VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE TASK_NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE TASK_ID QUEUE_TEXT;
+    DECLARE TASK_NAME QUEUE_TEXT;
     DECLARE PRIORITY SMALLINT;
     DECLARE TRY_COUNT INTEGER;
     DECLARE CRASH_COUNT INTEGER;
     DECLARE MAX_TRIES INTEGER;
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
-    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE CONTENT_TYPE QUEUE_NAME;
     DECLARE PAYLOAD VARCHAR(32000) CHARACTER SET OCTETS;
     DECLARE SUSPECT SMALLINT;
     DECLARE RANK SMALLINT;
@@ -279,6 +288,8 @@ AS
     DECLARE MOMENT TIMESTAMP;
     DECLARE AT_MARK SMALLINT;
     DECLARE ENOUGH SMALLINT = 0;
+    DECLARE ADMITTED INTEGER = 0;
+    DECLARE TOOK INTEGER = 0;
     DECLARE FED SMALLINT = 0;
     DECLARE GATED SMALLINT = 0;
     DECLARE GROUPED SMALLINT = 0;
@@ -306,7 +317,8 @@ AS
         SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
             T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
         FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :MOMENT AND T.ID > :LOW_ID
+        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :MOMENT
+            AND T.ID > :LOW_ID
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
     DECLARE LATER CURSOR FOR (
@@ -349,7 +361,8 @@ BEGIN
     ASKED = MOST;
     IF (LIMIT_ID IS NOT NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE FBTASKS_LIMITS.ROOM(LIMIT_ID, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), MOST) RETURNING_VALUES MOST, MISSED, PERIOD_US, FREE_US;
+        EXECUTE PROCEDURE FBTASKS_LIMITS.ROOM(LIMIT_ID, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), MOST)
+            RETURNING_VALUES MOST, MISSED, PERIOD_US, FREE_US;
         IF (MOST = 0) THEN
         BEGIN
             IDLES = IIF(MISSED = 1, 0, 2);
@@ -369,7 +382,8 @@ BEGIN
     END
     IF (GATED = 1 AND PARKED IS NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE FBTASKS_LIMITS.ADMIT(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0)) RETURNING_VALUES IDS, MISSED_ONE;
+        EXECUTE PROCEDURE FBTASKS_LIMITS.ADMIT(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0))
+            RETURNING_VALUES IDS, ADMITTED, MISSED_ONE;
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
     END
     WANTED = IIF(PARKED IS NULL, 0, 3);
@@ -407,8 +421,8 @@ BEGIN
         BEGIN
             IF (AT_MARK = 1) THEN
             BEGIN
-                FETCH AT_MOMENT INTO :ID, :TRAITS, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
-                    :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                FETCH AT_MOMENT INTO :ID, :TRAITS, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES,
+                    :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
                 IF (ROW_COUNT = 0) THEN
                 BEGIN
                     CLOSE AT_MOMENT;
@@ -422,10 +436,15 @@ BEGIN
             ELSE IF (AT_MARK = 2) THEN
             BEGIN
                 IF (IDS = '') THEN
+                BEGIN
+                    -- All that was let in is claimed, and a batch is one of MOST.
+                    FOUND = MINVALUE(FOUND, ADMITTED);
+                    ENOUGH = IIF(FOUND >= MOST, 1, 0);
                     LEAVE;
+                END
                 ID = NULL;
-                SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
-                        T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+                SELECT T.ID, T.TRAITS, T.NAME, T.PRIORITY, T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME,
+                        T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
                     FROM QUEUE_TASK T WHERE T.ID = CAST(SUBSTRING(:IDS FROM 1 FOR 19) AS BIGINT)
                     INTO :ID, :TRAITS, :TASK_NAME, :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
                         :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
@@ -445,11 +464,13 @@ BEGIN
                         OR (PARKED IS NOT NULL AND BIN_AND(TRAITS, 2560) = 2048)))) THEN
             BEGIN
                 IF (ID < 1) THEN
-                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
+                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, '
+                        || ID
                         || ', is not above 0: insert rows by FBTASKS_CORE.ENQUEUE, or with an ID of QUEUE_TASK_SEQ',
                         NULL, NULL, NULL);
                 ELSE IF (EXPIRE_TIME <= NOW_UTC) THEN
-                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL,
+                        NULL, NULL);
                 ELSE
                     EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, IIF(PARKED IS NULL, 1, 0), IIF(AT_MARK = 2, 1, 0));
                 EXPIRED = EXPIRED + 1;
@@ -461,15 +482,18 @@ BEGIN
             END
             ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
             BEGIN
-                IF (AT_MARK = 1) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
-                        TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF AT_MOMENT;
-                ELSE IF (AT_MARK = 0) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
-                        TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF LATER;
+                IF (AT_MARK = 1 AND FED = 0) THEN
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
+                        CLAIM_TIME = :NOW_UTC, TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF AT_MOMENT;
+                ELSE IF (AT_MARK = 0 AND FED = 0) THEN
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
+                        CLAIM_TIME = :NOW_UTC, TRAITS = BIN_OR(TRAITS, :COUNTED) WHERE CURRENT OF LATER;
+                -- by its key: DISPATCH may have made it in this statement, and a standby would not find it by the
+                -- cursor
                 ELSE
-                    UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
-                        TRAITS = BIN_OR(TRAITS, 512 + :COUNTED) WHERE T.ID = :ID;
+                    UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
+                        CLAIM_TIME = :NOW_UTC, TRAITS = BIN_OR(TRAITS, IIF(:AT_MARK = 2, 512, 0) + :COUNTED)
+                            WHERE T.ID = :ID;
                 TASK_ID = NULL;
                 IF (BIN_AND(TRAITS, 1) = 1) THEN
                     SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;
@@ -479,12 +503,15 @@ BEGIN
                 ITEM = ID || ';' || CAST(10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT) || ';'
                     || OCTET_LENGTH(TASK_NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
                     || COALESCE(OCTET_LENGTH(PAYLOAD), 0);
-                IF (PRIORITY <> 0 OR TRY_COUNT > 0 OR CRASH_COUNT > 0 OR SUSPECT > 0 OR BIN_AND(TRAITS, 2105) > 0 OR MAX_TRIES IS NOT NULL
+                IF (PRIORITY <> 0 OR TRY_COUNT > 0 OR CRASH_COUNT > 0 OR SUSPECT > 0 OR BIN_AND(TRAITS, 2105) > 0
+                    OR MAX_TRIES IS NOT NULL
                         OR EXPIRE_TIME IS NOT NULL OR PAYLOAD IS NULL) THEN
                     ITEM = ITEM || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || SUSPECT || ';'
                         || COALESCE(MAX_TRIES, '') || ';'
                         || COALESCE(CAST(FLOOR(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME)) AS BIGINT), '') || ';'
-                        || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0) || ';' || (SIGN(BIN_AND(TRAITS, 2048)) + 2 * SIGN(BIN_AND(TRAITS, 24)) + 4 * SIGN(BIN_AND(TRAITS, 32)));
+                        || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0) || ';'
+                            || (SIGN(BIN_AND(TRAITS, 2048)) + 2 * SIGN(BIN_AND(TRAITS, 24)) + 4 * SIGN(BIN_AND(TRAITS,
+                            32)));
                 ITEM = ITEM || ':' || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
@@ -495,7 +522,8 @@ BEGIN
                 END
                 PACKED = PACKED || ITEM;
                 FOUND = FOUND + 1;
-                IF ((FOUND >= MOST AND IDS = '') OR SUSPECT > 0) THEN  -- what was let in is claimed, and a batch is one of MOST
+                TOOK = TOOK + 1;
+                IF ((FOUND >= MOST AND AT_MARK < 2) OR SUSPECT > 0) THEN
                     ENOUGH = 1;
             END
             ELSE IF (FOUND > 0) THEN
@@ -550,14 +578,15 @@ BEGIN
     IF (COUNTED > 0) THEN
     BEGIN
         IDLES = IDLES + IIF(FOUND >= MOST AND MOST < ASKED, 2, 0);
-        EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, FOUND, IDLES / 2, PERIOD_US, FREE_US);
+        EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, TOOK, IDLES / 2, PERIOD_US, FREE_US);
     END
     IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES > 0) THEN
         SUSPEND;
 END^
 
--- Cancels what expired among the next READS tasks after AFTER_ID that wait, are scheduled or parked, in any queue; up to
--- MOST. A claim does so only in its own queue, when a task's turn has come. LAST_ID is how far it looked; NULL: to the end.
+-- Cancels what expired among the next READS tasks after AFTER_ID that wait, are scheduled or parked, in any queue; up
+-- to MOST. A claim does so only in its own queue, when a task's turn has come. LAST_ID is how far it looked; NULL: to
+-- the end.
 PROCEDURE EXPIRE (AFTER_ID BIGINT, READS INTEGER, MOST INTEGER)
 RETURNS (EXPIRED INTEGER, LAST_ID BIGINT)
 AS
@@ -578,7 +607,8 @@ BEGIN
             FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
                 FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL,
+                    NULL);
                 EXPIRED = EXPIRED + 1;
             END
         IF (SEEN >= READS OR EXPIRED >= MOST) THEN

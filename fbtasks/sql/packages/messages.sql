@@ -6,28 +6,30 @@ PACKAGE FBTASKS_CELERY^
 -- Notes that CHANGE more messages are ready in a queue with a MAX_LENGTH. Called by the trigger of QUEUE_MSG.
 PROCEDURE COUNT_MESSAGES (QUEUE_ID BIGINT, CHANGE BIGINT)
 AS
+    DECLARE NO_ BIGINT;
     DECLARE MANY BIGINT;
     DECLARE FREE CURSOR FOR (
-        SELECT C.MANY FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID FOR UPDATE WITH LOCK SKIP LOCKED);
+        SELECT C.NO_, C.MANY FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     UPDATE QUEUE_MSG_COUNT C SET MANY = MANY + :CHANGE
         WHERE C.QUEUE_ID = :QUEUE_ID AND C.TRANSACTION_ID = CURRENT_TRANSACTION;
     IF (ROW_COUNT = 0) THEN
     BEGIN
         OPEN FREE;
-        FETCH FREE INTO :MANY;
+        FETCH FREE INTO :NO_, :MANY;
         IF (ROW_COUNT = 0) THEN
             INSERT INTO QUEUE_MSG_COUNT (QUEUE_ID, NO_, TRANSACTION_ID, MANY)
             VALUES (:QUEUE_ID, NEXT VALUE FOR QUEUE_MSG_SEQ, CURRENT_TRANSACTION, :CHANGE);
         ELSE
         BEGIN
-            UPDATE QUEUE_MSG_COUNT SET TRANSACTION_ID = CURRENT_TRANSACTION, MANY = :MANY + :CHANGE WHERE CURRENT OF FREE;
+            UPDATE QUEUE_MSG_COUNT C SET TRANSACTION_ID = CURRENT_TRANSACTION, MANY = :MANY + :CHANGE
+                WHERE C.QUEUE_ID = :QUEUE_ID AND C.NO_ = :NO_;
             IF (RAND() < 0.1) THEN  -- now and then two become one: there are no more than transactions at once
             BEGIN
-                FETCH FREE INTO :MANY;
+                FETCH FREE INTO :NO_, :MANY;
                 IF (ROW_COUNT > 0) THEN
                 BEGIN
-                    DELETE FROM QUEUE_MSG_COUNT WHERE CURRENT OF FREE;
+                    DELETE FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID AND C.NO_ = :NO_;
                     UPDATE QUEUE_MSG_COUNT C SET MANY = MANY + :MANY
                         WHERE C.QUEUE_ID = :QUEUE_ID AND C.TRANSACTION_ID = CURRENT_TRANSACTION;
                 END
@@ -37,8 +39,9 @@ BEGIN
     END
 END^
 
--- Whether the caller may change what others declared, and reach Celery's remote control and events: workers, operators, the
--- owner of this function and administrators. A producer declares what is missing and confirms what is there.
+-- Whether the caller may change what others declared, and reach Celery's remote control and events: workers,
+-- operators, the owner of this function and administrators. A producer declares what is missing and confirms what is
+-- there.
 FUNCTION RULES
 RETURNS BOOLEAN
 AS
@@ -49,9 +52,9 @@ BEGIN
         OR RDB$SYSTEM_PRIVILEGE(ACCESS_ANY_OBJECT_IN_DATABASE);
 END^
 
--- Whether a name is that of an exchange or a queue of Celery's remote control (celery.pidbox, reply.celery.pidbox and the
--- queues bound to them) or of its events. Names that differ in trailing spaces are equal.
-FUNCTION IS_CONTROL (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+-- Whether a name is that of an exchange or a queue of Celery's remote control (celery.pidbox, reply.celery.pidbox and
+-- the queues bound to them) or of its events. Names that differ in trailing spaces are equal.
+FUNCTION IS_CONTROL (NAME QUEUE_MSG_NAME)
 RETURNS BOOLEAN
 AS
 BEGIN
@@ -59,14 +62,14 @@ BEGIN
     RETURN NAME LIKE '%.pidbox' OR NAME = 'celeryev' OR NAME STARTING WITH 'celeryev.';
 END^
 
--- The binding key of a topic exchange as SIMILAR TO takes it, with ESCAPE '\'; NULL: everything matches. Words are separated
--- by dots; * stands for one word, # for any number of them, none included, as in AMQP.
-FUNCTION PATTERN (ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+-- The binding key of a topic exchange as SIMILAR TO takes it, with ESCAPE '\'; NULL: everything matches. Words are
+-- separated by dots; * stands for one word, # for any number of them, none included, as in AMQP.
+FUNCTION PATTERN (ROUTING_KEY QUEUE_MSG_NAME)
 RETURNS VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8
 AS
     DECLARE PATTERN VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8 = '';
     DECLARE REST VARCHAR(251) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE WORD VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE WORD QUEUE_MSG_NAME;
     DECLARE LETTER VARCHAR(1) CHARACTER SET UTF8 COLLATE UTF8;
     DECLARE AT_CHARACTER INTEGER;
     DECLARE LENGTH INTEGER;
@@ -113,14 +116,15 @@ BEGIN
 END^
 
 -- DONE is 0 when it is not there, or with IF_UNUSED has bindings.
-PROCEDURE DROP_EXCHANGE (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, IF_UNUSED BOOLEAN)
+PROCEDURE DROP_EXCHANGE (NAME QUEUE_MSG_NAME, IF_UNUSED BOOLEAN)
 RETURNS (DONE SMALLINT)
 AS
     DECLARE ID BIGINT;
 BEGIN
     DONE = 0;
     SELECT X.ID FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :NAME INTO :ID;
-    IF (ID IS NOT NULL AND NOT (IF_UNUSED AND EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :ID ORDER BY B.EXCHANGE_ID))) THEN
+    IF (ID IS NOT NULL AND NOT (IF_UNUSED AND EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :ID
+        ORDER BY B.EXCHANGE_ID))) THEN
     BEGIN
         DELETE FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :ID;
         DELETE FROM QUEUE_MSG_EXCHANGE X WHERE X.ID = :ID;
@@ -129,8 +133,8 @@ BEGIN
     SUSPEND;
 END^
 
--- Deletes a queue with its bindings and messages, also those that are claimed; an exchange that goes with its last binding
--- goes. Called by other procedures.
+-- Deletes a queue with its bindings and messages, also those that are claimed; an exchange that goes with its last
+-- binding goes. Called by other procedures.
 PRIVATE PROCEDURE ERASE (QUEUE_ID BIGINT)
 AS
     DECLARE EXCHANGE_ID BIGINT;
@@ -157,12 +161,13 @@ PRIVATE FUNCTION HAS (QUEUE_ID BIGINT, STATE SMALLINT)
 RETURNS BOOLEAN
 AS
 BEGIN
-    RETURN EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.STATE = :STATE AND M.QUEUE_ID = :QUEUE_ID ORDER BY M.STATE, M.QUEUE_ID);
+    RETURN EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.STATE = :STATE AND M.QUEUE_ID = :QUEUE_ID
+        ORDER BY M.STATE, M.QUEUE_ID);
 END^
 
 -- DONE is 0 when there is no such queue, or a condition does not hold. The caller's own consumers do not count as use.
 PROCEDURE DROP_QUEUE (
-    NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, IF_UNUSED BOOLEAN, IF_EMPTY BOOLEAN, CONSUMER_ID BIGINT)
+    NAME QUEUE_MSG_NAME, IF_UNUSED BOOLEAN, IF_EMPTY BOOLEAN, CONSUMER_ID BIGINT)
 RETURNS (DONE SMALLINT)
 AS
     DECLARE ID BIGINT;
@@ -181,8 +186,8 @@ BEGIN
 END^
 
 PROCEDURE UNBIND (
-    QUEUE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8,
-    ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+    QUEUE QUEUE_MSG_NAME, EXCHANGE QUEUE_MSG_NAME,
+    ROUTING_KEY QUEUE_MSG_NAME)
 RETURNS (DONE INTEGER)
 AS
     DECLARE QUEUE_ID BIGINT;
@@ -198,10 +203,10 @@ BEGIN
     SUSPEND;
 END^
 
--- The queues that a message goes to, each once. KNOWN is 0, in a single row, for an exchange that is not there, and 2, in a
--- row before the others, for one of Celery's remote control or events.
+-- The queues that a message goes to, each once. KNOWN is 0, in a single row, for an exchange that is not there, and
+-- 2, in a row before the others, for one of Celery's remote control or events.
 PROCEDURE ROUTE (
-    EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+    EXCHANGE QUEUE_MSG_NAME, ROUTING_KEY QUEUE_MSG_NAME)
 RETURNS (KNOWN SMALLINT, QUEUE_ID BIGINT)
 AS
     DECLARE EXCHANGE_ID BIGINT;
@@ -244,16 +249,16 @@ BEGIN
             SUSPEND;
 END^
 
--- Takes away a message that expired, was rejected, is too many or came back too often, which the caller has locked: it goes
--- to the dead-letter exchange of its queue, where there is one, as a copy for each queue, else nowhere. No dead letter goes to
--- a queue of Celery's remote control: the worker that takes it away may do what its publisher may not. What came back too
--- often (REASON delivery_limit) stays, in STATE 3, where no copy was made.
+-- Takes away a message that expired, was rejected, is too many or came back too often, which the caller has locked:
+-- it goes to the dead-letter exchange of its queue, where there is one, as a copy for each queue, else nowhere. No
+-- dead letter goes to a queue of Celery's remote control: the worker that takes it away may do what its publisher may
+-- not. What came back too often (REASON delivery_limit) stays, in STATE 3, where no copy was made.
 PRIVATE PROCEDURE DEAD_LETTER (ID BIGINT, REASON VARCHAR(20) CHARACTER SET ASCII)
 AS
     DECLARE NOW_UTC TIMESTAMP;
-    DECLARE QUEUE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE DEAD_EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE DEAD_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE QUEUE QUEUE_MSG_NAME;
+    DECLARE DEAD_EXCHANGE QUEUE_MSG_NAME;
+    DECLARE DEAD_KEY QUEUE_MSG_NAME;
     DECLARE QUEUE_ID BIGINT;
     DECLARE TTL BIGINT;
     DECLARE LIMITED BOOLEAN;
@@ -281,7 +286,8 @@ BEGIN
         END
     END
     IF (REASON = 'delivery_limit' AND COPY_ID IS NULL) THEN
-        UPDATE QUEUE_MSG M SET STATE = 3, CONSUMER_ID = NULL, CLAIM_ID = NULL, DEAD_QUEUE = :QUEUE, DEAD_REASON = :REASON
+        UPDATE QUEUE_MSG M SET STATE = 3, CONSUMER_ID = NULL, CLAIM_ID = NULL, DEAD_QUEUE = :QUEUE,
+            DEAD_REASON = :REASON
             WHERE M.ID = :ID;
     ELSE
     BEGIN
@@ -291,8 +297,8 @@ BEGIN
     END
 END^
 
--- Has a queue hold no more ready messages than MAX_LENGTH: the oldest go, of whatever priority, up to 200 at a time. Called by
--- those that publish.
+-- Has a queue hold no more ready messages than MAX_LENGTH: the oldest go, of whatever priority, up to 200 at a time.
+-- Called by those that publish.
 PROCEDURE TRIM_QUEUE (QUEUE_ID BIGINT, MAX_LENGTH INTEGER)
 AS
     DECLARE SURPLUS BIGINT;
@@ -330,10 +336,10 @@ BEGIN
     END
 END^
 
--- Settles messages, many at once. A record is a letter, 19 digits of the message's number and 19 of its claim: A done, it
--- is deleted (a: with its body); D rejected; R given back after it was delivered, which is counted; U given back unseen. What
--- does not belong to that claim of that consumer is left alone, and counted in STALE.
-PROCEDURE SETTLE (CONSUMER_ID BIGINT, ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
+-- Settles messages, many at once. A record is a letter, 19 digits of the message's number and 19 of its claim: A
+-- done, it is deleted (a: with its body); D rejected; R given back after it was delivered, which is counted; U given
+-- back unseen. What does not belong to that claim of that consumer is left alone, and counted in STALE.
+PROCEDURE SETTLE (CONSUMER_ID BIGINT, ITEMS QUEUE_RECORDS)
 RETURNS (STALE INTEGER)
 AS
     DECLARE AT_BYTE INTEGER = 1;
@@ -403,33 +409,42 @@ PRIVATE PROCEDURE PROMOTE (QUEUE_ID BIGINT, MOST INTEGER)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE DONE INTEGER = 0;
+    DECLARE ID BIGINT;
     DECLARE PRIORITY SMALLINT;
-BEGIN
-    NOW_UTC = QUEUE_NOW();
-    FOR SELECT M.PRIORITY FROM QUEUE_MSG M
+    DECLARE C CURSOR FOR (
+        SELECT M.ID, M.PRIORITY FROM QUEUE_MSG M
         WHERE M.STATE = 1 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = 0 AND M.START_TIME <= :NOW_UTC
         ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :PRIORITY AS CURSOR C DO
+        FOR UPDATE WITH LOCK SKIP LOCKED);
+BEGIN
+    NOW_UTC = QUEUE_NOW();
+    OPEN C;
+    WHILE (1 = 1) DO
     BEGIN
-        UPDATE QUEUE_MSG SET STATE = 0, PRIORITY_RANK = 9 - :PRIORITY WHERE CURRENT OF C;
+        FETCH C INTO :ID, :PRIORITY;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
+        UPDATE QUEUE_MSG M SET STATE = 0, PRIORITY_RANK = 9 - :PRIORITY WHERE M.ID = :ID;
         DONE = DONE + 1;
         IF (DONE >= MOST) THEN
             LEAVE;
     END
+    CLOSE C;
 END^
 
--- Settles (see SETTLE) and then claims up to MOST messages of one queue, rank by rank. One row for each
--- 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than
--- 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing is
--- claimed, when the consumer is not registered. A message that came back more often than the consumer's DELIVERY_LIMIT is taken
--- away (see DEAD_LETTER) and told of with REDELIVERED below 0 and a DEAD_REASON where there is a copy of it. From half
--- the limit on it is claimed alone, so that what it does to its consumers is not counted against its neighbours.
--- MARK, in the last row, is where in the queue a claim of MOST messages ended; AFTER_MARK is the mark of the caller's last claim,
--- from which on its rank is read: see FBTASKS_WORKER.CLAIM, also for why there are two cursors.
+-- Settles (see SETTLE) and then claims up to MOST messages of one queue, rank by rank. One row for each 32,000 bytes:
+-- records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than 200:
+-- UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing
+-- is claimed, when the consumer is not registered. A message that came back more often than the consumer's
+-- DELIVERY_LIMIT is taken away (see DEAD_LETTER) and told of with REDELIVERED below 0 and a DEAD_REASON where there
+-- is a copy of it. From half the limit on it is claimed alone, so that what it does to its consumers is not counted
+-- against its neighbours. MARK, in the last row, is where in the queue a claim of MOST messages ended; AFTER_MARK is
+-- the mark of the caller's last claim, from which on its rank is read: see FBTASKS_WORKER.CLAIM, also for why there
+-- are two cursors.
 PROCEDURE CLAIM (
-    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS VARCHAR(32765) CHARACTER SET OCTETS,
+    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS QUEUE_RECORDS,
     AFTER_MARK VARCHAR(50) CHARACTER SET ASCII)
-RETURNS (STALE INTEGER, PACKED VARCHAR(32765) CHARACTER SET OCTETS, UNSEEN SMALLINT, MARK VARCHAR(50) CHARACTER SET ASCII)
+RETURNS (STALE INTEGER, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MARK VARCHAR(50) CHARACTER SET ASCII)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE FOUND INTEGER = 0;
@@ -442,9 +457,9 @@ AS
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE REDELIVERED SMALLINT;
-    DECLARE EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE DEAD_QUEUE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE EXCHANGE QUEUE_MSG_NAME;
+    DECLARE ROUTING_KEY QUEUE_MSG_NAME;
+    DECLARE DEAD_QUEUE QUEUE_MSG_NAME;
     DECLARE DEAD_REASON VARCHAR(20) CHARACTER SET ASCII;
     DECLARE MESSAGE VARCHAR(8000) CHARACTER SET OCTETS;
     DECLARE LOW_RANK SMALLINT;
@@ -548,12 +563,8 @@ BEGIN
                     ENOUGH = 1;
                     CONTINUE;
                 END
-                IF (AT_MARK = 1) THEN
-                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
-                        WHERE CURRENT OF AT_MOMENT;
-                ELSE
-                    UPDATE QUEUE_MSG SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID
-                        WHERE CURRENT OF LATER;
+                -- By its key: it may be a copy that this statement has made, of a message that was settled or expired.
+                UPDATE QUEUE_MSG M SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE M.ID = :ID;
                 FOUND = FOUND + 1;
             END
             ITEM = ID || ';' || PRIORITY || ';' || REDELIVERED || ';' || IIF(MESSAGE IS NULL, 1, 0)
@@ -597,8 +608,8 @@ END^
 
 -- Which of some queues (numbers of 19 digits) have a message that can be claimed, in one string; and the milliseconds
 -- until the next withheld one is due (NULL: there is none).
-PROCEDURE ANY_READY (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
-RETURNS (READY VARCHAR(32765) CHARACTER SET ASCII, NEXT_MS BIGINT)
+PROCEDURE ANY_READY (QUEUES QUEUE_DIGITS)
+RETURNS (READY QUEUE_DIGITS, NEXT_MS BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE AT_BYTE INTEGER = 1;
@@ -626,10 +637,10 @@ BEGIN
     SUSPEND;
 END^
 
--- Notes that a process begins (IN_USE 1) or ceases (0) to consume from a queue; an auto-delete queue goes with its last
--- consumer. ID is the queue's number, NULL when there is none of that name. A process that is no longer registered does not begin:
--- it is going to register again, and says then what it consumes from.
-PROCEDURE USE_QUEUE (CONSUMER_ID BIGINT, NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, IN_USE SMALLINT)
+-- Notes that a process begins (IN_USE 1) or ceases (0) to consume from a queue; an auto-delete queue goes with its
+-- last consumer. ID is the queue's number, NULL when there is none of that name. A process that is no longer
+-- registered does not begin: it is going to register again, and says then what it consumes from.
+PROCEDURE USE_QUEUE (CONSUMER_ID BIGINT, NAME QUEUE_MSG_NAME, IN_USE SMALLINT)
 RETURNS (ID BIGINT)
 AS
     DECLARE AUTO_DELETE BOOLEAN;
@@ -660,7 +671,7 @@ BEGIN
 END^
 
 -- The number of a queue, for a caller that asks it for a message; NULL when there is none. This counts as use.
-PROCEDURE ASK (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+PROCEDURE ASK (NAME QUEUE_MSG_NAME)
 RETURNS (ID BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -672,8 +683,8 @@ BEGIN
     SUSPEND;
 END^
 
--- Which consumers hold messages of which queues: CONSUMER_ID, or when it is NULL all that are not registered. It goes from one to
--- the next in the index, and reads none of what they hold.
+-- Which consumers hold messages of which queues: CONSUMER_ID, or when it is NULL all that are not registered. It goes
+-- from one to the next in the index, and reads none of what they hold.
 PRIVATE PROCEDURE HELD (CONSUMER_ID BIGINT)
 RETURNS (QUEUE_ID BIGINT, HOLDER_ID BIGINT)
 AS
@@ -721,7 +732,7 @@ END^
 -- Notes that a consumer consumes from nothing; its auto-delete queues go. Called by other procedures.
 PRIVATE PROCEDURE DISUSE (CONSUMER_ID BIGINT)
 AS
-    DECLARE NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE NAME QUEUE_MSG_NAME;
     DECLARE GONE BIGINT;
 BEGIN
     FOR SELECT Q.NAME FROM QUEUE_MSG_USE U JOIN QUEUE_MSG_QUEUE Q ON Q.ID = U.QUEUE_ID
@@ -729,27 +740,36 @@ BEGIN
         EXECUTE PROCEDURE USE_QUEUE(CONSUMER_ID, NAME, 0) RETURNING_VALUES GONE;
 END^
 
--- Gives back what a consumer held, as delivered, and notes that it consumes from nothing; its auto-delete queues go. Without
--- a CONSUMER_ID it does so for all that are not registered. Rows that another transaction holds at this moment are left for
--- the sweep. Called by other procedures, before the consumer leaves the register.
+-- Gives back what a consumer held, as delivered, and notes that it consumes from nothing; its auto-delete queues go.
+-- Without a CONSUMER_ID it does so for all that are not registered. Rows that another transaction holds at this
+-- moment are left for the sweep. Called by other procedures, before the consumer leaves the register.
 PROCEDURE GIVE_BACK (CONSUMER_ID BIGINT)
 RETURNS (RELEASED INTEGER)
 AS
     DECLARE QUEUE_ID BIGINT;
     DECLARE USER_ID BIGINT;
     DECLARE ID BIGINT;
+    DECLARE C CURSOR FOR (
+        SELECT M.ID FROM QUEUE_MSG M
+        WHERE M.STATE = 2 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = :USER_ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     RELEASED = 0;
     FOR SELECT H.QUEUE_ID, H.HOLDER_ID FROM HELD(:CONSUMER_ID) H INTO :QUEUE_ID, :USER_ID DO
-        FOR SELECT M.ID FROM QUEUE_MSG M
-            WHERE M.STATE = 2 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = :USER_ID
-            FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
+    BEGIN
+        OPEN C;
+        WHILE (1 = 1) DO
         BEGIN
+            FETCH C INTO :ID;
+            IF (ROW_COUNT = 0) THEN
+                LEAVE;
             UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
-                REDELIVERED = MINVALUE(M.REDELIVERED + 1, 32000) WHERE CURRENT OF C;
+                REDELIVERED = MINVALUE(M.REDELIVERED + 1, 32000) WHERE M.ID = :ID;
             RELEASED = RELEASED + 1;
             POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
         END
+        CLOSE C;
+    END
     IF (CONSUMER_ID IS NOT NULL) THEN
         EXECUTE PROCEDURE DISUSE(CONSUMER_ID);
     ELSE
@@ -797,10 +817,10 @@ BEGIN
     END
 END^
 
--- What the oldest consumer does now and then: what is not registered consumes from nothing, queues that were unused for too long
--- go, claimed messages whose consumer is not registered are given back, and up to MOST expired messages are taken away. It
--- looks for these at the beginning of each queue, where they are when a queue's messages have one time to live, and among
--- the next READS messages after AFTER_ID. LAST_ID is how far it looked; NULL: to the end.
+-- What the oldest consumer does now and then: what is not registered consumes from nothing, queues that were unused
+-- for too long go, claimed messages whose consumer is not registered are given back, and up to MOST expired messages
+-- are taken away. It looks for these at the beginning of each queue, where they are when a queue's messages have one
+-- time to live, and among the next READS messages after AFTER_ID. LAST_ID is how far it looked; NULL: to the end.
 PROCEDURE SWEEP (MOST INTEGER, AFTER_ID BIGINT, READS INTEGER)
 RETURNS (QUEUES INTEGER, RELEASED INTEGER, EXPIRED INTEGER, LAST_ID BIGINT)
 AS
@@ -856,12 +876,13 @@ END^
 PACKAGE FBTASKS_CELERY_API^
 
 PROCEDURE DECLARE_EXCHANGE (
-    NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, KIND VARCHAR(10) CHARACTER SET ASCII, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN)
+    NAME QUEUE_MSG_NAME, KIND VARCHAR(10) CHARACTER SET ASCII, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN)
 RETURNS (FOUND VARCHAR(10) CHARACTER SET ASCII)
 AS
 BEGIN
     IF (KIND IS NOT NULL AND FBTASKS_CELERY.IS_CONTROL(NAME) AND NOT FBTASKS_CELERY.RULES()) THEN
-        EXCEPTION QUEUE_REFUSED 'the exchange ' || NAME || ' is of Celery''s remote control or events, which takes the role of'
+        EXCEPTION QUEUE_REFUSED 'the exchange ' || NAME
+            || ' is of Celery''s remote control or events, which takes the role of'
             || ' a worker';
     SELECT X.KIND FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :NAME INTO :FOUND;
     IF (FOUND IS NULL AND KIND IS NOT NULL) THEN
@@ -874,14 +895,14 @@ BEGIN
     SUSPEND;
 END^
 
--- Declares a queue, whose arguments become those given; a producer gets an exception when that would change them. With
--- PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that no consumer has claimed: with PASSIVE
--- all, else up to 100, since each new connection of a producer declares. CONSUMERS counts the processes that consume, but for
--- the caller's own.
+-- Declares a queue, whose arguments become those given; a producer gets an exception when that would change them.
+-- With PASSIVE it only looks. ID is NULL when there is none. WAITING counts the messages that no consumer has
+-- claimed: with PASSIVE all, else up to 100, since each new connection of a producer declares. CONSUMERS counts the
+-- processes that consume, but for the caller's own.
 PROCEDURE DECLARE_QUEUE (
-    NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, PASSIVE BOOLEAN, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN,
-    MESSAGE_TTL_MS BIGINT, EXPIRES_MS BIGINT, MAX_LENGTH INTEGER, DEAD_EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8,
-    DEAD_ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, CONSUMER_ID BIGINT)
+    NAME QUEUE_MSG_NAME, PASSIVE BOOLEAN, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN,
+    MESSAGE_TTL_MS BIGINT, EXPIRES_MS BIGINT, MAX_LENGTH INTEGER, DEAD_EXCHANGE QUEUE_MSG_NAME,
+    DEAD_ROUTING_KEY QUEUE_MSG_NAME, CONSUMER_ID BIGINT)
 RETURNS (ID BIGINT, WAITING BIGINT, CONSUMERS INTEGER)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -901,7 +922,8 @@ BEGIN
     EXPIRES_MS = MINVALUE(MAXVALUE(EXPIRES_MS, 0), LONGEST_MS);
     MAX_LENGTH = MAXVALUE(MAX_LENGTH, 0);
     IF (NOT PASSIVE AND FBTASKS_CELERY.IS_CONTROL(NAME) AND NOT FBTASKS_CELERY.RULES()) THEN
-        EXCEPTION QUEUE_REFUSED 'the queue ' || NAME || ' is of Celery''s remote control or events, which takes the role of a'
+        EXCEPTION QUEUE_REFUSED 'the queue ' || NAME
+            || ' is of Celery''s remote control or events, which takes the role of a'
             || ' worker';
     SELECT Q.ID, Q.DURABLE <> :DURABLE OR Q.AUTO_DELETE <> :AUTO_DELETE
             OR Q.MESSAGE_TTL_MS IS DISTINCT FROM :MESSAGE_TTL_MS OR Q.EXPIRES_MS IS DISTINCT FROM :EXPIRES_MS
@@ -921,7 +943,8 @@ BEGIN
         IF (NOT PASSIVE) THEN
         BEGIN
             IF (DIFFERS AND NOT FBTASKS_CELERY.RULES()) THEN
-                EXCEPTION QUEUE_REFUSED 'the queue ' || NAME || ' was declared with other arguments, and to change them takes'
+                EXCEPTION QUEUE_REFUSED 'the queue ' || NAME
+                    || ' was declared with other arguments, and to change them takes'
                     || ' the role of a worker';
             UPDATE QUEUE_MSG_QUEUE Q SET DURABLE = :DURABLE, AUTO_DELETE = :AUTO_DELETE,
                 MESSAGE_TTL_MS = :MESSAGE_TTL_MS, EXPIRES_MS = :EXPIRES_MS, MAX_LENGTH = :MAX_LENGTH,
@@ -959,8 +982,8 @@ END^
 
 -- DONE: 1 bound (now or before), 0 no such queue, -1 no such exchange.
 PROCEDURE BIND (
-    QUEUE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8,
-    ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+    QUEUE QUEUE_MSG_NAME, EXCHANGE QUEUE_MSG_NAME,
+    ROUTING_KEY QUEUE_MSG_NAME)
 RETURNS (DONE SMALLINT)
 AS
     DECLARE QUEUE_ID BIGINT;
@@ -988,14 +1011,14 @@ BEGIN
     SUSPEND;
 END^
 
--- Publishes a message: one copy for each queue that it is routed to. START_MS (of the Unix epoch) withholds it until then;
--- TTL_MS limits how long it waits after that. MESSAGE up to 8000 bytes, else DATA. Where nothing is bound it goes to the
--- queue FALLBACK, if there is one. ROUTED is the number of queues, -1 for an exchange that is not there; LAST_ID is the
--- number of one copy.
+-- Publishes a message: one copy for each queue that it is routed to. START_MS (of the Unix epoch) withholds it until
+-- then; TTL_MS limits how long it waits after that. MESSAGE up to 8000 bytes, else DATA. Where nothing is bound it
+-- goes to the queue FALLBACK, if there is one. ROUTED is the number of queues, -1 for an exchange that is not there;
+-- LAST_ID is the number of one copy.
 PROCEDURE PUBLISH (
-    EXCHANGE VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, ROUTING_KEY VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, PRIORITY SMALLINT,
-    START_MS BIGINT, TTL_MS BIGINT, MESSAGE VARCHAR(8000) CHARACTER SET OCTETS, DATA BLOB SUB_TYPE BINARY,
-    FALLBACK VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+    EXCHANGE QUEUE_MSG_NAME, ROUTING_KEY QUEUE_MSG_NAME, PRIORITY SMALLINT,
+    START_MS BIGINT, TTL_MS BIGINT, MESSAGE VARCHAR(8000) CHARACTER SET OCTETS, DATA QUEUE_BINARY,
+    FALLBACK QUEUE_MSG_NAME)
 RETURNS (ROUTED INTEGER, LAST_ID BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -1044,12 +1067,12 @@ BEGIN
     SUSPEND;
 END^
 
--- The door for programs: many small publications in one string, in their order. A record is 1 digit of priority, 15 digits
--- each of START_MS and TTL_MS (or spaces), lengths of 4, 4, 4 and 5 digits, then exchange, routing key, fallback and
--- message. Returns 6 characters for each: the number of queues that it went to, or -1; and the number of its transaction,
--- by which a caller that lost the answer to the COMMIT asks after it.
-PROCEDURE PUBLISH_PACKED (ITEMS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (COUNTS VARCHAR(32765) CHARACTER SET ASCII, TRANSACTION_ID BIGINT)
+-- The door for programs: many small publications in one string, in their order. A record is 1 digit of priority, 15
+-- digits each of START_MS and TTL_MS (or spaces), lengths of 4, 4, 4 and 5 digits, then exchange, routing key,
+-- fallback and message. Returns 6 characters for each: the number of queues that it went to, or -1; and the number of
+-- its transaction, by which a caller that lost the answer to the COMMIT asks after it.
+PROCEDURE PUBLISH_PACKED (ITEMS QUEUE_RECORDS)
+RETURNS (COUNTS QUEUE_DIGITS, TRANSACTION_ID BIGINT)
 AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE PRIORITY SMALLINT;
@@ -1099,8 +1122,8 @@ END^
 -- Stores a value. A final one (FINAL 1) is never replaced, so that a task which was thought lost cannot overwrite the
 -- success of its successor. EXPIRES_MS NULL: kept for ever.
 PROCEDURE PUT_VALUE (
-    NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, FINAL SMALLINT, EXPIRES_MS BIGINT, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS,
-    DATA BLOB SUB_TYPE BINARY)
+    NAME QUEUE_MSG_NAME, FINAL SMALLINT, EXPIRES_MS BIGINT, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS,
+    DATA QUEUE_BINARY)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE WAS SMALLINT;
@@ -1110,14 +1133,15 @@ BEGIN
     IF (WAS IS DISTINCT FROM 1) THEN
     BEGIN
         UPDATE OR INSERT INTO QUEUE_CELERY (NAME, FINAL, STORE_TIME, EXPIRE_TIME, SHORT_DATA, DATA)
-        VALUES (:NAME, :FINAL, :NOW_UTC, DATEADD(:EXPIRES_MS MILLISECOND TO :NOW_UTC), :SHORT_DATA, :DATA) MATCHING (NAME);
+        VALUES (:NAME, :FINAL, :NOW_UTC, DATEADD(:EXPIRES_MS MILLISECOND TO :NOW_UTC), :SHORT_DATA,
+            :DATA) MATCHING (NAME);
         POST_EVENT 'fbtasks:celery:' || MOD(ABS(HASH(NAME)), 15);
     END
 END^
 
 -- A value, in one of two columns; NULL in both when there is none, or it has expired.
-PROCEDURE GET_VALUE (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
-RETURNS (SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS, DATA BLOB SUB_TYPE BINARY)
+PROCEDURE GET_VALUE (NAME QUEUE_MSG_NAME)
+RETURNS (SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS, DATA QUEUE_BINARY)
 AS
 BEGIN
     SELECT R.SHORT_DATA, R.DATA FROM QUEUE_CELERY R WHERE R.NAME = :NAME
@@ -1126,7 +1150,7 @@ BEGIN
     SUSPEND;
 END^
 
-PROCEDURE DELETE_VALUE (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8)
+PROCEDURE DELETE_VALUE (NAME QUEUE_MSG_NAME)
 AS
 BEGIN
     DELETE FROM QUEUE_CELERY R WHERE R.NAME = :NAME;
@@ -1135,7 +1159,7 @@ END^
 PACKAGE FBTASKS_CELERY_UPKEEP^
 
 -- Deletes up to MOST messages of a queue that no consumer has claimed. PURGED is NULL when there is no such queue.
-PROCEDURE PURGE (NAME VARCHAR(250) CHARACTER SET UTF8 COLLATE UTF8, MOST INTEGER)
+PROCEDURE PURGE (NAME QUEUE_MSG_NAME, MOST INTEGER)
 RETURNS (PURGED INTEGER)
 AS
     DECLARE QUEUE_ID BIGINT;

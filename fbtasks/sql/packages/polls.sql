@@ -1,19 +1,21 @@
--- Polled tables: tables that fbtasks does not own, whose rows become tasks. The statements that touch such a table are generated
--- (store/sources/polls.py) and run with the rights of the worker's user; what they change of the queue is in these procedures.
+-- Polled tables: tables that fbtasks does not own, whose rows become tasks. The statements that touch such a table
+-- are generated (store/sources/polls.py) and run with the rights of the worker's user; what they change of the queue
+-- is in these procedures.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_POLLS^
 
--- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does. ROOM_LEFT is how many
--- tasks may be made: up to MOST, not more than ROOM with those that are ready, nor than a queue with a limit has places; NOTES tells whether there are ends to be written. A statement that comes
--- after this one sees all that was done under this lock before. Outside the window of its queue rows stay for later, and ends are
+-- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does.
+-- ROOM_LEFT is how many tasks may be made: up to MOST, not more than ROOM with those that are ready, nor than a queue
+-- with a limit has places; NOTES tells whether there are ends to be written. A statement that comes after this one
+-- sees all that was done under this lock before. Outside the window of its queue rows stay for later, and ends are
 -- written.
 PROCEDURE BEGIN_POLL (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, MOST INTEGER)
 RETURNS (ROOM_LEFT INTEGER, NOTES SMALLINT)
 AS
     DECLARE FOUND INTEGER;
     DECLARE STATE VARCHAR(8) CHARACTER SET ASCII;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE WINDOWED SMALLINT = 0;
     DECLARE BOUNDED SMALLINT = 0;
@@ -25,7 +27,8 @@ BEGIN
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :FOUND;
     IF (FOUND IS NULL) THEN
         EXIT;
-    SELECT IIF(S.ENDS = 1, 'ends', S.STATE), S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
+    SELECT IIF(S.ENDS = 1, 'ends', S.STATE), S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S
+        WHERE S.ID = :SUBSCRIPTION_ID
         INTO :STATE, :QUEUE, :PRIORITY_RANK;
     SELECT P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1), P.AGE_MS FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
         INTO :WINDOWED, :BOUNDED, :AGE_MS;
@@ -53,18 +56,19 @@ BEGIN
     TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
 END^
 
--- Makes a task of a row, of the number TASK_ID or (NULL) the next. GATED: 1, the gate of LANE is shut behind it; 2, its LANE is its own number, under which its row is
--- found again; 0, nothing is written when it ends. The row is in DATA, or in LARGE. When it ends nothing waits for that but the row,
--- to which the worker that ran it writes: so no worker is woken (128 in TRAITS).
+-- Makes a task of a row, of the number TASK_ID or (NULL) the next. GATED: 1, the gate of LANE is shut behind it; 2,
+-- its LANE is its own number, under which its row is found again; 0, nothing is written when it ends. The row is in
+-- DATA, or in LARGE. When it ends nothing waits for that but the row, to which the worker that ran it writes: so no
+-- worker is woken (128 in TRAITS).
 PROCEDURE TAKE (
-    SUBSCRIPTION_ID INTEGER, TASK_ID BIGINT, LANE BIGINT, GATED SMALLINT, DATA VARCHAR(32765) CHARACTER SET OCTETS,
-    LARGE BLOB SUB_TYPE BINARY, EXPIRE_MS BIGINT)
+    SUBSCRIPTION_ID INTEGER, TASK_ID BIGINT, LANE BIGINT, GATED SMALLINT, DATA QUEUE_RECORDS,
+    LARGE QUEUE_BINARY, EXPIRE_MS BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
-    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE NAME QUEUE_TEXT;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE PRIORITY_RANK SMALLINT;
-    DECLARE BODY VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE BODY QUEUE_INLINE;
     DECLARE PLACED SMALLINT = 0;
 BEGIN
     SELECT S.NAME, S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
@@ -80,8 +84,8 @@ BEGIN
         BODY = '[[' || DATA || '],{}]';
     IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL)) THEN
         EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that BEGIN_POLL holds
-    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
-        CONTENT_TYPE, PAYLOAD)
+    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+        EXPIRE_TIME, CONTENT_TYPE, PAYLOAD)
     VALUES (:TASK_ID, 128 + 64 * :PLACED, :SUBSCRIPTION_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :NOW_UTC, :NOW_UTC,
         DATEADD(:EXPIRE_MS MILLISECOND TO :NOW_UTC), 'application/json', :BODY);
     IF (BODY IS NULL) THEN
@@ -101,10 +105,11 @@ END^
 
 -- Keeps a column of the key of the row that was taken under LANE.
 PROCEDURE KEEP_KEY (
-    SUBSCRIPTION_ID INTEGER, LANE BIGINT, PART SMALLINT, DATA VARCHAR(2000) CHARACTER SET OCTETS)
+    SUBSCRIPTION_ID INTEGER, LANE BIGINT, PART SMALLINT, DATA QUEUE_INLINE)
 AS
 BEGIN
-    UPDATE OR INSERT INTO QUEUE_POLL_KEY (SUBSCRIPTION_ID, LANE, PART, DATA) VALUES (:SUBSCRIPTION_ID, :LANE, :PART, :DATA)
+    UPDATE OR INSERT INTO QUEUE_POLL_KEY (SUBSCRIPTION_ID, LANE, PART, DATA)
+        VALUES (:SUBSCRIPTION_ID, :LANE, :PART, :DATA)
         MATCHING (SUBSCRIPTION_ID, LANE, PART);
 END^
 
@@ -119,8 +124,9 @@ BEGIN
     SUSPEND;
 END^
 
--- Keeps how far a table has been looked through: by the number of a transaction (MARK_ID) or of a sequence (LAST_LANE). Numbers
--- that were found missing meanwhile get the number of a transaction that begins now: one that had drawn them has begun before.
+-- Keeps how far a table has been looked through: by the number of a transaction (MARK_ID) or of a sequence
+-- (LAST_LANE). Numbers that were found missing meanwhile get the number of a transaction that begins now: one that
+-- had drawn them has begun before.
 PROCEDURE MARK (SUBSCRIPTION_ID INTEGER, MARK_ID BIGINT, LAST_LANE BIGINT)
 AS
     DECLARE NOTED_TX BIGINT;
@@ -169,11 +175,11 @@ BEGIN
         WHERE G.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND G.LANE BETWEEN :LANE AND :LAST_LANE;
 END^
 
--- What a note means for the row of its task. ENDED: 1 the task is done; 0 it has failed, or was cancelled or deleted, for the
--- reason in ERROR; 2 it waits to be let in again; -1: it is too early, and the note stays; NULL: nothing is to be written, and the
--- note is deleted.
+-- What a note means for the row of its task. ENDED: 1 the task is done; 0 it has failed, or was cancelled or deleted,
+-- for the reason in ERROR; 2 it waits to be let in again; -1: it is too early, and the note stays; NULL: nothing is
+-- to be written, and the note is deleted.
 PROCEDURE OUTCOME (
-    SUBSCRIPTION_ID INTEGER, NOTE_ID BIGINT, KIND CHAR(1) CHARACTER SET ASCII, LANE BIGINT, TASK_ID BIGINT, GATED SMALLINT)
+    SUBSCRIPTION_ID INTEGER, NOTE_ID BIGINT, KIND QUEUE_MARK, LANE BIGINT, TASK_ID BIGINT, GATED SMALLINT)
 RETURNS (ENDED SMALLINT, ERROR VARCHAR(1300) CHARACTER SET UTF8 COLLATE UTF8)
 AS
     DECLARE HOLDER_ID BIGINT;
@@ -200,7 +206,8 @@ BEGIN
     END
     ELSE IF (KIND = 'T' AND STATE = 4) THEN
     BEGIN
-        SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4 FOR UPDATE WITH LOCK SKIP LOCKED INTO :FOUND;
+        SELECT T.ID FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE = 4 FOR UPDATE WITH LOCK SKIP LOCKED
+            INTO :FOUND;
         IF (FOUND IS NULL OR HOLDER_ID <> TASK_ID) THEN
             ENDED = -1;  -- another transaction holds it, or the row is another task's now
         ELSE IF (HOLDER_ID = TASK_ID) THEN
@@ -211,7 +218,8 @@ BEGIN
         ELSE
             ENDED = 2;
     END
-    ELSE IF (KIND = 'D' AND NOT EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE)
+    ELSE IF (KIND = 'D' AND NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
+        WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE)
             AND NOT EXISTS(SELECT 1 FROM QUEUE_NOTE N
                 WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.KIND <> 'D' AND N.LANE = :LANE)) THEN
         DELETE FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND K.LANE = :LANE;
@@ -219,16 +227,18 @@ BEGIN
         DELETE FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.ID = :NOTE_ID;
 END^
 
--- Notes that the row of a task shows what became of it. ENDED is as above, or 3: it is not let in, for its row has changed or is
--- gone. With KEEPS the gate stays, as the mark of a row that is not to be taken again.
+-- Notes that the row of a task shows what became of it. ENDED is as above, or 3: it is not let in, for its row has
+-- changed or is gone. With KEEPS the gate stays, as the mark of a row that is not to be taken again.
 PROCEDURE SETTLED (
-    SUBSCRIPTION_ID INTEGER, NOTE_ID BIGINT, LANE BIGINT, TASK_ID BIGINT, GATED SMALLINT, ENDED SMALLINT, KEEPS SMALLINT)
+    SUBSCRIPTION_ID INTEGER, NOTE_ID BIGINT, LANE BIGINT, TASK_ID BIGINT, GATED SMALLINT, ENDED SMALLINT,
+        KEEPS SMALLINT)
 AS
 BEGIN
     IF (ENDED = 2) THEN
     BEGIN
         IF (GATED = 1) THEN
-            UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED) VALUES (:SUBSCRIPTION_ID, :LANE, :TASK_ID, 0)
+            UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED)
+                VALUES (:SUBSCRIPTION_ID, :LANE, :TASK_ID, 0)
                 MATCHING (OWNER_ID, LANE);
         UPDATE QUEUE_TASK T SET STATE = 0 WHERE T.ID = :TASK_ID AND T.STATE = 4;
         POST_EVENT 'fbtasks:queue:' || (SELECT T.QUEUE FROM QUEUE_TASK T WHERE T.ID = :TASK_ID);
@@ -258,7 +268,7 @@ BEGIN
 END^
 
 -- Notes why a poll fails; NULL: it does not any more. Not while another transaction polls: that one will note it.
-PROCEDURE FAILED (SUBSCRIPTION_ID INTEGER, ERROR VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8)
+PROCEDURE FAILED (SUBSCRIPTION_ID INTEGER, ERROR QUEUE_MESSAGE)
 AS
     DECLARE FOUND INTEGER;
     DECLARE NOW_UTC TIMESTAMP;
@@ -268,7 +278,8 @@ BEGIN
     IF (FOUND IS NULL) THEN
         EXIT;
     NOW_UTC = QUEUE_NOW();
-    UPDATE QUEUE_DISPATCH D SET TAKEN = TAKEN WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;  -- of two at once, one tries again
+    -- of two at once, one tries again
+    UPDATE QUEUE_DISPATCH D SET TAKEN = TAKEN WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
     IF (ERROR IS NULL) THEN
         DELETE FROM QUEUE_POLL_FAILURE F WHERE F.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
     ELSE

@@ -1,12 +1,13 @@
--- What a producer may do: enqueue, and look at, cancel or dismiss the tasks that it enqueued itself. It holds EXECUTE on
--- these procedures and no right on a table (see grants.sql). For the tasks of other users they answer as for an unknown id.
+-- What a producer may do: enqueue, and look at, cancel or dismiss the tasks that it enqueued itself. It holds EXECUTE
+-- on these procedures and no right on a table (see grants.sql). For the tasks of other users they answer as for an
+-- unknown id.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
--- Whether the caller may see a task: its own, and every one for workers, operators, the owner of this function and those who may
--- read all tables anyway. In a definer's procedure CURRENT_USER and the roles are still the caller's.
-FUNCTION SEES (ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8)
+-- Whether the caller may see a task: its own, and every one for workers, operators, the owner of this function and
+-- those who may read all tables anyway. In a definer's procedure CURRENT_USER and the roles are still the caller's.
+FUNCTION SEES (ENQUEUED_BY QUEUE_USER)
 RETURNS BOOLEAN
 AS
 BEGIN
@@ -29,7 +30,7 @@ END^
 
 -- The number of the task that answers for ID, into which ID may have been merged, and who enqueued ID.
 PROCEDURE ANSWERING (ID BIGINT)
-RETURNS (TO_ID BIGINT, ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8)
+RETURNS (TO_ID BIGINT, ENQUEUED_BY QUEUE_USER)
 AS
 BEGIN
     SELECT R.TO_ID, R.ENQUEUED_BY FROM QUEUE_REDIRECT R WHERE R.ID = :ID INTO :TO_ID, :ENQUEUED_BY;
@@ -42,8 +43,8 @@ PACKAGE FBTASKS_READER^
 PROCEDURE STATE (ID BIGINT)
 RETURNS (STATE SMALLINT, TRY_COUNT INTEGER)
 AS
-    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE MERGED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE ENQUEUED_BY QUEUE_USER;
+    DECLARE MERGED_BY QUEUE_USER;
 BEGIN
     EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
     SELECT T.STATE, T.TRY_COUNT, T.ENQUEUED_BY FROM QUEUE_TASK T WHERE T.ID = :ID
@@ -58,12 +59,12 @@ END^
 -- The outcome of a finished task. A large result is in DATA, a small one in RESULT. No row for an id that the caller
 -- does not know.
 PROCEDURE OUTCOME (ID BIGINT)
-RETURNS (STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8, TRACEBACK BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
-    RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII, RESULT VARCHAR(2000) CHARACTER SET OCTETS, DATA BLOB SUB_TYPE BINARY)
+RETURNS (STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_MESSAGE, TRACEBACK QUEUE_LONG_TEXT,
+    RESULT_TYPE QUEUE_NAME, RESULT QUEUE_INLINE, DATA QUEUE_BINARY)
 AS
-    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE MERGED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE ENQUEUED_BY QUEUE_USER;
+    DECLARE MERGED_BY QUEUE_USER;
 BEGIN
     EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
     SELECT H.STATE, H.TRY_COUNT, H.ERROR_TYPE, H.ERROR_MSG, H.TRACEBACK, H.RESULT_TYPE, H.RESULT,
@@ -74,18 +75,19 @@ BEGIN
         SUSPEND;
 END^
 
--- The outcomes of many tasks, whose ids come in 19 characters each. No row for a task that lives; one without a STATE for an
--- id that the caller does not know. The live ones are looked for first: a task that ends meanwhile is found by the second look.
-PROCEDURE OUTCOMES (IDS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (ID BIGINT, STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8, TRACEBACK BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
-    RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII, RESULT VARCHAR(2000) CHARACTER SET OCTETS, DATA BLOB SUB_TYPE BINARY)
+-- The outcomes of many tasks, whose ids come in 19 characters each. No row for a task that lives; one without a STATE
+-- for an id that the caller does not know. The live ones are looked for first: a task that ends meanwhile is found by
+-- the second look.
+PROCEDURE OUTCOMES (IDS QUEUE_RECORDS)
+RETURNS (ID BIGINT, STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_MESSAGE, TRACEBACK QUEUE_LONG_TEXT,
+    RESULT_TYPE QUEUE_NAME, RESULT QUEUE_INLINE, DATA QUEUE_BINARY)
 AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE LIVES SMALLINT;
     DECLARE TO_ID BIGINT;
-    DECLARE MERGED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE MERGED_BY QUEUE_USER;
+    DECLARE ENQUEUED_BY QUEUE_USER;
 BEGIN
     WHILE (AT_BYTE <= OCTET_LENGTH(IDS)) DO
     BEGIN
@@ -107,7 +109,7 @@ BEGIN
 END^
 
 -- The number of the task that was enqueued under a caller's own id.
-PROCEDURE NUMBER (TASK_ID VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8)
+PROCEDURE NUMBER (TASK_ID QUEUE_TEXT)
 RETURNS (ID BIGINT)
 AS
 BEGIN
@@ -116,10 +118,10 @@ BEGIN
         SUSPEND;
 END^
 
--- The same for many at once: HASHES has the SHA-256 of each id, in 32 bytes, and IDS gets 19 characters for each; 0 stands for
--- an id that the caller does not know.
-PROCEDURE NUMBERS (HASHES VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (IDS VARCHAR(32765) CHARACTER SET OCTETS)
+-- The same for many at once: HASHES has the SHA-256 of each id, in 32 bytes, and IDS gets 19 characters for each; 0
+-- stands for an id that the caller does not know.
+PROCEDURE NUMBERS (HASHES QUEUE_RECORDS)
+RETURNS (IDS QUEUE_RECORDS)
 AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE TASK_HASH BINARY(32);
@@ -140,12 +142,13 @@ BEGIN
 END^
 
 -- Cancels a task that waits; asks the worker of one that runs: with TERMINATE to stop it, else not to try it again. A
--- request to stop it is not withdrawn by a milder one. DONE: 0 no such live task that the caller may see, 1 cancelled, 2 asked.
+-- request to stop it is not withdrawn by a milder one. DONE: 0 no such live task that the caller may see, 1
+-- cancelled, 2 asked.
 PROCEDURE CANCEL (ID BIGINT, TERMINATE SMALLINT = 0)
 RETURNS (DONE SMALLINT)
 AS
     DECLARE STATE SMALLINT;
-    DECLARE MERGED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE MERGED_BY QUEUE_USER;
 BEGIN
     -- One that was merged into the task of another user is not cancelled with that.
     EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
@@ -174,13 +177,13 @@ BEGIN
     SUSPEND;
 END^
 
--- Deletes a finished task, whole, with those that were merged into it. DONE is 0 when there is none that the caller may see. For one
--- that was merged into the task of another user only this is forgotten.
+-- Deletes a finished task, whole, with those that were merged into it. DONE is 0 when there is none that the caller
+-- may see. For one that was merged into the task of another user only this is forgotten.
 PROCEDURE DISMISS (ID BIGINT)
 RETURNS (DONE SMALLINT)
 AS
     DECLARE TO_ID BIGINT;
-    DECLARE MERGED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE MERGED_BY QUEUE_USER;
     DECLARE MERGED_ID BIGINT;
 BEGIN
     DONE = 0;
@@ -213,8 +216,8 @@ END^
 
 PACKAGE FBTASKS_PRODUCER^
 
--- Kills the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE is 0 when
--- the transaction has ended, or is another user's.
+-- Kills the connection in which a transaction of the caller's own user goes on although its client has lost it. DONE
+-- is 0 when the transaction has ended, or is another user's.
 PROCEDURE KILL_OWN_CONNECTION (TRANSACTION_ID BIGINT)
 RETURNS (DONE SMALLINT)
 AS

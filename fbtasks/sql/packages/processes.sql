@@ -1,16 +1,16 @@
--- The register of the living: registration and heartbeat of workers and consumers alike, and how the database decides that one
--- of them is dead. What becomes of that is in rescue.sql.
+-- The register of the living: registration and heartbeat of workers and consumers alike, and how the database decides
+-- that one of them is dead. What becomes of that is in rescue.sql.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_WORKER^
 
--- Announces a process. What is claimed as FORMER_ID, which is not registered any more, is claimed by this worker then: it was
--- declared dead while its claim was being committed.
+-- Announces a process. What is claimed as FORMER_ID, which is not registered any more, is claimed by this worker
+-- then: it was declared dead while its claim was being committed.
 PROCEDURE REGISTER (
-    KIND VARCHAR(8) CHARACTER SET ASCII, HOST VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, PID INTEGER, PID_START BIGINT,
-    LEASE_MS BIGINT, NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, QUEUES VARCHAR(4000) CHARACTER SET ASCII,
+    KIND VARCHAR(8) CHARACTER SET ASCII, HOST QUEUE_TEXT, PID INTEGER, PID_START BIGINT,
+    LEASE_MS BIGINT, NAME QUEUE_TEXT, QUEUES VARCHAR(4000) CHARACTER SET ASCII,
     POOL VARCHAR(31) CHARACTER SET ASCII, CONCURRENCY INTEGER, VERSION VARCHAR(31) CHARACTER SET ASCII,
-    TASKS BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8, DELIVERY_LIMIT INTEGER, FORMER_ID BIGINT)
+    TASKS QUEUE_LONG_TEXT, DELIVERY_LIMIT INTEGER, FORMER_ID BIGINT)
 RETURNS (ID BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -18,8 +18,8 @@ AS
 BEGIN
     NOW_UTC = QUEUE_NOW();
     ID = NEXT VALUE FOR QUEUE_PROCESS_SEQ;
-    INSERT INTO QUEUE_PROCESS (ID, KIND, HOST, HOST_KEY, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME, LEASE_UNTIL,
-        NAME, QUEUES, POOL, CONCURRENCY, VERSION, TASKS, DELIVERY_LIMIT)
+    INSERT INTO QUEUE_PROCESS (ID, KIND, HOST, HOST_KEY, PID, PID_START, ATTACHMENT_ID, START_TIME, HEARTBEAT_TIME,
+        LEASE_UNTIL, NAME, QUEUES, POOL, CONCURRENCY, VERSION, TASKS, DELIVERY_LIMIT)
     VALUES (:ID, :KIND, :HOST, HASH(:HOST), :PID, :PID_START, CURRENT_CONNECTION, :NOW_UTC, :NOW_UTC,
         DATEADD(:LEASE_MS MILLISECOND TO :NOW_UTC), :NAME, :QUEUES, :POOL, :CONCURRENCY, :VERSION, :TASKS,
         :DELIVERY_LIMIT);
@@ -30,13 +30,13 @@ BEGIN
     SUSPEND;
 END^
 
--- Renews the lease of a process, and tells its neighbours (see FBTASKS_CORE.NEIGHBOURS), one a line, as
--- id;pid;start of the process;milliseconds of silence;milliseconds of lease;host; and how long the process had been silent
--- itself. DONE is 0 when it is no longer registered, and 2 when its lease was not renewed, since another transaction holds
--- its row. OLDEST_ID is, for a consumer, the one that was registered first. Posts an event to the process itself, by which it
--- knows that events arrive.
+-- Renews the lease of a process, and tells its neighbours (see FBTASKS_CORE.NEIGHBOURS), one a line, as id;pid;start
+-- of the process;milliseconds of silence;milliseconds of lease;host; and how long the process had been silent itself.
+-- DONE is 0 when it is no longer registered, and 2 when its lease was not renewed, since another transaction holds
+-- its row. OLDEST_ID is, for a consumer, the one that was registered first. Posts an event to the process itself, by
+-- which it knows that events arrive.
 PROCEDURE HEARTBEAT (ID BIGINT, LEASE_MS BIGINT, DRAINING BOOLEAN)
-RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, OLDEST_ID BIGINT, NEIGHBOURS VARCHAR(32765) CHARACTER SET OCTETS)
+RETURNS (DONE SMALLINT, SILENCE_MS BIGINT, OLDEST_ID BIGINT, NEIGHBOURS QUEUE_RECORDS)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE FORMER_TIME TIMESTAMP;
@@ -76,8 +76,8 @@ BEGIN
     SUSPEND;
 END^
 
--- What a worker is told with each heartbeat: the version of the schema, the generation of the packages, whether tasks are parked, and whether tasks of its own are
--- to be stopped. Adds its conflicts to the counters.
+-- What a worker is told with each heartbeat: the version of the schema, the generation of the packages, whether tasks
+-- are parked, and whether tasks of its own are to be stopped. Adds its conflicts to the counters.
 PROCEDURE WORKER_NEWS (ID BIGINT, CONFLICTS INTEGER)
 RETURNS (SCHEMA_VERSION INTEGER, GENERATION INTEGER, PARKED SMALLINT, STOPS SMALLINT)
 AS
@@ -110,8 +110,8 @@ BEGIN
     SUSPEND;
 END^
 
--- Kills the connection of a process that is dead by FBTASKS_CORE.VERDICT and was stopped inside a transaction, whose locks keep
--- what it holds from being given back. DONE is 0 when it lives, or has none.
+-- Kills the connection of a process that is dead by FBTASKS_CORE.VERDICT and was stopped inside a transaction, whose
+-- locks keep what it holds from being given back. DONE is 0 when it lives, or has none.
 PROCEDURE KILL_CONNECTION (PROCESS_ID BIGINT, SHARE INTEGER, AWAKE_MS BIGINT)
 RETURNS (DONE SMALLINT)
 AS
@@ -123,7 +123,8 @@ BEGIN
     DONE = 0;
     SELECT P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.ATTACHMENT_ID FROM QUEUE_PROCESS P WHERE P.ID = :PROCESS_ID
         INTO :HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID;
-    SELECT V.WHY FROM FBTASKS_CORE.VERDICT(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :AWAKE_MS) V INTO :WHY;
+    SELECT V.WHY FROM FBTASKS_CORE.VERDICT(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :AWAKE_MS) V
+        INTO :WHY;
     IF (WHY IS NOT NULL AND ATTACHMENT_ID <> CURRENT_CONNECTION) THEN
     BEGIN
         DELETE FROM MON$ATTACHMENTS A WHERE A.MON$ATTACHMENT_ID = :ATTACHMENT_ID;
@@ -134,14 +135,14 @@ END^
 
 PACKAGE FBTASKS_CORE^
 
--- The neighbours of a process, which are those that it looks after: the next MOST of its kind on its host, by their numbers, the
--- lowest following the highest; and the next MOST on other hosts. So each process is looked after by several, and a heartbeat
--- reads as much in a crowd as among few. Those that wait for locked tasks of theirs (PARTLY_RELEASED) do not count: they would
--- hide the ones behind them. Called by other procedures.
+-- The neighbours of a process, which are those that it looks after: the next MOST of its kind on its host, by their
+-- numbers, the lowest following the highest; and the next MOST on other hosts. So each process is looked after by
+-- several, and a heartbeat reads as much in a crowd as among few. Those that wait for locked tasks of theirs
+-- (PARTLY_RELEASED) do not count: they would hide the ones behind them. Called by other procedures.
 PROCEDURE NEIGHBOURS (
     PROCESS_ID BIGINT, KIND VARCHAR(8) CHARACTER SET ASCII, HOST_KEY BIGINT, MOST SMALLINT)
 RETURNS (ID BIGINT, PID INTEGER, PID_START BIGINT, HEARTBEAT_TIME TIMESTAMP, LEASE_UNTIL TIMESTAMP,
-    HOST VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8)
+    HOST QUEUE_TEXT)
 AS
     DECLARE LOW_ID BIGINT;
     DECLARE HIGH_ID BIGINT;
@@ -154,9 +155,11 @@ BEGIN
     HIGH_ID = 9223372036854775807;
     WHILE (LOW_ID IS NOT NULL) DO
     BEGIN
-        FOR SELECT P.PARTLY_RELEASED, P.ID, P.PID, P.PID_START, P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.HOST FROM QUEUE_PROCESS P
+        FOR SELECT P.PARTLY_RELEASED, P.ID, P.PID, P.PID_START, P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.HOST
+            FROM QUEUE_PROCESS P
             WHERE P.KIND = :KIND AND P.HOST_KEY = :HOST_KEY AND P.ID > :LOW_ID AND P.ID < :HIGH_ID
-            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :ID, :PID, :PID_START, :HEARTBEAT_TIME, :LEASE_UNTIL, :HOST DO
+            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :ID, :PID, :PID_START, :HEARTBEAT_TIME, :LEASE_UNTIL,
+                :HOST DO
         BEGIN
             SUSPEND;
             FOUND = FOUND + 1 - WAITS;
@@ -171,9 +174,11 @@ BEGIN
     HIGH_KEY = 9223372036854775807;
     WHILE (LOW_KEY IS NOT NULL) DO
     BEGIN
-        FOR SELECT P.PARTLY_RELEASED, P.ID, P.PID, P.PID_START, P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.HOST FROM QUEUE_PROCESS P
+        FOR SELECT P.PARTLY_RELEASED, P.ID, P.PID, P.PID_START, P.HEARTBEAT_TIME, P.LEASE_UNTIL, P.HOST
+            FROM QUEUE_PROCESS P
             WHERE P.KIND = :KIND AND P.HOST_KEY BETWEEN :LOW_KEY AND :HIGH_KEY
-            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :ID, :PID, :PID_START, :HEARTBEAT_TIME, :LEASE_UNTIL, :HOST DO
+            ORDER BY P.KIND, P.HOST_KEY, P.ID INTO :WAITS, :ID, :PID, :PID_START, :HEARTBEAT_TIME, :LEASE_UNTIL,
+                :HOST DO
         BEGIN
             SUSPEND;
             FOUND = FOUND + 1 - WAITS;
@@ -185,10 +190,10 @@ BEGIN
     END
 END^
 
--- Whether a process is dead as far as the database can tell: its lease is over, or a part of it (the 7th with SHARE 7) and
--- its connection is gone. Of its silence only the last AWAKE_MS count: for so long the caller has not been held up itself.
--- Neither is held against it when the database itself was away since its last heartbeat: then it has a full lease to come
--- back in. WHY is NULL when it lives. Called by other procedures.
+-- Whether a process is dead as far as the database can tell: its lease is over, or a part of it (the 7th with SHARE
+-- 7) and its connection is gone. Of its silence only the last AWAKE_MS count: for so long the caller has not been
+-- held up itself. Neither is held against it when the database itself was away since its last heartbeat: then it has
+-- a full lease to come back in. WHY is NULL when it lives. Called by other procedures.
 PROCEDURE VERDICT (
     HEARTBEAT_TIME TIMESTAMP, LEASE_UNTIL TIMESTAMP, ATTACHMENT_ID BIGINT, SHARE INTEGER, AWAKE_MS BIGINT)
 RETURNS (WHY VARCHAR(60) CHARACTER SET ASCII)

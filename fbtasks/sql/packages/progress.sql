@@ -1,11 +1,12 @@
--- What tasks say of themselves while they run. A row belongs to one claim, and says nothing any more when that has ended: nothing has
--- to be done then, and maintenance deletes it. At the end: how the room of deleted rows, in the tables of all files, is used again.
+-- What tasks say of themselves while they run. A row belongs to one claim, and says nothing any more when that has
+-- ended: nothing has to be done then, and maintenance deletes it. At the end: how the room of deleted rows, in the
+-- tables of all files, is used again.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_PROGRESS^
 
--- Notes how far a task has come, unless its claim has ended, or another transaction holds the row: outcomes are written with it, which
--- nothing of this is to hinder.
+-- Notes how far a task has come, unless its claim has ended, or another transaction holds the row: outcomes are
+-- written with it, which nothing of this is to hinder.
 PROCEDURE PUT_PROGRESS (ID BIGINT, CLAIM_ID BIGINT, WORD VARCHAR(50) CHARACTER SET UTF8 COLLATE UTF8,
     META VARCHAR(8000) CHARACTER SET OCTETS)
 AS
@@ -15,10 +16,13 @@ BEGIN
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2)) THEN
         EXIT;
     NOW_UTC = QUEUE_NOW();
-    FOR SELECT P.ID FROM QUEUE_PROGRESS P WHERE P.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :ROW_ID AS CURSOR ROW_OF DO
-        UPDATE QUEUE_PROGRESS SET CLAIM_ID = :CLAIM_ID, WORD = :WORD, META = :META, CHANGE_TIME = :NOW_UTC WHERE CURRENT OF ROW_OF;
+    FOR SELECT P.ID FROM QUEUE_PROGRESS P WHERE P.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED
+        INTO :ROW_ID AS CURSOR ROW_OF DO
+        UPDATE QUEUE_PROGRESS SET CLAIM_ID = :CLAIM_ID, WORD = :WORD, META = :META, CHANGE_TIME = :NOW_UTC
+            WHERE CURRENT OF ROW_OF;
     IF (ROW_ID IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_PROGRESS P WHERE P.ID = :ID)) THEN
-        INSERT INTO QUEUE_PROGRESS (ID, CLAIM_ID, WORD, META, CHANGE_TIME) VALUES (:ID, :CLAIM_ID, :WORD, :META, :NOW_UTC);
+        INSERT INTO QUEUE_PROGRESS (ID, CLAIM_ID, WORD, META, CHANGE_TIME)
+            VALUES (:ID, :CLAIM_ID, :WORD, :META, :NOW_UTC);
 END^
 
 -- Deletes up to MOST rows of claims that have ended.
@@ -26,28 +30,36 @@ PROCEDURE PRUNE_PROGRESS (MOST INTEGER)
 RETURNS (PRUNED INTEGER)
 AS
     DECLARE ID BIGINT;
+    DECLARE ENDED CURSOR FOR (
+        SELECT P.ID FROM QUEUE_PROGRESS P
+        WHERE NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = P.ID AND T.CLAIM_ID = P.CLAIM_ID AND T.STATE = 2)
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     PRUNED = 0;
-    FOR SELECT P.ID FROM QUEUE_PROGRESS P
-        WHERE NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = P.ID AND T.CLAIM_ID = P.CLAIM_ID AND T.STATE = 2)
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR ENDED DO
+    OPEN ENDED;
+    WHILE (1 = 1) DO
     BEGIN
+        FETCH ENDED INTO :ID;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         DELETE FROM QUEUE_PROGRESS WHERE CURRENT OF ENDED;
         PRUNED = PRUNED + 1;
         IF (PRUNED >= MOST) THEN
             LEAVE;
     END
+    CLOSE ENDED;
     SUSPEND;
 END^
 
 PACKAGE FBTASKS_PROGRESS_API^
 
--- What a task that runs has said last. No row for one that does not run, has said nothing, or is not known to the caller.
+-- What a task that runs has said last. No row for one that does not run, has said nothing, or is not known to the
+-- caller.
 PROCEDURE READ_PROGRESS (ID BIGINT)
 RETURNS (WORD VARCHAR(50) CHARACTER SET UTF8 COLLATE UTF8, META VARCHAR(8000) CHARACTER SET OCTETS)
 AS
-    DECLARE MERGED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE MERGED_BY QUEUE_USER;
+    DECLARE ENQUEUED_BY QUEUE_USER;
 BEGIN
     EXECUTE PROCEDURE FBTASKS_CORE.ANSWERING(ID) RETURNING_VALUES ID, MERGED_BY;
     SELECT P.WORD, P.META, T.ENQUEUED_BY FROM QUEUE_PROGRESS P
@@ -59,9 +71,10 @@ END^
 
 PACKAGE FBTASKS_CORE^
 
--- Reads the next READS rows behind AFTER_KEY in one of the tables whose rows are deleted by their keys. LAST_KEY is how far it came;
--- NULL: to the end. In the order of the table: a read in the order of an index holds the page of it that it is at, and leaves it
--- there, empty, when it collects the last row of that page. Called by FBTASKS_WORKER.COLLECT.
+-- Reads the next READS rows behind AFTER_KEY in one of the tables whose rows are deleted by their keys. LAST_KEY is
+-- how far it came; NULL: to the end. In the order of the table: a read in the order of an index holds the page of it
+-- that it is at, and leaves it there, empty, when it collects the last row of that page. Called by
+-- FBTASKS_WORKER.COLLECT.
 PROCEDURE VISIT (TABLE_NO SMALLINT, AFTER_KEY CHAR(8) CHARACTER SET OCTETS, READS INTEGER)
 RETURNS (LAST_KEY CHAR(8) CHARACTER SET OCTETS)
 AS
@@ -91,10 +104,11 @@ END^
 
 PACKAGE FBTASKS_WORKER^
 
--- Has the room of deleted rows used again. The engine gives it back when somebody reads the row that is not there any more, after all
--- transactions have ended that may still see it; and nobody reads a row again that was deleted by its key. So each of these tables
--- is read through, READS rows at a time: POSITIONS, which is NULL at the beginning, says how far it came in each, in eight
--- bytes, and NEXT_POSITIONS the same after this call; NULL: all were read to their ends.
+-- Has the room of deleted rows used again. The engine gives it back when somebody reads the row that is not there any
+-- more, after all transactions have ended that may still see it; and nobody reads a row again that was deleted by its
+-- key. So each of these tables is read through, READS rows at a time: POSITIONS, which is NULL at the beginning, says
+-- how far it came in each, in eight bytes, and NEXT_POSITIONS the same after this call; NULL: all were read to their
+-- ends.
 PROCEDURE COLLECT (POSITIONS VARCHAR(80) CHARACTER SET OCTETS, READS INTEGER)
 RETURNS (NEXT_POSITIONS VARCHAR(80) CHARACTER SET OCTETS)
 AS

@@ -3,14 +3,14 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
--- Has a task leave the gates of its limits: with KIND 'F' because it has ended, with 'B' to wait for another try, when it keeps
--- those that are to be kept. Workers of all queues are woken where others wait.
+-- Has a task leave the gates of its limits: with KIND 'F' because it has ended, with 'B' to wait for another try,
+-- when it keeps those that are to be kept. Workers of all queues are woken where others wait.
 PROCEDURE LEAVE_GATES (
-    TASK_ID BIGINT, TRAITS SMALLINT, OWNER_ID INTEGER, LANE BIGINT, KIND CHAR(1) CHARACTER SET ASCII)
+    TASK_ID BIGINT, TRAITS SMALLINT, OWNER_ID INTEGER, LANE BIGINT, KIND QUEUE_MARK)
 AS
     DECLARE FAILED SMALLINT;
     DECLARE IS_IN SMALLINT;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
 BEGIN
     FAILED = IIF(KIND = 'F' AND RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_FAILED') = TASK_ID, 1, 0);
     FOR SELECT :OWNER_ID, :LANE, SIGN(BIN_AND(:TRAITS, 512)) FROM RDB$DATABASE WHERE BIN_AND(:TRAITS, 2) = 0
@@ -21,9 +21,11 @@ BEGIN
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
             VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ,
-                CASE WHEN :KIND = 'B' THEN 'B' WHEN :IS_IN = 0 THEN 'G' WHEN :FAILED = 1 THEN 'S' ELSE 'F' END, :LANE, :TASK_ID);
+                CASE WHEN :KIND = 'B' THEN 'B' WHEN :IS_IN = 0 THEN 'G' WHEN :FAILED = 1 THEN 'S' ELSE 'F' END, :LANE,
+                    :TASK_ID);
         -- Who waits there from now on, which is not seen here, is found by the one that puts it behind the gate.
-        IF (IS_IN = 1 AND EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 1)) THEN
+        IF (IS_IN = 1 AND EXISTS(SELECT 1 FROM QUEUE_GATE G
+            WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 1)) THEN
             FOR SELECT DISTINCT U.QUEUE FROM QUEUE_LIMIT_USE U WHERE U.LIMIT_ID = :OWNER_ID INTO :QUEUE DO
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
     END
@@ -31,8 +33,9 @@ BEGIN
         UPDATE QUEUE_PATH P SET IS_IN = 0 WHERE P.TASK_ID = :TASK_ID AND P.IS_IN = 1 AND (:KIND = 'F' OR P.KEEPS = 0);
 END^
 
--- Has a task that runs no longer count for the limit of its queue: KIND is 'F' when it has ended, and 'B' when it is put back.
-PROCEDURE LEAVE_QUEUE (TASK_ID BIGINT, QUEUE VARCHAR(63) CHARACTER SET ASCII, KIND CHAR(1) CHARACTER SET ASCII)
+-- Has a task that runs no longer count for the limit of its queue: KIND is 'F' when it has ended, and 'B' when it is
+-- put back.
+PROCEDURE LEAVE_QUEUE (TASK_ID BIGINT, QUEUE QUEUE_NAME, KIND QUEUE_MARK)
 AS
     DECLARE LIMIT_ID INTEGER;
 BEGIN
@@ -46,21 +49,22 @@ BEGIN
         UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -8193) WHERE T.ID = :TASK_ID;
 END^
 
--- Moves a live task to the history, where it replaces what is left of an earlier run if an operator put a finished task
--- back by hand. The caller has checked its claim. The task is deleted before its row of the history is written: of two
--- transactions that end it at once one is in conflict there, and tries again; at the key of the history that would be an error.
--- So the trigger QUEUE_TASK_ENDED, which runs before that row is there, is told how it ends; what follows it in a workflow is told here.
+-- Moves a live task to the history, where it replaces what is left of an earlier run if an operator put a finished
+-- task back by hand. The caller has checked its claim. The task is deleted before its row of the history is written:
+-- of two transactions that end it at once one is in conflict there, and tries again; at the key of the history that
+-- would be an error. So the trigger QUEUE_TASK_ENDED, which runs before that row is there, is told how it ends; what
+-- follows it in a workflow is told here.
 PROCEDURE ARCHIVE (
-    ID BIGINT, STATE SMALLINT, ELAPSED_MS BIGINT, TRIES INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8, TRACEBACK VARCHAR(32000) CHARACTER SET OCTETS,
-    RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII, RESULT VARCHAR(2000) CHARACTER SET OCTETS)
+    ID BIGINT, STATE SMALLINT, ELAPSED_MS BIGINT, TRIES INTEGER, ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_MESSAGE, TRACEBACK VARCHAR(32000) CHARACTER SET OCTETS,
+    RESULT_TYPE QUEUE_NAME, RESULT QUEUE_INLINE)
 AS
-    DECLARE TRACE BLOB SUB_TYPE BINARY;
+    DECLARE TRACE QUEUE_BINARY;
     DECLARE TRAITS SMALLINT;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
-    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE NAME QUEUE_TEXT;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE RAISE_TIME TIMESTAMP;
     DECLARE START_TIME TIMESTAMP;
@@ -69,17 +73,17 @@ AS
     DECLARE MAX_TRIES INTEGER;
     DECLARE CRASH_COUNT INTEGER;
     DECLARE WORKER_ID BIGINT;
-    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE ENQUEUED_BY QUEUE_USER;
+    DECLARE CONTENT_TYPE QUEUE_NAME;
+    DECLARE PAYLOAD QUEUE_INLINE;
     DECLARE WAS_SET INTEGER;
 BEGIN
     TRACE = TRACEBACK;
     DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID;
     WAS_SET = RDB$SET_CONTEXT('USER_TRANSACTION', TRIM(IIF(STATE = 11, 'FBTASKS_FAILED', 'FBTASKS_CANCELLED')), ID);
     DELETE FROM QUEUE_TASK T WHERE T.ID = :ID
-        RETURNING T.TRAITS, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME, T.CLAIM_TIME,
-            T.TRY_COUNT, T.MAX_TRIES, T.CRASH_COUNT, T.WORKER_ID, T.ENQUEUED_BY, T.CONTENT_TYPE, T.PAYLOAD
+        RETURNING T.TRAITS, T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME,
+            T.CLAIM_TIME, T.TRY_COUNT, T.MAX_TRIES, T.CRASH_COUNT, T.WORKER_ID, T.ENQUEUED_BY, T.CONTENT_TYPE, T.PAYLOAD
         INTO :TRAITS, :OWNER_ID, :LANE, :NAME, :QUEUE, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME,
             :TRY_COUNT, :MAX_TRIES, :CRASH_COUNT, :WORKER_ID, :ENQUEUED_BY, :CONTENT_TYPE, :PAYLOAD;
     WAS_SET = RDB$SET_CONTEXT('USER_TRANSACTION', TRIM(IIF(STATE = 11, 'FBTASKS_FAILED', 'FBTASKS_CANCELLED')), NULL);
@@ -97,14 +101,14 @@ BEGIN
         EXECUTE PROCEDURE FBTASKS_WORKFLOWS.STEP_ENDED(ID, TRAITS, STATE);
 END^
 
--- Notes the id that a caller gave. When the caller's transaction sees that it is known already, DUPLICATE is 1 and ID the
--- task that has it. When another transaction has it that this one does not see, the violation of QUEUE_TASK_ID_TAKEN is the
--- answer: that transaction may still roll back, and without WAIT the engine says so before it has ended. It is not caught
--- here: measured with NO WAIT, where it was caught and others deleted keys meanwhile, one key came to stand twice within
--- seconds; where it was not, never in 32,000 transactions. A task that was cancelled loses its id to the new one, and stays
--- in the history under its number. Its row is changed first: a transaction that puts it back into its queue, or takes its id,
--- at the same moment is in conflict.
-PROCEDURE NAME_TASK (TASK_ID VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, NEW_ID BIGINT)
+-- Notes the id that a caller gave. When the caller's transaction sees that it is known already, DUPLICATE is 1 and ID
+-- the task that has it. When another transaction has it that this one does not see, the violation of
+-- QUEUE_TASK_ID_TAKEN is the answer: that transaction may still roll back, and without WAIT the engine says so before
+-- it has ended. It is not caught here: measured with NO WAIT, where it was caught and others deleted keys meanwhile,
+-- one key came to stand twice within seconds; where it was not, never in 32,000 transactions. A task that was
+-- cancelled loses its id to the new one, and stays in the history under its number. Its row is changed first: a
+-- transaction that puts it back into its queue, or takes its id, at the same moment is in conflict.
+PROCEDURE NAME_TASK (TASK_ID QUEUE_TEXT, NEW_ID BIGINT)
 RETURNS (ID BIGINT, DUPLICATE SMALLINT)
 AS
 BEGIN
@@ -129,20 +133,46 @@ BEGIN
     END
 END^
 
+-- Refuses names that Python refuses, too (fbtasks/options.py, fbtasks/checks.py).
+PROCEDURE CHECK_CALL (
+    NAME QUEUE_TEXT, QUEUE QUEUE_NAME, PRIORITY SMALLINT,
+    TASK_ID QUEUE_TEXT)
+AS
+    DECLARE CONTROL VARCHAR(20) CHARACTER SET ASCII;
+BEGIN
+    CONTROL = '%[' || ASCII_CHAR(0) || '-' || ASCII_CHAR(31) || ASCII_CHAR(127) || ']%';
+    IF (NAME IS NULL OR TRIM(NAME) = '' OR NAME SIMILAR TO CONTROL) THEN
+        EXCEPTION QUEUE_BAD_CALL 'the task name ' || COALESCE('''' || SUBSTRING(NAME FROM 1 FOR 80) || '''', 'NULL')
+            || ' must have 1 to 255 printable characters';
+    IF (QUEUE NOT SIMILAR TO '[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,62}' ESCAPE '\') THEN
+        EXCEPTION QUEUE_BAD_CALL '''' || QUEUE
+            || ''' is not a queue name: use 1 to 63 letters, digits and _ . : - (ASCII), '
+            || 'beginning with a letter, a digit or _';
+    IF (PRIORITY NOT BETWEEN -9999 AND 9999) THEN
+        EXCEPTION QUEUE_BAD_CALL 'the priority ' || PRIORITY || ' must be from -9999 to 9999; higher runs first';
+    IF (TASK_ID = '' OR TASK_ID SIMILAR TO CONTROL) THEN
+        EXCEPTION QUEUE_BAD_CALL 'the task_id ''' || SUBSTRING(TASK_ID FROM 1 FOR 80)
+            || ''' must have 1 to 255 printable characters';
+    IF (TASK_ID SIMILAR TO '[0-9]+') THEN
+        EXCEPTION QUEUE_BAD_CALL 'the task_id ''' || SUBSTRING(TASK_ID FROM 1 FOR 80)
+            || ''' is a number, and numbers are given by the database. Prefix it: ''order-'
+                || SUBSTRING(TASK_ID FROM 1 FOR 80) || '''';
+END^
+
 -- The door for plain SQL: enqueues the task NAME with JSON arguments. START_TIME may carry a time zone; without one
 -- it is in the session's. Wakes the workers when the transaction commits.
 PROCEDURE ENQUEUE (
-    NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    ARGS BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8 = '[]',
-    KWARGS BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8 = '{}',
+    NAME QUEUE_TEXT,
+    ARGS QUEUE_LONG_TEXT = '[]',
+    KWARGS QUEUE_LONG_TEXT = '{}',
     START_TIME TIMESTAMP WITH TIME ZONE = NULL,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII = 'default',
+    QUEUE QUEUE_NAME = 'default',
     PRIORITY SMALLINT = 0,
-    TASK_ID VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8 = NULL)
+    TASK_ID QUEUE_TEXT = NULL)
 RETURNS (ID BIGINT, DUPLICATE SMALLINT)
 AS
-    DECLARE BODY BLOB SUB_TYPE BINARY;
-    DECLARE SHORT_BODY VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE BODY QUEUE_BINARY;
+    DECLARE SHORT_BODY QUEUE_INLINE;
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE START_UTC TIMESTAMP;
     DECLARE MAX_LENGTH INTEGER;
@@ -152,6 +182,7 @@ BEGIN
     NOW_UTC = QUEUE_NOW();
     START_UTC = COALESCE(QUEUE_UTC(START_TIME), NOW_UTC);
     QUEUE = COALESCE(QUEUE, 'default');
+    EXECUTE PROCEDURE CHECK_CALL(NAME, QUEUE, PRIORITY, TASK_ID);
     BODY = '[' || COALESCE(ARGS, '[]') || ',' || COALESCE(KWARGS, '{}') || ']';
     IF (OCTET_LENGTH(BODY) <= 2000) THEN
         SHORT_BODY = CAST(BODY AS VARCHAR(2000) CHARACTER SET OCTETS);
@@ -178,7 +209,8 @@ BEGIN
     SUSPEND;
 END^
 
--- Has a task wait before the first of its gates that has not let it in: in state 4, for the turn that a ticket will have.
+-- Has a task wait before the first of its gates that has not let it in: in state 4, for the turn that a ticket will
+-- have.
 PROCEDURE WAIT_AT_GATE (TASK_ID BIGINT, TRAITS SMALLINT, OWNER_ID INTEGER, LANE BIGINT)
 AS
 BEGIN
@@ -190,7 +222,8 @@ BEGIN
         VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :TASK_ID);
 END^
 
--- Has a task that is to be tried again give back the places that it does not keep. When it is ready, it waits for them anew.
+-- Has a task that is to be tried again give back the places that it does not keep. When it is ready, it waits for
+-- them anew.
 PROCEDURE WAIT_AGAIN (TASK_ID BIGINT)
 AS
     DECLARE TRAITS SMALLINT;
@@ -198,7 +231,8 @@ AS
     DECLARE LANE BIGINT;
     DECLARE STATE SMALLINT;
 BEGIN
-    SELECT T.TRAITS, T.OWNER_ID, T.LANE, T.STATE FROM QUEUE_TASK T WHERE T.ID = :TASK_ID INTO :TRAITS, :OWNER_ID, :LANE, :STATE;
+    SELECT T.TRAITS, T.OWNER_ID, T.LANE, T.STATE FROM QUEUE_TASK T WHERE T.ID = :TASK_ID
+        INTO :TRAITS, :OWNER_ID, :LANE, :STATE;
     IF (BIN_AND(TRAITS, 1024) = 0) THEN
     BEGIN
         EXECUTE PROCEDURE LEAVE_GATES(TASK_ID, TRAITS, OWNER_ID, LANE, 'B');
@@ -208,9 +242,10 @@ BEGIN
     END
 END^
 
--- Gives a task its gates, of 32 characters each: a mark; the limit in 11; the lane in 20. A task that is due waits before the first
--- one. Marks: - and, when it is kept while the task waits for another try, K; of a unique task in their place u and U, or l and L, or r
--- and R, which FBTASKS_LIMITS.FIND_DUPLICATE reads: such a task has a ticket from here on.
+-- Gives a task its gates, of 32 characters each: a mark; the limit in 11; the lane in 20. A task that is due waits
+-- before the first one. Marks: - and, when it is kept while the task waits for another try, K; of a unique task in
+-- their place u and U, or l and L, or r and R, which FBTASKS_LIMITS.FIND_DUPLICATE reads: such a task has a ticket
+-- from here on.
 PROCEDURE PUT_BEFORE_GATES (TASK_ID BIGINT, GATES VARCHAR(320) CHARACTER SET ASCII)
 AS
     DECLARE STEPS INTEGER;
@@ -219,15 +254,17 @@ AS
     DECLARE LANE BIGINT;
     DECLARE TRAITS SMALLINT;
     DECLARE STATE SMALLINT;
-    DECLARE MARK CHAR(1) CHARACTER SET ASCII;
+    DECLARE MARK QUEUE_MARK;
 BEGIN
     STEPS = CHAR_LENGTH(GATES) / 32;
     MARK = SUBSTRING(GATES FROM 1 FOR 1);
     OWNER_ID = CAST(SUBSTRING(GATES FROM 2 FOR 11) AS INTEGER);
     LANE = CAST(SUBSTRING(GATES FROM 13 FOR 20) AS BIGINT);
     UPDATE QUEUE_TASK T SET STATE = IIF(T.STATE = 0, 4, T.STATE),
-            OWNER_ID = IIF(:STEPS > 1, T.OWNER_ID, COALESCE(T.OWNER_ID, :OWNER_ID)), LANE = IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, T.LANE, :LANE),
-            TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2, IIF(:MARK IN ('K', 'U', 'L', 'R'), 1024, 0)))
+            OWNER_ID = IIF(:STEPS > 1, T.OWNER_ID, COALESCE(T.OWNER_ID, :OWNER_ID)),
+            LANE = IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, T.LANE, :LANE),
+                TRAITS = BIN_OR(T.TRAITS, 2048 + IIF(:STEPS > 1 OR T.OWNER_ID IS NOT NULL, 2,
+                IIF(:MARK IN ('K', 'U', 'L', 'R'), 1024, 0)))
         WHERE T.ID = :TASK_ID RETURNING T.TRAITS, T.STATE INTO :TRAITS, :STATE;
     -- The gate of a unique task is the first one (QUEUE_LIMIT.STAGE).
     IF (MARK NOT IN ('-', 'K')) THEN
@@ -236,15 +273,16 @@ BEGIN
     BEGIN
         INSERT INTO QUEUE_PATH (TASK_ID, STEP, KEEPS, OWNER_ID, LANE)
             VALUES (:TASK_ID, :STEP, IIF(SUBSTRING(:GATES FROM 32 * :STEP + 1 FOR 1) IN ('K', 'U', 'L', 'R'), 1, 0),
-                CAST(SUBSTRING(:GATES FROM 32 * :STEP + 2 FOR 11) AS INTEGER), CAST(SUBSTRING(:GATES FROM 32 * :STEP + 13 FOR 20) AS BIGINT));
+                CAST(SUBSTRING(:GATES FROM 32 * :STEP + 2 FOR 11) AS INTEGER),
+                    CAST(SUBSTRING(:GATES FROM 32 * :STEP + 13 FOR 20) AS BIGINT));
         STEP = STEP + 1;
     END
     IF (STATE = 4) THEN
         EXECUTE PROCEDURE WAIT_AT_GATE(TASK_ID, TRAITS, OWNER_ID, LANE);
 END^
 
--- Whether a running task is to be cancelled. The request is deleted, unless another transaction holds it: then a heartbeat
--- deletes it later. Called by other procedures, when the task's run has ended.
+-- Whether a running task is to be cancelled. The request is deleted, unless another transaction holds it: then a
+-- heartbeat deletes it later. Called by other procedures, when the task's run has ended.
 PROCEDURE TAKE_CANCEL (ID BIGINT)
 RETURNS (REQUESTED SMALLINT)
 AS
@@ -258,7 +296,7 @@ END^
 
 -- Adds to the counters of one hour, queue, worker and slot. Called by other procedures.
 PROCEDURE ADD_COUNTS (
-    HOUR_TIME TIMESTAMP, QUEUE VARCHAR(63) CHARACTER SET ASCII, WORKER_ID BIGINT, SLOT INTEGER, SUCCEEDED BIGINT,
+    HOUR_TIME TIMESTAMP, QUEUE QUEUE_NAME, WORKER_ID BIGINT, SLOT INTEGER, SUCCEEDED BIGINT,
     FAILED BIGINT, CANCELLED BIGINT, RETRIED BIGINT, RELEASED BIGINT, ELAPSED_MS BIGINT, CONFLICTS BIGINT)
 AS
 BEGIN
@@ -272,42 +310,59 @@ END^
 
 PACKAGE FBTASKS_QUEUES^
 
--- Pays what is owed of the places of QUEUE with free ones. OWED is 1 when some stays owed, so that no place is to be taken.
-PROCEDURE PAY_PLACES (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+-- Pays what is owed of the places of QUEUE with free ones. OWED is 1 when some stays owed, so that no place is to be
+-- taken.
+PROCEDURE PAY_PLACES (QUEUE QUEUE_NAME)
 RETURNS (OWED SMALLINT)
 AS
     DECLARE NO_ INTEGER;
+    DECLARE ROW_NO BIGINT;
+    DECLARE FREE_NO INTEGER;
+    DECLARE FREE_ROW BIGINT;
     DECLARE PAID SMALLINT;
+    DECLARE DEBT CURSOR FOR (
+        SELECT P.NO_, P.ROW_NO FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ < 0
+        FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE FREE CURSOR FOR (
+        SELECT P.NO_, P.ROW_NO FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
-    FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ < 0
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ AS CURSOR DEBT DO
+    OPEN DEBT;
+    WHILE (1 = 1) DO
     BEGIN
-        PAID = 0;
-        FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0
-            FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ AS CURSOR FREE DO
-        BEGIN
-            DELETE FROM QUEUE_PLACE WHERE CURRENT OF FREE;
-            PAID = 1;
+        FETCH DEBT INTO :NO_, :ROW_NO;
+        IF (ROW_COUNT = 0) THEN
             LEAVE;
-        END
+        PAID = 0;
+        OPEN FREE;
+        FETCH FREE INTO :FREE_NO, :FREE_ROW;
+        PAID = ROW_COUNT;
+        IF (PAID = 1) THEN
+            DELETE FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ = :FREE_NO AND P.ROW_NO = :FREE_ROW;
+        CLOSE FREE;
         IF (PAID = 0) THEN
             LEAVE;
-        DELETE FROM QUEUE_PLACE WHERE CURRENT OF DEBT;
+        DELETE FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ = :NO_ AND P.ROW_NO = :ROW_NO;
     END
+    CLOSE DEBT;
     OWED = IIF(EXISTS(SELECT 1 FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ < 0 ORDER BY P.QUEUE, P.NO_), 1, 0);
 END^
 
--- Takes a free place of QUEUE away. TAKEN is 0 when there is none that this transaction can see and no other one holds: one that was
--- given back is not seen before that is committed, in a SNAPSHOT transaction not at all. From a random number on, and then from
--- the first one, so that those who look at once do not meet. Nothing here waits for another transaction; where one is in the way
--- nevertheless (embedded, by the lock of a page), it is looked again.
-PROCEDURE PICK_PLACE (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+-- Takes a free place of QUEUE away. TAKEN is 0 when there is none that this transaction can see and no other one
+-- holds: one that was given back is not seen before that is committed, in a SNAPSHOT transaction not at all. From a
+-- random number on, and then from the first one, so that those who look at once do not meet. Nothing here waits for
+-- another transaction; where one is in the way nevertheless (embedded, by the lock of a page), it is looked again.
+PROCEDURE PICK_PLACE (QUEUE QUEUE_NAME)
 RETURNS (TAKEN SMALLINT)
 AS
     DECLARE FIRST_NO INTEGER;
     DECLARE PASSES INTEGER = 0;
     DECLARE NO_ INTEGER;
+    DECLARE ROW_NO BIGINT;
     DECLARE OWED SMALLINT = 0;
+    DECLARE FREE CURSOR FOR (
+        SELECT P.NO_, P.ROW_NO FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= :FIRST_NO
+        ORDER BY P.QUEUE, P.NO_ FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     TAKEN = 0;
     FIRST_NO = FLOOR(RAND() * 1000);
@@ -317,13 +372,14 @@ BEGIN
             IF (EXISTS(SELECT 1 FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ < 0 ORDER BY P.QUEUE, P.NO_)) THEN
                 EXECUTE PROCEDURE PAY_PLACES(QUEUE) RETURNING_VALUES OWED;
             IF (OWED = 0) THEN
-                FOR SELECT P.NO_ FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= :FIRST_NO
-                    ORDER BY P.QUEUE, P.NO_ FOR UPDATE WITH LOCK SKIP LOCKED INTO :NO_ AS CURSOR FREE DO
-                BEGIN
-                    DELETE FROM QUEUE_PLACE WHERE CURRENT OF FREE;
-                    TAKEN = 1;
-                    LEAVE;
-                END
+            BEGIN
+                OPEN FREE;
+                FETCH FREE INTO :NO_, :ROW_NO;
+                TAKEN = ROW_COUNT;
+                IF (TAKEN = 1) THEN
+                    DELETE FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ = :NO_ AND P.ROW_NO = :ROW_NO;
+                CLOSE FREE;
+            END
             PASSES = PASSES + IIF(FIRST_NO = 0, 4, 1);
             WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
                 PASSES = PASSES + 1;
@@ -332,9 +388,9 @@ BEGIN
     END
 END^
 
--- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. What a source has
--- brought is not dropped. DROPPED is 0 when there is none that no other transaction holds.
-PRIVATE PROCEDURE DROP_OLDEST (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+-- Cancels the task of QUEUE that has been ready for longest, whatever its priority; that gives back its place. What a
+-- source has brought is not dropped. DROPPED is 0 when there is none that no other transaction holds.
+PRIVATE PROCEDURE DROP_OLDEST (QUEUE QUEUE_NAME)
 RETURNS (DROPPED SMALLINT)
 AS
     DECLARE RANK SMALLINT = -9999;
@@ -342,6 +398,11 @@ AS
     DECLARE START_TIME TIMESTAMP;
     DECLARE OLDEST_TIME TIMESTAMP;
     DECLARE ID BIGINT;
+    DECLARE OLDEST CURSOR FOR (
+        SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :OLDEST_RANK
+        AND T.OWNER_ID IS NULL
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     DROPPED = 0;
     WHILE (RANK IS NOT NULL) DO
@@ -357,21 +418,18 @@ BEGIN
         END
         RANK = IIF(START_TIME IS NULL OR RANK = 9999, NULL, RANK + 1);
     END
-    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :OLDEST_RANK
-            AND T.OWNER_ID IS NULL
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR OLDEST DO
-    BEGIN
+    OPEN OLDEST;
+    FETCH OLDEST INTO :ID;
+    DROPPED = ROW_COUNT;
+    IF (DROPPED = 1) THEN
         EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'dropped: the queue is full', NULL, NULL, NULL);
-        DROPPED = 1;
-        LEAVE;
-    END
+    CLOSE OLDEST;
 END^
 
--- Takes a place for one more task of a queue with a limit, as its policy says. TAKEN is 0 when the new task is to be dropped; the
--- exception QUEUE_FULL says that it cannot be enqueued.
+-- Takes a place for one more task of a queue with a limit, as its policy says. TAKEN is 0 when the new task is to be
+-- dropped; the exception QUEUE_FULL says that it cannot be enqueued.
 PROCEDURE TAKE_PLACE (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, MAX_LENGTH INTEGER, WHEN_FULL VARCHAR(11) CHARACTER SET ASCII)
+    QUEUE QUEUE_NAME, MAX_LENGTH INTEGER, WHEN_FULL VARCHAR(11) CHARACTER SET ASCII)
 RETURNS (TAKEN SMALLINT)
 AS
     DECLARE DROPPED SMALLINT = 1;
@@ -392,14 +450,17 @@ END^
 
 PACKAGE FBTASKS_PRODUCER^
 
--- The door for programs: many calls in one string, so that a hundred tasks cost one round trip. A record is a header of
--- fixed widths (see store/codec.py) and then the values. Returns the number of the transaction in 19 characters, then 20 a call:
--- the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique one into which the call would be merged.
-PROCEDURE ENQUEUE_PACKED (CALLS VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (IDS VARCHAR(32765) CHARACTER SET ASCII)
+-- The door for programs: enqueues many calls, or the steps of a workflow, in one round trip. CALLS has a record for
+-- each: a header of fixed widths (see store/codec.py), and then the values. IDS is the number of the transaction in
+-- 19 characters, then 20 for each call: the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique
+-- one into which the call would be merged. With a NOW_UTC they are steps, which have another header before theirs
+-- (see store/flows.py): the last ones come first, so that what follows a step is there when it ends, and with one
+-- time, so that they run in the order of their numbers. A workflow is enqueued whole: where a call alone would be
+-- dropped or be a duplicate, it is refused.
+PROCEDURE ENQUEUE_PACKED (CALLS QUEUE_RECORDS, NOW_UTC TIMESTAMP = NULL)
+RETURNS (IDS QUEUE_DIGITS)
 AS
     DECLARE AT_BYTE INTEGER = 1;
-    DECLARE NOW_UTC TIMESTAMP;
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE MAX_TRIES INTEGER;
@@ -409,13 +470,13 @@ AS
     DECLARE LEN_TASK_ID INTEGER;
     DECLARE LEN_TYPE INTEGER;
     DECLARE LEN_PAYLOAD INTEGER;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII = '';
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE LAST_QUEUE QUEUE_NAME = '';
     DECLARE NAME VARCHAR(1020) CHARACTER SET OCTETS;
     DECLARE TASK_ID VARCHAR(1020) CHARACTER SET OCTETS;
-    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
-    DECLARE MARK CHAR(1) CHARACTER SET ASCII;
+    DECLARE CONTENT_TYPE QUEUE_NAME;
+    DECLARE PAYLOAD QUEUE_INLINE;
+    DECLARE MARK QUEUE_MARK;
     DECLARE ID BIGINT;
     DECLARE DUPLICATE SMALLINT;
     DECLARE MAX_LENGTH INTEGER;
@@ -425,11 +486,23 @@ AS
     DECLARE LEN_GATES INTEGER;
     DECLARE GATES VARCHAR(320) CHARACTER SET ASCII;
     DECLARE KNOWN_ID BIGINT;
+    DECLARE ARE_STEPS SMALLINT;
+    DECLARE AWAITS SMALLINT = 0;
+    DECLARE TRAITS SMALLINT = 0;
 BEGIN
-    NOW_UTC = QUEUE_NOW();
+    ARE_STEPS = IIF(NOW_UTC IS NULL, 0, 1);
+    NOW_UTC = COALESCE(NOW_UTC, QUEUE_NOW());
     IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
     WHILE (AT_BYTE <= OCTET_LENGTH(CALLS)) DO
     BEGIN
+        IF (ARE_STEPS = 1) THEN
+        BEGIN
+            ID = CAST(SUBSTRING(CALLS FROM AT_BYTE FOR 19) AS BIGINT);
+            AWAITS = CAST(SUBSTRING(CALLS FROM AT_BYTE + 19 FOR 1) AS SMALLINT);
+            -- 1, 4, 8, 16, 32, 4096
+            TRAITS = BIN_AND(CAST(SUBSTRING(CALLS FROM AT_BYTE + 20 FOR 5) AS SMALLINT), 4157);
+            AT_BYTE = AT_BYTE + 25;
+        END
         MARK = SUBSTRING(CALLS FROM AT_BYTE FOR 1);
         GATED = IIF(MARK < 'a', 0, 1);  -- in small letters: gates follow the payload
         IF (GATED = 1) THEN
@@ -472,16 +545,24 @@ BEGIN
             GATES = SUBSTRING(CALLS FROM AT_BYTE + 2 FOR LEN_GATES);
             AT_BYTE = AT_BYTE + 2 + LEN_GATES;
         END
-        -- As FBTASKS_CORE.ENQUEUE does it; one procedure for both would cost a fifth of the insert.
         DUPLICATE = 0;
-        ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+        IF (ARE_STEPS = 0) THEN
+            ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+        ELSE IF (ID > GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has no number of STEP_IDS';
+        ELSE IF (EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :ID)) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has the number of a task that has ended';
         IF (TASK_ID IS NOT NULL) THEN
             EXECUTE PROCEDURE FBTASKS_CORE.NAME_TASK(CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8), ID)
                 RETURNING_VALUES ID, DUPLICATE;
+        IF (DUPLICATE = 1 AND ARE_STEPS = 1) THEN
+            EXCEPTION QUEUE_STEP_REFUSED 'a step has the task_id ''' || CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8)
+                || ''', which another task has';
         IF (GATED = 1 AND DUPLICATE = 0) THEN
             IF (GATES CONTAINING 'L' OR GATES CONTAINING 'R') THEN
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_LIMITS.FIND_DUPLICATE(GATES, IIF(START_TIME > NOW_UTC, 0, 1), -PRIORITY, EXPIRE_TIME)
+                EXECUTE PROCEDURE FBTASKS_LIMITS.FIND_DUPLICATE(GATES, IIF(START_TIME > NOW_UTC, 0, 1), -PRIORITY,
+                    EXPIRE_TIME)
                     RETURNING_VALUES KNOWN_ID;
                 IF (KNOWN_ID IS NOT NULL) THEN
                 BEGIN
@@ -497,20 +578,25 @@ BEGIN
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
                 MAX_LENGTH = NULL;
                 PLACED = 0;
-                SELECT P.MAX_LENGTH, P.WHEN_FULL FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :MAX_LENGTH, :WHEN_FULL;
+                SELECT P.MAX_LENGTH, P.WHEN_FULL FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+                    INTO :MAX_LENGTH, :WHEN_FULL;
                 LAST_QUEUE = QUEUE;
             END
             IF (MAX_LENGTH IS NOT NULL) THEN
-                EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH, WHEN_FULL) RETURNING_VALUES PLACED;
+                EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH,
+                    IIF(ARE_STEPS = 1 AND WHEN_FULL = 'drop_newest', 'reject', WHEN_FULL)) RETURNING_VALUES PLACED;
             INSERT INTO QUEUE_TASK (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
                 MAX_TRIES, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-            VALUES (:ID, IIF(:TASK_ID IS NULL, 0, 1) + 64 * :PLACED, CAST(:NAME AS VARCHAR(255) CHARACTER SET UTF8), :QUEUE,
-                IIF(:START_TIME > :NOW_UTC, 1, 0), -:PRIORITY, :NOW_UTC, :START_TIME, :EXPIRE_TIME, :MAX_TRIES,
+            VALUES (:ID, BIN_OR(:TRAITS, IIF(:TASK_ID IS NULL, 0, 1)) + 64 * :PLACED,
+                CAST(:NAME AS VARCHAR(255) CHARACTER SET UTF8), :QUEUE, CASE WHEN :AWAITS = 1 THEN 5
+                    WHEN :START_TIME > :NOW_UTC THEN 1 ELSE 0 END, -:PRIORITY, :NOW_UTC, :START_TIME, :EXPIRE_TIME,
+                    :MAX_TRIES,
                 CURRENT_USER, :CONTENT_TYPE, :PAYLOAD);
             IF (GATED = 1) THEN
                 EXECUTE PROCEDURE FBTASKS_CORE.PUT_BEFORE_GATES(ID, GATES);
             IF (MAX_LENGTH IS NOT NULL AND PLACED = 0) THEN
-                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'dropped: the queue is full', NULL, NULL, NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'dropped: the queue is full', NULL, NULL,
+                    NULL);
         END
         IDS = IDS || LPAD(COALESCE(ID, 0), 19, '0') || DUPLICATE;
     END
@@ -518,7 +604,7 @@ BEGIN
 END^
 
 -- A payload too large for its row, in the transaction that enqueued it: no caller can give one to another's task.
-PROCEDURE PUT_PAYLOAD (ID BIGINT, DATA BLOB SUB_TYPE BINARY)
+PROCEDURE PUT_PAYLOAD (ID BIGINT, DATA QUEUE_BINARY)
 AS
 BEGIN
     IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.PAYLOAD IS NULL AND T.ENQUEUED_BY = CURRENT_USER
@@ -532,7 +618,7 @@ END^
 
 PACKAGE FBTASKS_WORKER^
 
-PROCEDURE PUT_RESULT (ID BIGINT, CLAIM_ID BIGINT, DATA BLOB SUB_TYPE BINARY)
+PROCEDURE PUT_RESULT (ID BIGINT, CLAIM_ID BIGINT, DATA QUEUE_BINARY)
 AS
 BEGIN
     IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID)) THEN
@@ -549,16 +635,16 @@ BEGIN
     SUSPEND;
 END^
 
--- Records outcomes, many at once. A record is a header of fixed widths (see store/codec.py), shorter for those that carry
--- no values, and then the values. Each carries its claim: a stale one changes nothing, and its id is returned with the
--- claim that stands (0: none). With a SLOT the caller's transaction may be one that waits: then a task whose row another
--- transaction holds is not waited for. It is returned with its own claim, and nothing is changed.
+-- Records outcomes, many at once. A record is a header of fixed widths (see store/codec.py), shorter for those that
+-- carry no values, and then the values. Each carries its claim: a stale one changes nothing, and its id is returned
+-- with the claim that stands (0: none). With a SLOT the caller's transaction may be one that waits: then a task whose
+-- row another transaction holds is not waited for. It is returned with its own claim, and nothing is changed.
 PROCEDURE FINISH (
-    WORKER_ID BIGINT, SLOT INTEGER, OUTCOMES VARCHAR(32765) CHARACTER SET OCTETS)
-RETURNS (STALE VARCHAR(32765) CHARACTER SET ASCII)
+    WORKER_ID BIGINT, SLOT INTEGER, OUTCOMES QUEUE_RECORDS)
+RETURNS (STALE QUEUE_DIGITS)
 AS
     DECLARE AT_BYTE INTEGER = 1;
-    DECLARE KIND CHAR(1) CHARACTER SET ASCII;
+    DECLARE KIND QUEUE_MARK;
     DECLARE ID BIGINT;
     DECLARE CLAIM_ID BIGINT;
     DECLARE ELAPSED BIGINT;
@@ -571,24 +657,24 @@ AS
     DECLARE ERROR_TYPE VARCHAR(1020) CHARACTER SET OCTETS;
     DECLARE ERROR_MSG VARCHAR(4000) CHARACTER SET OCTETS;
     DECLARE TRACE VARCHAR(32000) CHARACTER SET OCTETS;
-    DECLARE RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE RESULT VARCHAR(2000) CHARACTER SET OCTETS;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE RESULT_TYPE QUEUE_NAME;
+    DECLARE RESULT QUEUE_INLINE;
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE LAST_QUEUE QUEUE_NAME;
     DECLARE ANY_REQUEST SMALLINT;
     DECLARE IS_LARGE SMALLINT;
     DECLARE TRAITS SMALLINT;
-    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE NAME QUEUE_TEXT;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE RAISE_TIME TIMESTAMP;
     DECLARE START_TIME TIMESTAMP;
     DECLARE CLAIM_TIME TIMESTAMP;
     DECLARE TRY_COUNT INTEGER;
     DECLARE MAX_TRIES INTEGER;
-    DECLARE WORKER VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE WORKER QUEUE_TEXT;
+    DECLARE ENQUEUED_BY QUEUE_USER;
+    DECLARE CONTENT_TYPE QUEUE_NAME;
+    DECLARE PAYLOAD QUEUE_INLINE;
     DECLARE TRIES INTEGER;
     DECLARE POSTS INTEGER = 0;
     DECLARE AT_BIT INTEGER = 0;
@@ -653,11 +739,11 @@ BEGIN
                 RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.TRAITS INTO :QUEUE, :IS_LARGE, :TRAITS;
         ELSE IF (KIND = 'S') THEN
             DELETE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
-                RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.TRAITS, T.NAME, T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME,
-                    T.CLAIM_TIME, T.TRY_COUNT, T.MAX_TRIES, T.CRASH_COUNT, T.ENQUEUED_BY,
+                RETURNING T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.TRAITS, T.NAME, T.PRIORITY_RANK, T.RAISE_TIME,
+                    T.START_TIME, T.CLAIM_TIME, T.TRY_COUNT, T.MAX_TRIES, T.CRASH_COUNT, T.ENQUEUED_BY,
                     T.CONTENT_TYPE, T.PAYLOAD
-                INTO :QUEUE, :IS_LARGE, :TRAITS, :NAME, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, :TRY_COUNT,
-                    :MAX_TRIES, :CRASH_COUNT, :ENQUEUED_BY, :CONTENT_TYPE, :PAYLOAD;
+                INTO :QUEUE, :IS_LARGE, :TRAITS, :NAME, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME,
+                    :TRY_COUNT, :MAX_TRIES, :CRASH_COUNT, :ENQUEUED_BY, :CONTENT_TYPE, :PAYLOAD;
         ELSE
             SELECT T.QUEUE, IIF(T.PAYLOAD IS NULL, 1, 0), T.TRAITS FROM QUEUE_TASK T
                 WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2 INTO :QUEUE, :IS_LARGE, :TRAITS;
@@ -670,8 +756,8 @@ BEGIN
         END
         IF (LAST_QUEUE <> QUEUE) THEN
         BEGIN
-            EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(HOUR_TIME, LAST_QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED, CANCELLED, RETRIED,
-                RELEASED, SUM_ELAPSED, 0);
+            EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(HOUR_TIME, LAST_QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED,
+                CANCELLED, RETRIED, RELEASED, SUM_ELAPSED, 0);
             SUCCEEDED = 0; FAILED = 0; CANCELLED = 0; RETRIED = 0; RELEASED = 0; SUM_ELAPSED = 0;
         END
         LAST_QUEUE = QUEUE;
@@ -703,11 +789,11 @@ BEGIN
                 -- As FBTASKS_CORE.ARCHIVE does it; this way it costs no call for each task.
                 IF (WORKER IS NULL) THEN
                     SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID INTO :WORKER;
-                INSERT INTO QUEUE_HISTORY (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME,
-                    FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY,
+                INSERT INTO QUEUE_HISTORY (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+                    CLAIM_TIME, FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY,
                     CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
-                VALUES (:ID, :TRAITS, :NAME, :QUEUE, 10, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, :NOW_UTC,
-                    :ELAPSED, :TRY_COUNT + 1, :MAX_TRIES, :CRASH_COUNT, :WORKER, :ENQUEUED_BY,
+                VALUES (:ID, :TRAITS, :NAME, :QUEUE, 10, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME,
+                    :NOW_UTC, :ELAPSED, :TRY_COUNT + 1, :MAX_TRIES, :CRASH_COUNT, :WORKER, :ENQUEUED_BY,
                     :CONTENT_TYPE, :PAYLOAD, :RESULT_TYPE, :RESULT);
             END
             ELSE IF (BIN_AND(TRAITS, 1) = 1) THEN
@@ -723,8 +809,8 @@ BEGIN
             ELSE
                 CANCELLED = CANCELLED + 1;
             EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, IIF(KIND = 'F', 11, 12), ELAPSED, TRIES,
-                CAST(ERROR_TYPE AS VARCHAR(255) CHARACTER SET UTF8), CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8),
-                TRACE, RESULT_TYPE, RESULT);
+                CAST(ERROR_TYPE AS VARCHAR(255) CHARACTER SET UTF8),
+                CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8), TRACE, RESULT_TYPE, RESULT);
         END
         ELSE IF (KIND = 'R') THEN
         BEGIN
@@ -741,8 +827,8 @@ BEGIN
         BEGIN
             -- W: it was claimed outside its task's window, and has not begun. Z: it asked to be run again later.
             RELEASED = RELEASED + 1;
-            UPDATE QUEUE_TASK T SET STATE = 1, START_TIME = DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC), WORKER_ID = NULL,
-                CLAIM_ID = NULL, STARTED = 0, SUSPECT = IIF(:KIND = 'Z', 0, SUSPECT) WHERE T.ID = :ID;
+            UPDATE QUEUE_TASK T SET STATE = 1, START_TIME = DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC),
+                WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0, SUSPECT = IIF(:KIND = 'Z', 0, SUSPECT) WHERE T.ID = :ID;
             IF (BIN_AND(TRAITS, 2048) > 0) THEN
                 EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AGAIN(ID);
             POST_EVENT 'fbtasks:queue:' || QUEUE;
@@ -775,7 +861,8 @@ BEGIN
         ELSE IF (KIND = 'A') THEN
         BEGIN
             -- What waited meanwhile has its turn before it.
-            UPDATE QUEUE_TASK T SET STATE = 0, START_TIME = :NOW_UTC, WORKER_ID = NULL, CLAIM_ID = NULL, SUSPECT = 0, STARTED = 0
+            UPDATE QUEUE_TASK T SET STATE = 0, START_TIME = :NOW_UTC, WORKER_ID = NULL, CLAIM_ID = NULL, SUSPECT = 0,
+                STARTED = 0
                 WHERE T.ID = :ID;
             POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
@@ -785,14 +872,18 @@ BEGIN
             UPDATE QUEUE_TASK T SET STATE = IIF(:KIND = 'P', 3, 0), WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0
                 WHERE T.ID = :ID;
             IF (KIND = 'P') THEN
+            BEGIN
+                IF (BIN_AND(TRAITS, 2560) = 2560) THEN  -- it waits for them anew when a worker knows it
+                    EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AGAIN(ID);
                 POST_EVENT 'fbtasks:parked';
+            END
             ELSE
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
     END
     IF (LAST_QUEUE IS NOT NULL) THEN
-        EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(HOUR_TIME, LAST_QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED, CANCELLED, RETRIED,
-            RELEASED, SUM_ELAPSED, 0);
+        EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(HOUR_TIME, LAST_QUEUE, WORKER_ID, SLOT, SUCCEEDED, FAILED, CANCELLED,
+            RETRIED, RELEASED, SUM_ELAPSED, 0);
     WHILE (BIN_SHL(1, AT_BIT) <= POSTS) DO
     BEGIN
         IF (BIN_AND(POSTS, BIN_SHL(1, AT_BIT)) > 0) THEN
@@ -802,12 +893,13 @@ BEGIN
     SUSPEND;
 END^
 
--- What a worker tells the hooks of a task that failed elsewhere; no row when it has not failed, or is not there any more.
+-- What a worker tells the hooks of a task that failed elsewhere; no row when it has not failed, or is not there any
+-- more.
 PROCEDURE FAILURE (ID BIGINT)
-RETURNS (TASK_ID VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY SMALLINT, START_TIME TIMESTAMP, TRY_COUNT INTEGER, MAX_TRIES INTEGER,
-    CRASH_COUNT INTEGER, CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII, PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS,
-    ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, ERROR_MSG BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8)
+RETURNS (TASK_ID QUEUE_TEXT, NAME QUEUE_TEXT,
+    QUEUE QUEUE_NAME, PRIORITY SMALLINT, START_TIME TIMESTAMP, TRY_COUNT INTEGER, MAX_TRIES INTEGER,
+    CRASH_COUNT INTEGER, CONTENT_TYPE QUEUE_NAME, PAYLOAD QUEUE_INLINE,
+    ERROR_TYPE QUEUE_TEXT, ERROR_MSG QUEUE_LONG_TEXT)
 AS
 BEGIN
     FOR SELECT (SELECT FIRST 1 N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = H.ID), H.NAME, H.QUEUE, -H.PRIORITY_RANK,
@@ -823,14 +915,20 @@ PROCEDURE FAIL_PARKED (AGE_MS BIGINT, MOST INTEGER)
 RETURNS (ID BIGINT)
 AS
     DECLARE FAILED INTEGER = 0;
-    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE NAME QUEUE_TEXT;
     DECLARE LIMIT_TIME TIMESTAMP;
+    DECLARE C CURSOR FOR (
+        SELECT T.ID, T.NAME FROM QUEUE_TASK T WHERE T.STATE = 3 AND T.CLAIM_TIME < :LIMIT_TIME
+        AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = T.NAME)
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO QUEUE_NOW());
-    FOR SELECT T.ID, T.NAME FROM QUEUE_TASK T WHERE T.STATE = 3 AND T.CLAIM_TIME < :LIMIT_TIME
-            AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = T.NAME)
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :NAME AS CURSOR C DO
+    OPEN C;
+    WHILE (1 = 1) DO
     BEGIN
+        FETCH C INTO :ID, :NAME;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME WHERE CURRENT OF C;
         EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.UnknownTaskError',
             'no worker knows a task named ''' || SUBSTRING(NAME FROM 1 FOR 200)
@@ -840,18 +938,19 @@ BEGIN
         IF (FAILED >= MOST) THEN
             LEAVE;
     END
+    CLOSE C;
 END^
 
--- Adds up to MOST rows of counters, of days before the last DAYS whole ones, to one row a day and queue, whose HOUR_TIME is
--- the beginning of the day. In one transaction, so that no sum changes. Workers write the current hour alone; of two that
--- fold at once, the second meets a conflict on its first row.
+-- Adds up to MOST rows of counters, of days before the last DAYS whole ones, to one row a day and queue, whose
+-- HOUR_TIME is the beginning of the day. In one transaction, so that no sum changes. Workers write the current hour
+-- alone; of two that fold at once, the second meets a conflict on its first row.
 PROCEDURE FOLD_STATS (DAYS INTEGER, MOST INTEGER)
 RETURNS (FOLDED INTEGER)
 AS
     DECLARE LIMIT_TIME TIMESTAMP;
     DECLARE HOUR_TIME TIMESTAMP;
     DECLARE DAY_TIME TIMESTAMP;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE SUCCEEDED BIGINT;
     DECLARE FAILED BIGINT;
     DECLARE CANCELLED BIGINT;
@@ -862,14 +961,16 @@ AS
 BEGIN
     FOLDED = 0;
     LIMIT_TIME = DATEADD(-DAYS DAY TO CAST(CAST(QUEUE_NOW() AS DATE) AS TIMESTAMP));
-    FOR SELECT S.HOUR_TIME, S.QUEUE, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.RETRIED, S.RELEASED, S.ELAPSED_MS, S.CONFLICTS
+    FOR SELECT S.HOUR_TIME, S.QUEUE, S.SUCCEEDED, S.FAILED, S.CANCELLED, S.RETRIED, S.RELEASED, S.ELAPSED_MS,
+        S.CONFLICTS
         FROM QUEUE_STAT S WHERE S.HOUR_TIME < :LIMIT_TIME AND S.WORKER_ID <> 0
         ORDER BY S.HOUR_TIME, S.QUEUE, S.WORKER_ID, S.SLOT FOR UPDATE WITH LOCK
-        INTO :HOUR_TIME, :QUEUE, :SUCCEEDED, :FAILED, :CANCELLED, :RETRIED, :RELEASED, :ELAPSED, :CONFLICTS AS CURSOR C DO
+        INTO :HOUR_TIME, :QUEUE, :SUCCEEDED, :FAILED, :CANCELLED, :RETRIED, :RELEASED, :ELAPSED,
+            :CONFLICTS AS CURSOR C DO
     BEGIN
         DAY_TIME = CAST(CAST(HOUR_TIME AS DATE) AS TIMESTAMP);
-        EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(DAY_TIME, QUEUE, 0, 0, SUCCEEDED, FAILED, CANCELLED, RETRIED, RELEASED, ELAPSED,
-            CONFLICTS);
+        EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(DAY_TIME, QUEUE, 0, 0, SUCCEEDED, FAILED, CANCELLED, RETRIED,
+            RELEASED, ELAPSED, CONFLICTS);
         DELETE FROM QUEUE_STAT WHERE CURRENT OF C;
         FOLDED = FOLDED + 1;
         IF (FOLDED >= MOST) THEN
@@ -880,13 +981,13 @@ END^
 
 PACKAGE FBTASKS_OPERATOR^
 
--- Puts a failed or cancelled task back into its queue, with tries and crashes counted from the beginning. One that had a lane
--- waits to be let in again. Into a queue that is full none is put back: QUEUE_FULL. What followed it is put back as well, to await its end;
--- a step is not put back before the one that it follows.
+-- Puts a failed or cancelled task back into its queue, with tries and crashes counted from the beginning. One that
+-- had a lane waits to be let in again. Into a queue that is full none is put back: QUEUE_FULL. What followed it is
+-- put back as well, to await its end; a step is not put back before the one that it follows.
 PROCEDURE RETRY (ID BIGINT)
 RETURNS (DONE SMALLINT)
 AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
     DECLARE TRAITS SMALLINT;
@@ -909,15 +1010,17 @@ BEGIN
         WHERE H.ID = :ID AND H.STATE IN (11, 12) INTO :QUEUE, :MAX_LENGTH;
     IF (MAX_LENGTH IS NOT NULL) THEN
         EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH, 'reject') RETURNING_VALUES PLACED;
-    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES,
-        ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-    SELECT H.ID, BIN_AND(H.TRAITS, -8769) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, IIF(H.LANE IS NULL AND BIN_AND(H.TRAITS, 2048) = 0, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME,
-        :NOW_UTC, H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
+    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+        MAX_TRIES, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
+    SELECT H.ID, BIN_AND(H.TRAITS, -8769) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE,
+        IIF(H.LANE IS NULL AND BIN_AND(H.TRAITS, 2048) = 0, 0, 4), H.PRIORITY_RANK, H.RAISE_TIME, :NOW_UTC,
+            H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
     FROM QUEUE_HISTORY H WHERE H.ID = :ID AND H.STATE IN (11, 12);
     DONE = ROW_COUNT;
     IF (DONE = 1) THEN
     BEGIN
-        SELECT H.QUEUE, H.TRAITS, H.OWNER_ID, H.LANE FROM QUEUE_HISTORY H WHERE H.ID = :ID INTO :QUEUE, :TRAITS, :OWNER_ID, :LANE;
+        SELECT H.QUEUE, H.TRAITS, H.OWNER_ID, H.LANE FROM QUEUE_HISTORY H WHERE H.ID = :ID
+            INTO :QUEUE, :TRAITS, :OWNER_ID, :LANE;
         IF (LANE IS NOT NULL AND BIN_AND(TRAITS, 2050) <> 2048) THEN
             INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
                 VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, 'T', :LANE, :ID);
@@ -933,18 +1036,41 @@ BEGIN
     SUSPEND;
 END^
 
+-- Puts back those of many tasks, whose ids come in 19 characters each, as RETRY does. DONE is how many.
+PROCEDURE RETRY_MANY (IDS QUEUE_RECORDS)
+RETURNS (DONE INTEGER)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE DONE_ONE SMALLINT;
+BEGIN
+    DONE = 0;
+    WHILE (AT_BYTE <= OCTET_LENGTH(IDS)) DO
+    BEGIN
+        EXECUTE PROCEDURE RETRY(CAST(SUBSTRING(IDS FROM AT_BYTE FOR 19) AS BIGINT)) RETURNING_VALUES DONE_ONE;
+        DONE = DONE + DONE_ONE;
+        AT_BYTE = AT_BYTE + 19;
+    END
+    SUSPEND;
+END^
+
 -- Deletes up to MOST waiting tasks of a queue.
-PROCEDURE PURGE (QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER)
+PROCEDURE PURGE (QUEUE QUEUE_NAME, MOST INTEGER)
 RETURNS (PURGED INTEGER)
 AS
     DECLARE ID BIGINT;
+    -- In the order of the index: else each call would look up all tasks of the queue before its first row.
+    DECLARE C CURSOR FOR (
+        SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4, 5) AND T.QUEUE = :QUEUE
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     PURGED = 0;
-    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4, 5) AND T.QUEUE = :QUEUE
-        -- In the order of the index: else each call would look up all tasks of the queue before its first row.
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
+    OPEN C;
+    WHILE (1 = 1) DO
     BEGIN
+        FETCH C INTO :ID;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         DELETE FROM QUEUE_TASK WHERE CURRENT OF C;
         DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
         DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
@@ -953,13 +1079,14 @@ BEGIN
         IF (PURGED >= MOST) THEN
             LEAVE;
     END
+    CLOSE C;
     SUSPEND;
 END^
 
 PACKAGE FBTASKS_UPKEEP^
 
--- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago; not those for which a lane is halted, nor those whose
--- results others are going to be given.
+-- Forgets up to MOST tasks that ended in STATE more than AGE_MS ago; not those for which a lane is halted, nor those
+-- whose results others are going to be given.
 PROCEDURE PRUNE (STATE SMALLINT, AGE_MS BIGINT, MOST INTEGER)
 RETURNS (PRUNED INTEGER)
 AS
@@ -967,18 +1094,24 @@ AS
     DECLARE TRAITS SMALLINT;
     DECLARE IS_NEEDED SMALLINT;
     DECLARE LIMIT_TIME TIMESTAMP;
+    -- In the order of the index: else each call would look up all that have been kept long enough before its first row.
+    DECLARE C CURSOR FOR (
+        SELECT H.ID, H.TRAITS FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
+        AND (H.LANE IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
+        WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
+        AND (BIN_AND(H.TRAITS, 2) = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_PATH P JOIN QUEUE_GATE G
+        ON G.OWNER_ID = P.OWNER_ID AND G.LANE = P.LANE WHERE P.TASK_ID = H.ID AND G.HOLDER_ID = H.ID AND G.HALTED = 1))
+        ORDER BY H.STATE DESC, H.FINISH_TIME DESC
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     PRUNED = 0;
     LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO QUEUE_NOW());
-    FOR SELECT H.ID, H.TRAITS FROM QUEUE_HISTORY H WHERE H.STATE = :STATE AND H.FINISH_TIME < :LIMIT_TIME
-            AND (H.LANE IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
-                WHERE G.OWNER_ID = H.OWNER_ID AND G.LANE = H.LANE AND G.HOLDER_ID = H.ID))
-            AND (BIN_AND(H.TRAITS, 2) = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_PATH P JOIN QUEUE_GATE G
-                ON G.OWNER_ID = P.OWNER_ID AND G.LANE = P.LANE WHERE P.TASK_ID = H.ID AND G.HOLDER_ID = H.ID AND G.HALTED = 1))
-        -- In the order of the index: else each call would look up all that have been kept long enough before its first row.
-        ORDER BY H.STATE DESC, H.FINISH_TIME DESC
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :TRAITS AS CURSOR C DO
+    OPEN C;
+    WHILE (1 = 1) DO
     BEGIN
+        FETCH C INTO :ID, :TRAITS;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         IF (BIN_AND(TRAITS, 24) > 0) THEN
         BEGIN
             EXECUTE PROCEDURE FBTASKS_WORKFLOWS.STEP_IS_NEEDED(ID) RETURNING_VALUES IS_NEEDED;
@@ -994,6 +1127,7 @@ BEGIN
         IF (PRUNED >= MOST) THEN
             LEAVE;
     END
+    CLOSE C;
     SUSPEND;
 END^
 

@@ -4,13 +4,13 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
--- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is failed,
--- which FAILED tells. The caller has locked the row.
+-- Takes back one task from a worker that is dead: a crash is counted on it with CHARGE, and at CRASH_LIMIT it is
+-- failed, which FAILED tells. The caller has locked the row.
 PROCEDURE TAKE_BACK (ID BIGINT, CHARGE SMALLINT, CRASH_LIMIT INTEGER,
     WHY VARCHAR(200) CHARACTER SET UTF8 COLLATE UTF8)
 RETURNS (FAILED SMALLINT)
 AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE CRASH_COUNT INTEGER;
     DECLARE TRAITS SMALLINT;
     DECLARE REQUESTED SMALLINT;
@@ -34,9 +34,10 @@ BEGIN
         POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Gives back the tasks of a worker that is dead, but for those whose rows another transaction holds at this moment: KEPT. A
--- crash is counted on a task only when it alone was held and had begun, or is the only repeated suspect (SUSPECT 2) that had,
--- so that at most one is failed: FAILED_ID. None is charged after a part of what the worker held was given back before.
+-- Gives back the tasks of a worker that is dead, but for those whose rows another transaction holds at this moment:
+-- KEPT. A crash is counted on a task only when it alone was held and had begun, or is the only repeated suspect
+-- (SUSPECT 2) that had, so that at most one is failed: FAILED_ID. None is charged after a part of what the worker
+-- held was given back before.
 PROCEDURE GIVE_BACK (
     WORKER_ID BIGINT, PARTLY_RELEASED SMALLINT, CRASH_LIMIT INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII)
 RETURNS (RELEASED INTEGER, KEPT INTEGER, FAILED_ID BIGINT)
@@ -47,13 +48,19 @@ AS
     DECLARE HELD INTEGER;
     DECLARE REPEATED INTEGER;
     DECLARE FAILED SMALLINT;
+    DECLARE C CURSOR FOR (
+        SELECT T.ID, T.STARTED, T.SUSPECT FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID
+        ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     RELEASED = 0;
     SELECT COUNT(*), SUM(IIF(T.STARTED > 0 AND T.SUSPECT = 2, 1, 0)) FROM QUEUE_TASK T
         WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID INTO :HELD, :REPEATED;
-    FOR SELECT T.ID, T.STARTED, T.SUSPECT FROM QUEUE_TASK T WHERE T.STATE = 2 AND T.WORKER_ID = :WORKER_ID
-        ORDER BY T.ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :STARTED, :SUSPECT AS CURSOR C DO
+    OPEN C;
+    WHILE (1 = 1) DO
     BEGIN
+        FETCH C INTO :ID, :STARTED, :SUSPECT;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         EXECUTE PROCEDURE TAKE_BACK(ID,
             IIF(STARTED > 0 AND PARTLY_RELEASED = 0 AND (HELD = 1 OR (SUSPECT = 2 AND REPEATED = 1)), 1, 0),
             CRASH_LIMIT, WHY) RETURNING_VALUES FAILED;
@@ -61,14 +68,16 @@ BEGIN
             FAILED_ID = ID;
         RELEASED = RELEASED + 1;
     END
+    CLOSE C;
     KEPT = HELD - RELEASED;
 END^
 
 PACKAGE FBTASKS_WORKER^
 
--- Declares a process dead and gives back what it held, how much of it RELEASED tells: with GONE = 1 the caller has seen that
--- its process has ended; else see FBTASKS_CORE.VERDICT. FAILED_ID is the task that was failed by this, if any. WHY is NULL, and
--- nothing is changed, when it lives. A worker of whose tasks some were kept stays registered, for the next time.
+-- Declares a process dead and gives back what it held, how much of it RELEASED tells: with GONE = 1 the caller has
+-- seen that its process has ended; else see FBTASKS_CORE.VERDICT. FAILED_ID is the task that was failed by this, if
+-- any. WHY is NULL, and nothing is changed, when it lives. A worker of whose tasks some were kept stays registered,
+-- for the next time.
 PROCEDURE RESCUE (
     PROCESS_ID BIGINT, GONE SMALLINT, SHARE INTEGER, AWAKE_MS BIGINT, CRASH_LIMIT INTEGER)
 RETURNS (RELEASED INTEGER, WHY VARCHAR(60) CHARACTER SET ASCII, FAILED_ID BIGINT)
@@ -86,7 +95,8 @@ BEGIN
     IF (KIND IS NOT NULL AND GONE = 1) THEN
         WHY = 'its process is gone';
     ELSE IF (KIND IS NOT NULL) THEN
-        SELECT V.WHY FROM FBTASKS_CORE.VERDICT(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :AWAKE_MS) V INTO :WHY;
+        SELECT V.WHY FROM FBTASKS_CORE.VERDICT(:HEARTBEAT_TIME, :LEASE_UNTIL, :ATTACHMENT_ID, :SHARE, :AWAKE_MS) V
+            INTO :WHY;
     IF (WHY IS NOT NULL) THEN
     BEGIN
         IF (KIND = 'worker') THEN
@@ -112,25 +122,33 @@ BEGIN
     DELETE FROM QUEUE_PROCESS P WHERE P.ID = :ID;
 END^
 
--- Gives back up to MOST rows that say they run and whose worker is not registered: written by hand, or restored. Not those of the
--- caller, WORKER_ID: if it is not registered any more it lives all the same, and takes them along when it registers again.
+-- Gives back up to MOST rows that say they run and whose worker is not registered: written by hand, or restored. Not
+-- those of the caller, WORKER_ID: if it is not registered any more it lives all the same, and takes them along when
+-- it registers again.
 PROCEDURE ORPHANS (WORKER_ID BIGINT, MOST INTEGER)
 RETURNS (RELEASED INTEGER)
 AS
     DECLARE ID BIGINT;
     DECLARE FAILED SMALLINT;
+    DECLARE C CURSOR FOR (
+        SELECT T.ID FROM QUEUE_TASK T
+        WHERE T.STATE = 2 AND T.WORKER_ID IS DISTINCT FROM :WORKER_ID
+        AND (T.WORKER_ID IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS P WHERE P.ID = T.WORKER_ID))
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     RELEASED = 0;
-    FOR SELECT T.ID FROM QUEUE_TASK T
-        WHERE T.STATE = 2 AND T.WORKER_ID IS DISTINCT FROM :WORKER_ID
-            AND (T.WORKER_ID IS NULL OR NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS P WHERE P.ID = T.WORKER_ID))
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR C DO
+    OPEN C;
+    WHILE (1 = 1) DO
     BEGIN
+        FETCH C INTO :ID;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         EXECUTE PROCEDURE FBTASKS_CORE.TAKE_BACK(ID, 0, 0, '') RETURNING_VALUES FAILED;  -- none, without a charge
         RELEASED = RELEASED + 1;
         IF (RELEASED >= MOST) THEN
             LEAVE;
     END
+    CLOSE C;
     SUSPEND;
 END^
 

@@ -1,13 +1,13 @@
--- Sources of work in the database: changes of tables and events, and how they become tasks. The transaction of a change or an
--- event only inserts, into tables without a unique key that a writer chooses: it never waits or fails because of another one.
--- Order, coalescing and limits are decided later, by the workers' FBTASKS_SOURCES.DISPATCH.
+-- Sources of work in the database: changes of tables and events, and how they become tasks. The transaction of a
+-- change or an event only inserts, into tables without a unique key that a writer chooses: it never waits or fails
+-- because of another one. Order, coalescing and limits are decided later, by the workers' FBTASKS_SOURCES.DISPATCH.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_SOURCES^
 
--- Lets the next task in that waits before a gate with a ticket. Tickets of tasks that are not there any more are deleted on the
--- way. TASK_ID is NULL when none has been let in; BLOCKED is 1 when another transaction has the one locked whose turn it is.
--- Called by OPEN_GATE, which writes the row of the gate.
+-- Lets the next task in that waits before a gate with a ticket. Tickets of tasks that are not there any more are
+-- deleted on the way. TASK_ID is NULL when none has been let in; BLOCKED is 1 when another transaction has the one
+-- locked whose turn it is. Called by OPEN_GATE, which writes the row of the gate.
 PRIVATE PROCEDURE LET_IN (OWNER_ID INTEGER, LANE BIGINT, NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, BLOCKED SMALLINT)
 AS
@@ -33,19 +33,21 @@ BEGIN
     END
 END^
 
--- Makes a task of changes of one lane in their order: as many as the subscription allows, and as fit. Without a LANE the task
--- holds no gate, and the changes are those of lane 0.
+-- Makes a task of changes of one lane in their order: as many as the subscription allows, and as fit. Without a LANE
+-- the task holds no gate, and the changes are those of lane 0.
 --   FROM_BEHIND  1: of those that wait behind the gate
 --   FROM_NEWS    1: of those that have just come, after the former; they begin behind AFTER_ID
 --   PLACES       how many places of the queue the caller holds: at least one, or NULL where the queue has no limit
--- TASK_ID is NULL when there are no changes. TAKEN is how many it has, LAST_ID the last of them (AFTER_ID: none), and MORE 1 when it
--- has left some: of those behind the gate with FROM_BEHIND, else of the news. The caller writes the row of the gate.
+-- TASK_ID is NULL when there are no changes. TAKEN is how many it has, LAST_ID the last of them (AFTER_ID: none), and
+-- MORE 1 when it has left some: of those behind the gate with FROM_BEHIND, else of the news. The caller writes the
+-- row of the gate.
 PRIVATE PROCEDURE MAKE_TASK (
-    OWNER_ID INTEGER, LANE BIGINT, FROM_BEHIND SMALLINT, FROM_NEWS SMALLINT, AFTER_ID BIGINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
+    OWNER_ID INTEGER, LANE BIGINT, FROM_BEHIND SMALLINT, FROM_NEWS SMALLINT, AFTER_ID BIGINT, PLACES INTEGER,
+        NOW_UTC TIMESTAMP)
 RETURNS (TASK_ID BIGINT, TAKEN INTEGER, LAST_ID BIGINT, MORE SMALLINT)
 AS
-    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE NAME QUEUE_TEXT;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE MOST INTEGER;
     DECLARE WANTED SMALLINT;
@@ -53,10 +55,10 @@ AS
     DECLARE ID BIGINT;
     DECLARE RAISE_TIME TIMESTAMP;
     DECLARE FIRST_TIME TIMESTAMP;
-    DECLARE DATA VARCHAR(2000) CHARACTER SET OCTETS;
-    DECLARE LARGE BLOB SUB_TYPE BINARY;
-    DECLARE BODY VARCHAR(32765) CHARACTER SET OCTETS = '[[';
-    DECLARE LARGE_BODY BLOB SUB_TYPE BINARY;
+    DECLARE DATA QUEUE_INLINE;
+    DECLARE LARGE QUEUE_BINARY;
+    DECLARE BODY QUEUE_RECORDS = '[[';
+    DECLARE LARGE_BODY QUEUE_BINARY;
     DECLARE PLACED SMALLINT = 0;
 BEGIN
     TAKEN = 0;
@@ -102,19 +104,20 @@ BEGIN
     END
     IF (PLACES IS NOT NULL) THEN
         EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
-    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
-        PAYLOAD)
-    VALUES (:TASK_ID, 64 * :PLACED + IIF(:LANE IS NULL, 0, 256), :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :FIRST_TIME,
-        :NOW_UTC, 'application/json', IIF(:LARGE_BODY IS NULL, :BODY, NULL));
+    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+        CONTENT_TYPE, PAYLOAD)
+    VALUES (:TASK_ID, 64 * :PLACED + IIF(:LANE IS NULL, 0, 256), :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK,
+        :FIRST_TIME, :NOW_UTC, 'application/json', IIF(:LARGE_BODY IS NULL, :BODY, NULL));
     IF (LARGE_BODY IS NOT NULL) THEN
         INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, :LARGE_BODY);
 END^
 
--- Opens a gate whose task has ended, or whose time has come, for what waits behind it: a task with a ticket, else a new one of
--- changes; with NEWS_TOO also of those that have just come. After that the gate (its states are named beside QUEUE_GATE) is
+-- Opens a gate whose task has ended, or whose time has come, for what waits behind it: a task with a ticket, else a
+-- new one of changes; with NEWS_TOO also of those that have just come. After that the gate (its states are named
+-- beside QUEUE_GATE) is
 --   shut     behind TASK_ID, the task that is in; TAKEN is how many changes that has when it is a new one
---   waiting  for a second when another transaction has the task locked whose turn it is; with its time come when PLACES is 0, so
---            that there is no place for a new task (NULL: the queue has no limit)
+--   waiting  for a second when another transaction has the task locked whose turn it is; with its time come when
+--            PLACES is 0, so that there is no place for a new task (NULL: the queue has no limit)
 --   free     when nothing waits any more
 -- Called by DISPATCH_ONE and READ_NOTES, under the lock of QUEUE_DISPATCH.
 PRIVATE PROCEDURE OPEN_GATE (
@@ -135,7 +138,8 @@ BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL
                     AND C.LANE = :LANE ORDER BY C.SUBSCRIPTION_ID, C.NEWS)
                 OR (NEWS_TOO = 1 AND EXISTS(SELECT 1 FROM QUEUE_CHANGE C
-                    WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE ORDER BY C.SUBSCRIPTION_ID, C.NEWS))) THEN
+                    WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE
+                        ORDER BY C.SUBSCRIPTION_ID, C.NEWS))) THEN
             WAKE_TIME = NOW_UTC;
     END
     ELSE IF (TASK_ID IS NULL) THEN
@@ -148,16 +152,17 @@ BEGIN
             VALUES (:OWNER_ID, :LANE, :TASK_ID, 0, :MORE, :WAKE_TIME) MATCHING (OWNER_ID, LANE);
 END^
 
--- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what became of
--- its task ID. OWN is the payload of that task from now on (NULL: as it was); with TRIES it begins with another change than before,
--- of which so many tries have ended, and whose process has not died. With NEXT the task has failed: a new task NEXT_ID goes on with
--- NEXT. It takes over the lane, or where a failure halts that, waits behind it; when the run is to be cancelled, it is cancelled. A
--- stale claim changes nothing: NEXT_ID is 0. Neither does a task whose row another transaction holds, which is not waited for: -1.
-PROCEDURE PUT_REST (ID BIGINT, CLAIM_ID BIGINT, OWN BLOB SUB_TYPE BINARY,
-    NEXT BLOB SUB_TYPE BINARY, TRIES INTEGER, NEXT_TRIES INTEGER)
+-- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what
+-- became of its task ID. OWN is the payload of that task from now on (NULL: as it was); with TRIES it begins with
+-- another change than before, of which so many tries have ended, and whose process has not died. With NEXT the task
+-- has failed: a new task NEXT_ID goes on with NEXT. It takes over the lane, or where a failure halts that, waits
+-- behind it; when the run is to be cancelled, it is cancelled. A stale claim changes nothing: NEXT_ID is 0. Neither
+-- does a task whose row another transaction holds, which is not waited for: -1.
+PROCEDURE PUT_REST (ID BIGINT, CLAIM_ID BIGINT, OWN QUEUE_BINARY,
+    NEXT QUEUE_BINARY, TRIES INTEGER, NEXT_TRIES INTEGER)
 RETURNS (NEXT_ID BIGINT)
 AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
     DECLARE STOPS SMALLINT = 0;
@@ -165,7 +170,8 @@ BEGIN
     SELECT T.QUEUE, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2
         FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE, :OWNER_ID, :LANE;
     IF (QUEUE IS NULL) THEN
-        NEXT_ID = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2), -1, 0);
+        NEXT_ID = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2),
+            -1, 0);
     ELSE
     BEGIN
         IF (OWN IS NOT NULL) THEN
@@ -184,10 +190,10 @@ BEGIN
                 SELECT S.STOPS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID INTO :STOPS;
             NEXT_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
             -- With its place, where its queue has a limit.
-            INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRY_COUNT,
-                ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-            SELECT :NEXT_ID, BIN_AND(T.TRAITS, 320), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:STOPS = 1, 4, 0), T.PRIORITY_RANK,
-                T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
+            INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME,
+                START_TIME, TRY_COUNT, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
+            SELECT :NEXT_ID, BIN_AND(T.TRAITS, 320), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE, IIF(:STOPS = 1, 4, 0),
+                T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
                 IIF(OCTET_LENGTH(:NEXT) > 2000, NULL, CAST(:NEXT AS VARBINARY(2000)))
             FROM QUEUE_TASK T WHERE T.ID = :ID;
             UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(TRAITS, -65) WHERE T.ID = :ID AND BIN_AND(T.TRAITS, 64) > 0;
@@ -197,7 +203,8 @@ BEGIN
                 INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID)
                     VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:STOPS = 1, 'T', 'H'), :LANE, :NEXT_ID);
             IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID)) THEN
-                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL,
+                    NULL);
             ELSE
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
@@ -205,9 +212,9 @@ BEGIN
     SUSPEND;
 END^
 
--- Puts what has just come for a lane behind its gate. A gate that is shut (IS_SHUT) will be opened by a note. Any other one is
--- waiting from then on: until the first change has waited AFTER_MS, or there has been none for QUIET_MS, or with FILLS there are
--- MOST.
+-- Puts what has just come for a lane behind its gate. A gate that is shut (IS_SHUT) will be opened by a note. Any
+-- other one is waiting from then on: until the first change has waited AFTER_MS, or there has been none for QUIET_MS,
+-- or with FILLS there are MOST.
 PRIVATE PROCEDURE PUT_BEHIND (OWNER_ID INTEGER, LANE BIGINT, IS_SHUT SMALLINT, NOW_UTC TIMESTAMP)
 AS
     DECLARE MOST INTEGER;
@@ -251,16 +258,16 @@ BEGIN
         VALUES (:OWNER_ID, :LANE, NULL, 0, 1, :WAKE_TIME) MATCHING (OWNER_ID, LANE);
 END^
 
--- Reads the notes of a subscription, and opens up to ROOM gates by them: for up to PLACES new tasks (NULL: the queue has no limit).
--- Where changes wait for others, a gate behind which there are changes alone is waiting then. MISSED is 1 when a ticket was put
--- behind a gate whose task may have ended unseen. Called by DISPATCH_ONE, under its lock.
+-- Reads the notes of a subscription, and opens up to ROOM gates by them: for up to PLACES new tasks (NULL: the queue
+-- has no limit). Where changes wait for others, a gate behind which there are changes alone is waiting then. MISSED
+-- is 1 when a ticket was put behind a gate whose task may have ended unseen. Called by DISPATCH_ONE, under its lock.
 PRIVATE PROCEDURE READ_NOTES (OWNER_ID INTEGER, ROOM INTEGER, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
 AS
     DECLARE BY_KEY SMALLINT;
     DECLARE STOPS SMALLINT;
     DECLARE AFTER_MS BIGINT;
-    DECLARE KIND CHAR(1) CHARACTER SET ASCII;
+    DECLARE KIND QUEUE_MARK;
     DECLARE LANE BIGINT;
     DECLARE TASK_ID BIGINT;
     DECLARE HOLDER_ID BIGINT;
@@ -304,9 +311,11 @@ BEGIN
         ELSE IF (KIND = 'S') THEN
             UPDATE QUEUE_GATE G SET HALTED = 1 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
         IF (OPENS = 1 AND WAITS = 0) THEN
-            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;  -- what has just come is visited after this
+            -- what has just come is visited after this
+            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
         ELSE IF (OPENS = 1 AND BY_KEY = 1 AND AFTER_MS > 0 AND NOT EXISTS(
-                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE ORDER BY K.OWNER_ID, K.LANE)) THEN
+                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE
+                    ORDER BY K.OWNER_ID, K.LANE)) THEN
             EXECUTE PROCEDURE PUT_BEHIND(OWNER_ID, LANE, 0, NOW_UTC);
         ELSE IF (OPENS = 1) THEN
         BEGIN
@@ -320,7 +329,8 @@ BEGIN
     END
 END^
 
--- When the first change of lane 0 behind AFTER_ID is due, for a subscription whose tasks are made of one lane; NULL: there is none.
+-- When the first change of lane 0 behind AFTER_ID is due, for a subscription whose tasks are made of one lane; NULL:
+-- there is none.
 PRIVATE PROCEDURE FIRST_DUE (
     SUBSCRIPTION_ID INTEGER, MOST INTEGER, AFTER_MS BIGINT, FILLS SMALLINT, AFTER_ID BIGINT)
 RETURNS (DUE_TIME TIMESTAMP)
@@ -340,19 +350,19 @@ BEGIN
     END
 END^
 
--- Makes up to ROOM tasks of one change each, from what comes behind AFTER_ID in lane 0, for a subscription without an order, in a
--- queue without a limit. Ends before a change that does not fit the row of its task. LAST_ID is the last change that it took.
--- A twin of MAKE_TASK on purpose: a change costs 31 us in the claim this way, and 38 by a call of that for each. What
--- one of them writes into the row of a task, the other one has to write as well.
+-- Makes up to ROOM tasks of one change each, from what comes behind AFTER_ID in lane 0, for a subscription without an
+-- order, in a queue without a limit. Ends before a change that does not fit the row of its task. LAST_ID is the last
+-- change that it took. A twin of MAKE_TASK on purpose: a change costs 31 us in the claim this way, and 38 by a call
+-- of that for each. What one of them writes into the row of a task, the other one has to write as well.
 PRIVATE PROCEDURE DISPATCH_EACH (OWNER_ID INTEGER, ROOM INTEGER, AFTER_ID BIGINT, NOW_UTC TIMESTAMP)
 RETURNS (DISPATCHED INTEGER, LAST_ID BIGINT)
 AS
-    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE NAME QUEUE_TEXT;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE ID BIGINT;
     DECLARE RAISE_TIME TIMESTAMP;
-    DECLARE DATA VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE DATA QUEUE_INLINE;
 BEGIN
     DISPATCHED = 0;
     LAST_ID = AFTER_ID;
@@ -364,7 +374,8 @@ BEGIN
     BEGIN
         IF (DISPATCHED >= ROOM OR DATA IS NULL OR OCTET_LENGTH(DATA) > 1990) THEN
             LEAVE;
-        INSERT INTO QUEUE_TASK (ID, OWNER_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE, PAYLOAD)
+        INSERT INTO QUEUE_TASK (ID, OWNER_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
+            PAYLOAD)
         VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, :OWNER_ID, :NAME, :QUEUE, 0, :PRIORITY_RANK, :RAISE_TIME, :NOW_UTC,
             'application/json', '[[' || :DATA || '],{}]');
         DELETE FROM QUEUE_CHANGE WHERE CURRENT OF CHANGES;
@@ -373,9 +384,10 @@ BEGIN
     END
 END^
 
--- From where on an ordered reader has to read, so that nothing that is committed by now is passed by: a change has its number before
--- its transaction commits, and others with higher numbers may have been read meanwhile. What the statement does not see yet counts as
--- not committed. The caller has the row of QUEUE_DISPATCH locked, reads in the order of the numbers, and calls MOVE_BACK then.
+-- From where on an ordered reader has to read, so that nothing that is committed by now is passed by: a change has
+-- its number before its transaction commits, and others with higher numbers may have been read meanwhile. What the
+-- statement does not see yet counts as not committed. The caller has the row of QUEUE_DISPATCH locked, reads in the
+-- order of the numbers, and calls MOVE_BACK then.
 PROCEDURE LOOK_BACK (SUBSCRIPTION_ID INTEGER)
 RETURNS (FROM_ID BIGINT)
 AS
@@ -402,8 +414,9 @@ BEGIN
     END
 END^
 
--- Tells LOOK_BACK what was read: all up to LAST_ID that the statement sees, and with IS_ALL all that there is. When that is
--- far enough from where it had others begin, it has them begin there from now on, but for transactions that are not done yet.
+-- Tells LOOK_BACK what was read: all up to LAST_ID that the statement sees, and with IS_ALL all that there is. When
+-- that is far enough from where it had others begin, it has them begin there from now on, but for transactions that
+-- are not done yet.
 PROCEDURE MOVE_BACK (SUBSCRIPTION_ID INTEGER, LAST_ID BIGINT, IS_ALL SMALLINT)
 AS
     DECLARE BACK_ID BIGINT;
@@ -447,16 +460,18 @@ BEGIN
         END
         BACK_ID = IIF(BACK_TX = NEXT_TX, LAST_ID, BACK_ID);
     END
-    UPDATE QUEUE_DISPATCH D SET BACK_ID = :BACK_ID, BACK_TX = :BACK_TX, ELDERS = :KEPT WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
+    UPDATE QUEUE_DISPATCH D SET BACK_ID = :BACK_ID, BACK_TX = :BACK_TX, ELDERS = :KEPT
+        WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID
         AND (D.BACK_TX IS DISTINCT FROM :BACK_TX OR D.ELDERS <> :KEPT OR D.BACK_ID <> :BACK_ID);
 END^
 
--- Makes up to ROOM tasks of what one subscription has in the log, in its order. PLACES is how many places of its queue the caller
--- holds for new tasks (NULL: the queue has no limit); a task that is let in again has one. The transaction that has the row of
--- QUEUE_DISPATCH locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it. With
--- FROM_START = 0 lane 0 is read from where the last one ended: what was deleted before may still be there, as versions that an
--- old transaction keeps, and what was committed late is found the next time with 1; in total order it is found at once. By key,
--- lanes are visited in turn; those whose gate is shut have their changes moved behind it, so that they are not met again.
+-- Makes up to ROOM tasks of what one subscription has in the log, in its order. PLACES is how many places of its
+-- queue the caller holds for new tasks (NULL: the queue has no limit); a task that is let in again has one. The
+-- transaction that has the row of QUEUE_DISPATCH locked does this, and sees all that was done under that lock before;
+-- MISSED is 1 when another one has it. With FROM_START = 0 lane 0 is read from where the last one ended: what was
+-- deleted before may still be there, as versions that an old transaction keeps, and what was committed late is found
+-- the next time with 1; in total order it is found at once. By key, lanes are visited in turn; those whose gate is
+-- shut have their changes moved behind it, so that they are not met again.
 PRIVATE PROCEDURE DISPATCH_ONE (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
 RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
 AS
@@ -542,10 +557,11 @@ BEGIN
             PLACES_LEFT = PLACES_LEFT - 1;
             TAKEN = TAKEN + CHANGES;
         END
-        -- In total order changes stay where they are. When the first come while the gate is shut that is written there, so that the
-        -- end of its task wakes workers: unless that end is recorded already, unseen.
+        -- In total order changes stay where they are. When the first come while the gate is shut that is written
+        -- there, so that the end of its task wakes workers: unless that end is recorded already, unseen.
         IF (LANE = 0 AND DISPATCHED = 0 AND EXISTS(SELECT 1 FROM QUEUE_CHANGE C
-                WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 AND C.LANE = 0 AND C.ID > :MARK_ID ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
+                WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 AND C.LANE = 0 AND C.ID > :MARK_ID
+                    ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
         BEGIN
             UPDATE QUEUE_GATE G SET WAITS = 1
                 WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.HOLDER_ID IS NOT NULL AND G.WAITS = 0;
@@ -596,7 +612,8 @@ BEGIN
             LANE = NULL;
             SELECT FIRST 1 G.LANE FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME <= :NOW_UTC
                     AND (COALESCE(:PLACES_LEFT, 1) > 0 OR EXISTS(
-                        SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE ORDER BY K.OWNER_ID, K.LANE))
+                        SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE
+                            ORDER BY K.OWNER_ID, K.LANE))
                 ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :LANE;
             IF (LANE IS NULL) THEN
                 LEAVE;
@@ -610,12 +627,14 @@ BEGIN
     IF (ORDERING = 'total' AND MORE IS NOT NULL) THEN
         EXECUTE PROCEDURE MOVE_BACK(SUBSCRIPTION_ID, MARK_ID, 1 - MORE);
     MARK_ID = IIF(ORDERING = 'total', MAXVALUE(MARK_ID, FURTHEST_ID), MARK_ID);
-    UPDATE QUEUE_DISPATCH D SET MARK_ID = IIF(:TAKEN = 0, MARK_ID, :MARK_ID), LAST_LANE = :LAST_LANE, TAKEN = TAKEN + :TAKEN
+    UPDATE QUEUE_DISPATCH D SET MARK_ID = IIF(:TAKEN = 0, MARK_ID, :MARK_ID), LAST_LANE = :LAST_LANE,
+        TAKEN = TAKEN + :TAKEN
         WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
 END^
 
--- Whether the subscription has something for a dispatcher to do now, and else how many milliseconds remain until it has (NULL:
--- nothing waits for a time). With FULL_UP its queue has no free place: then that is what can be done without one.
+-- Whether the subscription has something for a dispatcher to do now, and else how many milliseconds remain until it
+-- has (NULL: nothing waits for a time). With FULL_UP its queue has no free place: then that is what can be done
+-- without one.
 PROCEDURE SOURCE_READY (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT, FULL_UP SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 AS
@@ -637,12 +656,15 @@ BEGIN
     IF (FULL_UP = 1) THEN
         SELECT MIN(G.WAKE_TIME) FROM QUEUE_GATE G
             WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME > TIMESTAMP '0001-01-01' AND EXISTS(
-                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE ORDER BY K.OWNER_ID, K.LANE) INTO :DUE_TIME;
+                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE
+                    ORDER BY K.OWNER_ID, K.LANE) INTO :DUE_TIME;
     ELSE IF (ORDERING = 'key') THEN
     BEGIN
-        IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
+        IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1
+            ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
             EXIT;
-        SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME > TIMESTAMP '0001-01-01'
+        SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID
+            AND G.WAKE_TIME > TIMESTAMP '0001-01-01'
             ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :DUE_TIME;
     END
     ELSE
@@ -666,8 +688,9 @@ BEGIN
     END
 END^
 
--- Locks up to MOST free places of a queue with a limit, so that its own transaction can take so many (FOUND), and no other one can.
-PROCEDURE HOLD_PLACES (QUEUE VARCHAR(63) CHARACTER SET ASCII, MOST INTEGER)
+-- Locks up to MOST free places of a queue with a limit, so that its own transaction can take so many (FOUND), and no
+-- other one can.
+PROCEDURE HOLD_PLACES (QUEUE QUEUE_NAME, MOST INTEGER)
 RETURNS (FOUND INTEGER)
 AS
     DECLARE NO_ INTEGER;
@@ -685,14 +708,14 @@ BEGIN
         END
 END^
 
--- Makes up to ROOM tasks of what the sources of a queue have, less those that are ready in it, and where the queue has
--- a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank, as the claim that
--- calls this; those of one rank that have something share the room. MISSED is 1 when another transaction is at one, or in
--- its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks have left less room than the sources have
--- need of. When it turns out that other transactions hold those, it is called again with HELD_RANK: ready tasks are not counted
--- then, and sources of higher ranks are not asked.
+-- Makes up to ROOM tasks of what the sources of a queue have, less those that are ready in it, and where the queue
+-- has a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank,
+-- as the claim that calls this; those of one rank that have something share the room. MISSED is 1 when another
+-- transaction is at one, or in its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks
+-- have left less room than the sources have need of. When it turns out that other transactions hold those, it is
+-- called again with HELD_RANK: ready tasks are not counted then, and sources of higher ranks are not asked.
 PROCEDURE DISPATCH (
-    QUEUE VARCHAR(63) CHARACTER SET ASCII, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
+    QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
 RETURNS (MISSED SMALLINT, CROWDED SMALLINT)
 AS
     DECLARE SUBSCRIPTION_ID INTEGER;
@@ -738,9 +761,10 @@ BEGIN
                 WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :RANK) INTO :WAITING;
             IF (WAITING > DISPATCHED) THEN
                 CROWDED = 1;
-            -- Half of the room, as far as more urgent tasks leave it, is theirs however many ready tasks of their own rank there
-            -- are; of a room for one that is so every second time, by chance. Else a queue in which tasks are always ready never asked them.
-            -- With ageing no task is more urgent for good: it is theirs until so many of their rank are ready.
+            -- Half of the room, as far as more urgent tasks leave it, is theirs however many ready tasks of their own
+            -- rank there are; of a room for one that is so every second time, by chance. Else a queue in which tasks
+            -- are always ready never asked them. With ageing no task is more urgent for good: it is theirs until so
+            -- many of their rank are ready.
             SHARE = ROOM / 2 + IIF(MOD(ROOM, 2) = 1 AND RAND() < 0.5, 1, 0);
             IF (WAITING > ROOM - SHARE AND RANK < 9999) THEN  -- a claim may leave idle work, and then it would pile up
             BEGIN
@@ -773,7 +797,7 @@ END^
 
 -- Writes an event into the log. Called by FBTASKS_SOURCES_API.RAISE_EVENT.
 PROCEDURE LOG_EVENT (
-    SUBSCRIPTION_ID INTEGER, LANE BIGINT, ID BIGINT, RAISE_TIME TIMESTAMP, BODY BLOB SUB_TYPE BINARY)
+    SUBSCRIPTION_ID INTEGER, LANE BIGINT, ID BIGINT, RAISE_TIME TIMESTAMP, BODY QUEUE_BINARY)
 AS
 BEGIN
     IF (OCTET_LENGTH(BODY) <= 2000) THEN
@@ -786,12 +810,13 @@ END^
 
 PACKAGE FBTASKS_SOURCES_API^
 
--- Raises an event, and returns the number of the transaction: a task for each handler, or a row of the log where it has an
--- ORDER_KEY, or the handler takes several at a time or is paused. Where there is no handler it is kept under subscription 0, by a
--- hash of its name, for a handler that is registered within a day. It is raised at START_TIME, or in DELAY_MS; NULL: now.
+-- Raises an event, and returns the number of the transaction: a task for each handler, or a row of the log where it
+-- has an ORDER_KEY, or the handler takes several at a time or is paused. Where there is no handler it is kept under
+-- subscription 0, by a hash of its name, for a handler that is registered within a day. It is raised at START_TIME,
+-- or in DELAY_MS; NULL: now.
 PROCEDURE RAISE_EVENT (
-    EVENT VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, DATA BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8, START_TIME TIMESTAMP, DELAY_MS BIGINT,
-    ORDER_KEY VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8)
+    EVENT QUEUE_TEXT, DATA QUEUE_LONG_TEXT, START_TIME TIMESTAMP, DELAY_MS BIGINT,
+    ORDER_KEY QUEUE_TEXT)
 RETURNS (TRANSACTION_ID BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -800,11 +825,12 @@ AS
     DECLARE HANDLED SMALLINT = 0;
     DECLARE SUBSCRIPTION_ID INTEGER;
     DECLARE DIRECT SMALLINT;
-    DECLARE NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE KEYED SMALLINT;
+    DECLARE NAME QUEUE_TEXT;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE HEAD VARCHAR(3000) CHARACTER SET OCTETS;
-    DECLARE BODY BLOB SUB_TYPE BINARY;
+    DECLARE BODY QUEUE_BINARY;
     DECLARE TASK_ID BIGINT;
     DECLARE BOUNDED SMALLINT;
     DECLARE PLACED SMALLINT;
@@ -816,18 +842,21 @@ BEGIN
         EXCEPTION QUEUE_BAD_EVENT 'the name of an event must have 1 to 63 letters, digits or one of _.:/- and not be '
             || COALESCE('''' || SUBSTRING(EVENT FROM 1 FOR 80) || '''', 'NULL');
     IF (ORDER_KEY IS NOT NULL AND START_TIME > NOW_UTC) THEN
-        EXCEPTION QUEUE_BAD_EVENT 'the event ' || EVENT || ' has both a start time and an order key: those of one key are handled '
+        EXCEPTION QUEUE_BAD_EVENT 'the event ' || EVENT
+            || ' has both a start time and an order key: those of one key are handled '
             || 'in the order in which they are raised. Give one of the two';
     ID = NEXT VALUE FOR QUEUE_CHANGE_SEQ;
-    HEAD = '{"e":"' || EVENT || '","i":' || ID || ',"t":"' || CAST(NOW_UTC AS VARCHAR(24) CHARACTER SET ASCII) || '","u":"'
+    HEAD = '{"e":"' || EVENT || '","i":' || ID || ',"t":"' || CAST(NOW_UTC AS VARCHAR(24) CHARACTER SET ASCII)
+        || '","u":"'
         || CAST(REPLACE(REPLACE(CURRENT_USER, '\', '\\'), '"', '\"') AS VARCHAR(600) CHARACTER SET OCTETS) || '"'
         || IIF(ORDER_KEY IS NULL, '', ',"k":"' || CAST(REPLACE(REPLACE(ORDER_KEY, '\', '\\'), '"', '\"')
             AS VARCHAR(2040) CHARACTER SET OCTETS) || '"') || ',"d":';
     -- As a text: JSON that is not valid leaves the other events of a task readable, and cannot pass for another member.
     BODY = HEAD || '"' || REPLACE(REPLACE(COALESCE(DATA, 'null'), '\', '\\'), '"', '\"') || '"}';
     LANE = IIF(ORDER_KEY IS NULL, 0, HASH(CRYPT_HASH(ORDER_KEY USING SHA256)));
-    FOR SELECT H.SUBSCRIPTION_ID, H.DIRECT, H.NAME, H.QUEUE, H.PRIORITY_RANK FROM QUEUE_HANDLER H WHERE H.EVENT = :EVENT
-        INTO :SUBSCRIPTION_ID, :DIRECT, :NAME, :QUEUE, :PRIORITY_RANK DO
+    FOR SELECT H.SUBSCRIPTION_ID, H.DIRECT, H.KEYED, H.NAME, H.QUEUE, H.PRIORITY_RANK FROM QUEUE_HANDLER H
+        WHERE H.EVENT = :EVENT
+        INTO :SUBSCRIPTION_ID, :DIRECT, :KEYED, :NAME, :QUEUE, :PRIORITY_RANK DO
     BEGIN
         HANDLED = 1;
         IF (DIRECT < 0) THEN
@@ -835,23 +864,24 @@ BEGIN
         BOUNDED = 0;
         PLACED = 0;
         SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL INTO :BOUNDED;
-        -- Where the queue has a limit the log holds what is above it: the raiser is never refused. What has a start time is not
-        -- held back, and counts.
+        -- Where the queue has a limit the log holds what is above it: the raiser is never refused. What has a start
+        -- time is not held back, and counts.
         IF (START_TIME > NOW_UTC OR (BOUNDED = 0 AND (DIRECT = 2 OR (DIRECT = 1 AND ORDER_KEY IS NULL)))) THEN
         BEGIN
             TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
             IF (BOUNDED = 1) THEN
                 EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;
-            INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, ENQUEUED_BY,
-                CONTENT_TYPE, PAYLOAD)
-            VALUES (:TASK_ID, 64 * :PLACED, :SUBSCRIPTION_ID, :NAME, :QUEUE, IIF(:START_TIME > :NOW_UTC, 1, 0), :PRIORITY_RANK,
-                :NOW_UTC, :START_TIME, CURRENT_USER, 'application/json',
-                IIF(OCTET_LENGTH(:BODY) <= 1990, CAST('[[' || :BODY || '],{}]' AS VARCHAR(2000) CHARACTER SET OCTETS), NULL));
+            INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+                ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
+            VALUES (:TASK_ID, 64 * :PLACED, :SUBSCRIPTION_ID, :NAME, :QUEUE, IIF(:START_TIME > :NOW_UTC, 1, 0),
+                :PRIORITY_RANK, :NOW_UTC, :START_TIME, CURRENT_USER, 'application/json',
+                IIF(OCTET_LENGTH(:BODY) <= 1990, CAST('[[' || :BODY || '],{}]' AS VARCHAR(2000) CHARACTER SET OCTETS),
+                    NULL));
             IF (OCTET_LENGTH(BODY) > 1990) THEN
                 INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, '[[' || :BODY || '],{}]');
         END
         ELSE
-            EXECUTE PROCEDURE FBTASKS_SOURCES.LOG_EVENT(SUBSCRIPTION_ID, CASE WHEN DIRECT = 2 THEN 0  -- without an order: the one lane
+            EXECUTE PROCEDURE FBTASKS_SOURCES.LOG_EVENT(SUBSCRIPTION_ID, CASE WHEN KEYED = 0 THEN 0
                 WHEN DIRECT = 1 AND ORDER_KEY IS NULL THEN ID  -- one of its own
                 ELSE LANE END, ID, NOW_UTC, BODY);
         POST_EVENT 'fbtasks:queue:' || QUEUE;
@@ -861,10 +891,11 @@ BEGIN
     SUSPEND;
 END^
 
--- The door for plain SQL: raises the event, with JSON. START_TIME may carry a time zone; without one it is in the session's.
+-- The door for plain SQL: raises the event, with JSON. START_TIME may carry a time zone; without one it is in the
+-- session's.
 PROCEDURE RAISE_TEXT (
-    EVENT VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, DATA BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8 = 'null',
-    START_TIME TIMESTAMP WITH TIME ZONE = NULL, ORDER_KEY VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8 = NULL)
+    EVENT QUEUE_TEXT, DATA QUEUE_LONG_TEXT = 'null',
+    START_TIME TIMESTAMP WITH TIME ZONE = NULL, ORDER_KEY QUEUE_TEXT = NULL)
 AS
     DECLARE TRANSACTION_ID BIGINT;
 BEGIN

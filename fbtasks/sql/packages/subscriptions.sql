@@ -1,4 +1,5 @@
--- How subscriptions come to be, are held, and go. One process at a time changes them: that which has FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK.
+-- How subscriptions come to be, are held, and go. One process at a time changes them: that which has
+-- FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_SOURCES^
@@ -12,8 +13,8 @@ END^
 
 -- Notes a definition that the database does not have as the code of a worker says.
 PROCEDURE PUT_UNDEPLOYED (
-    WORKER_ID BIGINT, APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, KIND VARCHAR(8) CHARACTER SET ASCII,
-    SOURCE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII, HASH CHAR(64) CHARACTER SET ASCII,
+    WORKER_ID BIGINT, APP QUEUE_TEXT, NAME QUEUE_TEXT, KIND VARCHAR(8) CHARACTER SET ASCII,
+    SOURCE QUEUE_TEXT, QUEUE QUEUE_NAME, HASH QUEUE_HASH,
     PROBLEM VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8)
 AS
 BEGIN
@@ -22,9 +23,10 @@ BEGIN
             VALUES (:WORKER_ID, :APP, :NAME, :KIND, :SOURCE, :QUEUE, :HASH, :PROBLEM);
 END^
 
--- Forgets what all workers have noted of a definition, which was deployed. What has another one in its code goes on telling it.
+-- Forgets what all workers have noted of a definition, which was deployed. What has another one in its code goes on
+-- telling it.
 PROCEDURE FORGET_UNDEPLOYED (
-    APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, HASH CHAR(64) CHARACTER SET ASCII)
+    APP QUEUE_TEXT, NAME QUEUE_TEXT, HASH QUEUE_HASH)
 AS
 BEGIN
     DELETE FROM QUEUE_UNDEPLOYED U WHERE U.APP = :APP AND U.NAME = :NAME AND U.HASH = :HASH;
@@ -32,23 +34,23 @@ END^
 
 -- The same for the handler of an event or a poll, by workers.
 PROCEDURE HANDLE (
-    ID INTEGER, SUCCEEDS_ID INTEGER, KIND VARCHAR(8) CHARACTER SET ASCII, APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    SOURCE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII, PRIORITY_RANK SMALLINT,
-    ORDERING VARCHAR(5) CHARACTER SET ASCII, MOST INTEGER, STOPS SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT, QUIET_MS BIGINT,
-    DIRECT SMALLINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8, HASH CHAR(64) CHARACTER SET ASCII)
+    ID INTEGER, SUCCEEDS_ID INTEGER, KIND VARCHAR(8) CHARACTER SET ASCII, APP QUEUE_TEXT, NAME QUEUE_TEXT,
+    SOURCE QUEUE_TEXT, QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT,
+    ORDERING VARCHAR(5) CHARACTER SET ASCII, MOST INTEGER, STOPS SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT,
+    QUIET_MS BIGINT, DIRECT SMALLINT, DEFINITION QUEUE_LONG_TEXT, HASH QUEUE_HASH)
 RETURNS (SUBSCRIPTION_ID INTEGER)
 AS
 BEGIN
     IF (KIND NOT IN ('event', 'poll') OR EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S
             WHERE S.ID IN (:ID, :SUCCEEDS_ID) AND (S.KIND NOT IN ('event', 'poll') OR S.APP <> :APP))) THEN
         EXCEPTION QUEUE_REFUSED 'a worker registers the handlers of events and the polls of its own app alone';
-    EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.SUBSCRIBE(ID, SUCCEEDS_ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, STOPS,
-        AFTER_MS, FILLS, QUIET_MS, DIRECT, DEFINITION, HASH) RETURNING_VALUES SUBSCRIPTION_ID;
+    EXECUTE PROCEDURE FBTASKS_SOURCES_OWNER.SUBSCRIBE(ID, SUCCEEDS_ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK,
+        ORDERING, MOST, STOPS, AFTER_MS, FILLS, QUIET_MS, DIRECT, DEFINITION, HASH) RETURNING_VALUES SUBSCRIPTION_ID;
     SUSPEND;
 END^
 
 -- The same for the handler of an event or a poll, by workers.
-PROCEDURE UNHANDLE (SUBSCRIPTION_ID INTEGER, APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8)
+PROCEDURE UNHANDLE (SUBSCRIPTION_ID INTEGER, APP QUEUE_TEXT)
 AS
 BEGIN
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S
@@ -67,30 +69,37 @@ BEGIN
     SELECT S.VERSION FROM QUEUE_SCHEMA S WHERE S.VERSION = 0 WITH LOCK INTO :VERSION;
 END^
 
--- Gives up to MOST of the events that are kept since they had no handler to all that have been registered by now, the oldest of each name
--- first: by the one that has registered them, and by maintenance, since more may be kept, and since who raised them may not have seen the
--- handler yet, or may have committed when it was there already. Called under the lock: between two registrations of one deployment the
--- first handler alone would get them.
+-- Gives up to MOST of the events that are kept since they had no handler to all that have been registered by now, the
+-- oldest of each name first: by the one that has registered them, and by maintenance, since more may be kept, and
+-- since who raised them may not have seen the handler yet, or may have committed when it was there already. Called
+-- under the lock: between two registrations of one deployment the first handler alone would get them.
 PROCEDURE HAND_ON_EVENTS (MOST INTEGER)
 RETURNS (HANDED_ON INTEGER)
 AS
-    DECLARE EVENT VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE EVENT QUEUE_NAME;
     DECLARE HEAD VARCHAR(100) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
     DECLARE SUBSCRIPTION_ID INTEGER;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE LATE CURSOR FOR (
+        SELECT C.ID FROM QUEUE_CHANGE C
+        WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = HASH(CAST(:EVENT AS VARCHAR(255) CHARACTER SET UTF8))
+        AND COALESCE(C.DATA, C.LARGE) STARTING WITH :HEAD
+        ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     HANDED_ON = 0;
-    IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
+    IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1
+        ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
         FOR SELECT DISTINCT H.EVENT FROM QUEUE_HANDLER H WHERE H.DIRECT >= 0 INTO :EVENT DO
         BEGIN
             HEAD = '{"e":"' || EVENT || '"';
-            FOR SELECT C.ID FROM QUEUE_CHANGE C
-                WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = HASH(CAST(:EVENT AS VARCHAR(255) CHARACTER SET UTF8))
-                    AND COALESCE(C.DATA, C.LARGE) STARTING WITH :HEAD
-                ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID
-                FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR LATE DO
+            OPEN LATE;
+            WHILE (1 = 1) DO
             BEGIN
+                FETCH LATE INTO :ID;
+                IF (ROW_COUNT = 0) THEN
+                    LEAVE;
                 FOR SELECT H.SUBSCRIPTION_ID, H.QUEUE FROM QUEUE_HANDLER H WHERE H.EVENT = :EVENT AND H.DIRECT >= 0
                     INTO :SUBSCRIPTION_ID, :QUEUE DO
                 BEGIN
@@ -100,17 +109,20 @@ BEGIN
                             AND C.LANE = HASH(CAST(:EVENT AS VARCHAR(255) CHARACTER SET UTF8)) AND C.ID = :ID;
                     POST_EVENT 'fbtasks:queue:' || QUEUE;
                 END
-                DELETE FROM QUEUE_CHANGE WHERE CURRENT OF LATE;
+                DELETE FROM QUEUE_CHANGE C
+                    WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1
+                        AND C.LANE = HASH(CAST(:EVENT AS VARCHAR(255) CHARACTER SET UTF8)) AND C.ID = :ID;
                 HANDED_ON = HANDED_ON + 1;
                 IF (HANDED_ON >= MOST) THEN
                     EXIT;
             END
+            CLOSE LATE;
         END
 END^
 
--- Gives up to MOST kept events to handlers that have been registered by now; where fewer are left, forgets up to MOST of those that were
--- raised more than AGE_MS ago, when they had no handler, and have had none since. DONE is how many of either. Does nothing while
--- definitions are being deployed: the deployment gives them to all that it registers.
+-- Gives up to MOST kept events to handlers that have been registered by now; where fewer are left, forgets up to MOST
+-- of those that were raised more than AGE_MS ago, when they had no handler, and have had none since. DONE is how many
+-- of either. Does nothing while definitions are being deployed: the deployment gives them to all that it registers.
 PROCEDURE PRUNE_EVENTS (AGE_MS BIGINT, MOST INTEGER)
 RETURNS (DONE INTEGER)
 AS
@@ -122,7 +134,8 @@ AS
     DECLARE VERSION INTEGER;
 BEGIN
     DONE = 0;
-    IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
+    IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1
+        ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
         SELECT S.VERSION FROM QUEUE_SCHEMA S WHERE S.VERSION = 0 FOR UPDATE WITH LOCK SKIP LOCKED INTO :VERSION;
     IF (VERSION IS NOT NULL) THEN
     BEGIN
@@ -134,7 +147,8 @@ BEGIN
                 ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE INTO :LANE;
             WHILE (LANE IS NOT NULL AND FORGOTTEN < MOST) DO  -- name by name, each from its oldest on
             BEGIN
-                FOR SELECT C.RAISE_TIME FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = :LANE
+                FOR SELECT C.RAISE_TIME FROM QUEUE_CHANGE C
+                    WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE = :LANE
                     ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :RAISE_TIME AS CURSOR OLD_ONES DO
                 BEGIN
                     IF (RAISE_TIME >= LIMIT_TIME OR FORGOTTEN >= MOST) THEN
@@ -144,7 +158,8 @@ BEGIN
                 END
                 NEXT_LANE = LANE + 1;  -- not >, which would read all of this one
                 LANE = NULL;
-                SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE >= :NEXT_LANE
+                SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C
+                    WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE >= :NEXT_LANE
                     ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE INTO :LANE;
             END
             DONE = MAXVALUE(DONE, FORGOTTEN);
@@ -155,21 +170,23 @@ END^
 
 PACKAGE FBTASKS_SOURCES_OWNER^
 
--- Brings the row of QUEUE_HANDLER in line with its subscription. While that is not active, an event goes through the log, which
--- keeps it; while it is silent, its handler does not hear of it.
+-- Brings the row of QUEUE_HANDLER in line with its subscription. While that is not active, an event goes through the
+-- log, which keeps it; while it is silent, its handler does not hear of it.
 PROCEDURE PUT_HANDLER (SUBSCRIPTION_ID INTEGER)
 AS
 BEGIN
     DELETE FROM QUEUE_HANDLER H WHERE H.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
-    INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, NAME, QUEUE, PRIORITY_RANK)
+    INSERT INTO QUEUE_HANDLER (EVENT, SUBSCRIPTION_ID, DIRECT, KEYED, NAME, QUEUE, PRIORITY_RANK)
         SELECT S.SOURCE, S.ID,
-            CASE S.STATE WHEN 'active' THEN S.DIRECT WHEN 'silent' THEN -1 ELSE 0 END, S.NAME, S.QUEUE, S.PRIORITY_RANK
+            CASE S.STATE WHEN 'active' THEN S.DIRECT WHEN 'silent' THEN -1 ELSE 0 END, IIF(S.ORDERING = 'key', 1, 0),
+            S.NAME, S.QUEUE, S.PRIORITY_RANK
         FROM QUEUE_SUBSCRIPTION S
         WHERE S.ID = :SUBSCRIPTION_ID AND S.KIND = 'event' AND S.ENDS = 0 AND S.STATE <> 'dropped';
 END^
 
--- Tells claims from a queue whether subscriptions bring tasks to it. Polls do not: workers make tasks of their rows beside claims.
-PRIVATE PROCEDURE FEED_QUEUE (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+-- Tells claims from a queue whether subscriptions bring tasks to it. Polls do not: workers make tasks of their rows
+-- beside claims.
+PRIVATE PROCEDURE FEED_QUEUE (QUEUE QUEUE_NAME)
 AS
     DECLARE FED SMALLINT;
 BEGIN
@@ -179,17 +196,18 @@ BEGIN
         INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (:QUEUE, 1);
 END^
 
--- Writes what the code says of a source and its task: a new subscription, or with an ID a new version of that. One that it
--- succeeds (SUCCEEDS_ID) ends when what it has is done, and leaves it what operators said. Called under the lock.
+-- Writes what the code says of a source and its task: a new subscription, or with an ID a new version of that. One
+-- that it succeeds (SUCCEEDS_ID) ends when what it has is done, and leaves it what operators said. Called under the
+-- lock.
 PROCEDURE SUBSCRIBE (
-    ID INTEGER, SUCCEEDS_ID INTEGER, KIND VARCHAR(8) CHARACTER SET ASCII, APP VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, SOURCE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, QUEUE VARCHAR(63) CHARACTER SET ASCII,
-    PRIORITY_RANK SMALLINT, ORDERING VARCHAR(5) CHARACTER SET ASCII, MOST INTEGER, STOPS SMALLINT, AFTER_MS BIGINT, FILLS SMALLINT,
-    QUIET_MS BIGINT, DIRECT SMALLINT, DEFINITION BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8, HASH CHAR(64) CHARACTER SET ASCII)
+    ID INTEGER, SUCCEEDS_ID INTEGER, KIND VARCHAR(8) CHARACTER SET ASCII, APP QUEUE_TEXT,
+    NAME QUEUE_TEXT, SOURCE QUEUE_TEXT, QUEUE QUEUE_NAME,
+    PRIORITY_RANK SMALLINT, ORDERING VARCHAR(5) CHARACTER SET ASCII, MOST INTEGER, STOPS SMALLINT, AFTER_MS BIGINT,
+    FILLS SMALLINT, QUIET_MS BIGINT, DIRECT SMALLINT, DEFINITION QUEUE_LONG_TEXT, HASH QUEUE_HASH)
 RETURNS (SUBSCRIPTION_ID INTEGER)
 AS
     DECLARE HELD VARCHAR(8) CHARACTER SET ASCII;
-    DECLARE FORMER_QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE FORMER_QUEUE QUEUE_NAME;
 BEGIN
     SUBSCRIPTION_ID = ID;
     IF (ID IS NULL) THEN
@@ -201,10 +219,10 @@ BEGIN
             EXECUTE PROCEDURE PUT_HANDLER(SUCCEEDS_ID);
         END
         SUBSCRIPTION_ID = NEXT VALUE FOR QUEUE_SUBSCRIPTION_SEQ;
-        INSERT INTO QUEUE_SUBSCRIPTION (ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, STOPS, AFTER_MS, FILLS,
-            QUIET_MS, DIRECT, STATE, HELD, DEFINITION, HASH, VERSION, FIRST_ID)
-        VALUES (:SUBSCRIPTION_ID, :KIND, :APP, :NAME, :SOURCE, :QUEUE, :PRIORITY_RANK, :ORDERING, :MOST, :STOPS, :AFTER_MS, :FILLS,
-            :QUIET_MS, :DIRECT, COALESCE(:HELD, 'active'), :HELD, :DEFINITION, :HASH, 1,
+        INSERT INTO QUEUE_SUBSCRIPTION (ID, KIND, APP, NAME, SOURCE, QUEUE, PRIORITY_RANK, ORDERING, MOST, STOPS,
+            AFTER_MS, FILLS, QUIET_MS, DIRECT, STATE, HELD, DEFINITION, HASH, VERSION, FIRST_ID)
+        VALUES (:SUBSCRIPTION_ID, :KIND, :APP, :NAME, :SOURCE, :QUEUE, :PRIORITY_RANK, :ORDERING, :MOST, :STOPS,
+            :AFTER_MS, :FILLS, :QUIET_MS, :DIRECT, COALESCE(:HELD, 'active'), :HELD, :DEFINITION, :HASH, 1,
             IIF(:KIND = 'change', GEN_ID(QUEUE_CHANGE_SEQ, 1000000000) - 999999999, NULL));
         INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (:SUBSCRIPTION_ID);
     END
@@ -213,7 +231,8 @@ BEGIN
         SELECT S.QUEUE FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID INTO :FORMER_QUEUE;
         UPDATE QUEUE_SUBSCRIPTION S SET APP = :APP, QUEUE = :QUEUE, PRIORITY_RANK = :PRIORITY_RANK, MOST = :MOST,
             STOPS = :STOPS, AFTER_MS = :AFTER_MS, FILLS = :FILLS, QUIET_MS = :QUIET_MS, DIRECT = :DIRECT,
-            STATE = COALESCE(S.HELD, 'active'), DEFINITION = :DEFINITION, VERSION = S.VERSION + IIF(S.HASH = :HASH, 0, 1), HASH = :HASH
+            STATE = COALESCE(S.HELD, 'active'), DEFINITION = :DEFINITION,
+                VERSION = S.VERSION + IIF(S.HASH = :HASH, 0, 1), HASH = :HASH
             WHERE S.ID = :SUBSCRIPTION_ID;
         IF (FORMER_QUEUE <> QUEUE) THEN
             EXECUTE PROCEDURE FEED_QUEUE(FORMER_QUEUE);
@@ -239,40 +258,56 @@ BEGIN
     EXECUTE PROCEDURE PUT_HANDLER(SUBSCRIPTION_ID);
 END^
 
--- Deletes up to MOST rows of each kind that a dropped subscription has. Its tasks become plain ones; those that wait for its gates
--- are cancelled. ERASED is how many rows that were, and REMAINS 1 when tasks of it run that hold a gate, or are locked by others.
+-- Deletes up to MOST rows of each kind that a dropped subscription has. Its tasks become plain ones; those that wait
+-- for its gates are cancelled. ERASED is how many rows that were, and REMAINS 1 when tasks of it run that hold a
+-- gate, or are locked by others.
 PROCEDURE ERASE_SUBSCRIPTION (SUBSCRIPTION_ID INTEGER, MOST INTEGER)
 RETURNS (ERASED INTEGER, REMAINS SMALLINT)
 AS
     DECLARE ID BIGINT;
     DECLARE STATE SMALLINT;
     DECLARE SEEN INTEGER = 0;
+    DECLARE TASKS CURSOR FOR (
+        SELECT T.ID, T.STATE FROM QUEUE_TASK T
+        WHERE T.OWNER_ID = :SUBSCRIPTION_ID AND T.LANE IS NOT NULL AND T.STATE <> 2
+        FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE ENDED CURSOR FOR (
+        SELECT H.ID FROM QUEUE_HISTORY H WHERE H.OWNER_ID = :SUBSCRIPTION_ID AND H.LANE IS NOT NULL
+        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     ERASED = 0;
     REMAINS = 0;
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID AND S.STATE = 'dropped')) THEN
         EXIT;
-    FOR SELECT T.ID, T.STATE FROM QUEUE_TASK T
-        WHERE T.OWNER_ID = :SUBSCRIPTION_ID AND T.LANE IS NOT NULL AND T.STATE <> 2
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID, :STATE AS CURSOR TASKS DO
+    OPEN TASKS;
+    WHILE (1 = 1) DO
     BEGIN
+        FETCH TASKS INTO :ID, :STATE;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
         UPDATE QUEUE_TASK SET LANE = NULL WHERE CURRENT OF TASKS;
         IF (STATE = 4) THEN
-            EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'its subscription was dropped', NULL, NULL, NULL);
+            EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'its subscription was dropped', NULL, NULL,
+                NULL);
         SEEN = SEEN + 1;
         IF (SEEN >= MOST) THEN
             LEAVE;
     END
+    CLOSE TASKS;
     ERASED = SEEN;
     SEEN = 0;
-    FOR SELECT H.ID FROM QUEUE_HISTORY H WHERE H.OWNER_ID = :SUBSCRIPTION_ID AND H.LANE IS NOT NULL
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :ID AS CURSOR ENDED DO
+    OPEN ENDED;
+    WHILE (1 = 1) DO
     BEGIN
-        UPDATE QUEUE_HISTORY SET LANE = NULL WHERE CURRENT OF ENDED;
+        FETCH ENDED INTO :ID;
+        IF (ROW_COUNT = 0) THEN
+            LEAVE;
+        UPDATE QUEUE_HISTORY H SET LANE = NULL WHERE H.ID = :ID;
         SEEN = SEEN + 1;
         IF (SEEN >= MOST) THEN
             LEAVE;
     END
+    CLOSE ENDED;
     ERASED = ERASED + SEEN;
     DELETE FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID ROWS :MOST;
     ERASED = ERASED + ROW_COUNT;
@@ -290,13 +325,13 @@ BEGIN
     SUSPEND;
 END^
 
--- Forgets a dropped subscription whose rows are deleted. Its row of QUEUE_DISPATCH goes first: a transaction that has that locked,
--- since it saw the subscription before, is in conflict, and what it has made meanwhile is seen the next time. DONE is 0 when
--- something remains.
+-- Forgets a dropped subscription whose rows are deleted. Its row of QUEUE_DISPATCH goes first: a transaction that has
+-- that locked, since it saw the subscription before, is in conflict, and what it has made meanwhile is seen the next
+-- time. DONE is 0 when something remains.
 PROCEDURE FORGET_SUBSCRIPTION (SUBSCRIPTION_ID INTEGER)
 RETURNS (DONE SMALLINT)
 AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
 BEGIN
     DONE = 0;
     DELETE FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
@@ -307,7 +342,8 @@ BEGIN
         INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (:SUBSCRIPTION_ID);
     ELSE
     BEGIN
-        DELETE FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID AND S.STATE = 'dropped' RETURNING S.QUEUE INTO :QUEUE;
+        DELETE FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID AND S.STATE = 'dropped' RETURNING S.QUEUE
+            INTO :QUEUE;
         IF (QUEUE IS NOT NULL) THEN
             EXECUTE PROCEDURE FEED_QUEUE(QUEUE);
         DONE = 1;
@@ -320,7 +356,7 @@ PACKAGE FBTASKS_SOURCES_ADMIN^
 -- Has a subscription 'paused', 'silent', or with NULL go on.
 PROCEDURE HOLD (SUBSCRIPTION_ID INTEGER, HELD VARCHAR(8) CHARACTER SET ASCII)
 AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
 BEGIN
     UPDATE QUEUE_SUBSCRIPTION S SET HELD = :HELD,
         STATE = IIF(S.STATE IN ('orphaned', 'dropped'), S.STATE, COALESCE(:HELD, 'active'))

@@ -1,13 +1,14 @@
--- Workflows: tasks that follow others. All of them are there from the beginning, and those that follow others are awaiting
--- (state 5). What follows a task is made ready, or cancelled, in the transaction in which that task ends, whichever statement
--- ends it: by the trigger QUEUE_TASK_ENDED, and by FBTASKS_CORE.ARCHIVE. A node is a task or a group; both have their numbers from one sequence.
+-- Workflows: tasks that follow others. All of them are there from the beginning, and those that follow others are
+-- awaiting (state 5). What follows a task is made ready, or cancelled, in the transaction in which that task ends,
+-- whichever statement ends it: by the trigger QUEUE_TASK_ENDED, and by FBTASKS_CORE.ARCHIVE. A node is a task or a
+-- group; both have their numbers from one sequence.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_WORKFLOWS^
 
 -- Makes a step ready that was awaiting: as if it were enqueued now. QUEUE is NULL when it is there no more.
 PRIVATE PROCEDURE STEP_READY (ID BIGINT)
-RETURNS (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+RETURNS (QUEUE QUEUE_NAME)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE STATE SMALLINT;
@@ -18,9 +19,11 @@ BEGIN
     NOW_UTC = QUEUE_NOW();
     UPDATE QUEUE_TASK T SET STATE = IIF(T.START_TIME > IIF(BIN_AND(T.TRAITS, 4) > 0, T.RAISE_TIME, :NOW_UTC), 1, 0),
             START_TIME = IIF(BIN_AND(T.TRAITS, 4) > 0,
-                DATEADD(DATEDIFF(MILLISECOND FROM T.RAISE_TIME TO T.START_TIME) MILLISECOND TO :NOW_UTC), MAXVALUE(T.START_TIME, :NOW_UTC)),
+                DATEADD(DATEDIFF(MILLISECOND FROM T.RAISE_TIME TO T.START_TIME) MILLISECOND TO :NOW_UTC),
+                    MAXVALUE(T.START_TIME, :NOW_UTC)),
             EXPIRE_TIME = IIF(BIN_AND(T.TRAITS, 4096) > 0,
-                DATEADD(DATEDIFF(MILLISECOND FROM T.RAISE_TIME TO T.EXPIRE_TIME) MILLISECOND TO :NOW_UTC), T.EXPIRE_TIME)
+                DATEADD(DATEDIFF(MILLISECOND FROM T.RAISE_TIME TO T.EXPIRE_TIME) MILLISECOND TO :NOW_UTC),
+                    T.EXPIRE_TIME)
         WHERE T.ID = :ID AND T.STATE = 5
         RETURNING T.QUEUE, T.STATE, T.TRAITS, T.OWNER_ID, T.LANE INTO :QUEUE, :STATE, :TRAITS, :OWNER_ID, :LANE;
     IF (STATE = 0 AND BIN_AND(TRAITS, 2560) = 2048) THEN
@@ -44,8 +47,8 @@ PRIVATE PROCEDURE FOLLOW (NODE_ID BIGINT)
 AS
     DECLARE TO_ID BIGINT;
     DECLARE KIND SMALLINT;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII = '';
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE LAST_QUEUE QUEUE_NAME = '';
 BEGIN
     FOR SELECT L.TO_ID, L.KIND FROM QUEUE_LINK L WHERE L.FROM_ID = :NODE_ID INTO :TO_ID, :KIND DO
     BEGIN
@@ -63,14 +66,15 @@ BEGIN
     END
 END^
 
--- Looks whether a group has ended: VERDICT is 1 when its last member has, 2 when it fails, with CAUSE_ID. Who has the row of the group
--- locked sees all that was done under that lock before, and decides. Who does not get it leaves a note, for a claim.
+-- Looks whether a group has ended: VERDICT is 1 when its last member has, 2 when it fails, with CAUSE_ID. Who has the
+-- row of the group locked sees all that was done under that lock before, and decides. Who does not get it leaves a
+-- note, for a claim.
 PRIVATE PROCEDURE LOOK_AT_GROUP (GROUP_ID BIGINT, CAUSE_ID BIGINT)
 RETURNS (VERDICT SMALLINT)
 AS
     DECLARE STATE SMALLINT;
     DECLARE COLLECTS SMALLINT;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE NUMBER INTEGER;
 BEGIN
     VERDICT = 0;
@@ -93,7 +97,8 @@ BEGIN
         SELECT FIRST 1 N.NUMBER FROM QUEUE_NODE N WHERE N.GROUP_ID = :GROUP_ID AND N.DONE = 0
             ORDER BY N.GROUP_ID DESC, N.DONE DESC, N.NUMBER DESC INTO :NUMBER;
         IF (NUMBER IS NULL) THEN
-            VERDICT = IIF(COLLECTS = 0 AND EXISTS(SELECT 1 FROM QUEUE_NODE N WHERE N.GROUP_ID = :GROUP_ID AND N.DONE = 2), 2, 1);
+            VERDICT = IIF(COLLECTS = 0 AND EXISTS(SELECT 1 FROM QUEUE_NODE N
+                WHERE N.GROUP_ID = :GROUP_ID AND N.DONE = 2), 2, 1);
     END
     IF (VERDICT > 0) THEN
         UPDATE QUEUE_GROUP G SET STATE = :VERDICT WHERE G.ID = :GROUP_ID;
@@ -110,15 +115,17 @@ BEGIN
         EXECUTE PROCEDURE LOOK_AT_GROUP(GROUP_ID, IIF(DONE = 2, CAUSE_ID, NULL)) RETURNING_VALUES VERDICT;
 END^
 
--- Ends a step that cannot run any more. Its own end is dealt with by who calls this. ENDED is 0 when it was not awaiting.
+-- Ends a step that cannot run any more. Its own end is dealt with by who calls this. ENDED is 0 when it was not
+-- awaiting.
 PRIVATE PROCEDURE END_STEP (
-    ID BIGINT, STATE SMALLINT, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8)
+    ID BIGINT, STATE SMALLINT, ERROR_TYPE QUEUE_TEXT, ERROR_MSG QUEUE_MESSAGE)
 RETURNS (ENDED SMALLINT)
 AS
     DECLARE TRAITS SMALLINT;
 BEGIN
     ENDED = 0;
-    UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(T.TRAITS, -25) WHERE T.ID = :ID AND T.STATE = 5 RETURNING OLD.TRAITS INTO :TRAITS;
+    UPDATE QUEUE_TASK T SET TRAITS = BIN_AND(T.TRAITS, -25) WHERE T.ID = :ID AND T.STATE = 5 RETURNING OLD.TRAITS
+        INTO :TRAITS;
     IF (TRAITS IS NOT NULL) THEN
     BEGIN
         ENDED = 1;
@@ -127,24 +134,27 @@ BEGIN
     END
 END^
 
--- Ends what follows a node that has failed, because of CAUSE_ID, a task, and what follows that, and so on. What follows a group fails as
--- well, when the cause has failed; all else is cancelled. Without recursion, whose depth is limited.
+-- Ends what follows a node that has failed, because of CAUSE_ID, a task, and what follows that, and so on. What
+-- follows a group fails as well, when the cause has failed; all else is cancelled. Without recursion, whose depth is
+-- limited.
 PRIVATE PROCEDURE CASCADE (NODE_ID BIGINT, CAUSE_ID BIGINT)
 AS
     DECLARE CAUSE_STATE SMALLINT;
-    DECLARE WHY VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE WHY QUEUE_MESSAGE;
     DECLARE AT_NO BIGINT;
     DECLARE DONE SMALLINT = 2;
     DECLARE IS_GROUP SMALLINT;
     DECLARE TO_ID BIGINT;
     DECLARE KIND SMALLINT;
     DECLARE ENDED SMALLINT;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE GROUP_ID BIGINT;
     DECLARE VERDICT SMALLINT;
 BEGIN
-    SELECT H.STATE, 'task ' || H.ID || ' (' || SUBSTRING(H.NAME FROM 1 FOR 100) || TRIM(TRAILING FROM IIF(H.STATE = 11, ') failed:', ') was cancelled:'))
-            || ' ' || COALESCE(SUBSTRING(H.ERROR_TYPE FROM 1 FOR 100) || ': ', '') || COALESCE(SUBSTRING(CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM 1 FOR 700), '')
+    SELECT H.STATE, 'task ' || H.ID || ' (' || SUBSTRING(H.NAME FROM 1 FOR 100)
+        || TRIM(TRAILING FROM IIF(H.STATE = 11, ') failed:', ') was cancelled:'))
+            || ' ' || COALESCE(SUBSTRING(H.ERROR_TYPE FROM 1 FOR 100) || ': ', '')
+                || COALESCE(SUBSTRING(CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM 1 FOR 700), '')
         FROM QUEUE_HISTORY H WHERE H.ID = :CAUSE_ID INTO :CAUSE_STATE, :WHY;
     WHY = COALESCE(WHY, 'task ' || CAUSE_ID || ' was deleted');
     AT_NO = NEXT VALUE FOR QUEUE_NOTE_SEQ;
@@ -173,13 +183,15 @@ BEGIN
                     ELSE
                         EXECUTE PROCEDURE END_STEP(TO_ID, 12, NULL, WHY) RETURNING_VALUES ENDED;
                     IF (ENDED = 1) THEN
-                        INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :TO_ID, 2);
+                        INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE)
+                            VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :TO_ID, 2);
                 END
             END
         END
         EXECUTE PROCEDURE NODE_DONE(NODE_ID, DONE, CAUSE_ID) RETURNING_VALUES GROUP_ID, VERDICT;
         IF (VERDICT > 0) THEN
-            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :GROUP_ID, :VERDICT);
+            INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE)
+                VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :GROUP_ID, :VERDICT);
         NODE_ID = NULL;
         SELECT FIRST 1 W.NO_, W.NODE_ID, W.DONE FROM QUEUE_NODE_NEWS W WHERE W.NO_ > :AT_NO ORDER BY W.NO_
             INTO :AT_NO, :NODE_ID, :DONE;
@@ -204,8 +216,9 @@ BEGIN
     END
 END^
 
--- Called when a task that others follow, or that a group counts, has ended: succeeded (STATE 10), failed (11), cancelled (12). NULL: it
--- was deleted by hand, before it ran. Of a success the row of the history is written afterwards.
+-- Called when a task that others follow, or that a group counts, has ended: succeeded (STATE 10), failed (11),
+-- cancelled (12). NULL: it was deleted by hand, before it ran. Of a success the row of the history is written
+-- afterwards.
 PROCEDURE STEP_ENDED (ID BIGINT, TRAITS SMALLINT, STATE SMALLINT)
 AS
     DECLARE GROUP_ID BIGINT;
@@ -236,11 +249,13 @@ RETURNS (READY SMALLINT)
 AS
 BEGIN
     READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = 0
-        AND N.ID > (SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = 0) ORDER BY N.OWNER_ID, N.ID), 1, 0);
+        AND N.ID > (SELECT D.MARK_ID FROM QUEUE_DISPATCH D WHERE D.SUBSCRIPTION_ID = 0) ORDER BY N.OWNER_ID, N.ID), 1,
+            0);
 END^
 
--- Reads the notes of groups, by those whose members ended at the same time, and looks at those groups. Called by a claim, where tasks
--- follow groups. With FROM_START also notes that were committed late. MISSED is 1 when another transaction is at it.
+-- Reads the notes of groups, by those whose members ended at the same time, and looks at those groups. Called by a
+-- claim, where tasks follow groups. With FROM_START also notes that were committed late. MISSED is 1 when another
+-- transaction is at it.
 PROCEDURE FOLD_GROUPS (FROM_START SMALLINT)
 RETURNS (MISSED SMALLINT)
 AS
@@ -264,7 +279,8 @@ BEGIN
         EXIT;
     END
     LAST_ID = GEN_ID(QUEUE_NOTE_SEQ, 0);  -- what is noted again here is read the next time
-    FOR SELECT N.ID, N.LANE, N.TASK_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID = 0 AND N.ID BETWEEN :AFTER_ID + 1 AND :LAST_ID
+    FOR SELECT N.ID, N.LANE, N.TASK_ID FROM QUEUE_NOTE N
+        WHERE N.OWNER_ID = 0 AND N.ID BETWEEN :AFTER_ID + 1 AND :LAST_ID
         ORDER BY N.OWNER_ID, N.ID INTO :ID, :GROUP_ID, :CAUSE_ID AS CURSOR NOTES DO
     BEGIN
         AFTER_ID = ID;
@@ -340,7 +356,7 @@ END^
 PRIVATE PROCEDURE REOPEN_STEP (ID BIGINT)
 RETURNS (DONE SMALLINT)
 AS
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE MAX_LENGTH INTEGER;
     DECLARE PLACED SMALLINT = 0;
 BEGIN
@@ -348,10 +364,10 @@ BEGIN
         WHERE H.ID = :ID AND H.STATE IN (11, 12) INTO :QUEUE, :MAX_LENGTH;
     IF (MAX_LENGTH IS NOT NULL) THEN
         EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH, 'reject') RETURNING_VALUES PLACED;
-    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES,
-        ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-    SELECT H.ID, BIN_AND(H.TRAITS, -8769) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, 5, H.PRIORITY_RANK, H.RAISE_TIME,
-        H.START_TIME, H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
+    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
+        MAX_TRIES, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
+    SELECT H.ID, BIN_AND(H.TRAITS, -8769) + 64 * :PLACED, H.OWNER_ID, H.LANE, H.NAME, H.QUEUE, 5, H.PRIORITY_RANK,
+        H.RAISE_TIME, H.START_TIME, H.MAX_TRIES, H.ENQUEUED_BY, H.CONTENT_TYPE, H.PAYLOAD
     FROM QUEUE_HISTORY H WHERE H.ID = :ID AND H.STATE IN (11, 12);
     DONE = ROW_COUNT;
     DELETE FROM QUEUE_HISTORY H WHERE H.ID = :ID AND :DONE = 1;
@@ -384,15 +400,16 @@ BEGIN
     END
 END^
 
--- Takes a running task away, whose number, id, followers and membership are going to be those of the last step of a workflow: that
--- is written next, in the same transaction, and with REPLACED. TRAITS has what that step inherits, ENQUEUED_BY the user whose its
--- steps are (NULL: the caller), FROM_ID and KIND what the task has followed, and how. DONE: 0 the claim is stale, and the task has
--- the claim STANDS (0: none); 1; 2 it was to be cancelled, and is. For SLOT see FBTASKS_WORKER.FINISH.
+-- Takes a running task away, whose number, id, followers and membership are going to be those of the last step of a
+-- workflow: that is written next, in the same transaction, and with REPLACED. TRAITS has what that step inherits,
+-- ENQUEUED_BY the user whose its steps are (NULL: the caller), FROM_ID and KIND what the task has followed, and how.
+-- DONE: 0 the claim is stale, and the task has the claim STANDS (0: none); 1; 2 it was to be cancelled, and is. For
+-- SLOT see FBTASKS_WORKER.FINISH.
 PROCEDURE REPLACE_TASK (ID BIGINT, CLAIM_ID BIGINT, WORKER_ID BIGINT, SLOT INTEGER, ELAPSED_MS BIGINT)
-RETURNS (DONE SMALLINT, STANDS BIGINT, TRAITS SMALLINT, ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8, FROM_ID BIGINT, KIND SMALLINT)
+RETURNS (DONE SMALLINT, STANDS BIGINT, TRAITS SMALLINT, ENQUEUED_BY QUEUE_USER, FROM_ID BIGINT, KIND SMALLINT)
 AS
     DECLARE FOUND BIGINT;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE REQUESTED SMALLINT;
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE WAS_SET INTEGER;
@@ -417,40 +434,43 @@ BEGIN
     BEGIN
         SELECT FIRST 1 L.FROM_ID, L.KIND FROM QUEUE_LINK L WHERE L.TO_ID = :ID INTO :FROM_ID, :KIND;
         DELETE FROM QUEUE_LINK L WHERE L.TO_ID = :ID;
-        WAS_SET = RDB$SET_CONTEXT('USER_TRANSACTION', 'FBTASKS_CANCELLED', ID);  -- it has not ended: see QUEUE_TASK_ENDED
+        -- it has not ended: see QUEUE_TASK_ENDED
+        WAS_SET = RDB$SET_CONTEXT('USER_TRANSACTION', 'FBTASKS_CANCELLED', ID);
         DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
         WAS_SET = RDB$SET_CONTEXT('USER_TRANSACTION', 'FBTASKS_CANCELLED', NULL);
         DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
         DELETE FROM QUEUE_PATH P WHERE P.TASK_ID = :ID;
     END
     NOW_UTC = QUEUE_NOW();
-    EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(DATEADD(EXTRACT(HOUR FROM NOW_UTC) HOUR TO CAST(CAST(NOW_UTC AS DATE) AS TIMESTAMP)),
-        QUEUE, WORKER_ID, SLOT, 0, 0, REQUESTED, 0, 0, ELAPSED_MS, 0);
+    EXECUTE PROCEDURE FBTASKS_CORE.ADD_COUNTS(DATEADD(EXTRACT(HOUR
+        FROM NOW_UTC) HOUR TO CAST(CAST(NOW_UTC AS DATE) AS TIMESTAMP)), QUEUE, WORKER_ID, SLOT, 0, 0, REQUESTED, 0, 0,
+            ELAPSED_MS, 0);
     SUSPEND;
 END^
 
--- Makes the steps by which a task was replaced, ID and those from FIRST_ID to LAST_ID, tasks of the user whose that was: so they see each
--- other's results, and that user sees theirs.
-PROCEDURE REPLACED (ID BIGINT, FIRST_ID BIGINT, LAST_ID BIGINT, ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8)
+-- Makes the steps by which a task was replaced, ID and those from FIRST_ID to LAST_ID, tasks of the user whose that
+-- was: so they see each other's results, and that user sees theirs.
+PROCEDURE REPLACED (ID BIGINT, FIRST_ID BIGINT, LAST_ID BIGINT, ENQUEUED_BY QUEUE_USER)
 AS
 BEGIN
     UPDATE QUEUE_TASK T SET ENQUEUED_BY = :ENQUEUED_BY WHERE T.ID = :ID OR T.ID BETWEEN :FIRST_ID AND :LAST_ID;
 END^
 
--- What a step is to be given, packed as store/flows.py reads it; with GROUP_ID the members of that, in their order. The state of a node is as
--- in the history, -1 for a group, and 0 for what is not known any more. So is, to a step, the task of another user.
+-- What a step is to be given, packed as store/flows.py reads it; with GROUP_ID the members of that, in their order.
+-- The state of a node is as in the history, -1 for a group, and 0 for what is not known any more. So is, to a step,
+-- the task of another user.
 PROCEDURE STEP_INPUTS (STEP_ID BIGINT, GROUP_ID BIGINT)
-RETURNS (PACKED VARCHAR(32765) CHARACTER SET OCTETS)
+RETURNS (PACKED QUEUE_RECORDS)
 AS
-    DECLARE ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE ENQUEUED_BY QUEUE_USER;
     DECLARE KIND SMALLINT;
     DECLARE NODE_ID BIGINT;
     DECLARE IS_GROUP SMALLINT;
     DECLARE STATE SMALLINT;
     DECLARE ERROR_TYPE VARCHAR(1020) CHARACTER SET OCTETS;
     DECLARE ERROR_MSG VARCHAR(4000) CHARACTER SET OCTETS;
-    DECLARE RESULT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE RESULT VARCHAR(2000) CHARACTER SET OCTETS;
+    DECLARE RESULT_TYPE QUEUE_NAME;
+    DECLARE RESULT QUEUE_INLINE;
     DECLARE IS_LARGE SMALLINT;
     DECLARE ITEM VARCHAR(9000) CHARACTER SET OCTETS;
 BEGIN
@@ -462,9 +482,11 @@ BEGIN
         SELECT 0, M.NODE_ID FROM (SELECT N.NODE_ID FROM QUEUE_NODE N WHERE N.GROUP_ID = :GROUP_ID ORDER BY N.NUMBER) M
         INTO :KIND, :NODE_ID DO
     BEGIN
-        STATE = NULL; ERROR_TYPE = NULL; ERROR_MSG = NULL; RESULT_TYPE = NULL; RESULT = NULL; IS_LARGE = 0; IS_GROUP = 0;
+        STATE = NULL; ERROR_TYPE = NULL; ERROR_MSG = NULL; RESULT_TYPE = NULL; RESULT = NULL;
+        IS_LARGE = 0; IS_GROUP = 0;
         SELECT H.STATE, CAST(H.ERROR_TYPE AS VARCHAR(1020) CHARACTER SET OCTETS),
-                CAST(CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) AS VARCHAR(4000) CHARACTER SET OCTETS), H.RESULT_TYPE, H.RESULT
+                CAST(CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) AS VARCHAR(4000) CHARACTER SET OCTETS),
+                    H.RESULT_TYPE, H.RESULT
             FROM QUEUE_HISTORY H WHERE H.ID = :NODE_ID AND H.ENQUEUED_BY IS NOT DISTINCT FROM :ENQUEUED_BY
             INTO :STATE, :ERROR_TYPE, :ERROR_MSG, :RESULT_TYPE, :RESULT;
         IF (STATE IS NULL) THEN
@@ -474,7 +496,8 @@ BEGIN
         ITEM = KIND || ';' || NODE_ID || ';' || COALESCE(STATE, IIF(IS_GROUP = 1, -1, 0)) || ';' || IS_LARGE || ';'
             || COALESCE(OCTET_LENGTH(ERROR_TYPE), 0) || ';' || COALESCE(OCTET_LENGTH(ERROR_MSG), 0) || ';'
             || COALESCE(OCTET_LENGTH(RESULT_TYPE), 0) || ';' || COALESCE(OCTET_LENGTH(RESULT), 0) || ':'
-            || COALESCE(ERROR_TYPE, '') || COALESCE(ERROR_MSG, '') || COALESCE(CAST(RESULT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS), '')
+            || COALESCE(ERROR_TYPE, '') || COALESCE(ERROR_MSG, '')
+                || COALESCE(CAST(RESULT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS), '')
             || COALESCE(RESULT, '');
         IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
         BEGIN
@@ -487,8 +510,8 @@ BEGIN
         SUSPEND;
 END^
 
--- The tasks that failed because a task did which is a member of a group that they follow, or leads to one. NULL among them: for a group
--- that is still to be decided by a claim, which reads a note of it.
+-- The tasks that failed because a task did which is a member of a group that they follow, or leads to one. NULL among
+-- them: for a group that is still to be decided by a claim, which reads a note of it.
 PROCEDURE FAILED_WITH (ID BIGINT)
 RETURNS (FAILED_ID BIGINT)
 AS
@@ -496,14 +519,16 @@ AS
     DECLARE NODE_ID BIGINT;
     DECLARE TO_ID BIGINT;
     DECLARE GROUP_ID BIGINT;
-    DECLARE ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE ERROR_TYPE QUEUE_TEXT;
 BEGIN
     AT_NO = NEXT VALUE FOR QUEUE_NOTE_SEQ;
     NODE_ID = ID;
     WHILE (NODE_ID IS NOT NULL) DO
     BEGIN
         FOR SELECT L.TO_ID, H.ERROR_TYPE FROM QUEUE_LINK L JOIN QUEUE_HISTORY H ON H.ID = L.TO_ID
-            WHERE L.FROM_ID = :NODE_ID AND L.KIND < 2 AND CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) COLLATE UTF8 STARTING WITH 'task ' || :ID || ' ('
+            WHERE L.FROM_ID = :NODE_ID AND L.KIND < 2
+                AND CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) COLLATE UTF8 STARTING WITH 'task ' || :ID
+                || ' ('
             INTO :TO_ID, :ERROR_TYPE DO
         BEGIN
             INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :TO_ID, 2);
@@ -514,11 +539,13 @@ BEGIN
             END
         END
         GROUP_ID = NULL;
-        SELECT G.ID FROM QUEUE_NODE N JOIN QUEUE_GROUP G ON G.ID = N.GROUP_ID WHERE N.NODE_ID = :NODE_ID AND G.STATE = 2 INTO :GROUP_ID;
+        SELECT G.ID FROM QUEUE_NODE N JOIN QUEUE_GROUP G ON G.ID = N.GROUP_ID
+            WHERE N.NODE_ID = :NODE_ID AND G.STATE = 2 INTO :GROUP_ID;
         IF (GROUP_ID IS NOT NULL) THEN
             INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :GROUP_ID, 2);
         NODE_ID = NULL;
-        SELECT FIRST 1 W.NO_, W.NODE_ID FROM QUEUE_NODE_NEWS W WHERE W.NO_ > :AT_NO ORDER BY W.NO_ INTO :AT_NO, :NODE_ID;
+        SELECT FIRST 1 W.NO_, W.NODE_ID FROM QUEUE_NODE_NEWS W WHERE W.NO_ > :AT_NO ORDER BY W.NO_
+            INTO :AT_NO, :NODE_ID;
     END
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = 0 AND N.TASK_ID = :ID)) THEN
     BEGIN
@@ -529,23 +556,28 @@ END^
 
 PACKAGE FBTASKS_WORKFLOWS_API^
 
--- Takes numbers for the nodes of a workflow: the first of them, the number of the transaction, and the time at which all are enqueued.
+-- Takes numbers for the nodes of a workflow: the first of them, the number of the transaction, and the time at which
+-- all are enqueued. Numbers that were given are never given again.
 PROCEDURE STEP_IDS (NUMBERS INTEGER)
 RETURNS (FIRST_ID BIGINT, TRANSACTION_ID BIGINT, NOW_UTC TIMESTAMP)
 AS
 BEGIN
-    FIRST_ID = GEN_ID(QUEUE_TASK_SEQ, :NUMBERS) - NUMBERS + 1;
+    IF (NUMBERS > 0) THEN
+        FIRST_ID = GEN_ID(QUEUE_TASK_SEQ, :NUMBERS) - NUMBERS + 1;
+    ELSE
+        EXCEPTION QUEUE_STEP_REFUSED 'a workflow of ' || COALESCE(NUMBERS, 'NULL') || ' nodes: it has one at least';
     TRANSACTION_ID = CURRENT_TRANSACTION;
     NOW_UTC = QUEUE_NOW();
     SUSPEND;
 END^
 
--- Writes how the nodes of a workflow follow each other, before the steps themselves. Records of fixed widths (see store/flows.py):
--- G a group; M nodes with consecutive numbers, which are members of it; L a node, and nodes with consecutive numbers that follow it.
-PROCEDURE PUT_NODES (RECORDS VARCHAR(32765) CHARACTER SET OCTETS)
+-- Writes how the nodes of a workflow follow each other, before the steps themselves. Records of fixed widths (see
+-- store/flows.py): G a group; M nodes with consecutive numbers, which are members of it; L a node, and nodes with
+-- consecutive numbers that follow it.
+PROCEDURE PUT_NODES (RECORDS QUEUE_RECORDS)
 AS
     DECLARE AT_BYTE INTEGER = 1;
-    DECLARE MARK CHAR(1) CHARACTER SET ASCII;
+    DECLARE MARK QUEUE_MARK;
     DECLARE ID BIGINT;
     DECLARE FIRST_ID BIGINT;
     DECLARE LAST_ID BIGINT;
@@ -563,7 +595,8 @@ BEGIN
         BEGIN
             LEN_QUEUE = CAST(SUBSTRING(RECORDS FROM AT_BYTE + 1 FOR 3) AS INTEGER);
             INSERT INTO QUEUE_GROUP (ID, COLLECTS, STATE, QUEUE)
-                VALUES (:ID, :KIND, CAST(SUBSTRING(:RECORDS FROM :AT_BYTE FOR 1) AS SMALLINT), SUBSTRING(:RECORDS FROM :AT_BYTE + 4 FOR :LEN_QUEUE));
+                VALUES (:ID, :KIND, CAST(SUBSTRING(:RECORDS FROM :AT_BYTE FOR 1) AS SMALLINT),
+                    SUBSTRING(:RECORDS FROM :AT_BYTE + 4 FOR :LEN_QUEUE));
             AT_BYTE = AT_BYTE + 4 + LEN_QUEUE;
         END
         ELSE
@@ -574,6 +607,10 @@ BEGIN
             AT_BYTE = AT_BYTE + 39;
             IF (LAST_ID > GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
                 EXCEPTION QUEUE_STEP_REFUSED 'node ' || LAST_ID || ' has no number of STEP_IDS';
+            -- Nobody adds a member to another one's group: to one that an earlier transaction has made.
+            IF (MARK = 'M' AND NOT EXISTS(
+                    SELECT 1 FROM QUEUE_GROUP G WHERE G.ID = :ID AND G.RDB$RECORD_VERSION = CURRENT_TRANSACTION)) THEN
+                EXCEPTION QUEUE_STEP_REFUSED 'group ' || ID || ' is not of this transaction';
             WHILE (FIRST_ID <= LAST_ID) DO
             BEGIN
                 IF (MARK = 'M') THEN
@@ -592,130 +629,17 @@ BEGIN
     END
 END^
 
--- Enqueues the steps of a workflow: the last ones first, so that what follows a step is there when it ends; with one time, so that they run in the
--- order of their numbers. A record is a header of
--- fixed widths, and then as for FBTASKS_PRODUCER.ENQUEUE_PACKED.
-PROCEDURE ENQUEUE_STEPS (STEPS VARCHAR(32765) CHARACTER SET OCTETS, NOW_UTC TIMESTAMP)
-AS
-    DECLARE AT_BYTE INTEGER = 1;
-    DECLARE START_TIME TIMESTAMP;
-    DECLARE EXPIRE_TIME TIMESTAMP;
-    DECLARE MAX_TRIES INTEGER;
-    DECLARE PRIORITY SMALLINT;
-    DECLARE LEN_QUEUE INTEGER;
-    DECLARE LEN_NAME INTEGER;
-    DECLARE LEN_TASK_ID INTEGER;
-    DECLARE LEN_TYPE INTEGER;
-    DECLARE LEN_PAYLOAD INTEGER;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE LAST_QUEUE VARCHAR(63) CHARACTER SET ASCII = '';
-    DECLARE NAME VARCHAR(1020) CHARACTER SET OCTETS;
-    DECLARE TASK_ID VARCHAR(1020) CHARACTER SET OCTETS;
-    DECLARE CONTENT_TYPE VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE PAYLOAD VARCHAR(2000) CHARACTER SET OCTETS;
-    DECLARE MARK CHAR(1) CHARACTER SET ASCII;
-    DECLARE ID BIGINT;
-    DECLARE KNOWN_ID BIGINT;
-    DECLARE DUPLICATE SMALLINT;
-    DECLARE MAX_LENGTH INTEGER;
-    DECLARE WHEN_FULL VARCHAR(11) CHARACTER SET ASCII;
-    DECLARE PLACED SMALLINT = 0;
-    DECLARE TRAITS SMALLINT;
-    DECLARE AWAITS SMALLINT;
-    DECLARE GATED SMALLINT;
-    DECLARE LEN_GATES INTEGER;
-    DECLARE GATES VARCHAR(320) CHARACTER SET ASCII;
-BEGIN
-    WHILE (AT_BYTE <= OCTET_LENGTH(STEPS)) DO
-    BEGIN
-        ID = CAST(SUBSTRING(STEPS FROM AT_BYTE FOR 19) AS BIGINT);
-        AWAITS = CAST(SUBSTRING(STEPS FROM AT_BYTE + 19 FOR 1) AS SMALLINT);
-        TRAITS = BIN_AND(CAST(SUBSTRING(STEPS FROM AT_BYTE + 20 FOR 5) AS SMALLINT), 4157);  -- 1, 4, 8, 16, 32, 4096
-        AT_BYTE = AT_BYTE + 25;
-        MARK = SUBSTRING(STEPS FROM AT_BYTE FOR 1);
-        GATED = IIF(MARK < 'a', 0, 1);
-        IF (GATED = 1) THEN
-            MARK = UPPER(MARK);
-        START_TIME = CASE MARK
-            WHEN 'R' THEN DATEADD(CAST(SUBSTRING(STEPS FROM AT_BYTE + 1 FOR 15) AS BIGINT) MILLISECOND TO NOW_UTC)
-            WHEN 'A' THEN DATEADD(CAST(SUBSTRING(STEPS FROM AT_BYTE + 1 FOR 15) AS BIGINT) MILLISECOND
-                TO TIMESTAMP '1970-01-01') END;
-        MARK = SUBSTRING(STEPS FROM AT_BYTE + 16 FOR 1);
-        EXPIRE_TIME = CASE MARK
-            WHEN 'R' THEN DATEADD(CAST(SUBSTRING(STEPS FROM AT_BYTE + 17 FOR 15) AS BIGINT) MILLISECOND TO NOW_UTC)
-            WHEN 'A' THEN DATEADD(CAST(SUBSTRING(STEPS FROM AT_BYTE + 17 FOR 15) AS BIGINT) MILLISECOND
-                TO TIMESTAMP '1970-01-01') END;
-        PRIORITY = CAST(SUBSTRING(STEPS FROM AT_BYTE + 32 FOR 6) AS SMALLINT);
-        MAX_TRIES = NULLIF(CAST(SUBSTRING(STEPS FROM AT_BYTE + 38 FOR 10) AS INTEGER), -1);
-        LEN_QUEUE = CAST(SUBSTRING(STEPS FROM AT_BYTE + 48 FOR 3) AS INTEGER);
-        LEN_NAME = CAST(SUBSTRING(STEPS FROM AT_BYTE + 51 FOR 4) AS INTEGER);
-        LEN_TASK_ID = CAST(SUBSTRING(STEPS FROM AT_BYTE + 55 FOR 4) AS INTEGER);
-        LEN_TYPE = CAST(SUBSTRING(STEPS FROM AT_BYTE + 59 FOR 3) AS INTEGER);
-        LEN_PAYLOAD = CAST(SUBSTRING(STEPS FROM AT_BYTE + 62 FOR 5) AS INTEGER);
-        AT_BYTE = AT_BYTE + 67;
-        QUEUE = SUBSTRING(STEPS FROM AT_BYTE FOR LEN_QUEUE);
-        AT_BYTE = AT_BYTE + LEN_QUEUE;
-        NAME = SUBSTRING(STEPS FROM AT_BYTE FOR LEN_NAME);
-        AT_BYTE = AT_BYTE + LEN_NAME;
-        TASK_ID = NULL;
-        IF (LEN_TASK_ID > 0) THEN
-            TASK_ID = SUBSTRING(STEPS FROM AT_BYTE FOR LEN_TASK_ID);
-        AT_BYTE = AT_BYTE + LEN_TASK_ID;
-        CONTENT_TYPE = SUBSTRING(STEPS FROM AT_BYTE FOR LEN_TYPE);
-        AT_BYTE = AT_BYTE + LEN_TYPE;
-        PAYLOAD = NULL;
-        IF (LEN_PAYLOAD > 0) THEN
-            PAYLOAD = SUBSTRING(STEPS FROM AT_BYTE FOR LEN_PAYLOAD);
-        AT_BYTE = AT_BYTE + LEN_PAYLOAD;
-        IF (GATED = 1) THEN
-        BEGIN
-            LEN_GATES = 32 * CAST(SUBSTRING(STEPS FROM AT_BYTE FOR 2) AS INTEGER);
-            GATES = SUBSTRING(STEPS FROM AT_BYTE + 2 FOR LEN_GATES);
-            AT_BYTE = AT_BYTE + 2 + LEN_GATES;
-        END
-        IF (ID > GEN_ID(QUEUE_TASK_SEQ, 0)) THEN
-            EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has no number of STEP_IDS';
-        IF (EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :ID)) THEN
-            EXCEPTION QUEUE_STEP_REFUSED 'step ' || ID || ' has the number of a task that has ended';
-        IF (TASK_ID IS NOT NULL) THEN
-        BEGIN
-            EXECUTE PROCEDURE FBTASKS_CORE.NAME_TASK(CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8), ID)
-                RETURNING_VALUES KNOWN_ID, DUPLICATE;
-            IF (DUPLICATE = 1) THEN
-                EXCEPTION QUEUE_STEP_REFUSED 'a step has the task_id ''' || CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8)
-                    || ''', which another task has';
-        END
-        START_TIME = COALESCE(START_TIME, NOW_UTC);
-        IF (QUEUE <> LAST_QUEUE) THEN
-        BEGIN
-            MAX_LENGTH = NULL;
-            PLACED = 0;
-            SELECT P.MAX_LENGTH, P.WHEN_FULL FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :MAX_LENGTH, :WHEN_FULL;
-            LAST_QUEUE = QUEUE;
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
-        END
-        -- A workflow is enqueued whole: where a task alone would be dropped, it is refused.
-        IF (MAX_LENGTH IS NOT NULL) THEN
-            EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH, IIF(WHEN_FULL = 'drop_newest', 'reject', WHEN_FULL)) RETURNING_VALUES PLACED;
-        INSERT INTO QUEUE_TASK (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, EXPIRE_TIME,
-            MAX_TRIES, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-        VALUES (:ID, BIN_OR(:TRAITS, IIF(:TASK_ID IS NULL, 0, 1)) + 64 * :PLACED, CAST(:NAME AS VARCHAR(255) CHARACTER SET UTF8), :QUEUE,
-            CASE WHEN :AWAITS = 1 THEN 5 WHEN :START_TIME > :NOW_UTC THEN 1 ELSE 0 END, -:PRIORITY, :NOW_UTC, :START_TIME,
-            :EXPIRE_TIME, :MAX_TRIES, CURRENT_USER, :CONTENT_TYPE, :PAYLOAD);
-        IF (GATED = 1) THEN
-            EXECUTE PROCEDURE FBTASKS_CORE.PUT_BEFORE_GATES(ID, GATES);
-    END
-END^
-
--- Notes that tasks of QUEUE follow groups. DONE is 0 when that is known.
-PROCEDURE FOLLOWS_GROUPS (QUEUE VARCHAR(63) CHARACTER SET ASCII)
+-- Notes that tasks of QUEUE follow groups, in a transaction of its own: nobody waits for the end of the caller's.
+-- DONE is 0 when that is known.
+PROCEDURE FOLLOWS_GROUPS (QUEUE QUEUE_NAME)
 RETURNS (DONE SMALLINT)
 AS
 BEGIN
     DONE = 0;
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.GROUPED = 1)) THEN
     BEGIN
-        UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, GROUPED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
+        IN AUTONOMOUS TRANSACTION DO
+            UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, GROUPED) VALUES (:QUEUE, 1) MATCHING (QUEUE);
         DONE = 1;
     END
     SUSPEND;
@@ -723,12 +647,12 @@ END^
 
 PACKAGE FBTASKS_WORKFLOWS_UPKEEP^
 
--- All nodes of the workflow that a node is part of: those that it follows or that follow it, the members of its group, and so on. A task
--- that is not known any more has no NAME.
+-- All nodes of the workflow that a node is part of: those that it follows or that follow it, the members of its
+-- group, and so on. A task that is not known any more has no NAME.
 PROCEDURE WORKFLOW (ID BIGINT)
 RETURNS (NODE_ID BIGINT, FROM_ID BIGINT, KIND SMALLINT, GROUP_ID BIGINT, NUMBER INTEGER, GROUP_STATE SMALLINT,
-    NAME VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8, STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,
-    ERROR_MSG VARCHAR(1000) CHARACTER SET UTF8 COLLATE UTF8)
+    NAME QUEUE_TEXT, STATE SMALLINT, TRY_COUNT INTEGER, ERROR_TYPE QUEUE_TEXT,
+    ERROR_MSG QUEUE_MESSAGE)
 AS
     DECLARE AT_NO BIGINT;
     DECLARE NEXT_ID BIGINT;
@@ -744,32 +668,36 @@ BEGIN
             UNION ALL SELECT N.NODE_ID FROM QUEUE_NODE N WHERE N.GROUP_ID = :NODE_ID INTO :NEXT_ID DO
             IF (NOT EXISTS(SELECT 1 FROM QUEUE_NODE_NEWS W WHERE W.NODE_ID = :NEXT_ID)) THEN
                 INSERT INTO QUEUE_NODE_NEWS (NO_, NODE_ID, DONE) VALUES (NEXT VALUE FOR QUEUE_NOTE_SEQ, :NEXT_ID, 0);
-        FROM_ID = NULL; KIND = NULL; GROUP_ID = NULL; NUMBER = NULL; GROUP_STATE = NULL; NAME = NULL; STATE = NULL; TRY_COUNT = NULL;
+        FROM_ID = NULL; KIND = NULL; GROUP_ID = NULL; NUMBER = NULL; GROUP_STATE = NULL; NAME = NULL;
+        STATE = NULL; TRY_COUNT = NULL;
         ERROR_TYPE = NULL; ERROR_MSG = NULL;
         SELECT FIRST 1 L.FROM_ID, L.KIND FROM QUEUE_LINK L WHERE L.TO_ID = :NODE_ID INTO :FROM_ID, :KIND;
         SELECT N.GROUP_ID, N.NUMBER FROM QUEUE_NODE N WHERE N.NODE_ID = :NODE_ID INTO :GROUP_ID, :NUMBER;
         SELECT G.STATE FROM QUEUE_GROUP G WHERE G.ID = :NODE_ID INTO :GROUP_STATE;
-        SELECT T.NAME, T.STATE, T.TRY_COUNT, CAST(T.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM QUEUE_TASK T WHERE T.ID = :NODE_ID
+        SELECT T.NAME, T.STATE, T.TRY_COUNT, CAST(T.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM QUEUE_TASK T
+            WHERE T.ID = :NODE_ID
             INTO :NAME, :STATE, :TRY_COUNT, :ERROR_MSG;
         IF (NAME IS NULL) THEN
-            SELECT H.NAME, H.STATE, H.TRY_COUNT, H.ERROR_TYPE, CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM QUEUE_HISTORY H WHERE H.ID = :NODE_ID
+            SELECT H.NAME, H.STATE, H.TRY_COUNT, H.ERROR_TYPE, CAST(H.ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8)
+                FROM QUEUE_HISTORY H WHERE H.ID = :NODE_ID
                 INTO :NAME, :STATE, :TRY_COUNT, :ERROR_TYPE, :ERROR_MSG;
         SUSPEND;
         NODE_ID = NULL;
-        SELECT FIRST 1 W.NO_, W.NODE_ID FROM QUEUE_NODE_NEWS W WHERE W.NO_ > :AT_NO ORDER BY W.NO_ INTO :AT_NO, :NODE_ID;
+        SELECT FIRST 1 W.NO_, W.NODE_ID FROM QUEUE_NODE_NEWS W WHERE W.NO_ > :AT_NO ORDER BY W.NO_
+            INTO :AT_NO, :NODE_ID;
     END
 END^
 
 PACKAGE FBTASKS_READER^
 
--- Cancels those of many tasks, whose ids come in 19 characters each, that have not ended, as CANCEL does. IS_LEFT is 1 when another
--- transaction holds some of them.
-PROCEDURE CANCEL_MANY (IDS VARCHAR(32765) CHARACTER SET OCTETS, TERMINATE SMALLINT)
+-- Cancels those of many tasks, whose ids come in 19 characters each, that have not ended, as CANCEL does. IS_LEFT is
+-- 1 when another transaction holds some of them.
+PROCEDURE CANCEL_MANY (IDS QUEUE_RECORDS, TERMINATE SMALLINT)
 RETURNS (CANCELLED INTEGER, REQUESTED INTEGER, IS_LEFT SMALLINT)
 AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE ID BIGINT;
-    DECLARE MERGED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE MERGED_BY QUEUE_USER;
     DECLARE STATE SMALLINT;
     DECLARE DONE SMALLINT;
 BEGIN
@@ -798,15 +726,16 @@ END^
 
 PACKAGE FBTASKS_WORKER^
 
--- Whether anything that waits in QUEUES, which are divided by commas, may be claimed later by itself: before a limit, because its gate
--- opens at a known time or a task that runs has a place; as a step, because a task that it follows runs. Not so behind a
--- limit that is paused or gone, in a queue that is paused or closed, or behind what does not run. For a worker that leaves when nothing is due.
-PROCEDURE STILL_OPENS (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
+-- Whether anything that waits in QUEUES, which are divided by commas, may be claimed later by itself: before a limit,
+-- because its gate opens at a known time or a task that runs has a place; as a step, because a task that it follows
+-- runs. Not so behind a limit that is paused or gone, in a queue that is paused or closed, or behind what does not
+-- run. For a worker that leaves when nothing is due.
+PROCEDURE STILL_OPENS (QUEUES QUEUE_DIGITS)
 RETURNS (OPENS SMALLINT)
 AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE COMMA INTEGER;
-    DECLARE QUEUE VARCHAR(63) CHARACTER SET ASCII;
+    DECLARE QUEUE QUEUE_NAME;
     DECLARE WINDOWED SMALLINT;
     DECLARE PAUSED SMALLINT;
     DECLARE LIMIT_ID INTEGER;
@@ -825,7 +754,8 @@ BEGIN
         QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
         AT_BYTE = COMMA + 1;
         WINDOWED = 0; PAUSED = 0; LIMIT_ID = NULL; IS_OPEN = 1;
-        SELECT P.WINDOWED, P.PAUSED, P.LIMIT_ID FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :WINDOWED, :PAUSED, :LIMIT_ID;
+        SELECT P.WINDOWED, P.PAUSED, P.LIMIT_ID FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+            INTO :WINDOWED, :PAUSED, :LIMIT_ID;
         IF (WINDOWED = 1) THEN
             EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
         IF (IS_OPEN = 0 OR PAUSED = 1) THEN
@@ -834,9 +764,11 @@ BEGIN
             EXECUTE PROCEDURE FBTASKS_LIMITS.HAS_ROOM(LIMIT_ID) RETURNING_VALUES IS_OPEN, OPENS_MS;
         IF (IS_OPEN = 0) THEN
         BEGIN
-            IF (OPENS_MS IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.QUEUE = :QUEUE ORDER BY R.STATE, R.QUEUE)) THEN
+            IF (OPENS_MS IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.QUEUE = :QUEUE
+                ORDER BY R.STATE, R.QUEUE)) THEN
                 CONTINUE;
-            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE ORDER BY T.STATE, T.QUEUE)) THEN
+            IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE
+                ORDER BY T.STATE, T.QUEUE)) THEN
                 OPENS = 1;
         END
         IF (OPENS = 0) THEN
@@ -846,10 +778,13 @@ BEGIN
                 IF (BIN_AND(TRAITS, 2) > 0) THEN
                     SELECT FIRST 1 P.OWNER_ID, P.LANE FROM QUEUE_PATH P WHERE P.TASK_ID = :ID AND P.IS_IN = 0
                         ORDER BY P.TASK_ID, P.STEP INTO :OWNER_ID, :LANE;
-                IF ((EXISTS(SELECT 1 FROM QUEUE_LIMIT L WHERE L.ID = :OWNER_ID AND L.PAUSED = 0 AND COALESCE(L.SET_AT_ONCE, 1) > 0)
+                IF ((EXISTS(SELECT 1 FROM QUEUE_LIMIT L
+                    WHERE L.ID = :OWNER_ID AND L.PAUSED = 0 AND COALESCE(L.SET_AT_ONCE, 1) > 0)
                         OR EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID AND S.STATE = 'active'))
-                    AND (EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NOT NULL)
-                        OR EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.OWNER_ID = :OWNER_ID AND R.LANE = :LANE)
+                    AND (EXISTS(SELECT 1 FROM QUEUE_GATE G
+                        WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NOT NULL)
+                        OR EXISTS(SELECT 1 FROM QUEUE_TASK R
+                            WHERE R.STATE = 2 AND R.OWNER_ID = :OWNER_ID AND R.LANE = :LANE)
                         OR EXISTS(SELECT 1 FROM QUEUE_TASK R JOIN QUEUE_PATH P ON P.TASK_ID = R.ID
                             WHERE R.STATE = 2 AND P.OWNER_ID = :OWNER_ID AND P.LANE = :LANE AND P.IS_IN = 1))) THEN
                 BEGIN
@@ -873,8 +808,8 @@ BEGIN
 END^
 
 -- How many tasks are in QUEUES, which are divided by commas: ready, waiting before limits, and waiting for other steps.
-PROCEDURE TASKS_LEFT (QUEUES VARCHAR(32765) CHARACTER SET ASCII)
-RETURNS (QUEUE VARCHAR(63) CHARACTER SET ASCII, STATE SMALLINT, TASKS BIGINT)
+PROCEDURE TASKS_LEFT (QUEUES QUEUE_DIGITS)
+RETURNS (QUEUE QUEUE_NAME, STATE SMALLINT, TASKS BIGINT)
 AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE COMMA INTEGER;

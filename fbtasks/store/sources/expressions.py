@@ -80,6 +80,10 @@ def name(text: str) -> str:
     return json.dumps(text)
 
 
+_ARGUMENTS: Final = 200
+"""What one call of a function is given: the engine takes up to 255 arguments."""
+
+
 def literal(text: str) -> str:
     """*text*, which is ASCII, as bytes in SQL."""
     return "_OCTETS '" + text.replace("'", "''") + "'"
@@ -98,8 +102,11 @@ def concatenated(pieces: Sequence[str | Value]) -> str:
 
 def appended(pieces: Sequence[str | Value]) -> str:
     """The SQL of *pieces* behind each other as a BLOB."""
-    parts = (literal(each) if isinstance(each, str) else each.blob or each.sql for each in _merged(pieces))
-    return "BLOB_APPEND(NULL, " + ", ".join(parts) + ")"
+    parts = [literal(each) if isinstance(each, str) else each.blob or each.sql for each in _merged(pieces)]
+    found = "NULL"
+    for begin in range(0, len(parts), _ARGUMENTS):
+        found = f"BLOB_APPEND({found}, {', '.join(parts[begin : begin + _ARGUMENTS])})"
+    return found
 
 
 def most(pieces: Iterable[str | Value]) -> int:

@@ -1,7 +1,7 @@
 """The trigger that records a table's changes: from what is to be recorded to its text. No database is asked.
 
-The statement that fires it only inserts, into a table without a unique index, and reads nothing that others write. An
-expression that fails at run time is caught, and a row with the error takes the change's place.
+The statement that fires it only inserts, into a table whose key has a number of a sequence, and reads nothing that
+others write. An expression that fails at run time is caught, and a row with the error takes the change's place.
 """
 
 from __future__ import annotations
