@@ -80,8 +80,10 @@ class Forked:
         self.wait(timeout)
         for reader in readers:
             reader.join()
+        found = said[self.stdout], said[self.stderr]
         self._close()
-        return said[self.stdout], said[self.stderr]
+        self.stdin = self.stdout = self.stderr = None  # for another call, which waits for the end alone
+        return found
 
     def __enter__(self):
         return self
