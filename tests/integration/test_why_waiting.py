@@ -51,9 +51,11 @@ def test_a_parked_task_says_whether_its_name_is_paused_or_unknown(served, claim,
     assert why(app, first.id) == why(app, second.id) == []
     pausing.pause(app.database, names=["mail"])
     remedy = "To go on: fbtasks resume --task mail"
-    assert why(app, first.id) == [f"the task name mail is paused, and it will be parked when its turn comes. {remedy}"]
-    (other,) = claim()
     assert why(app, first.id) == [f"the task name mail is paused, and it is parked. {remedy}"]
+    later = mail.delay()
+    assert why(app, later.id) == [f"the task name mail is paused, and it will be parked when its turn comes. {remedy}"]
+    (other,) = claim()
+    assert why(app, later.id) == [f"the task name mail is paused, and it is parked. {remedy}"]
     session.run(lambda t: tasks.finish(t, 1, 0, [Finished(other, Parked())]))
     assert why(app, second.id) == [
         "a worker took it that does not know its name, and it is parked. One that knows it takes it in a moment"
