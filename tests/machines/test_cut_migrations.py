@@ -222,7 +222,8 @@ for number in count():
         try:
             orphans = place.orphans()
         except StatementRefused as error:
-            assert "consistency check" in str(error)
+            if "consistency check" not in str(error):
+                raise
             shutil.copyfile(before, f"{before}.copy")
             os.replace(f"{before}.copy", place.url.database)
     os.remove(before)
