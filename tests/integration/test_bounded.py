@@ -340,7 +340,7 @@ def produce(url, kind, wait, number, out):
     rng, met = random.Random(number), {"enqueued": 0, "full": 0, "other": []}
     with closing(app), app.connect() as connection:
         transaction = connection.transaction_manager(tpb(KINDS[kind], lock_timeout=-1 if wait else 0))
-        for _ in range(20):
+        for _ in range(30):
             transaction.begin()
             try:
                 if rng.random() < 0.5:  # a snapshot is from before others enqueue
@@ -393,7 +393,8 @@ def test_eight_producers_in_every_kind_of_transaction_never_exceed_the_limit(url
     assert [met["other"] for *_, met in found] == [[]] * 8
     assert all(met["enqueued"] for *_, met in found)
     assert sum(met["full"] for *_, met in found) > 0
-    assert (most, wrong) == (10, 0)
+    assert 5 < most <= 10  # the watcher looks a hundred times a second, and may miss the moments in which it is full
+    assert wrong == 0
 
 
 PRODUCER = """
