@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from fbtasks.call import Call
-from fbtasks.errors import AuthenticationError, DuplicateKey, EnqueueError
+from fbtasks.errors import AuthenticationError, EnqueueError
 from fbtasks.firebird.session import Session
 from fbtasks.limits import LimitDefinition
 from fbtasks.maintenance.task_limits import bring_in
@@ -43,7 +43,7 @@ class KnownLimits:
         """Finds the limit *name*, and notes that tasks of *queue* have to pass it."""
         self._database.make_ready()
         limit = self._limits.get(name) or self._database.use(lambda session: self._find(session, name))
-        self._database.use(lambda session: _note_use(session, limit, queue))
+        self._database.use(lambda session: admission.note_use(session, limit, queue))
         self._limits[name] = limit
         self._uses.add((name, queue))
         return limit
@@ -71,13 +71,3 @@ class KnownLimits:
                 f"the limit {definition.name!r} is not in the database yet, and this user may not bring it in. Run "
                 f"'fbtasks migrate -A' as the owner of the database, or start a worker: {error}"
             ) from error
-
-
-def _note_use(session: Session, limit: Limit, queue: str) -> None:
-    """Notes that tasks of *queue* have to pass *limit*."""
-    while True:
-        try:
-            session.run(lambda t: admission.use(t, limit, queue))
-        except DuplicateKey:  # another program notes the first limit of the queue at this moment
-            continue
-        return

@@ -26,7 +26,10 @@ def sync_schedules(session: Session, app: str, definitions: Mapping[str, Schedul
     if schedules.hashes(session, app) == {name: each.hash for name, each in definitions.items()}:
         return []
     with deploying(session):
-        limits = {limit: _limit(session, limit) for each in definitions.values() for limit, *_ in each.call.gates}
+        uses = {(gate.limit, each.call.queue) for each in definitions.values() for gate in each.call.gates}
+        limits = {name: _limit(session, name) for name, _ in uses}
+        for name, queue in uses:
+            admission.note_use(session, limits[name], queue)
         return session.run(lambda transaction: _sync(transaction, app, definitions, limits))
 
 
@@ -55,8 +58,6 @@ def _sync(
             changed.append(f"changed: {definition.name}")
         else:
             continue
-        for gate in definition.call.gates:
-            admission.use(transaction, limits[gate.limit], definition.call.queue)
         schedules.put(transaction, row and row.id, app, definition, limits, _next(row, definition, now))
     for row in rows.values():
         if row.app == app and not row.orphaned and row.name not in definitions:

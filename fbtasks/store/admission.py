@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from fbtasks.errors import DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import LimitDefinition
 from fbtasks.states import State
@@ -43,6 +44,16 @@ def find(session: Session, name: str) -> tuple[Limit, str] | None:
 def use(transaction: Transaction, limit: Limit, queue: str) -> bool:
     """Notes that tasks of *queue* pass *limit*. False when that was known."""
     return bool(transaction.value("use_limit", limit.id, queue))
+
+
+def note_use(session: Session, limit: Limit, queue: str) -> None:
+    """Notes that tasks of *queue* pass *limit*, in a transaction of its own."""
+    while True:
+        try:
+            session.run(lambda t: use(t, limit, queue))
+        except DuplicateKey:  # another program notes the first limit of the queue at this moment
+            continue
+        return
 
 
 class Row(NamedTuple):

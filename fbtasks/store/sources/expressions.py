@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from fbtasks.store.sources import tables
 from fbtasks.store.sources.tables import Column, quoted
 
+_ARGUMENTS: Final = 200
+"""What one call of a function is given: the engine takes up to 255 arguments."""
 LONGEST: Final = 32_765
 """The most bytes of a VARCHAR."""
 _MOST_CHARACTERS: Final = 8_191
@@ -78,10 +80,6 @@ def name(text: str) -> str:
     import json
 
     return json.dumps(text)
-
-
-_ARGUMENTS: Final = 200
-"""What one call of a function is given: the engine takes up to 255 arguments."""
 
 
 def literal(text: str) -> str:
