@@ -123,7 +123,7 @@ def unknown(session: Session) -> dict[int, int]:
 
 
 def waited_for(session: Session) -> set[int]:
-    """The numbers of the limits and subscriptions behind which tasks wait, or of which something is noted."""
+    """The numbers of the limits and subscriptions that tasks pass, or of which something is noted."""
     return {number for (number,) in session.read("waited_for")}
 
 
@@ -158,16 +158,14 @@ def waits(session: Session, tasks: Sequence[int]) -> dict[int, list[Wait]]:
     found: dict[int, list[Wait]] = {}
     for at in range(0, len(tasks), _NUMBERS):
         numbers = ",".join(str(int(task)) for task in tasks[at : at + _NUMBERS])
-        rows = session.read("waits", more=f" T.ID IN ({numbers}) ORDER BY T.ID, P.STEP")
-        for task, state, owner, lane, source, path_owner, path_lane, limit, limited, several, at_lane in rows:
+        rows = session.read("waits", more=f" T.ID IN ({numbers}) ORDER BY T.ID, H.STEP")
+        for task, state, source_id, source_lane, source, owner, lane, limit, at_lane in rows:
             if state != State.HELD:  # by now
                 continue
             gates = found.setdefault(task, [])
-            if not gates and owner is not None and (at_lane or not limited):
-                gates.append(Wait(owner, lane, source, of_source=True))
-            if path_owner is not None:
-                gates.append(Wait(path_owner, path_lane, limit, of_source=False))
-            elif limited and not several:
+            if not gates and at_lane:
+                gates.append(Wait(source_id, source_lane, source, of_source=True))
+            if owner is not None:
                 gates.append(Wait(owner, lane, limit, of_source=False))
     return found
 
@@ -192,13 +190,13 @@ def gate(session: Session, owner: int, lane: int) -> Gate:
 
 
 def running(session: Session, owner: int, lane: int) -> list[int]:
-    """The tasks that a gate has let in, and that run."""
-    return sorted(task for (task,) in session.read("gate_runs", owner, lane, owner, lane))
+    """The tasks that a limit has let in at a lane, and that run."""
+    return sorted(task for (task,) in session.read("lane_runs", owner, lane))
 
 
 def keeping(session: Session, owner: int, lane: int) -> list[int]:
-    """Some tasks that a gate has let in, and that keep their places while they wait for another try or are parked."""
-    return sorted(task for (task,) in session.read("gate_keeps", owner, lane, owner, lane))
+    """Some tasks that were let in at a lane, and keep their places while they wait for another try or are parked."""
+    return sorted(task for (task,) in session.read("lane_keeps", owner, lane))
 
 
 def orphan(transaction: Transaction, limit: int) -> None:
@@ -218,7 +216,7 @@ def resume(transaction: Transaction, gates: Iterable[Closed]) -> None:
 
 
 def forget_gates(transaction: Transaction) -> int:
-    """Deletes up to :data:`GATES` gates that nothing needs, and tickets of tasks that are gone. Returns how many."""
+    """Deletes up to :data:`GATES` rows of lanes that nothing needs. Returns how many."""
     return int(transaction.value("forget_gates", GATES))
 
 

@@ -71,7 +71,7 @@ class Limit(NamedTuple):
 
 
 def pack_gates(gates: Iterable[Gate], limits: Mapping[str, Limit], *, finds: bool = False) -> bytes:
-    """The gates of a task for FBTASKS_CORE.PUT_BEFORE_GATES, in the order in which all tasks pass them.
+    """The gates of a task for FBTASKS_CORE.HOLD_BACK, in the order in which all tasks pass them.
 
     With *finds* a duplicate of a unique task is looked for.
     """

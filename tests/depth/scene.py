@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from support.held import unread
 from support.programs import command_line_in
-from support.sql import one
 
 from fbtasks import FBTasks
 from fbtasks.call import Finished, Succeeded
@@ -150,7 +150,7 @@ class Scene:
 
     def settled(self) -> None:
         """Claims of plain tasks go on until all that was enqueued with limits is let in or held."""
-        while one(self.app, "SELECT COUNT(*) FROM QUEUE_NOTE"):
+        while unread(self.app):
             self.plain_one()
 
     def collected(self, deleted: int) -> None:

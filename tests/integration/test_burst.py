@@ -134,14 +134,6 @@ def stays(app, caplog, *said):
     return True
 
 
-def test_it_leaves_what_a_limit_holds_that_does_not_open(app, make, caplog, other):
-    app.limit("paused", rate="1/h")
-    make(limits={"paused": None}).delay_many([(1,), (2,)])
-    assert len(other.claim()) == 1  # the next token comes in an hour
-    execute(app, "UPDATE QUEUE_LIMIT SET PAUSED = 1")
-    assert stays(app, caplog, "1 task waits for a limit")
-
-
 def test_it_leaves_what_waits_behind_a_failure_or_a_retry(app, caplog, other):
     @app.task(name="move", ordered=Ordered("key", stop_on_failure=True))
     def move(key):

@@ -462,7 +462,7 @@ def test_a_limit_counts_what_a_source_feeds(app, heard):
     drain(app)  # the worker puts each before the gate, which lets it in when the one before it has ended
     assert sorted(each.key["ID"] for each in heard) == [0, 1, 2, 3, 4, 5]
     assert waiting(app) == (0, 0, 0, 0)
-    assert rows(app, "SELECT * FROM QUEUE_GATE WHERE USED + WAITS <> 0") == rows(app, "SELECT * FROM QUEUE_PATH") == []
+    assert rows(app, "SELECT * FROM QUEUE_GATE WHERE USED + WAITS <> 0") == rows(app, "SELECT * FROM QUEUE_HOLD") == []
 
 
 def test_what_has_no_order_waits_for_its_limit_alone(app, heard):

@@ -19,11 +19,6 @@ def fill(task, keys, each):
         task.delay_many(numbers[done : done + 1_000])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="each look reads 500 notes, and those of ended calls stand behind all others",
-)
 def test_each_claim_finds_something_while_calls_could_run(app, claim, end):
     task = app.task(name="line", ordered="k", ignore_result=True)(lambda k: None)
     fill(task, 400, 10)
@@ -39,11 +34,6 @@ def test_each_claim_finds_something_while_calls_could_run(app, claim, end):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="that there are more notes is taken for another worker's lock: the pause doubles",
-)
 def test_a_worker_never_pauses_while_calls_could_run(project):
     source = """
         import time
@@ -61,9 +51,6 @@ def test_a_worker_never_pauses_while_calls_could_run(project):
     assert max(later - earlier for earlier, later in pairwise(ran)) < 2
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the first call of a key leaves its note behind those of all that wait"
-)
 def test_the_first_call_of_a_key_does_not_wait_for_what_others_have_waiting(app, claim):
     task = app.task(name="line", ordered="k", ignore_result=True)(lambda k: None)
     fill(task, 1, 3_000)

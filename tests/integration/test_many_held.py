@@ -4,6 +4,7 @@ import statistics
 import time
 
 import pytest
+from support.held import unread
 from support.sql import execute, one, page_fetches, row_reads
 from support.variants import slow
 
@@ -14,23 +15,22 @@ DONE = Succeeded(keep=False)
 SNAPSHOT = bytes((3, 2, 6))  # isc_tpb_concurrency
 CLAIM = 100
 BEHIND = """EXECUTE BLOCK AS
-    DECLARE LANE BIGINT;
     DECLARE NUMBER INTEGER;
     DECLARE ID BIGINT;
 BEGIN
-    FOR SELECT T.LANE, T.ID FROM QUEUE_TASK T WHERE T.STATE = 4 AND T.NAME = 'bill' INTO :LANE, :ID DO
+    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE = 4 AND T.NAME = 'bill' INTO :ID DO
     BEGIN
         NUMBER = 1;
         WHILE (NUMBER < {each}) DO
         BEGIN
-            INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRAITS, OWNER_ID,
-                    LANE, CONTENT_TYPE, PAYLOAD)
+            INSERT INTO QUEUE_TASK (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, TRAITS,
+                    CONTENT_TYPE, PAYLOAD)
                 SELECT 1000000000 + {each} * T.ID + :NUMBER, T.NAME, T.QUEUE, T.STATE, T.PRIORITY_RANK, T.RAISE_TIME,
-                    T.START_TIME, T.TRAITS, T.OWNER_ID, T.LANE, T.CONTENT_TYPE, T.PAYLOAD
+                    T.START_TIME, T.TRAITS, T.CONTENT_TYPE, T.PAYLOAD
                     FROM QUEUE_TASK T WHERE T.ID = :ID;
-            INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, PRIORITY_RANK, TASK_ID)
-                SELECT T.OWNER_ID, T.LANE, T.PRIORITY_RANK, T.ID
-                    FROM QUEUE_TASK T WHERE T.ID = 1000000000 + {each} * :ID + :NUMBER;
+            INSERT INTO QUEUE_HOLD (TASK_ID, STEP, OWNER_ID, LANE, SORT_KEY)
+                SELECT 1000000000 + {each} * :ID + :NUMBER, H.STEP, H.OWNER_ID, H.LANE, H.SORT_KEY
+                    FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID;
             NUMBER = NUMBER + 1;
         END
     END
@@ -94,7 +94,7 @@ def test_a_claim_beside_many_held_tasks_reads_what_it_takes(app, session, gates,
     cost()
     before = cost()
     bill.delay_many([(number,) for number in range(gates)])
-    while one(app, "SELECT COUNT(*) FROM QUEUE_NOTE"):
+    while unread(app):
         assert claim(session) == []
     one_each = cost(), cost(10)
     waiting = one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE STATE = 4")

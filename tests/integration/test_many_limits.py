@@ -8,9 +8,6 @@ EACH = 10
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a claim asks the first 900 limits of a queue by their ids, ready or not"
-)
 def test_tasks_of_the_901st_limit_of_a_queue_run(app, claim, end):
     for first in range(0, LIMITS, EACH):
         names = [f"limit {number}" for number in range(first, first + EACH)]

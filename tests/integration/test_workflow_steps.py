@@ -260,7 +260,7 @@ def test_a_step_waits_at_its_gates_when_it_is_ready(app, steps, gates):
         assert states(app) == [("add", 0)]
     drain(app)
     assert result.get(timeout=10) == 1
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_PATH") == 0
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_HOLD") == 0
 
 
 def test_a_limited_member_that_is_retried_waits_again(app, steps):

@@ -142,10 +142,10 @@ class Database:
                 _, after = session.run(lambda t, after=after: admission.forget_traces(t, after))
             session.run(progress.prune)
         limits = " WHERE OWNER_ID IN (SELECT ID FROM QUEUE_LIMIT)"
-        owned = ("QUEUE_TICKET", "QUEUE_NOTE", "QUEUE_GATE")
+        # Of notes those that nobody has read: the others are deleted by whoever reads the next.
+        where = {"QUEUE_TICKET": limits, "QUEUE_GATE": limits, "QUEUE_NOTE": f"{limits} AND ID > 0"}
         return {
-            table: int(one(self._app, f"SELECT COUNT(*) FROM {table}{limits if table in owned else ''}"))
-            for table in limited.LEFT
+            table: int(one(self._app, f"SELECT COUNT(*) FROM {table}{where.get(table, '')}")) for table in limited.LEFT
         }
 
     def waiting(self) -> int:

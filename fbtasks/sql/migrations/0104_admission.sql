@@ -34,8 +34,6 @@ CREATE TABLE QUEUE_LIMIT (
     WAIT_MS BIGINT DEFAULT 0 NOT NULL,
     -- 1 when a gate stays shut after a task that failed, until that is retried or discarded.
     STOPS QUEUE_FLAG,
-    -- 1 when nothing is let in.
-    PAUSED QUEUE_FLAG,
     -- What operators have set in the place of what the code says.
     SET_AT_ONCE INTEGER CHECK (SET_AT_ONCE > 0),
     SET_PERIOD_US BIGINT CHECK (SET_PERIOD_US > 0),

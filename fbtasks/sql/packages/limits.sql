@@ -211,7 +211,7 @@ BEGIN
         FETCH C INTO :ID;
         IF (ROW_COUNT = 0) THEN
             LEAVE;
-        EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, 1, 0);
+        EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, 1);
         PARKED = PARKED + 1;
         LAST_ID = IIF(PARKED < MOST, NULL, ID);
     END
@@ -240,7 +240,7 @@ BEGIN
             FETCH C INTO :ID, :QUEUE;
             IF (ROW_COUNT = 0) THEN
                 LEAVE;
-            EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, 0, 0);
+            EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, 0);
             IF (QUEUE <> LAST_QUEUE) THEN
                 POST_EVENT 'fbtasks:queue:' || QUEUE;
             LAST_QUEUE = QUEUE;
