@@ -37,7 +37,7 @@ class Limits(Many):
         self.settled()
 
     def lines(self):
-        yield Line("a plain task, by a worker", self.plain_one, fault=ASKED)
+        yield Line("a plain task, by a worker", self.plain_one)
 
 
 class Handlers(Many):

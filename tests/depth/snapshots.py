@@ -72,9 +72,7 @@ def heard(event): pass
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)
         for task in (self.limited, self.ordered, self.unique, self.batched):
-            yield Line(
-                f"one that is {task.options.queue}", lambda task=task: self.one_of(task), fault=NOTES, wears=False
-            )
+            yield Line(f"one that is {task.options.queue}", lambda task=task: self.one_of(task), wears=False)
         yield Line("a chord of two members", self.chord, wears=False)
         yield Line("an event with an order key", self.event, fault=NOTES, wears=False)
 

@@ -68,7 +68,9 @@ class Steps:
     def left(self):
         """Tasks that have not ended, and notes."""
         return rows(
-            self.app, "SELECT (SELECT COUNT(*) FROM QUEUE_TASK), (SELECT COUNT(*) FROM QUEUE_NOTE) FROM RDB$DATABASE"
+            self.app,
+            "SELECT (SELECT COUNT(*) FROM QUEUE_TASK), (SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0) "
+            "FROM RDB$DATABASE",
         )[0]
 
     def structure(self):

@@ -56,7 +56,12 @@ def waiting(app):
     """How many changes, tasks and notes there are, and gates that are shut."""
     counts = ", ".join(
         f"(SELECT COUNT(*) FROM {table})"
-        for table in ("QUEUE_CHANGE", "QUEUE_TASK", "QUEUE_NOTE", "QUEUE_GATE G WHERE G.HOLDER_ID IS NOT NULL")
+        for table in (
+            "QUEUE_CHANGE",
+            "QUEUE_TASK",
+            "QUEUE_NOTE WHERE ID > 0",
+            "QUEUE_GATE G WHERE G.HOLDER_ID IS NOT NULL",
+        )
     )
     return rows(app, f"SELECT {counts} FROM RDB$DATABASE")[0]
 

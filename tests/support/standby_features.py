@@ -190,13 +190,29 @@ def changes(app):
 def events(app):
     app.raise_event("order.paid", {"id": 0})  # nobody hears it yet
     app.on_event("order.paid", name="mail")(lambda event: None)
-    app.on_event("order.paid", name="books", order="key")(lambda event: None)
+
+    @app.on_event("order.paid", name="books", order="key", max_retries=0)
+    def books(event):
+        return 1 / (event.data["id"] - 1)
+
     _deploy(app)
     for number in range(3):
         app.raise_event("order.paid", {"id": number, "text": "x" * 3000 * number}, order_key="a")
     app.raise_event("order.paid", {"id": 9})
     drain(app)
+    app.raise_event("order.paid", {"id": 10}, order_key="a")
+    running = app.database.use(lambda session: session.run(_claim))
+    failed = rows(app, "SELECT ID FROM QUEUE_HISTORY WHERE STATE = 11 AND NAME = 'books'")
+    assert service.retry(app.database, [str(number) for (number,) in failed]).count == 1  # while its lane is shut
+    app.database.use(lambda session: session.run(_claim))
+    ended = [Finished(each, Succeeded(keep=False)) for each in running]
+    app.database.use(lambda session: session.run(lambda t: tasks.finish(t, 1, 0, ended)))
+    drain(app)
     execute(app, "EXECUTE PROCEDURE FBTASKS.RAISE_EVENT('order.sent')")
+
+
+def _claim(transaction):
+    return tasks.claim(transaction, 1, "default", 10, from_start=True)
 
 
 def polls(app):

@@ -1,7 +1,8 @@
 -- Limits: how many tasks run at once, how often they begin, and in which order, for each key. A task that a limit
 -- concerns waits in the line of its lane (holds.sql), and is let in by a claim, which takes it at once. Who has the
 -- limit's row of QUEUE_DISPATCH locked lets tasks in, and writes the rows of its lanes (QUEUE_GATE); all others leave a
--- note. A lane has a row while a task is in, or something is to be remembered of it.
+-- note. The row of a lane stays when nothing is at it: of one that is deleted and inserted again, an old transaction
+-- keeps the key each time, and who looks for it meets them all. Maintenance deletes it later.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_LIMITS^
@@ -171,12 +172,7 @@ BEGIN
         WHEN VERDICT = 'R' THEN DATEADD(1 MILLISECOND TO NOW_UTC)
         WHEN VERDICT = 'L' THEN DATEADD(1 SECOND TO NOW_UTC)
         ELSE DATEADD(TOKEN_US / 1000 + 1 MILLISECOND TO EPOCH) END;
-    IF (USED = 0 AND HOLDER_ID IS NULL AND WAKE_TIME IS NULL AND COALESCE(FREE_US, 0) <= EARLIEST_US) THEN
-    BEGIN
-        IF (IS_KNOWN = 1) THEN
-            DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
-    END
-    ELSE IF (IS_KNOWN = 0) THEN
+    IF (IS_KNOWN = 0 AND (USED > 0 OR FREE_US IS NOT NULL OR HOLDER_ID IS NOT NULL OR WAKE_TIME IS NOT NULL)) THEN
         INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED, FREE_US, HOLDER_ID, HALTED, WAKE_TIME)
             VALUES (:LIMIT_ID, :LANE, :USED, :FREE_US, :HOLDER_ID, IIF(:HOLDER_ID IS NULL, 0, 1), :WAKE_TIME);
     ELSE IF (USED <> WAS_USED OR FREE_US IS DISTINCT FROM WAS_FREE_US OR HOLDER_ID IS DISTINCT FROM WAS_HOLDER_ID

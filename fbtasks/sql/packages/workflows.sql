@@ -780,9 +780,9 @@ BEGIN
                         WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAKE_TIME IS NOT NULL)
                         OR EXISTS(SELECT 1 FROM QUEUE_TASK R
                             WHERE R.STATE = 2 AND R.OWNER_ID = :OWNER_ID AND R.LANE = :LANE)
-                        OR EXISTS(SELECT 1 FROM QUEUE_HOLD H JOIN QUEUE_TASK R ON R.ID = H.TASK_ID
-                            WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY >= 30000 AND R.STATE = 2)))
-                    THEN
+                        OR EXISTS(SELECT 1 FROM QUEUE_HOLD H
+                            WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY >= 30000
+                            AND (SELECT R.STATE FROM QUEUE_TASK R WHERE R.ID = H.TASK_ID) = 2))) THEN
                 BEGIN
                     OPENS = 1;
                     LEAVE;
