@@ -212,12 +212,13 @@ BEGIN
     SUSPEND;
 END^
 
--- Puts what has just come for a lane behind its gate. A gate that is shut (IS_SHUT) will be opened by a note. Any
+-- Puts what has just come for a lane behind its gate, up to MOST of it: MOVED. A gate that is shut (IS_SHUT) will be opened by a note. Any
 -- other one is waiting from then on: until the first change has waited AFTER_MS, or there has been none for QUIET_MS,
 -- or with FILLS there are MOST.
-PRIVATE PROCEDURE PUT_BEHIND (OWNER_ID INTEGER, LANE BIGINT, IS_SHUT SMALLINT, NOW_UTC TIMESTAMP)
+PRIVATE PROCEDURE PUT_BEHIND (OWNER_ID INTEGER, LANE BIGINT, IS_SHUT SMALLINT, MOST INTEGER, NOW_UTC TIMESTAMP)
+RETURNS (MOVED INTEGER)
 AS
-    DECLARE MOST INTEGER;
+    DECLARE BATCH INTEGER;
     DECLARE AFTER_MS BIGINT;
     DECLARE FILLS SMALLINT;
     DECLARE QUIET_MS BIGINT = 0;
@@ -228,14 +229,16 @@ AS
 BEGIN
     IF (IS_SHUT = 0) THEN
         SELECT S.MOST, S.AFTER_MS, S.FILLS, S.QUIET_MS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID
-            INTO :MOST, :AFTER_MS, :FILLS, :QUIET_MS;
+            INTO :BATCH, :AFTER_MS, :FILLS, :QUIET_MS;
     IF (QUIET_MS > 0) THEN
         SELECT MAX(C.RAISE_TIME) FROM QUEUE_CHANGE C
             WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE INTO :LAST_TIME;
     IF (QUIET_MS > 0 AND LAST_TIME IS NULL) THEN  -- the task in the gate has ended, and nothing has just come
         SELECT MAX(C.RAISE_TIME) FROM QUEUE_CHANGE C
             WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE INTO :LAST_TIME;
-    UPDATE QUEUE_CHANGE C SET NEWS = NULL WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE;
+    UPDATE QUEUE_CHANGE C SET NEWS = NULL WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1 AND C.LANE = :LANE
+        ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID ROWS :MOST;
+    MOVED = ROW_COUNT;
     IF (IS_SHUT = 1) THEN
     BEGIN
         UPDATE QUEUE_GATE G SET WAITS = 1 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 0;
@@ -249,9 +252,9 @@ BEGIN
         WAKE_TIME = MINVALUE(WAKE_TIME, COALESCE(DATEADD(QUIET_MS MILLISECOND TO LAST_TIME), WAKE_TIME));
     IF (FILLS = 1) THEN
     BEGIN
-        SELECT COUNT(*) FROM (SELECT FIRST (:MOST) 1 AS ONE FROM QUEUE_CHANGE C
+        SELECT COUNT(*) FROM (SELECT FIRST (:BATCH) 1 AS ONE FROM QUEUE_CHANGE C
             WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS IS NULL AND C.LANE = :LANE) INTO :WAITING;
-        IF (WAITING >= MOST) THEN
+        IF (WAITING >= BATCH) THEN
             WAKE_TIME = NOW_UTC;
     END
     UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
@@ -316,7 +319,7 @@ BEGIN
         ELSE IF (OPENS = 1 AND BY_KEY = 1 AND AFTER_MS > 0 AND NOT EXISTS(
                 SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE
                     ORDER BY K.OWNER_ID, K.LANE)) THEN
-            EXECUTE PROCEDURE PUT_BEHIND(OWNER_ID, LANE, 0, NOW_UTC);
+            EXECUTE PROCEDURE PUT_BEHIND(OWNER_ID, LANE, 0, 1000, NOW_UTC) RETURNING_VALUES CHANGES;
         ELSE IF (OPENS = 1) THEN
         BEGIN
             EXECUTE PROCEDURE OPEN_GATE(OWNER_ID, LANE, IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), PLACES_LEFT, NOW_UTC)
@@ -471,7 +474,7 @@ END^
 -- MISSED is 1 when another one has it. With FROM_START = 0 lane 0 is read from where the last one ended: what was
 -- deleted before may still be there, as versions that an old transaction keeps, and what was committed late is found
 -- the next time with 1; in total order it is found at once. By key, lanes are visited in turn; those whose gate is
--- shut have their changes moved behind it, so that they are not met again.
+-- shut have their changes moved behind it, so that they are not met again: so many in a claim that others go on.
 PRIVATE PROCEDURE DISPATCH_ONE (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
 RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
 AS
@@ -494,6 +497,7 @@ AS
     DECLARE CHANGES INTEGER;
     DECLARE LAST_ID BIGINT;
     DECLARE MORE SMALLINT;
+    DECLARE MOVES INTEGER = 500;
     DECLARE TAKEN INTEGER = 0;
     DECLARE FURTHEST_ID BIGINT;
 BEGIN
@@ -572,7 +576,7 @@ BEGIN
     BEGIN
         -- Lanes with news, in turn from the one after the last.
         FIRST_LANE = LAST_LANE;
-        WHILE (DISPATCHED < ROOM AND COALESCE(PLACES_LEFT, 1) > 0) DO
+        WHILE (DISPATCHED < ROOM AND COALESCE(PLACES_LEFT, 1) > 0 AND MOVES > 0) DO
         BEGIN
             LANE = NULL;
             SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C
@@ -600,7 +604,9 @@ BEGIN
             END
             ELSE
             BEGIN
-                EXECUTE PROCEDURE PUT_BEHIND(SUBSCRIPTION_ID, LANE, IIF(HOLDER_ID IS NULL, 0, 1), NOW_UTC);
+                EXECUTE PROCEDURE PUT_BEHIND(SUBSCRIPTION_ID, LANE, IIF(HOLDER_ID IS NULL, 0, 1), MOVES, NOW_UTC)
+                    RETURNING_VALUES CHANGES;
+                MOVES = MOVES - CHANGES;
                 -- Where nothing waited before, the task in it may be ending unseen, and wakes no worker for this.
                 MISSED = IIF(HOLDER_ID IS NOT NULL AND WAITS = 0, 1, MISSED);
             END
