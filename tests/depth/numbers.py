@@ -5,8 +5,6 @@ from fbtasks.worker.sources import Sources
 
 from .scene import Line, Scene
 
-ASKED = "each is asked, whether anything waits for it or not"
-
 
 class Many(Scene):
     """Things of one kind, which are numbered as they are made."""
@@ -53,7 +51,7 @@ class Handlers(Many):
         subscriptions.apply(self.app.database, self.app.name, self.app.feeds())
 
     def lines(self):
-        yield Line("a plain task, by a worker", self.plain_one, fault=ASKED)
+        yield Line("a plain task, by a worker", self.plain_one)
 
 
 class Tables(Many):

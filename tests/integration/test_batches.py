@@ -40,7 +40,7 @@ def age(app, seconds):
     """Has all that waits have waited for *seconds* more."""
     execute(app, f"UPDATE QUEUE_TASK SET START_TIME = DATEADD(-{seconds} SECOND TO START_TIME) WHERE STATE = 4")
     execute(app, f"UPDATE QUEUE_GATE SET FREE_US = FREE_US - {seconds} * 1000000, WAKE_TIME = {NOW} WHERE WAITS = 1")
-    execute(app, f"UPDATE QUEUE_LIMIT_USE SET DUE_TIME = {NOW}")
+    execute(app, f"UPDATE QUEUE_FEEDER SET DUE_TIME = {NOW}")
 
 
 def numbers(claims):

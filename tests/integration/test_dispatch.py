@@ -19,6 +19,12 @@ pytestmark = pytest.mark.emptied
 NAME = "tests.handle"
 
 
+def a_minute_later(app):
+    """Lets a minute pass for what waits behind gates."""
+    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    execute(app, "UPDATE QUEUE_FEEDER SET DUE_TIME = DATEADD(-1 MINUTE TO DUE_TIME)")
+
+
 @pytest.fixture
 def session(app):
     app.database.make_ready()
@@ -204,7 +210,7 @@ def test_a_change_waits_for_those_that_follow(app, session, ordering):
     assert not claim(session)
     assert tasks.any_ready(session, ["default"]) == (False, None, pytest.approx(60, abs=10), None)
     execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1 MINUTE TO RAISE_TIME)")
-    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    a_minute_later(app)
     assert tasks.any_ready(session, ["default"])[0]
     found = claim(session)
     assert taken(session, found) == [young]
@@ -212,7 +218,7 @@ def test_a_change_waits_for_those_that_follow(app, session, ordering):
     finish(session, *found)
     assert not claim(session)
     execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-1 MINUTE TO RAISE_TIME)")
-    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    a_minute_later(app)
     assert taken(session, claim(session)) == [[later]]
 
 
@@ -494,7 +500,7 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
         assert session.run(lambda t: tasks.dismiss(t, run.id))
         assert taken(session, claim(session)) == [[other]]
         assert (1, None, 0, 1) in gates(app)
-    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    a_minute_later(app)
     assert [each.id for each in claim(session)] == [number]
 
 
@@ -527,7 +533,7 @@ def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
         assert not claim(session)
         assert gates(app) == [(0, None, 0, 1)]
         assert not tasks.any_ready(session, ("default",)).ready  # it is looked at again in a second
-    execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+    a_minute_later(app)
     (again,) = claim(session)
     assert again.id == failed.id
     finish(session, again)

@@ -116,6 +116,7 @@ class Lanes:
         quiet = 0
         while quiet < 3:
             self.sql("UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 MINUTE TO WAKE_TIME)")
+            self.sql("UPDATE QUEUE_FEEDER SET DUE_TIME = DATEADD(-1 MINUTE TO DUE_TIME)")
             self.claim(10)
             ended = self.sql("SELECT COUNT(*) FROM QUEUE_HISTORY WHERE STATE IN (11, 12)")[0][0]
             quiet = 0 if self.running or ended else quiet + 1

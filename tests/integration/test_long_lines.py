@@ -64,7 +64,6 @@ def test_the_first_call_of_a_key_does_not_wait_for_what_others_have_waiting(app,
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the notes of a source are read without bound")
 def test_a_claim_does_not_grow_with_the_retries_in_one_lane(app, session, claim, end):
     counts = {"few": 600, "many": 2_400}
     for name in counts:

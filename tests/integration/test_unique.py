@@ -56,7 +56,7 @@ def let_in(app):
     """Those that were held are let in."""
     execute(app, f"UPDATE QUEUE_LIMIT SET QUIET_MS = QUIET_MS - {DAY}, MOST_MS = MOST_MS - {DAY}")
     execute(app, f"UPDATE QUEUE_GATE SET WAKE_TIME = {NOW} WHERE WAITS = 1")
-    execute(app, f"UPDATE QUEUE_LIMIT_USE SET DUE_TIME = {NOW}")
+    execute(app, f"UPDATE QUEUE_FEEDER SET DUE_TIME = {NOW}")
 
 
 def runs(claims):
@@ -414,7 +414,7 @@ def age(app, seconds):
         f"UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-{seconds} SECOND TO WAKE_TIME), "
         f"FREE_US = FREE_US - {seconds}000000",
     )
-    execute(app, f"UPDATE QUEUE_LIMIT_USE SET DUE_TIME = DATEADD(-{seconds} SECOND TO DUE_TIME)")
+    execute(app, f"UPDATE QUEUE_FEEDER SET DUE_TIME = DATEADD(-{seconds} SECOND TO DUE_TIME)")
 
 
 def test_debounce_waits_for_quiet_but_not_for_ever(app, claim, end, session):

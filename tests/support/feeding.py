@@ -26,6 +26,7 @@ def subscribe(
     )  # fmt: skip
     execute(app, "INSERT INTO QUEUE_DISPATCH (SUBSCRIPTION_ID) VALUES (?)", id)
     execute(app, "UPDATE OR INSERT INTO QUEUE_POLICY (QUEUE, FED) VALUES (?, 1) MATCHING (QUEUE)", queue)
+    execute(app, "INSERT INTO QUEUE_FEEDER (QUEUE, OWNER_ID) VALUES (?, ?)", queue, id)
 
 
 def change(app, lane=0, *, id=1, age_ms=0, **members):

@@ -85,8 +85,10 @@ CREATE TABLE QUEUE_DISPATCH (
     -- The lane that was looked at last, so that all have their turn.
     LAST_LANE BIGINT DEFAULT -9223372036854775807 NOT NULL,
     -- How many changes have been given out so far.
-    -- Of a limit: how many notes have been read, and MARK_ID, how many of these are deleted.
-    TAKEN BIGINT DEFAULT 0 NOT NULL
+    TAKEN BIGINT DEFAULT 0 NOT NULL,
+    -- How many notes have been read, and how many of these are deleted.
+    NOTES_READ BIGINT DEFAULT 0 NOT NULL,
+    NOTES_DELETED BIGINT DEFAULT 0 NOT NULL
 )^
 
 -- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is

@@ -199,9 +199,9 @@ BEGIN
             NEXT_TIME = MINVALUE(COALESCE(NEXT_TIME, WAKE_TIME), COALESCE(WAKE_TIME, NEXT_TIME));
         ELSE
         BEGIN
-            UPDATE QUEUE_LIMIT_USE U SET DUE_TIME = :NOW_UTC
-                WHERE U.LIMIT_ID = :LIMIT_ID AND U.QUEUE = :NEXT_QUEUE
-                    AND (U.DUE_TIME IS NULL OR U.DUE_TIME > :NOW_UTC);
+            UPDATE QUEUE_FEEDER F SET DUE_TIME = :NOW_UTC
+                WHERE F.OWNER_ID = :LIMIT_ID AND F.QUEUE = :NEXT_QUEUE
+                    AND (F.DUE_TIME IS NULL OR F.DUE_TIME > :NOW_UTC);
             IF (ROW_COUNT > 0) THEN
                 POST_EVENT 'fbtasks:queue:' || NEXT_QUEUE;
         END
