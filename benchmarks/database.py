@@ -106,7 +106,7 @@ class BenchDatabase:
 
     def insert_bare(self, name: str, now: object) -> None:
         """Writes the row of one call as an application would by hand: all values bound, its event posted, committed."""
-        self.row("bare", name, self.queue, 0, 0, now, now, None, 1, 0, "application/json", b"[[],{}]")
+        self.row("bare", name, self.queue, 0, 0, now, now, None, 1, "application/json", b"[[],{}]")
 
     def now(self) -> object:
         """The database's time, in UTC."""

@@ -17,12 +17,6 @@ from fbtasks.states import State
 from fbtasks.store import codec, results, tasks
 from fbtasks.store.codec import Limit
 
-_RELATIVE_START: Final = 4
-_LINKED: Final = 8
-_MEMBER: Final = 16
-_FED: Final = 32
-_RELATIVE_EXPIRY: Final = 4096
-"""Bits of QUEUE_TASK.TRAITS."""
 _DIGITS: Final = 19
 _GROUP: Final = -1
 """The state of a group, as QUEUE_STEP_INPUTS writes it; 0: of what is not known any more."""
@@ -80,7 +74,9 @@ def replace(
 class _Inherited(NamedTuple):
     """What a task that is replaced leaves, as QUEUE_REPLACE returns it."""
 
-    traits: int
+    has_task_id: bool
+    is_step: bool
+    """Whether others follow it, or a group counts it."""
     enqueued_by: str | None
     """None: the user of this connection."""
     source: int | None
@@ -158,25 +154,27 @@ class _Writing:
     def _steps(self, limits: Mapping[str, Limit]) -> Iterator[bytes]:
         """The last ones first: what follows a step is there when it ends, even if that is at once."""
         plan = self._plan
-        marks = bytearray(len(plan))
+        steps, fed = bytearray(len(plan)), bytearray(len(plan))
         for link in plan.links:
-            marks[link.source] |= _LINKED
-            if link.kind.feeds:
-                marks[link.target] |= _FED
+            steps[link.source] = 1
+            fed[link.target] |= link.kind.feeds
         for member in plan.members:
-            marks[member.node] |= _MEMBER
+            steps[member.node] = 1
         for node in reversed(range(len(plan))):
             call = plan.nodes[node]
             if call is None:
                 continue
-            traits: int = marks[node]
-            if self._follows[node]:
-                traits |= _RELATIVE_START * isinstance(call.start, timedelta)
-                traits |= _RELATIVE_EXPIRY * isinstance(call.expires, timedelta)
-            if self._inherited is not None and node in self._known:
-                traits |= self._inherited.traits
-            head = self._number(node), self._follows[node], traits
-            yield b"%019d%d%05d%b" % (*head, codec.pack_call(call, limits))
+            heir = self._inherited if node in self._known else None
+            follows = self._follows[node]
+            flags = (
+                follows,
+                heir is not None and heir.has_task_id,
+                steps[node] or (heir is not None and heir.is_step),
+                fed[node],
+                follows and isinstance(call.start, timedelta),
+                follows and isinstance(call.expires, timedelta),
+            )
+            yield b"%019d%d%d%d%d%d%d%b" % (self._number(node), *flags, codec.pack_call(call, limits))
 
 
 def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:

@@ -301,7 +301,7 @@ def test_places_that_were_lost_by_hand_are_put_right(opened):
     fill(load, 2)
     for statement in (
         "DELETE FROM QUEUE_PLACE",
-        "UPDATE QUEUE_TASK SET TRAITS = 0 WHERE ID = (SELECT MIN(ID) FROM QUEUE_TASK)",
+        "UPDATE QUEUE_TASK SET HAS_PLACE = FALSE WHERE ID = (SELECT MIN(ID) FROM QUEUE_TASK)",
         "INSERT INTO QUEUE_PLACE (QUEUE, NO_) VALUES ('imports', 7)",
         "INSERT INTO QUEUE_PLACE (QUEUE, NO_) VALUES ('imports', -1)",
     ):
@@ -331,7 +331,7 @@ def test_ordinary_queues_have_no_places(opened):
     app, load = opened(1, when_full="reject")
     load.apply_async(queue="default")
     load.apply_async(queue="default")
-    assert rows(app, "SELECT DISTINCT TRAITS FROM QUEUE_TASK WHERE QUEUE = 'default'") == [(0,)]
+    assert rows(app, "SELECT DISTINCT HAS_PLACE FROM QUEUE_TASK WHERE QUEUE = 'default'") == [(False,)]
 
 
 def produce(url, kind, wait, number, out):

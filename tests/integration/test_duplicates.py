@@ -38,7 +38,10 @@ def test_the_id_of_a_cancelled_task_may_be_used_again(app, note, ran):
     assert app.AsyncResult("order-7").get(timeout=5) == new.get(timeout=5) == 2
     with pytest.raises(TaskRevoked):
         old.get(timeout=5)  # it knows its number
-    assert rows(app, "SELECT ID, STATE, TRAITS FROM QUEUE_HISTORY ORDER BY ID") == [(1, 12, 0), (2, 10, 1)]
+    assert rows(app, "SELECT ID, STATE, HAS_TASK_ID FROM QUEUE_HISTORY ORDER BY ID") == [
+        (1, 12, False),
+        (2, 10, True),
+    ]
     assert names(app) == [("order-7", 2)]
     assert note.apply_async((4,), task_id="order-7").duplicate  # a result is an answer
     assert app.AsyncResult(1).forget()

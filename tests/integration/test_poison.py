@@ -97,7 +97,7 @@ def test_what_cannot_be_read_fails_with_a_clear_error(app, add, change, said):
         ("STATE = 2", State.SUCCEEDED),
         ("STATE = 2, WORKER_ID = 77, CLAIM_ID = 78, STARTED = 1", State.SUCCEEDED),
         ("STATE = 3", State.SUCCEEDED),
-        ("TRAITS = 1", State.SUCCEEDED),
+        ("HAS_TASK_ID = TRUE", State.SUCCEEDED),
         ("ERROR_MSG = 'earlier'", State.SUCCEEDED),
         ("NAME = ''", State.PARKED),
         ("NAME = ASCII_CHAR(10) || ASCII_CHAR(27) || '[31m;' || ASCII_CHAR(0)", State.PARKED),
@@ -225,9 +225,9 @@ def test_the_app_looks_at_what_is_left(url):
 
 
 COPY = """
-    INSERT INTO QUEUE_TASK (ID, TRAITS, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
+    INSERT INTO QUEUE_TASK (ID, HAS_TASK_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
         PAYLOAD)
-    SELECT ID, TRAITS, NAME, QUEUE, 0, 0, RAISE_TIME, START_TIME, CONTENT_TYPE, PAYLOAD FROM QUEUE_HISTORY
+    SELECT ID, HAS_TASK_ID, NAME, QUEUE, 0, 0, RAISE_TIME, START_TIME, CONTENT_TYPE, PAYLOAD FROM QUEUE_HISTORY
 """
 
 

@@ -92,7 +92,7 @@ def test_whatever_becomes_of_a_task_its_place_is_free(limited, outcome):
     (second,) = claim(app)
     assert claim(app) == []
     end(app, [second])
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE BIN_AND(TRAITS, 8192) > 0") == 0
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE IS_COUNTED") == 0
     end(app, claim(app))
     assert one(app, LEFT) == 0
 

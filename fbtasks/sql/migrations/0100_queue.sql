@@ -93,12 +93,21 @@ CREATE TABLE QUEUE_TASK (
     -- cleared when it survives, whatever its outcome.
     SUSPECT QUEUE_SUSPICION,
     STARTED QUEUE_FLAG,
-    -- Bits: 1 its caller gave it an id, which is in QUEUE_TASK_ID; 4 its START_TIME counts from when it is no longer
-    -- awaiting; 8 others follow it (QUEUE_LINK); 16 a group counts it (QUEUE_NODE); 32 it is given results of others;
-    -- 64 it has a place of a queue with a limit (QUEUE_PLACE); 128 nothing is to be woken when it ends; 256 nor when it
-    -- has run and nothing waits behind its gate; 2048 it has limits (QUEUE_HOLD); 4096 its EXPIRE_TIME counts from when
-    -- it is no longer awaiting; 8192 it runs, and the limit of its queue counts it.
-    TRAITS SMALLINT DEFAULT 0 NOT NULL,
+    -- Its caller gave it an id, which is in QUEUE_TASK_ID.
+    HAS_TASK_ID BOOLEAN DEFAULT FALSE NOT NULL,
+    -- It has limits (QUEUE_HOLD), or a place of a queue with a limit (QUEUE_PLACE).
+    HAS_HOLDS BOOLEAN DEFAULT FALSE NOT NULL,
+    HAS_PLACE BOOLEAN DEFAULT FALSE NOT NULL,
+    -- It runs, and the limit of its queue counts it.
+    IS_COUNTED BOOLEAN DEFAULT FALSE NOT NULL,
+    -- Others follow it (QUEUE_LINK), or a group counts it (QUEUE_NODE); it is given results of others.
+    IS_STEP BOOLEAN DEFAULT FALSE NOT NULL,
+    HAS_INPUTS BOOLEAN DEFAULT FALSE NOT NULL,
+    -- Its START_TIME, its EXPIRE_TIME count from when it is no longer awaiting.
+    DELAYS_START BOOLEAN DEFAULT FALSE NOT NULL,
+    DELAYS_EXPIRY BOOLEAN DEFAULT FALSE NOT NULL,
+    -- Of a task of a subscription: 2 its end wakes workers, 1 only when something waits behind its gate, 0 never.
+    WAKES SMALLINT DEFAULT 2 NOT NULL,
     -- The subscription that it comes from; with a LANE it holds, or waits for, the gate of that lane (QUEUE_GATE).
     OWNER_ID INTEGER,
     LANE BIGINT,
@@ -297,7 +306,13 @@ CREATE TABLE QUEUE_HISTORY (
     TRY_COUNT INTEGER NOT NULL,
     MAX_TRIES INTEGER,
     CRASH_COUNT INTEGER NOT NULL,
-    TRAITS SMALLINT DEFAULT 0 NOT NULL,
+    HAS_TASK_ID BOOLEAN DEFAULT FALSE NOT NULL,
+    HAS_HOLDS BOOLEAN DEFAULT FALSE NOT NULL,
+    IS_STEP BOOLEAN DEFAULT FALSE NOT NULL,
+    HAS_INPUTS BOOLEAN DEFAULT FALSE NOT NULL,
+    DELAYS_START BOOLEAN DEFAULT FALSE NOT NULL,
+    DELAYS_EXPIRY BOOLEAN DEFAULT FALSE NOT NULL,
+    WAKES SMALLINT DEFAULT 2 NOT NULL,
     OWNER_ID INTEGER,
     LANE BIGINT,
     WORKER VARCHAR(255) CHARACTER SET UTF8 COLLATE UTF8,

@@ -59,7 +59,7 @@ END^
 -- Makes a task of a row, of the number TASK_ID or (NULL) the next. GATED: 1, the gate of LANE is shut behind it; 2,
 -- its LANE is its own number, under which its row is found again; 0, nothing is written when it ends. The row is in
 -- DATA, or in LARGE. When it ends nothing waits for that but the row, to which the worker that ran it writes: so no
--- worker is woken (128 in TRAITS).
+-- worker is woken.
 PROCEDURE TAKE (
     SUBSCRIPTION_ID INTEGER, TASK_ID BIGINT, LANE BIGINT, GATED SMALLINT, DATA QUEUE_RECORDS,
     LARGE QUEUE_BINARY, EXPIRE_MS BIGINT)
@@ -84,9 +84,9 @@ BEGIN
         BODY = '[[' || DATA || '],{}]';
     IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL)) THEN
         EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that BEGIN_POLL holds
-    INSERT INTO QUEUE_TASK (ID, TRAITS, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
-        EXPIRE_TIME, CONTENT_TYPE, PAYLOAD)
-    VALUES (:TASK_ID, 128 + 64 * :PLACED, :SUBSCRIPTION_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :NOW_UTC, :NOW_UTC,
+    INSERT INTO QUEUE_TASK (ID, HAS_PLACE, WAKES, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME,
+        START_TIME, EXPIRE_TIME, CONTENT_TYPE, PAYLOAD)
+    VALUES (:TASK_ID, :PLACED = 1, 0, :SUBSCRIPTION_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK, :NOW_UTC, :NOW_UTC,
         DATEADD(:EXPIRE_MS MILLISECOND TO :NOW_UTC), 'application/json', :BODY);
     IF (BODY IS NULL) THEN
         INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID,
