@@ -66,6 +66,8 @@ class TablePoll:
         """What was registered when this was to be for the first time: its hash, and whether its code was gone."""
         self._formers: list[Polled] = []
         """Polls whose place this one has taken, and of which tasks are left."""
+        self._former_error: str | None = None
+        """Why an end of a task of these could not be written."""
         self._least, self._most = source.every
         self._pause = self._least
         self._last_look = self._next_whole = self._next_sweep = 0.0
@@ -98,13 +100,14 @@ class TablePoll:
             if not waits.known:
                 polled = self._prepare(session, app)
             if not waits.ends and not (waits.rows and most):
-                return Looked(room=most)
+                return Looked(room=most, error=self._error)
         self._next_whole = self._last_look + WHOLE
         sweeps = self._last_look >= self._next_sweep
         if sweeps:
             self._next_sweep = self._last_look + WHOLE
         with turn.held():
-            return polling.look(session, polled, room, most, sweep=sweeps)
+            found = polling.look(session, polled, room, most, sweep=sweeps)
+        return found._replace(error=found.error or self._former_error)
 
     def _may_take(self, session: Session) -> bool:
         """Whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
@@ -120,10 +123,11 @@ class TablePoll:
 
     def _awaits_former(self, session: Session, polled: Polled, turn: HostLock) -> bool:
         """Writes the ends of tasks of former polls. Whether rows of this table are tasks of one, and to be let end."""
+        self._former_error = None
         for former in list(self._formers):
             if polling.waits(session, former).ends:
                 with turn.held():
-                    polling.look(session, former, 0, 0)
+                    self._former_error = polling.look(session, former, 0, 0).error or self._former_error
             if is_done(session, former.id):
                 self._formers.remove(former)
         return any(former.poll.table.name == polled.poll.table.name for former in self._formers)
@@ -215,6 +219,7 @@ class TablePoll:
         self.polled = None
         self.ended = False
         self.is_empty = True
+        self._missed = False
         self._failed_pause = min(2 * self._failed_pause or FAILED_FIRST, FAILED_LAST)
         self.next_look = clock.monotonic() + self._failed_pause
         return self._failed_pause

@@ -576,7 +576,7 @@ def test_one_worker_looks_at_a_time(app, handler):
     fill(app, INBOX, *insert(1))
     poller = Poller(app, polls(app, handler, **STATUS))
     with app.database.session() as session, session.transaction(UPDATE) as held:
-        assert held.rows("poll_begin", poller.id, 1, 1) == [(1, 0)]
+        assert held.rows("poll_begin", poller.id, 1, 1) == [(1, 0, 0)]
         assert poller.look() == polling.Looked(missed=True)
     assert poller.look().made == 1
 
@@ -1041,6 +1041,20 @@ def test_other_marks_of_rows_make_another_poll_and_the_former_is_brought_to_its_
     assert [row.ends for row in source_service.list_sources(app.database)] == [True, False]
     steps(changed)
     assert [row.ends for row in source_service.list_sources(app.database)] == [False]
+
+
+def test_an_end_of_the_former_poll_that_cannot_be_written_is_told(app, handler, again, caplog):
+    fill(app, INBOX, *insert(1, 2))
+    Poller(app, polls(app, handler, **STATUS)).look(room=1)
+    fill(app, "UPDATE INBOX SET ID = 7 WHERE ID = 1")
+    changed = again()
+    polls(changed, handler, **{**STATUS, "failed": "F"})
+    assert [action for *_, action, _ in steps(changed)] == ["replace"]
+    drain(changed)
+    assert "the key ID = 7 has the status 'T'" in caplog.text
+    fill(app, "UPDATE INBOX SET S = 'D' WHERE ID = 7")
+    drain(changed)
+    assert (handler.seen, statuses(app)) == (["d1", "d2"], {"d1": "D", "d2": "D"})
 
 
 def test_another_table_or_key_does_not_begin_where_the_former_one_was(app, handler, again):

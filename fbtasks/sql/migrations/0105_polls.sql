@@ -2,7 +2,7 @@
 SET TERM ^ ;
 
 -- The keys of rows that are tasks now, have failed, or are known by their gate to be done, where the key is not the
--- LANE itself: a row for each column of the key.
+-- LANE itself: a row for each column of the key. Of any key: a row with PART -1 while several rows have it.
 CREATE TABLE QUEUE_POLL_KEY (
     SUBSCRIPTION_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
@@ -11,6 +11,7 @@ CREATE TABLE QUEUE_POLL_KEY (
     DATA VARCHAR(2000) CHARACTER SET OCTETS NOT NULL,
     CONSTRAINT QUEUE_POLL_KEY_PART PRIMARY KEY (SUBSCRIPTION_ID, LANE, PART)
 )^
+CREATE INDEX QUEUE_POLL_KEY_DUPLICATE ON QUEUE_POLL_KEY (SUBSCRIPTION_ID) WHERE PART = -1^
 
 -- Numbers of a polled sequence, from LANE to LAST_LANE, that were passed and not there: what draws them may be
 -- committed later.

@@ -7,11 +7,12 @@ PACKAGE FBTASKS_POLLS^
 
 -- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does.
 -- ROOM_LEFT is how many tasks may be made: up to MOST, not more than ROOM with those that are ready, nor than a queue
--- with a limit has places; NOTES tells whether there are ends to be written. A statement that comes after this one
+-- with a limit has places; NOTES tells whether there are ends to be written, DUPLICATES whether keys were found that
+-- several rows have. A statement that comes after this one
 -- sees all that was done under this lock before. Outside the window of its queue rows stay for later, and ends are
 -- written.
 PROCEDURE BEGIN_POLL (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, MOST INTEGER)
-RETURNS (ROOM_LEFT INTEGER, NOTES SMALLINT)
+RETURNS (ROOM_LEFT INTEGER, NOTES SMALLINT, DUPLICATES SMALLINT)
 AS
     DECLARE FOUND INTEGER;
     DECLARE STATE VARCHAR(8) CHARACTER SET ASCII;
@@ -45,6 +46,8 @@ BEGIN
             EXECUTE PROCEDURE FBTASKS_SOURCES.HOLD_PLACES(QUEUE, ROOM_LEFT) RETURNING_VALUES ROOM_LEFT;
     END
     NOTES = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID ORDER BY N.OWNER_ID, N.ID), 1, 0);
+    DUPLICATES = IIF(EXISTS(SELECT 1 FROM QUEUE_POLL_KEY K
+        WHERE K.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND K.PART = -1), 1, 0);
     SUSPEND;
 END^
 
@@ -103,7 +106,7 @@ BEGIN
     UPDATE QUEUE_DISPATCH D SET TAKEN = D.TAKEN + :TAKEN WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
 END^
 
--- Keeps a column of the key of the row that was taken under LANE.
+-- Keeps a column of the key of the row that was taken under LANE. PART -1 marks that several rows have that key.
 PROCEDURE KEEP_KEY (
     SUBSCRIPTION_ID INTEGER, LANE BIGINT, PART SMALLINT, DATA QUEUE_INLINE)
 AS
@@ -111,6 +114,13 @@ BEGIN
     UPDATE OR INSERT INTO QUEUE_POLL_KEY (SUBSCRIPTION_ID, LANE, PART, DATA)
         VALUES (:SUBSCRIPTION_ID, :LANE, :PART, :DATA)
         MATCHING (SUBSCRIPTION_ID, LANE, PART);
+END^
+
+-- Forgets that several rows had the key of LANE: one has it now.
+PROCEDURE FORGET_DUPLICATE (SUBSCRIPTION_ID INTEGER, LANE BIGINT)
+AS
+BEGIN
+    DELETE FROM QUEUE_POLL_KEY K WHERE K.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND K.LANE = :LANE AND K.PART = -1;
 END^
 
 -- The oldest transaction from FIRST_TX on that has not ended, be it prepared; LAST_TX when none before that is so.

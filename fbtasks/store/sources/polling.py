@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fbtasks.firebird.session import READ, Session, Transaction
@@ -111,7 +112,8 @@ def look(session: Session, polled: Polled, room: int, most: int, *, sweep: bool 
     """Writes the ends of tasks to their rows, and makes tasks of rows that wait, in one transaction.
 
     Up to *most*, and as long as there are less than *room* that are ready in the queue. With *sweep* it is also looked
-    whether some of the rows that are known to be done are gone, and these are forgotten; others the next time.
+    whether some of the rows that are known to be done are gone, and these are forgotten, or share their keys with
+    others; the rest the next time.
     """
     return session.run(lambda t: _look(session, t, polled, room, most, sweep=sweep), point="poll", attempts=ATTEMPTS)
 
@@ -120,18 +122,53 @@ def _look(session: Session, transaction: Transaction, polled: Polled, room: int,
     begun = transaction.rows("poll_begin", polled.id, room, most)
     if not begun:
         return Looked(missed=True)
-    room, notes = begun[0]
-    settled = made = bad = bad_ends = 0
+    room, notes, duplicates = begun[0]
+    settled = made = bad = bad_ends = lost = 0
     error = ends_error = None
     if notes and polled.statements.settle:
-        settled, bad_ends, ends_error = transaction.generated(polled.statements.settle, MOST_ENDS)[0]
+        settled, bad_ends, ends_error, lost = transaction.generated(polled.statements.settle, MOST_ENDS)[0]
     if room > 0:
         oldest = _oldest(session, transaction) if polled.poll.needs_oldest else None
         made, bad, error = transaction.generated(polled.statements.take, room, polled.expire_ms, oldest)[0]
     if sweep and polled.statements.sweep:
         transaction.generated(polled.statements.sweep, polled.most_swept)
     why = error or ends_error
-    return Looked(made, settled, bad + bad_ends, why and reason(why), room)
+    if why is not None:
+        why = reason(why)
+    elif lost:
+        why = _stray(transaction, polled)
+    elif polled.statements.duplicates and (duplicates or bad or bad_ends or sweep):
+        why = _duplicate(transaction, polled)
+    return Looked(made, settled, bad + bad_ends, why, room)
+
+
+def _stray(transaction: Transaction, polled: Polled) -> str | None:
+    """Tells a row that is taken and has no task."""
+    found = transaction.generated(polled.statements.stray)
+    if not found:
+        return None
+    key, status = _shown(polled, found[0]), polled.poll.source.taken
+    return (
+        f"the row with the key {key} has the status {status!r} and no task: its key was changed while it was handled, "
+        "so what became of it is not written. Give it its former key, or set its status."
+    )
+
+
+def _duplicate(transaction: Transaction, polled: Polled) -> str | None:
+    """Tells a key that several rows have, and forgets those that one row has by now."""
+    found = transaction.generated(polled.statements.duplicates, polled.most_swept)
+    if not found:
+        return None
+    return (
+        f"several rows have the key {_shown(polled, found[0])}: no more than one of them is taken, and what became of "
+        "it is written only where its status tells which one it is. Give each row a key of its own."
+    )
+
+
+def _shown(polled: Polled, values: Iterable[bytes | None]) -> str:
+    """A key as a message names it."""
+    texts = ("NULL" if each is None else each.decode("utf-8", "replace") for each in values)
+    return ", ".join(f"{column.name} = {text}" for column, text in zip(polled.poll.key, texts, strict=True))
 
 
 def _oldest(session: Session, transaction: Transaction) -> int:

@@ -30,6 +30,10 @@ _MOST_KEY: Final = 2000
 """The most bytes of a column of a key."""
 _LONGEST_ROW: Final = 30_000
 """The most bytes of a row that is handled as a VARCHAR."""
+_MOST_SHOWN: Final = 100
+"""The most bytes of each column of a key that a message names."""
+_DUPLICATE: Final = -1
+"""QUEUE_POLL_KEY.PART of the mark of a key that several rows have."""
 _MOST_ERROR: Final = 1300
 _MOST_WHY: Final = 400
 """The most characters of why a row cannot be read."""
@@ -249,9 +253,18 @@ class Statements:
         Changes nothing.
         """
         self.settle = numbered(self._settle(), generation) if poll.settles else ""
-        """Takes the most ends to write. Returns how many were written, how many could not be, and the last error."""
+        """Takes the most ends to write. Returns how many were written, how many could not be, the last error, and for
+        how many the row was not found while others are taken and have no task.
+        """
         self.sweep = numbered(self._sweep(), generation) if poll.shape in (Shape.KEPT, Shape.DELETE) else ""
-        """Takes the most gates to look at: forgets those that stay for rows which are gone. Returns how many were."""
+        """Takes the most gates to look at: forgets those that stay for rows which are gone. Returns how many were.
+
+        Marks keys that several rows have.
+        """
+        self.duplicates = numbered(self._duplicates(), generation) if self._gated == 1 else ""
+        """Takes the most marks to look at: forgets those of keys that one row has. Returns a key that several have."""
+        self.stray = self._first_stray() if poll.shape is Shape.STATUS else ""
+        """Returns the key of a row that is taken and has no task."""
         self.take = numbered(self._take(), generation)
         """Takes the room, milliseconds until a task expires, and the oldest transaction that has not ended.
 
@@ -300,9 +313,11 @@ class Statements:
         if self._by_version:
             parts.append(f"R.RDB$RECORD_VERSION >= {mark}")
         if self._gated == 1:
-            gate = f"G.OWNER_ID = {self._id} AND G.LANE = {self._lane()}"
-            parts.append(f"NOT EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE {gate})")
+            parts.append(f"NOT {self._has_gate(self._lane())}")
         return (" AND ".join(parts) or "1 = 1") + self._when()
+
+    def _has_gate(self, lane: str) -> str:
+        return f"EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = {self._id} AND G.LANE = {lane})"
 
     @property
     def _by_version(self) -> bool:
@@ -459,18 +474,31 @@ class Statements:
         if changes:
             yield "  FOR UPDATE WITH LOCK SKIP LOCKED"
         yield f"  AS CURSOR {_ROWS} DO"
-        yield from _block([*self._take_row(), "IF (QUEUE_MADE >= QUEUE_ROOM) THEN", "  LEAVE;"])
+        yield "BEGIN"
+        yield from _indented(self._take_row() if self._gated != 1 else self._take_row_of_own_key())
+        yield f"  IF (QUEUE_MADE >= QUEUE_ROOM OR QUEUE_BAD >= {MOST_BAD}) THEN"
+        yield "    LEAVE;"
+        yield "END"
         if self._by_version:
             yield "IF (QUEUE_MADE < QUEUE_ROOM AND QUEUE_BAD = 0) THEN"
             yield f"  EXECUTE PROCEDURE FBTASKS_POLLS.MARK({self._id}, QUEUE_OLDEST, NULL);"
+
+    def _take_row_of_own_key(self) -> Iterator[str]:
+        """Takes the row that the cursor is at, unless another one of its key was taken since the cursor was opened."""
+        yield f"QUEUE_LANE = {self._lane(_ROWS)};"
+        yield f"IF ({self._has_gate(':QUEUE_LANE')}) THEN"
+        yield from _block([self._mark_duplicate(), "QUEUE_BAD = QUEUE_BAD + 1;"])
+        yield "ELSE"
+        yield from _block(self._take_row())
+
+    def _mark_duplicate(self) -> str:
+        return f"EXECUTE PROCEDURE FBTASKS_POLLS.KEEP_KEY({self._id}, QUEUE_LANE, {_DUPLICATE}, _OCTETS '');"
 
     def _take_row(self) -> Iterator[str]:
         """Changes the row that the cursor is at, and makes a task of it. One that cannot be changed is passed over."""
         change = self._mark_taken()
         if self._poll.shape is Shape.NAMED:
             yield "EXECUTE PROCEDURE FBTASKS_POLLS.NEXT_NUMBER RETURNING_VALUES QUEUE_TASK_ID;"
-        if self._gated == 1:
-            yield f"QUEUE_LANE = {self._lane(_ROWS)};"
         if self._keeps_key:
             for part, column in enumerate(self._poll.key):
                 yield f"QUEUE_KEY{part} = {_as_octets(f'{_ROWS}.{quoted(column.name)}')};"
@@ -480,8 +508,6 @@ class Statements:
             return
         yield "QUEUE_CHANGED = 0;"
         yield from _unless_refused([*self._read_row(_ROWS), change, "QUEUE_CHANGED = 1;"])
-        yield f"IF (QUEUE_BAD >= {MOST_BAD}) THEN"
-        yield "  LEAVE;"
         yield "IF (QUEUE_CHANGED = 1) THEN"
         yield from _block(self._make_task())
 
@@ -578,7 +604,7 @@ class Statements:
             [
                 "EXECUTE BLOCK (QUEUE_MOST INTEGER = ?)",
                 "RETURNS (QUEUE_SETTLED INTEGER, QUEUE_BAD INTEGER,",
-                "  QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8 COLLATE UTF8)",
+                "  QUEUE_ERROR VARCHAR(500) CHARACTER SET UTF8 COLLATE UTF8, QUEUE_LOST INTEGER)",
                 "AS",
                 "DECLARE QUEUE_NOTE_ID BIGINT;",
                 "DECLARE QUEUE_KIND CHAR(1) CHARACTER SET ASCII;",
@@ -588,9 +614,11 @@ class Statements:
                 f"DECLARE QUEUE_WHY VARCHAR({_MOST_ERROR}) CHARACTER SET UTF8 COLLATE UTF8;",
                 "DECLARE QUEUE_FOUND SMALLINT;",
                 "DECLARE QUEUE_CHANGED SMALLINT;",
+                "DECLARE QUEUE_PLACE CHAR(8) CHARACTER SET OCTETS;",
+                "DECLARE QUEUE_STRAYS INTEGER;",
                 *self._fit_variables(),
                 *self._key_variables(),
-                *_block(["QUEUE_SETTLED = 0;", "QUEUE_BAD = 0;", *loop, "SUSPEND;"]),
+                *_block(["QUEUE_SETTLED = 0;", "QUEUE_BAD = 0;", "QUEUE_LOST = 0;", *loop, "SUSPEND;"]),
             ]
         )
 
@@ -607,19 +635,71 @@ class Statements:
         if self._keeps_key:
             yield from self._look_key_up()
         change = [
-            f"FOR SELECT 1 AS QUEUE_C0 FROM {self._table} R WHERE {self._own_row()}",
-            "  FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE_FOUND AS CURSOR QUEUE_ROWS DO",
-            *_block(self._change_row()),
+            f"FOR SELECT R.RDB$DB_KEY FROM {self._table} R WHERE {self._own_row()}",
+            "  FOR UPDATE WITH LOCK SKIP LOCKED INTO :QUEUE_PLACE DO",
+            *_block(self._found_row()),
+            *self._change_only_row(),
             f"IF (QUEUE_FOUND = 0 AND EXISTS(SELECT 1 FROM {self._table} R WHERE {self._own_row()})) THEN",
             "  QUEUE_BAD = QUEUE_BAD + 1;",
-            "ELSE",
+            *self._row_lost(),
+            "ELSE IF (QUEUE_FOUND < 2) THEN",
             "  QUEUE_CHANGED = 1;",
         ]
         yield "QUEUE_FOUND = 0;"
         yield "QUEUE_CHANGED = 0;"
         yield from _unless_refused(change)
+        if self._gated == 1:
+            yield "IF (QUEUE_FOUND > 1) THEN"
+            yield from _block([self._mark_duplicate(), "QUEUE_BAD = QUEUE_BAD + 1;"])
         yield "IF (QUEUE_CHANGED = 1) THEN"
         yield from _block(self._settle_found())
+
+    def _found_row(self) -> Iterator[str]:
+        """Counts the rows of a key, of which there should be one; where the status names the task, changes each."""
+        if self._gated != 1:
+            yield "QUEUE_FOUND = 1;"
+            yield from self._change_row()
+            return
+        yield "QUEUE_FOUND = QUEUE_FOUND + 1;"
+        yield "IF (QUEUE_FOUND > 1) THEN"
+        yield "  LEAVE;"
+
+    def _change_only_row(self) -> Iterator[str]:
+        """Changes the row that was found. Of several with one key it is not known which is that of the task."""
+        if self._gated == 1:
+            yield "IF (QUEUE_FOUND = 1) THEN"
+            yield from _block(self._change_row())
+
+    def _row_lost(self) -> Iterator[str]:
+        """Keeps the end of a task whose row is not found, where the row may be one that has another key now.
+
+        One for each row that is taken and has no task: rows of other tasks were deleted, or their statuses changed.
+        """
+        if self._poll.shape is not Shape.STATUS:
+            return
+        strays = f"SELECT FIRST {MOST_BAD} 1 AS ONE FROM {self._table} R WHERE {self._is_stray()}"
+        yield "ELSE IF (QUEUE_FOUND = 0 AND QUEUE_ENDED < 2) THEN"
+        yield from _block(
+            [
+                "IF (QUEUE_STRAYS IS NULL) THEN",
+                f"  QUEUE_STRAYS = (SELECT COUNT(*) FROM ({strays}));",
+                "IF (QUEUE_LOST < QUEUE_STRAYS) THEN",
+                *_block(["QUEUE_LOST = QUEUE_LOST + 1;", "QUEUE_BAD = QUEUE_BAD + 1;"]),
+                "ELSE",
+                "  QUEUE_CHANGED = 1;",
+            ]
+        )
+
+    def _is_stray(self) -> str:
+        """The condition for rows that are taken, and not by a task of this poll or of another one."""
+        return (
+            f"{self._status_is('taken')} AND NOT EXISTS(SELECT 1 FROM QUEUE_SUBSCRIPTION S\n"
+            f"JOIN QUEUE_GATE G ON G.OWNER_ID = S.ID AND G.LANE = {self._lane()} WHERE S.KIND = _ASCII 'poll')"
+        )
+
+    def _first_stray(self) -> str:
+        shown = ", ".join(_shown(self._column(column)) for column in self._poll.key)
+        return f"SELECT FIRST 1 {shown} FROM {self._table} R WHERE {self._is_stray()}"
 
     def _look_key_up(self) -> Iterator[str]:
         for part, column in enumerate(self._poll.key):
@@ -664,7 +744,7 @@ class Statements:
                 yield from _block(self._change(change, errs=ended == 0))
 
     def _change(self, change: str, *, errs: bool) -> Iterator[str]:
-        where = "WHERE CURRENT OF QUEUE_ROWS;"
+        where = "WHERE RDB$DB_KEY = :QUEUE_PLACE;"
         if errs and self._error_charset is not None:
             yield from self._fit_error()
         if change == "DELETE":
@@ -738,22 +818,62 @@ class Statements:
         )
         yield "QUEUE_SETTLED = QUEUE_SETTLED + 1;"
 
+    # Keys that several rows have.
+
+    def _duplicates(self) -> str:
+        poll, key = self._poll, self._poll.key
+        rows_of_key = self._has_key()
+        if poll.status is not None:
+            live = ", ".join(self._status(name) for name in ("ready", "taken", "failed"))
+            rows_of_key.append(f"{self._column(poll.status)} IN ({live})")
+        shown = ", ".join(f"QUEUE_SHOWN{part} VARCHAR({_MOST_SHOWN}) CHARACTER SET OCTETS" for part in range(len(key)))
+        look = [
+            *(self._look_key_up() if self._keeps_key else ()),
+            "QUEUE_FOUND = 0;",
+            f"FOR SELECT {', '.join(_shown(self._column(column)) for column in key)}",
+            f"  FROM {self._table} R WHERE {' AND '.join(rows_of_key)}",
+            f"  INTO {', '.join(f':QUEUE_SHOWN{part}' for part in range(len(key)))} DO",
+            *_block(["QUEUE_FOUND = QUEUE_FOUND + 1;", "IF (QUEUE_FOUND > 1) THEN", "  LEAVE;"]),
+            "IF (QUEUE_FOUND > 1) THEN",
+            *_block(["SUSPEND;", "EXIT;"]),
+            f"EXECUTE PROCEDURE FBTASKS_POLLS.FORGET_DUPLICATE({self._id}, QUEUE_LANE);",
+        ]
+        return _text(
+            [
+                "EXECUTE BLOCK (QUEUE_MOST INTEGER = ?)",
+                f"RETURNS ({shown})",
+                "AS",
+                "DECLARE QUEUE_LANE BIGINT;",
+                "DECLARE QUEUE_FOUND SMALLINT;",
+                *self._key_variables(),
+                *_block(
+                    [
+                        "FOR SELECT FIRST (:QUEUE_MOST) K.LANE FROM QUEUE_POLL_KEY K",
+                        f"  WHERE K.SUBSCRIPTION_ID = {self._id} AND K.PART = {_DUPLICATE} INTO :QUEUE_LANE DO",
+                        *_block(look),
+                    ]
+                ),
+            ]
+        )
+
     # Forgetting rows that are gone.
 
     def _sweep(self) -> str:
-        gone = " AND ".join(self._has_key())
+        of_key = " AND ".join(self._has_key())
         look = [
             "QUEUE_SEEN = QUEUE_SEEN + 1;",
             "QUEUE_AT = QUEUE_LANE;",
             *(self._look_key_up() if self._keeps_key else ()),
-            f"IF ({'QUEUE_KEY0 IS NOT NULL AND ' if self._keeps_key else ''}NOT EXISTS(",
-            f"    SELECT 1 FROM {self._table} R WHERE {gone})) THEN",
+            f"QUEUE_FOUND = (SELECT COUNT(*) FROM (SELECT FIRST 2 1 AS ONE FROM {self._table} R WHERE {of_key}));",
+            f"IF ({'QUEUE_KEY0 IS NOT NULL AND ' if self._keeps_key else ''}QUEUE_FOUND = 0) THEN",
             *_block(
                 [
                     f"EXECUTE PROCEDURE FBTASKS_POLLS.GONE({self._id}, QUEUE_LANE);",
                     "QUEUE_GONE = QUEUE_GONE + 1;",
                 ]
             ),
+            "IF (QUEUE_FOUND > 1) THEN",
+            f"  {self._mark_duplicate()}",
             "IF (QUEUE_SEEN >= QUEUE_MOST) THEN",
             "  LEAVE;",
         ]
@@ -765,6 +885,7 @@ class Statements:
                 "DECLARE QUEUE_LANE BIGINT;",
                 "DECLARE QUEUE_AT BIGINT;",
                 "DECLARE QUEUE_SEEN INTEGER = 0;",
+                "DECLARE QUEUE_FOUND SMALLINT;",
                 *self._key_variables(),
                 *_block(
                     [
@@ -806,9 +927,18 @@ def _as_octets(field: str) -> str:
     return f"CAST({field} AS VARCHAR({_MOST_KEY}) CHARACTER SET OCTETS)"
 
 
+def _shown(field: str) -> str:
+    """The value of *field* as a message names it: bytes."""
+    return f"CAST(LEFT({_as_octets(field)}, {_MOST_SHOWN}) AS VARCHAR({_MOST_SHOWN}) CHARACTER SET OCTETS)"
+
+
 def _text(lines: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
 def _block(lines: Iterable[str]) -> list[str]:
-    return ["BEGIN", *(f"  {line}" for line in lines), "END"]
+    return ["BEGIN", *_indented(lines), "END"]
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
