@@ -14,10 +14,11 @@ from fbtasks.feeds import change_source, digest
 from fbtasks.firebird.session import Session
 from fbtasks.showing import count
 from fbtasks.store.database import Database
-from fbtasks.store.sources import ddl, polling, subscriptions, tables, undeployed
+from fbtasks.store.sources import ddl, polling, subscriptions, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection
 from fbtasks.store.sources.subscriptions import KEPT, Load, Row, Unhandled
+from fbtasks.store.sources.tables import Catalog
 from fbtasks.store.sources.undeployed import Undeployed
 
 
@@ -89,7 +90,7 @@ def list_sources(database: Database) -> list[SourceRow]:
     def read(session: Session) -> list[SourceRow]:
         known = _Known.read(session, undeployed.read(session))
         rows = subscriptions.read(session)
-        found = [SourceRow(**_facts(session, row, known)) for row in rows]
+        found = [SourceRow(**_facts(row, known)) for row in rows]
         return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
 
     return database.use(read)
@@ -124,7 +125,7 @@ def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed], *, t
     Without *tasks* theirs are not counted.
     """
     known, loads = _Known.read(session, noted), subscriptions.loads(session, tasks=tasks)
-    found = [LoadedSource(**_facts(session, row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
+    found = [LoadedSource(**_facts(row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
     return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
 
 
@@ -154,18 +155,19 @@ class _Known(NamedTuple):
     failures: dict[int, str]
     """Why polls fail, by the numbers of their subscriptions."""
     undeployed: list[Undeployed]
+    catalog: Catalog
 
     @classmethod
     def read(cls, session: Session, noted: list[Undeployed]) -> _Known:
         failures = {each.id: each.error for each in polling.failing(session)}
-        return cls(ddl.found(session), failures, noted)
+        return cls(ddl.found(session), failures, noted, Catalog(session))
 
 
-def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
+def _facts(row: Row, known: _Known) -> dict[str, Any]:
     if row.id in known.failures:
         problems = [known.failures[row.id]]
     else:
-        problems = _problems(session, Found(row, known.triggers.get(row.id)))
+        problems = _problems(known.catalog, Found(row, known.triggers.get(row.id)))
     if row.is_live:
         problems += [each.problem for each in known.undeployed if (each.app, each.name) == (row.app, row.name)]
     return {
@@ -204,13 +206,13 @@ def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str,
     return list(missing.values())
 
 
-def _problems(session: Session, found: Found) -> list[str]:
+def _problems(catalog: Catalog, found: Found) -> list[str]:
     """What is wrong with the trigger of a subscription, its table included."""
     row = found.row
     if row.kind != "change" or not row.is_live:
         return []
     try:
-        text = ddl.text(row.id, row.name, row.queue, capture(session, row))
+        text = ddl.text(row.id, row.name, row.queue, capture(catalog, row))
     except TaskDefinitionError as error:
         return [str(error).rstrip(".")]
     said = trigger_problems(found)
@@ -269,7 +271,7 @@ def _waiting(number: int) -> str:
     return f"{number} {'waits' if number == 1 else 'wait'}"
 
 
-def capture(session: Session, row: Row) -> Capture:
+def capture(catalog: Catalog, row: Row) -> Capture:
     """What the trigger of a subscription is made from, with its table as it is now."""
     source = change_source(row.definition)
-    return resolve(source, tables.describe(session, source.table))
+    return resolve(source, catalog.describe(source.table))

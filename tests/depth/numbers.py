@@ -77,10 +77,9 @@ class Tables(Many):
             connection.commit()
 
     def lines(self):
-        fault = "the tables of the database are read for each subscription"
-        yield self.command("health", fault=fault)
-        yield self.command("inspect", "sources", fault=fault)
-        yield Line("a worker's start", self.start, fault=fault, times=1, opens=True, wears=False)
+        yield self.command("health")
+        yield self.command("inspect", "sources")
+        yield Line("a worker's start", self.start, times=1, opens=True, wears=False)
 
     def start(self):
         sources = Sources(self.app, ["default"])
