@@ -842,6 +842,79 @@ SELECT S.ID, COALESCE(D.TAKEN, 0), COALESCE(C.WAITING, 0),
         FROM QUEUE_GATE H WHERE H.HALTED = 1 GROUP BY 1) G (ID, HALTED, BEHIND) ON G.ID = S.ID
     ORDER BY S.ID
 
+-- name: subscription_backlogs
+-- What waits for each subscription, without counting it. The first change of a lane is its oldest: it is looked at, of up
+-- to 250 lanes in which changes wait behind the gate, and of 250 with news, from the one whose turn it is next.
+--   HALTED   how many lanes stand still since a task failed, up to 101
+--   BEHIND   whether something waits behind one of these
+--   LAG      seconds for which the oldest change has waited; NULL: none waits
+--   GOES_ON  whether one waits in a lane that does not stand still
+EXECUTE BLOCK RETURNS (ID INTEGER, HALTED INTEGER, BEHIND BOOLEAN, LAG DOUBLE PRECISION, GOES_ON BOOLEAN)
+AS
+    DECLARE LEAST_LANE BIGINT = -9223372036854775807;
+    DECLARE LAST_LANE BIGINT = 9223372036854775807;
+    DECLARE TURN BIGINT;
+    DECLARE PASS SMALLINT;
+    DECLARE ROOM INTEGER;
+    DECLARE NEXT_LANE BIGINT;
+    DECLARE LANE BIGINT;
+    DECLARE WAITS SMALLINT;
+    DECLARE RAISE_TIME TIMESTAMP;
+    DECLARE OLDEST TIMESTAMP;
+BEGIN
+    FOR SELECT S.ID, COALESCE(D.LAST_LANE, :LEAST_LANE) FROM QUEUE_SUBSCRIPTION S
+        LEFT JOIN QUEUE_DISPATCH D ON D.SUBSCRIPTION_ID = S.ID WHERE S.KIND <> 'poll' ORDER BY S.ID INTO :ID, :TURN DO
+    BEGIN
+        HALTED = 0;
+        BEHIND = FALSE;
+        GOES_ON = FALSE;
+        OLDEST = NULL;
+        -- By the index of WAKE_TIME, which is NULL of a lane that stands still: past the gates that wait for a time.
+        FOR SELECT FIRST 101 G.LANE, G.WAITS FROM QUEUE_GATE G
+            WHERE G.OWNER_ID = :ID AND G.WAKE_TIME IS NULL AND G.HALTED = 1
+            ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :LANE, :WAITS DO
+        BEGIN
+            HALTED = HALTED + 1;
+            IF (BEHIND = FALSE AND (WAITS = 1 OR EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :ID
+                    AND C.NEWS = 1 AND C.LANE = :LANE ORDER BY C.SUBSCRIPTION_ID, C.NEWS))) THEN
+                BEHIND = TRUE;
+        END
+        PASS = 0;
+        WHILE (PASS < 3) DO
+        BEGIN
+            ROOM = IIF(PASS = 2, ROOM, 250);
+            NEXT_LANE = IIF(PASS = 1, TURN, LEAST_LANE);
+            WHILE (NEXT_LANE IS NOT NULL AND ROOM > 0) DO
+            BEGIN
+                RAISE_TIME = NULL;
+                IF (PASS = 0) THEN
+                    -- Not >=, for which the engine reads on through all that have NEWS, where these are none.
+                    SELECT FIRST 1 C.LANE, C.RAISE_TIME FROM QUEUE_CHANGE C
+                        WHERE C.SUBSCRIPTION_ID = :ID AND C.NEWS IS NULL AND C.LANE BETWEEN :NEXT_LANE AND :LAST_LANE
+                        ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :LANE, :RAISE_TIME;
+                ELSE
+                    SELECT FIRST 1 C.LANE, C.RAISE_TIME FROM QUEUE_CHANGE C
+                        WHERE C.SUBSCRIPTION_ID = :ID AND C.NEWS = 1 AND C.LANE >= :NEXT_LANE
+                        ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :LANE, :RAISE_TIME;
+                NEXT_LANE = NULL;
+                IF (RAISE_TIME IS NOT NULL AND (PASS < 2 OR LANE < TURN)) THEN
+                BEGIN
+                    ROOM = ROOM - 1;
+                    OLDEST = MINVALUE(COALESCE(OLDEST, RAISE_TIME), RAISE_TIME);
+                    IF (GOES_ON = FALSE AND (HALTED = 0 OR NOT EXISTS(SELECT 1 FROM QUEUE_GATE G
+                            WHERE G.OWNER_ID = :ID AND G.LANE = :LANE AND G.HALTED = 1))) THEN
+                        GOES_ON = TRUE;
+                    IF (LANE < LAST_LANE) THEN
+                        NEXT_LANE = LANE + 1;  -- not >, which would read all of this one
+                END
+            END
+            PASS = PASS + IIF(PASS = 1 AND TURN = LEAST_LANE, 2, 1);
+        END
+        LAG = CAST(DATEDIFF(MILLISECOND FROM OLDEST TO QUEUE_NOW()) AS DOUBLE PRECISION) / 1000;
+        SUSPEND;
+    END
+END
+
 -- name: subscription_tasks
 -- Counts all tasks that have not ended, and all failures.
 SELECT S.ID, COALESCE(T.READY, 0), COALESCE(T.RUNNING, 0), COALESCE(T.HELD, 0),
@@ -863,6 +936,37 @@ SELECT G.EVENT, G.RAISED, G.SINCE, CAST(DATEDIFF(MILLISECOND FROM G.SINCE TO QUE
         GROUP BY 1) G (EVENT, RAISED, SINCE)
     WHERE NOT EXISTS(SELECT 1 FROM QUEUE_HANDLER H WHERE H.EVENT = G.EVENT)
     ORDER BY 1
+
+-- name: unhandled_since
+-- The same, but how many there are: of each lane, which is the hash of an event's name, the first one is looked at.
+EXECUTE BLOCK RETURNS (EVENT VARCHAR(63) CHARACTER SET ASCII, SINCE TIMESTAMP, LAG DOUBLE PRECISION)
+AS
+    DECLARE NEXT_LANE BIGINT = -9223372036854775807;
+    DECLARE LAST_LANE BIGINT = 9223372036854775807;
+    DECLARE LANE BIGINT;
+    DECLARE HEAD VARCHAR(64) CHARACTER SET OCTETS;
+BEGIN
+    WHILE (NEXT_LANE IS NOT NULL) DO
+    BEGIN
+        HEAD = NULL;
+        SELECT FIRST 1 C.LANE, C.RAISE_TIME, COALESCE(SUBSTRING(C.DATA FROM 7 FOR 64),
+                CAST(SUBSTRING(C.LARGE FROM 7 FOR 64) AS VARCHAR(64) CHARACTER SET OCTETS))
+            FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = 0 AND C.NEWS = 1 AND C.LANE >= :NEXT_LANE
+            ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :LANE, :SINCE, :HEAD;
+        NEXT_LANE = NULL;
+        IF (HEAD IS NOT NULL) THEN
+        BEGIN
+            EVENT = LEFT(HEAD, POSITION('"' IN HEAD) - 1);
+            IF (NOT EXISTS(SELECT 1 FROM QUEUE_HANDLER H WHERE H.EVENT = :EVENT)) THEN
+            BEGIN
+                LAG = CAST(DATEDIFF(MILLISECOND FROM SINCE TO QUEUE_NOW()) AS DOUBLE PRECISION) / 1000;
+                SUSPEND;
+            END
+            IF (LANE < LAST_LANE) THEN
+                NEXT_LANE = LANE + 1;
+        END
+    END
+END
 
 -- name: source_triggers
 SELECT TRIM(T.RDB$TRIGGER_NAME), TRIM(T.RDB$RELATION_NAME), COALESCE(T.RDB$TRIGGER_INACTIVE, 0) = 0,

@@ -8,7 +8,7 @@ from . import messages
 from .beside import Weighed, idle_worker, weigh
 from .clock import Schedules
 from .counter import Count, Counter
-from .feeding import Changes, DueEvents, Kept, Logged, Polled, PolledByKey
+from .feeding import Changes, DueEvents, Halted, Kept, Logged, Polled, PolledByKey
 from .holding import Held, Keys, Ordered, Unique
 from .numbers import Handlers, Limits, Tables
 from .scene import GROWS, Line, Scene, staged
@@ -36,6 +36,7 @@ SCENES: tuple[type[Scene], ...] = (
     Kept,
     Logged,
     Changes,
+    Halted,
     Polled,
     PolledByKey,
     Chord,
