@@ -5,6 +5,7 @@ from fbtasks.worker.sources import Sources
 
 from .scene import Line, Scene
 
+ATTACHES = "the engine reads of all tables where they are, once a connection"
 ASKED = "each is asked, whether anything waits for it or not"
 
 
@@ -77,8 +78,8 @@ class Tables(Many):
             connection.commit()
 
     def lines(self):
-        yield self.command("health")
-        yield self.command("inspect", "sources")
+        yield self.command("health", because=ATTACHES)
+        yield self.command("inspect", "sources", because=ATTACHES)
         yield Line("a worker's start", self.start, times=1, opens=True, wears=False)
 
     def start(self):
