@@ -24,11 +24,12 @@ from fbtasks.feeds import Definition, digest
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.poll_source import PollSource
 from fbtasks.showing import brief
-from fbtasks.store.sources import condition, ddl, polling, subscriptions, tables
+from fbtasks.store.sources import condition, ddl, polling, subscriptions
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection as Connection
 from fbtasks.store.sources.ddl import Trigger
 from fbtasks.store.sources.subscriptions import Row
+from fbtasks.store.sources.tables import Catalog
 from fbtasks.subscriptions import EventSource
 
 
@@ -55,23 +56,23 @@ class Remains(NamedTuple):
 
 def resolved(session: Session, definitions: Iterable[Definition]) -> Resolved:
     """Brings definitions together with their tables."""
-    found = Resolved([], {})
+    found, catalog = Resolved([], {}), Catalog(session)
     for definition in definitions:
         try:
-            found.wanted.append(_resolve(session, definition))
+            found.wanted.append(_resolve(catalog, definition))
         except TaskDefinitionError as error:
             found.problems[definition.name] = str(error)
     return found
 
 
-def _resolve(session: Session, definition: Definition) -> Wanted:
+def _resolve(catalog: Catalog, definition: Definition) -> Wanted:
     source = definition.source
     if isinstance(source, EventSource):
         return Wanted(definition, source.event)
     if isinstance(source, PollSource):
-        poll = polling.describe(session, source)
+        poll = polling.describe(catalog, source)
         return Wanted(definition, poll.table.name, poll=poll)
-    capture = resolve(source, tables.describe(session, source.table))
+    capture = resolve(source, catalog.describe(source.table))
     return Wanted(definition, capture.table.name, capture)
 
 

@@ -14,10 +14,11 @@ from fbtasks.feeds import change_source, digest
 from fbtasks.firebird.session import Session
 from fbtasks.showing import count
 from fbtasks.store.database import Database
-from fbtasks.store.sources import ddl, polling, subscriptions, tables, undeployed
+from fbtasks.store.sources import ddl, polling, subscriptions, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection
-from fbtasks.store.sources.subscriptions import KEPT, Load, Row, Unhandled
+from fbtasks.store.sources.subscriptions import KEPT, MANY, Backlog, Load, Row, Unhandled
+from fbtasks.store.sources.tables import Catalog
 from fbtasks.store.sources.undeployed import Undeployed
 
 
@@ -89,7 +90,7 @@ def list_sources(database: Database) -> list[SourceRow]:
     def read(session: Session) -> list[SourceRow]:
         known = _Known.read(session, undeployed.read(session))
         rows = subscriptions.read(session)
-        found = [SourceRow(**_facts(session, row, known)) for row in rows]
+        found = [SourceRow(**_facts(row, known)) for row in rows]
         return found + [SourceRow(**each) for each in _missing(rows, known.undeployed)]
 
     return database.use(read)
@@ -109,7 +110,7 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
     """Returns the same, with what each has; and the events that are kept since they have no handler."""
 
     def read(session: Session) -> list[LoadedSource]:
-        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session), tasks=True)
+        loaded = _loaded(session, subscriptions.read(session), undeployed.read(session))
         return loaded + [_unhandled(each) for each in subscriptions.unhandled_events(session)]
 
     return database.use(read)
@@ -118,13 +119,10 @@ def inspect_sources(database: Database) -> list[LoadedSource]:
 _NOTHING: Final = Load(0, 0, None, 0, 0, 0, 0, 0, 0)
 
 
-def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed], *, tasks: bool) -> list[LoadedSource]:
-    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions.
-
-    Without *tasks* theirs are not counted.
-    """
-    known, loads = _Known.read(session, noted), subscriptions.loads(session, tasks=tasks)
-    found = [LoadedSource(**_facts(session, row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
+def _loaded(session: Session, rows: Iterable[Row], noted: list[Undeployed]) -> list[LoadedSource]:
+    """Returns the subscriptions of *rows* and what they have, with what workers have *noted* of definitions."""
+    known, loads = _Known.read(session, noted), subscriptions.loads(session)
+    found = [LoadedSource(**_facts(row, known), **_load(row, loads.get(row.id, _NOTHING))) for row in rows]
     return found + [LoadedSource(**each, **_NOTHING._asdict()) for each in _missing(rows, known.undeployed)]
 
 
@@ -135,16 +133,13 @@ def _load(row: Row, load: Load) -> dict[str, Any]:
 
 def _unhandled(event: Unhandled) -> LoadedSource:
     facts = _without_row(name="", app="", queue="", kind="event", source=event.event, state="unhandled")
-    facts["problems"].append(_why_unhandled(event))
+    facts["problems"].append(_why_unhandled(event.since))
     return LoadedSource(**facts, **_NOTHING._replace(waiting=event.raised, lag=event.lag)._asdict())
 
 
-def _why_unhandled(event: Unhandled) -> str:
-    first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (event.since, event.since + KEPT))
-    return (
-        f"no handler is registered for it; {event.raised} raised since {first} "
-        f"{'is' if event.raised == 1 else 'are'} kept for one, the first until {last}"
-    )
+def _why_unhandled(since: datetime) -> str:
+    first, last = (f"{moment:%Y-%m-%d %H:%M} UTC" for moment in (since, since + KEPT))
+    return f"no handler is registered for it; what was raised since {first} is kept for one, and the first until {last}"
 
 
 class _Known(NamedTuple):
@@ -154,20 +149,15 @@ class _Known(NamedTuple):
     failures: dict[int, str]
     """Why polls fail, by the numbers of their subscriptions."""
     undeployed: list[Undeployed]
+    catalog: Catalog
 
     @classmethod
     def read(cls, session: Session, noted: list[Undeployed]) -> _Known:
         failures = {each.id: each.error for each in polling.failing(session)}
-        return cls(ddl.found(session), failures, noted)
+        return cls(ddl.found(session), failures, noted, Catalog(session))
 
 
-def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
-    if row.id in known.failures:
-        problems = [known.failures[row.id]]
-    else:
-        problems = _problems(session, Found(row, known.triggers.get(row.id)))
-    if row.is_live:
-        problems += [each.problem for each in known.undeployed if (each.app, each.name) == (row.app, row.name)]
+def _facts(row: Row, known: _Known) -> dict[str, Any]:
     return {
         "id": row.id,
         "name": row.name,
@@ -181,8 +171,19 @@ def _facts(session: Session, row: Row, known: _Known) -> dict[str, Any]:
         "ends": row.ends,
         "version": row.version,
         "active_since": row.active_time,
-        "problems": problems,
+        "problems": _found_wrong(row, known),
     }
+
+
+def _found_wrong(row: Row, known: _Known) -> list[str]:
+    """What is wrong with a subscription, whatever waits for it."""
+    if row.id in known.failures:
+        problems = [known.failures[row.id]]
+    else:
+        problems = _problems(known.catalog, Found(row, known.triggers.get(row.id)))
+    if row.is_live:
+        problems += [each.problem for each in known.undeployed if (each.app, each.name) == (row.app, row.name)]
+    return problems
 
 
 def _without_row(**facts: str) -> dict[str, Any]:
@@ -204,13 +205,13 @@ def _missing(rows: Iterable[Row], found: Iterable[Undeployed]) -> list[dict[str,
     return list(missing.values())
 
 
-def _problems(session: Session, found: Found) -> list[str]:
+def _problems(catalog: Catalog, found: Found) -> list[str]:
     """What is wrong with the trigger of a subscription, its table included."""
     row = found.row
     if row.kind != "change" or not row.is_live:
         return []
     try:
-        text = ddl.text(row.id, row.name, row.queue, capture(session, row))
+        text = ddl.text(row.id, row.name, row.queue, capture(catalog, row))
     except TaskDefinitionError as error:
         return [str(error).rstrip(".")]
     said = trigger_problems(found)
@@ -229,47 +230,49 @@ def find_problems(session: Session, max_lag: float, open_for: Mapping[str, float
     noted, rows = undeployed.read(session), subscriptions.read(session)
     found = [SourceProblem(each.name, each.problem, each.app) for each in noted]
     found += [
-        SourceProblem(each.event, _why_unhandled(each), kind="event")
-        for each in subscriptions.unhandled_events(session)
+        SourceProblem(each.event, _why_unhandled(each.since), kind="event")
+        for each in subscriptions.unhandled_since(session)
         if each.lag > max_lag
     ]
     queues: set[str] = set()
     if not rows:
         return SourceHealth(found, queues)
-    delays = {row.id: row.after_ms / 1000 for row in rows}
     told = {(each.app, each.name, each.problem) for each in found}
-    for source in _loaded(session, rows, noted, tasks=False):
+    known, backlogs = _Known.read(session, noted), subscriptions.backlogs(session)
+    for row in rows:
         # Polls that fail have a place of their own in what `health` says.
         said = [
             f"{each} (fbtasks subscriptions apply)"
-            for each in source.problems
-            if source.kind != "poll" and (source.app, source.name, each) not in told
+            for each in (_found_wrong(row, known) if row.kind != "poll" else [])
+            if (row.app, row.name, each) not in told
         ]
-        if source.halted:
-            are, them = ("is", "it") if source.halted == 1 else ("are", "them")
-            behind = f", and {_waiting(source.behind)} behind {them}" if source.behind else ""
-            said.append(
-                f"{count(source.halted, 'lane')} {are} halted since a task failed{behind} (fbtasks retry or discard)"
-            )
-        if source.state == "orphaned" and source.waiting:
-            said.append(
-                f"its code is gone, and {_waiting(source.waiting)} (deploy it again, or fbtasks subscriptions drop)"
-            )
-        if source.state == "active" and source.id is not None and source.lag is not None:
-            due_for = source.lag - delays.get(source.id, 0.0)
-            if due_for >= 0 and source.waiting != source.behind:
-                queues.add(source.queue)
-            if min(due_for, open_for.get(source.queue, math.inf)) > max_lag:
-                said.append(f"{_waiting(source.waiting or 0)}, the oldest for {source.lag:.0f} s")
-        found += [SourceProblem(source.name, each) for each in said]
+        if (backlog := backlogs.get(row.id)) is not None:
+            said += _standing_still(row, backlog)
+            if row.state == "active" and backlog.lag is not None:
+                due_for = backlog.lag - row.after_ms / 1000
+                if due_for >= 0 and backlog.goes_on:
+                    queues.add(row.queue)
+                if min(due_for, open_for.get(row.queue, math.inf)) > max_lag:
+                    said.append(f"{row.kind}s wait, the oldest for {backlog.lag:.0f} s")
+        found += [SourceProblem(row.name, each) for each in said]
     return SourceHealth(found, queues)
 
 
-def _waiting(number: int) -> str:
-    return f"{number} {'waits' if number == 1 else 'wait'}"
+def _standing_still(row: Row, backlog: Backlog) -> list[str]:
+    """What is said of halted lanes, and of what waits for code that is gone."""
+    said = []
+    if backlog.halted:
+        are, them = ("is", "it") if backlog.halted == 1 else ("are", "them")
+        many = "more than " if backlog.halted > MANY else ""
+        behind = f", and more waits behind {them}" if backlog.behind else ""
+        lanes = count(min(backlog.halted, MANY), "lane")
+        said.append(f"{many}{lanes} {are} halted since a task failed{behind} (fbtasks retry or discard)")
+    if row.state == "orphaned" and backlog.lag is not None:
+        said.append(f"its code is gone, and {row.kind}s wait (deploy it again, or fbtasks subscriptions drop)")
+    return said
 
 
-def capture(session: Session, row: Row) -> Capture:
+def capture(catalog: Catalog, row: Row) -> Capture:
     """What the trigger of a subscription is made from, with its table as it is now."""
     source = change_source(row.definition)
-    return resolve(source, tables.describe(session, source.table))
+    return resolve(source, catalog.describe(source.table))

@@ -23,6 +23,7 @@ from fbtasks.showing import count
 from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, existing, subscriptions, undeployed
 from fbtasks.store.sources.subscriptions import Held, Row, deploying
+from fbtasks.store.sources.tables import Catalog
 
 T = TypeVar("T")
 _LOOK: Final = 0.2
@@ -251,8 +252,9 @@ def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connec
             f"{describe_unsettled(unsettled)}: no existing row was noted either. Wait for their end (--wait), or end "
             f"them (--disconnect), then run: fbtasks subscriptions backfill {names}"
         )
+    catalog = Catalog(session)
     with _owners(session, "note existing rows"):
-        return {row.name: existing.note(session, row.id, capture(session, row)) for row in rows}
+        return {row.name: existing.note(session, row.id, capture(catalog, row)) for row in rows}
 
 
 # Operating

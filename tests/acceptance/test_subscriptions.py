@@ -121,7 +121,7 @@ def test_what_vanished_from_the_code_is_kept(project, shop):
     with shop.database.session() as session:
         assert session.run(lambda t: t.rows("claim", 1, "default", 10, None, 0, None, None, None)) == []
     said = project.run("health", check=False).stdout
-    assert "subscription paid: its code is gone, and 1 waits" in said
+    assert "subscription paid: its code is gone, and changes wait" in said
     project.write(PAID)
     answer, _ = deployed(project, "apply")
     assert actions(answer) == {"paid": "repair"}

@@ -24,6 +24,11 @@ CHANGED = """
                     || '"u":"U","k":{{"ID":' || :ID || '}}}}');
             I = I + 1;
         END END"""
+BEHIND = CHANGED.replace("(SUBSCRIPTION_ID, LANE", "(SUBSCRIPTION_ID, NEWS, LANE").replace("(1, :ID", "(1, NULL, :ID")
+BEHIND = BEHIND.replace(
+    "I = I + 1;",
+    "INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS) VALUES (1, :ID, :ID, 1, 1); I = I + 1;",
+)
 BATCHES = 20_000
 WHOLE = "there is no index that leads to what is new: each look reads the table, as the how-to says"
 
@@ -59,6 +64,7 @@ class Kept(Source):
         yield Line("a plain task, by a worker", self.plain_one)
         yield Line("an event that is handled, by a worker", self.handled)
         yield Line("housekeeping, which looks for old ones", self.forget)
+        yield self.command("health")
         yield Line("500 that are handed on to a new handler", self.hand_on, times=1, wears=False)
 
     def handled(self):
@@ -134,7 +140,7 @@ def fed(change): pass
     def lines(self):
         yield Line("a plain task, by a worker", self.beside)
         yield Line("one of them, by a worker", self.next_one)
-        yield self.command("health", fault="it counts all that wait, of each subscription")
+        yield self.command("health")
 
     def beside(self):
         self.plain.apply_async(priority=9)
@@ -143,6 +149,16 @@ def fed(change): pass
     def next_one(self):
         self.session.run(lambda t: t.script(CHANGED.format(count=1)))
         self.take_one()
+
+
+class Halted(Changes):
+    """Changes that wait behind lanes that stand still since a task failed: behind each one."""
+
+    name = "changes behind halted lanes"
+
+    def fill(self, count):
+        for done in range(0, count, BATCHES):
+            execute(self.app, BEHIND.format(count=min(BATCHES, count - done)))
 
 
 class Polled(Scene):

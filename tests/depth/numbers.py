@@ -5,6 +5,8 @@ from fbtasks.worker.sources import Sources
 
 from .scene import Line, Scene
 
+ATTACHES = "the engine reads of all tables where they are, once a connection"
+
 
 class Many(Scene):
     """Things of one kind, which are numbered as they are made."""
@@ -75,10 +77,9 @@ class Tables(Many):
             connection.commit()
 
     def lines(self):
-        fault = "the tables of the database are read for each subscription"
-        yield self.command("health", fault=fault)
-        yield self.command("inspect", "sources", fault=fault)
-        yield Line("a worker's start", self.start, fault=fault, times=1, opens=True, wears=False)
+        yield self.command("health", because=ATTACHES)
+        yield self.command("inspect", "sources", because=ATTACHES)
+        yield Line("a worker's start", self.start, times=1, opens=True, wears=False)
 
     def start(self):
         sources = Sources(self.app, ["default"])

@@ -119,6 +119,10 @@ class Scene:
         assert done.returncode in (0, 1), done.stderr  # health answers with 1
         return done.stdout
 
+    def connect(self) -> None:
+        """Opens a connection, and does nothing with it."""
+        self.app.connect().close()
+
     def enqueue(self, task, count: int, arguments=(), **options) -> None:
         """Enqueues *count* equal calls of *task*, a thousand in a transaction."""
         for done in range(0, count, 1_000):

@@ -8,7 +8,7 @@ from . import messages
 from .beside import Weighed, idle_worker, weigh
 from .clock import Schedules
 from .counter import Count, Counter
-from .feeding import Changes, DueEvents, Kept, Logged, Polled, PolledByKey
+from .feeding import Changes, DueEvents, Halted, Kept, Logged, Polled, PolledByKey
 from .holding import Held, Keys, Ordered, Unique
 from .numbers import Handlers, Limits, Tables
 from .scene import GROWS, Line, Scene, staged
@@ -36,6 +36,7 @@ SCENES: tuple[type[Scene], ...] = (
     Kept,
     Logged,
     Changes,
+    Halted,
     Polled,
     PolledByKey,
     Chord,
@@ -94,6 +95,7 @@ class Found(NamedTuple):
 def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, seconds: float = 0) -> Found:
     """All lines of a scene, counted at both depths, and once more after each was done *often*; then what is heavy.
 
+    What a connection alone costs more in the deeper database is allowed: the engine reads RDB$PAGES for it.
     An idle worker is counted for *seconds*, at both depths; 0: not at all.
     """
     seconds *= kind.idles
@@ -104,17 +106,19 @@ def measure(kind: type[Scene], project, shallow: int, deep: int, often: int, sec
         lines = list(scene.lines())
         empty = [_cost(counter, line).fetches if line.opens else 0 for line in lines]
         scene.fill(shallow)
+        opened = counter.of(scene.connect).fetches
         before = [_cost(counter, line) for line in lines]
         at_first = _idle(counter, project, seconds)
         scene.fill(deep - shallow)
+        opened = counter.of(scene.connect).fetches - opened
         after = [_cost(counter, line) for line in lines]
         later = _idle(counter, project, seconds)
         worn = [_worn(counter, line, often) for line in lines]
         heavy = [weigh(scene, each) for each in scene.heavy() if deep >= HEAVY]
     factors = [1.25 * deep / shallow if line.grows is None else line.grows for line in lines]
     allowed = [
-        base + max(0, few.fetches - base) * factor + SLACK + EACH * few.statements
-        for base, few, factor in zip(empty, before, factors, strict=True)
+        base + opened * line.opens + max(0, few.fetches - base) * factor + SLACK + EACH * few.statements
+        for line, base, few, factor in zip(lines, empty, before, factors, strict=True)
     ]
     measured = [Measured(*each) for each in zip(lines, empty, before, after, worn, allowed, strict=True)]
     return Found(shallow, deep, measured, heavy, (at_first, later) if seconds else None, kind.idle_fault)

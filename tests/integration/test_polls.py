@@ -24,8 +24,9 @@ from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions, workers
 from fbtasks.store import grants, limits, results, tasks
 from fbtasks.store.migrate import adopt
-from fbtasks.store.sources import polling, tables
+from fbtasks.store.sources import polling
 from fbtasks.store.sources.polls import resolve
+from fbtasks.store.sources.tables import Catalog
 from fbtasks.url import DatabaseURL
 from fbtasks.worker import polling as looking
 from fbtasks.worker.polling import Polling
@@ -1422,4 +1423,4 @@ def test_a_workers_user_needs_no_more_than_its_role_and_rights_on_the_table(url,
 
 def resolve_for(app, task):
     with app.database.session() as session:
-        return resolve(task.subscription.source, tables.describe(session, "INBOX"))
+        return resolve(task.subscription.source, Catalog(session).describe("INBOX"))

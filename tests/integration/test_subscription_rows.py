@@ -265,7 +265,7 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     app.close()
     execute(app, "INSERT INTO T VALUES (1)")
     execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-901 SECOND TO RAISE_TIME)")
-    assert problems(app) == ["1 waits, the oldest for 901 s"]
+    assert problems(app) == ["changes wait, the oldest for 901 s"]
     assert problems(app, 1000) == []
     service.pause(app.database, ["changed"])
     assert problems(app) == []
@@ -273,6 +273,9 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     execute(app, "DELETE FROM QUEUE_CHANGE")
     execute(app, "INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED) VALUES (1, 1, 5, 1)")
     assert problems(app) == ["1 lane is halted since a task failed (fbtasks retry or discard)"]
+    for lane in range(2, 103):
+        execute(app, "INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED) VALUES (1, ?, 5, 1)", lane)
+    assert problems(app) == ["more than 100 lanes are halted since a task failed (fbtasks retry or discard)"]
 
 
 def test_health_leaves_out_for_how_long_changes_are_meant_to_wait(app):

@@ -2,8 +2,9 @@
 
 from fbtasks import changes
 from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import condition, tables, triggers
+from fbtasks.store.sources import condition, triggers
 from fbtasks.store.sources.capture import resolve
+from fbtasks.store.sources.tables import Catalog
 
 from .sql import execute, rows
 
@@ -18,7 +19,7 @@ def script(app, *statements):
 def resolved(app, table, **options):
     """The definition and the table, brought together; its condition compiles."""
     with app.database.session() as session:
-        capture = resolve(ChangeSource(table=table, **options), tables.describe(session, table))
+        capture = resolve(ChangeSource(table=table, **options), Catalog(session).describe(table))
         condition.check_condition(session, capture)
     return capture
 

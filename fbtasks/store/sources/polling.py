@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.poll_source import PollSource
 from fbtasks.rows import reason
-from fbtasks.store.sources import tables
 from fbtasks.store.sources.polls import Poll, Statements, resolve
+from fbtasks.store.sources.tables import Catalog
 
 MOST_ENDS: Final = 500
 """Ends that are written in one transaction."""
@@ -73,12 +73,12 @@ class Polled(NamedTuple):
     most_swept: int = SWEPT
 
 
-def describe(session: Session, source: PollSource) -> Poll:
+def describe(catalog: Catalog, source: PollSource) -> Poll:
     """Returns how the table of *source* is polled.
 
     Raises :class:`TaskDefinitionError` for what the table does not have, and :class:`DatabaseError`.
     """
-    return resolve(source, tables.describe(session, source.table, "rows of {!r} cannot be polled"))
+    return resolve(source, catalog.describe(source.table, "rows of {!r} cannot be polled"))
 
 
 def known(session: Session, app: str, task: str) -> list[Known]:
@@ -88,9 +88,10 @@ def known(session: Session, app: str, task: str) -> list[Known]:
 
 def prepare(session: Session, number: int, source: PollSource, expire_ms: int | None = None) -> Polled:
     """Returns the poll of *source* with the statements for the subscription *number*. Raises as :func:`describe`."""
-    name = describe(session, source).table.name
+    catalog = Catalog(session)
+    name = describe(catalog, source).table.name
     version = session.read("poll_format", name)[0][0]
-    poll = describe(session, source)  # anew: what is altered from now on has another format
+    poll = describe(catalog, source)  # anew: what is altered from now on has another format
     indexed = {name for (name,) in session.read("poll_indexed", poll.table.name)}
     is_quick = any(column.name in indexed for column in poll.key)
     return Polled(

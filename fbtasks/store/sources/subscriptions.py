@@ -17,6 +17,8 @@ KEPT: Final = timedelta(days=1)
 """How long an event is kept for a handler to come."""
 BATCH: Final = 1_000
 """Rows of each kind that are deleted in one transaction."""
+MANY: Final = 100
+"""Halted lanes up to which :func:`backlogs` counts them."""
 EVENTS: Final = 500
 """Kept events that are handed on, or forgotten, in one transaction."""
 
@@ -67,6 +69,32 @@ class Load(NamedTuple):
     held: int
     """Tasks that wait for their turn behind another one."""
     failed: int
+
+
+class Backlog(NamedTuple):
+    """What waits for a subscription, as far as that can be seen without counting it."""
+
+    halted: int
+    """Lanes that stand still since a task failed; :data:`MANY` and one more stands for all above."""
+    behind: bool
+    """Whether something waits behind these lanes."""
+    lag: float | None
+    """Seconds for which the oldest change or event has waited; None: none waits.
+
+    That of 500 lanes, where more have something that waits.
+    """
+    goes_on: bool
+    """Whether one waits in a lane that does not stand still."""
+
+
+class Kept(NamedTuple):
+    """The name of an event that was raised without a handler."""
+
+    event: str
+    since: datetime
+    """When the first of those that are kept was raised."""
+    lag: float
+    """The seconds since then."""
 
 
 class Unhandled(NamedTuple):
@@ -192,11 +220,16 @@ def is_done(session: Session, subscription: int) -> bool:
     return not session.read("subscription_busy", *[subscription] * 5)[0][0]
 
 
-def loads(session: Session, *, tasks: bool) -> dict[int, Load]:
-    """What each subscription has, by its id. Without *tasks* its tasks are not counted, and said to be none."""
-    counts = {number: rest for number, *rest in session.read("subscription_tasks")} if tasks else {}
+def loads(session: Session) -> dict[int, Load]:
+    """What each subscription has, by its id: all of it is counted."""
+    counts = {number: rest for number, *rest in session.read("subscription_tasks")}
     none = [0, 0, 0, 0]
     return {number: Load(*rest, *counts.get(number, none)) for number, *rest in session.read("subscription_loads")}
+
+
+def backlogs(session: Session) -> dict[int, Backlog]:
+    """What waits for each subscription to changes or events, by its id, at a cost that does not grow with it."""
+    return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
 
 
 def hand_on_events(transaction: Transaction) -> None:
@@ -210,6 +243,11 @@ def hand_on_events(transaction: Transaction) -> None:
 def unhandled_events(session: Session) -> list[Unhandled]:
     """Returns the events that are kept and for which there is no subscription."""
     return [each._replace(since=as_utc(each.since)) for each in map(Unhandled._make, session.read("unhandled_events"))]
+
+
+def unhandled_since(session: Session) -> list[Kept]:
+    """Returns the names of such events, without counting them."""
+    return [Kept(event, as_utc(since), lag) for event, since, lag in session.read("unhandled_since")]
 
 
 def prune_events(transaction: Transaction) -> int:

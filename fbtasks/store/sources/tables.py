@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from functools import cache
-from typing import Final, NamedTuple
+from functools import cache, cached_property
+from typing import Any, Final, NamedTuple
 
 from fbtasks.checks import did_you_mean
 from fbtasks.errors import TaskDefinitionError
@@ -21,6 +21,8 @@ CHAR, VARCHAR = 14, 37
 BOOLEAN = 23
 BLOB = 261
 
+_LONGEST: Final = 63
+"""Characters of a name in the system tables."""
 _VIEW: Final = 1
 _EXTERNAL: Final = 2
 _REFUSED: Final = {
@@ -92,13 +94,14 @@ def meant(name: str, known: Collection[str]) -> str | None:
 
     None where it means none of them. Only ASCII letters are put in capitals, as the engine does it.
     """
-    if name in known:
-        return name
+    return next((each for each in _spellings(name) if each in known), None)
+
+
+def _spellings(name: str) -> list[str]:
+    """What *name* may be in the system tables, in the order in which these are tried."""
     if len(name) > 2 and name[0] == name[-1] == '"':
-        plain = name[1:-1].replace('""', '"')
-        return plain if plain in known else None
-    capitals = "".join(letter.upper() if letter.isascii() else letter for letter in name)
-    return capitals if capitals in known else None
+        return [name, name[1:-1].replace('""', '"')]
+    return [name, "".join(letter.upper() if letter.isascii() else letter for letter in name)]
 
 
 def quoted(name: str) -> str:
@@ -106,31 +109,50 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def describe(session: Session, name: str, refused: str = "changes of {!r} cannot be recorded") -> Table:
-    """Returns the table that *name* means in the session's database. *refused* is for the message of an error.
+class Catalog:
+    """Describes the tables of a database. Keeps what it has read beside them: a command makes one."""
 
-    Raises :class:`TaskDefinitionError` where there is none, and where its changes cannot be recorded: views, external,
-    temporary and system tables, and the queue's own.
-    """
-    relations = {row[0]: row for row in session.read("source_relations")}
-    found = meant(name, relations)
-    if found is None:
-        users = [each for each, _, _, system in relations.values() if not system and each not in own_tables()]
-        hint = did_you_mean(name.upper(), users) or did_you_mean(name, users)
-        raise TaskDefinitionError(f"the database has no table {name!r}.{hint}")
-    _, owner, kind, system = relations[found]
-    refusal = "a system table. Name a table of your own" if system else _REFUSED.get(kind)
-    if found in own_tables():
-        refusal = "one of the tables of fbtasks itself. Name a table of your own"
-    if refusal:
-        raise TaskDefinitionError(f"{refused.format(found)}: it is {refusal}.")
-    return Table(
-        found,
-        owner,
-        tuple(Column(*row) for row in session.read("source_columns", found)),
-        tuple(row[0] for row in session.read("source_primary_key", found)),
-        frozenset(row[0] for row in session.read("source_charsets")),
-    )
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def describe(self, name: str, refused: str = "changes of {!r} cannot be recorded") -> Table:
+        """Returns the table that *name* means, as it is now. *refused* is for the message of an error.
+
+        Raises :class:`TaskDefinitionError` where there is none, and where its changes cannot be recorded: views,
+        external, temporary and system tables, and the queue's own.
+        """
+        relations = {row[0]: row for row in self._relations(name)}
+        found = meant(name, relations)
+        if found is None:
+            hint = did_you_mean(name.upper(), self._users) or did_you_mean(name, self._users)
+            raise TaskDefinitionError(f"the database has no table {name!r}.{hint}")
+        _, owner, kind, system = relations[found]
+        refusal = "a system table. Name a table of your own" if system else _REFUSED.get(kind)
+        if found in own_tables():
+            refusal = "one of the tables of fbtasks itself. Name a table of your own"
+        if refusal:
+            raise TaskDefinitionError(f"{refused.format(found)}: it is {refusal}.")
+        return Table(
+            found,
+            owner,
+            tuple(Column(*row) for row in self._session.read("source_columns", found)),
+            tuple(row[0] for row in self._session.read("source_primary_key", found)),
+            self._charsets,
+        )
+
+    def _relations(self, name: str) -> list[tuple[Any, ...]]:
+        """The relations that *name* may mean: by the index, however many there are."""
+        first, second = (each if len(each) <= _LONGEST else "" for each in _spellings(name))
+        return self._session.read("source_relations", first, second)
+
+    @cached_property
+    def _users(self) -> list[str]:
+        """All tables and views of the application, for a hint."""
+        return [name for name, _ in self._session.read("sql_tables") if name not in own_tables()]
+
+    @cached_property
+    def _charsets(self) -> frozenset[str]:
+        return frozenset(row[0] for row in self._session.read("source_charsets"))
 
 
 @cache
