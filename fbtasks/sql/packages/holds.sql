@@ -6,6 +6,59 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
 
+-- Locks the row of a task in one of STATES, unless another transaction has it: STATE is NULL then, and when there is no
+-- such task.
+PROCEDURE TRY_LOCK_TASK (ID BIGINT, STATES VARCHAR(6) CHARACTER SET ASCII)
+RETURNS (STATE SMALLINT, QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT, SUSPECT SMALLINT, EXPIRE_TIME TIMESTAMP)
+AS
+BEGIN
+    SELECT T.STATE, T.QUEUE, T.PRIORITY_RANK, T.SUSPECT, T.EXPIRE_TIME FROM QUEUE_TASK T
+        WHERE T.ID = :ID AND POSITION(T.STATE IN :STATES) > 0
+        FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE, :QUEUE, :PRIORITY_RANK, :SUSPECT, :EXPIRE_TIME;
+END^
+
+-- The state of a task, whose row is locked by this: see TRY_LOCK_TASK.
+FUNCTION LOCKED_STATE (ID BIGINT, STATES VARCHAR(6) CHARACTER SET ASCII)
+RETURNS SMALLINT
+AS
+    DECLARE STATE SMALLINT;
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
+BEGIN
+    EXECUTE PROCEDURE TRY_LOCK_TASK(ID, STATES)
+        RETURNING_VALUES STATE, QUEUE, PRIORITY_RANK, SUSPECT, EXPIRE_TIME;
+    RETURN STATE;
+END^
+
+-- Locks an owner of lanes, a limit or a subscription, unless another transaction has it: READ_ID is NULL then. Whoever
+-- has it writes its lanes, and sees all that was done under that lock before. Notes that were read have numbers from
+-- READ_ID on to -1, and are deleted in another transaction than the one that has read them: then these numbers are not
+-- met again, however old the oldest snapshot is.
+PROCEDURE TRY_LOCK_OWNER (OWNER_ID INTEGER)
+RETURNS (READ_ID BIGINT, MARK_ID BIGINT, LAST_LANE BIGINT)
+AS
+    DECLARE DELETED BIGINT;
+BEGIN
+    SELECT -D.NOTES_READ, D.NOTES_DELETED, D.MARK_ID, D.LAST_LANE FROM QUEUE_DISPATCH D
+        WHERE D.SUBSCRIPTION_ID = :OWNER_ID FOR UPDATE WITH LOCK SKIP LOCKED
+        INTO :READ_ID, :DELETED, :MARK_ID, :LAST_LANE;
+    IF (READ_ID < -DELETED) THEN
+    BEGIN
+        DELETE FROM QUEUE_NOTE N WHERE N.OWNER_ID = :OWNER_ID AND N.ID BETWEEN :READ_ID AND -:DELETED - 1;
+        UPDATE QUEUE_DISPATCH D SET NOTES_DELETED = D.NOTES_READ WHERE D.SUBSCRIPTION_ID = :OWNER_ID;
+    END
+END^
+
+-- Notes up to which number the notes of an owner have been read.
+PROCEDURE HAS_READ (OWNER_ID INTEGER, READ_ID BIGINT)
+AS
+BEGIN
+    UPDATE QUEUE_DISPATCH D SET NOTES_READ = -:READ_ID
+        WHERE D.SUBSCRIPTION_ID = :OWNER_ID AND D.NOTES_READ <> -:READ_ID;
+END^
+
 -- Where in the line of a lane a task has its place, SORT_KEY, and tells the workers of QUEUE that it waits there. Where
 -- others are before it, as far as the caller sees, that note is read behind all those that may let something in.
 PRIVATE PROCEDURE JOIN_LINE (TASK_ID BIGINT, OWNER_ID INTEGER, LANE BIGINT, PRIORITY_RANK SMALLINT, QUEUE QUEUE_NAME)
