@@ -189,6 +189,42 @@ BEGIN
     SUSPEND;
 END^
 
+-- Takes a task that has not ended back from its worker, as KIND says. R: it has ended a try, and is tried again in
+-- DELAY_MS. W: it was claimed outside its task's window, and has not begun. Z: it asked to be run again later. X: its
+-- process died and it alone can have done it. Y: it ran beside others there. A: what waited meanwhile has its turn
+-- before
+-- it. P: no worker knows it: it is parked. G: it was enqueued without the limits that it has to pass, which the message
+-- has. L: it is given back as it was.
+PROCEDURE PUT_BACK (ID BIGINT, KIND QUEUE_MARK, DELAY_MS BIGINT, ERROR_MSG QUEUE_MESSAGE, NOW_UTC TIMESTAMP)
+RETURNS (CRASH_COUNT INTEGER)
+AS
+    DECLARE QUEUE QUEUE_NAME;
+    DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE HAS_HOLDS BOOLEAN;
+BEGIN
+    UPDATE QUEUE_TASK T SET WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0,
+            STATE = CASE WHEN :KIND IN ('W', 'Z') OR (:KIND = 'R' AND :DELAY_MS > 0) THEN 1 WHEN :KIND = 'P' THEN 3
+                WHEN :KIND = 'G' THEN 4 ELSE 0 END,
+            START_TIME = CASE WHEN :KIND IN ('R', 'W', 'Z') THEN DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC)
+                WHEN :KIND = 'A' THEN :NOW_UTC ELSE T.START_TIME END,
+            SUSPECT = CASE WHEN :KIND IN ('R', 'Z', 'A') THEN 0 WHEN :KIND IN ('X', 'Y') THEN MAXVALUE(T.SUSPECT, 1)
+                ELSE T.SUSPECT END,
+            TRY_COUNT = T.TRY_COUNT + IIF(:KIND = 'R', 1, 0), CRASH_COUNT = T.CRASH_COUNT + IIF(:KIND = 'X', 1, 0),
+            HAS_HOLDS = T.HAS_HOLDS OR :KIND = 'G'
+        WHERE T.ID = :ID RETURNING T.QUEUE, T.PRIORITY_RANK, T.HAS_HOLDS, T.CRASH_COUNT
+        INTO :QUEUE, :PRIORITY_RANK, :HAS_HOLDS, :CRASH_COUNT;
+    IF (KIND IN ('R', 'X', 'Y')) THEN
+        UPDATE QUEUE_TASK T SET ERROR_MSG = :ERROR_MSG WHERE T.ID = :ID;
+    IF (KIND = 'G') THEN
+        EXECUTE PROCEDURE HOLD_BACK(ID, CAST(ERROR_MSG AS VARCHAR(320) CHARACTER SET ASCII), QUEUE, PRIORITY_RANK, 1);
+    ELSE IF (HAS_HOLDS AND KIND IN ('R', 'W', 'Z', 'P')) THEN
+        EXECUTE PROCEDURE WAIT_AGAIN(ID);  -- one that is parked waits for them anew when a worker knows it
+    IF (KIND = 'P') THEN
+        POST_EVENT 'fbtasks:parked';
+    ELSE
+        POST_EVENT 'fbtasks:queue:' || QUEUE;
+END^
+
 -- Whether a running task is to be cancelled. The request is deleted, unless another transaction holds it: then a
 -- heartbeat deletes it later. Called by other procedures, when the task's run has ended.
 PROCEDURE TAKE_CANCEL (ID BIGINT)
@@ -574,7 +610,6 @@ AS
     DECLARE ANY_REQUEST SMALLINT;
     DECLARE IS_LARGE BOOLEAN;
     DECLARE HAS_TASK_ID BOOLEAN;
-    DECLARE HAS_HOLDS BOOLEAN;
     DECLARE IS_COUNTED BOOLEAN;
     DECLARE IS_STEP BOOLEAN;
     DECLARE NAME QUEUE_TEXT;
@@ -655,8 +690,8 @@ BEGIN
                 INTO :QUEUE, :IS_LARGE, :HAS_TASK_ID, :IS_STEP, :NAME, :PRIORITY_RANK, :RAISE_TIME, :START_TIME,
                     :CLAIM_TIME, :TRY_COUNT, :MAX_TRIES, :CRASH_COUNT, :ENQUEUED_BY, :CONTENT_TYPE, :PAYLOAD;
         ELSE
-            SELECT T.QUEUE, T.HAS_HOLDS, T.IS_COUNTED FROM QUEUE_TASK T
-                WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2 INTO :QUEUE, :HAS_HOLDS, :IS_COUNTED;
+            SELECT T.QUEUE, T.IS_COUNTED FROM QUEUE_TASK T
+                WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2 INTO :QUEUE, :IS_COUNTED;
         IF (QUEUE IS NULL) THEN
         BEGIN
             STANDS = NULL;
@@ -722,34 +757,12 @@ BEGIN
                 CAST(ERROR_TYPE AS VARCHAR(255) CHARACTER SET UTF8),
                 CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8), TRACE, RESULT_TYPE, RESULT);
         END
-        ELSE IF (KIND = 'R') THEN
+        ELSE
         BEGIN
-            RETRIED = RETRIED + 1;
-            UPDATE QUEUE_TASK T SET STATE = IIF(:DELAY_MS > 0, 1, 0), TRY_COUNT = TRY_COUNT + 1,
-                START_TIME = DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC), WORKER_ID = NULL, CLAIM_ID = NULL,
-                SUSPECT = 0, STARTED = 0, ERROR_MSG = CAST(:ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8)
-                WHERE T.ID = :ID;
-            IF (HAS_HOLDS) THEN
-                EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AGAIN(ID);
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
-        END
-        ELSE IF (KIND IN ('W', 'Z')) THEN
-        BEGIN
-            -- W: it was claimed outside its task's window, and has not begun. Z: it asked to be run again later.
-            RELEASED = RELEASED + 1;
-            UPDATE QUEUE_TASK T SET STATE = 1, START_TIME = DATEADD(:DELAY_MS MILLISECOND TO :NOW_UTC),
-                WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0, SUSPECT = IIF(:KIND = 'Z', 0, SUSPECT) WHERE T.ID = :ID;
-            IF (HAS_HOLDS) THEN
-                EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AGAIN(ID);
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
-        END
-        ELSE IF (KIND IN ('X', 'Y')) THEN
-        BEGIN
-            -- X: its process died and it alone can have done it. Y: it ran beside others there. DELAY_MS is the limit.
-            UPDATE QUEUE_TASK T SET STATE = 0, WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0,
-                CRASH_COUNT = CRASH_COUNT + IIF(:KIND = 'X', 1, 0), SUSPECT = MAXVALUE(SUSPECT, 1),
-                ERROR_MSG = CAST(:ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8)
-                WHERE T.ID = :ID RETURNING CRASH_COUNT INTO :CRASH_COUNT;
+            EXECUTE PROCEDURE FBTASKS_CORE.PUT_BACK(ID, KIND, DELAY_MS,
+                CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8), NOW_UTC) RETURNING_VALUES CRASH_COUNT;
+            RETRIED = RETRIED + IIF(KIND = 'R', 1, 0);
+            RELEASED = RELEASED + IIF(KIND IN ('R', 'X', 'Y', 'A'), 0, 1);
             IF (KIND = 'X' AND CRASH_COUNT >= DELAY_MS) THEN
             BEGIN
                 FAILED = FAILED + 1;
@@ -757,40 +770,6 @@ BEGIN
                     SUBSTRING(CAST(ERROR_MSG AS VARCHAR(1000) CHARACTER SET UTF8) FROM 1 FOR 900)
                     || ' (crash ' || CRASH_COUNT || ')', NULL, NULL, NULL);
             END
-            ELSE
-                POST_EVENT 'fbtasks:queue:' || QUEUE;
-        END
-        ELSE IF (KIND = 'G') THEN
-        BEGIN
-            -- It was enqueued without the gates that it has to pass, and has not begun. The message has them.
-            RELEASED = RELEASED + 1;
-            UPDATE QUEUE_TASK T SET STATE = 4, WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0, HAS_HOLDS = TRUE
-                WHERE T.ID = :ID RETURNING T.PRIORITY_RANK INTO :PRIORITY_RANK;
-            EXECUTE PROCEDURE FBTASKS_CORE.HOLD_BACK(ID, CAST(ERROR_MSG AS VARCHAR(320) CHARACTER SET ASCII), QUEUE,
-                PRIORITY_RANK, 1);
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
-        END
-        ELSE IF (KIND = 'A') THEN
-        BEGIN
-            -- What waited meanwhile has its turn before it.
-            UPDATE QUEUE_TASK T SET STATE = 0, START_TIME = :NOW_UTC, WORKER_ID = NULL, CLAIM_ID = NULL, SUSPECT = 0,
-                STARTED = 0
-                WHERE T.ID = :ID;
-            POST_EVENT 'fbtasks:queue:' || QUEUE;
-        END
-        ELSE
-        BEGIN
-            RELEASED = RELEASED + 1;
-            UPDATE QUEUE_TASK T SET STATE = IIF(:KIND = 'P', 3, 0), WORKER_ID = NULL, CLAIM_ID = NULL, STARTED = 0
-                WHERE T.ID = :ID;
-            IF (KIND = 'P') THEN
-            BEGIN
-                IF (HAS_HOLDS) THEN  -- it waits for them anew when a worker knows it
-                    EXECUTE PROCEDURE FBTASKS_CORE.WAIT_AGAIN(ID);
-                POST_EVENT 'fbtasks:parked';
-            END
-            ELSE
-                POST_EVENT 'fbtasks:queue:' || QUEUE;
         END
     END
     IF (LAST_QUEUE IS NOT NULL) THEN
