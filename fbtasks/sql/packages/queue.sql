@@ -501,18 +501,13 @@ BEGIN
         IF (DUPLICATE = 1 AND ARE_STEPS = 1) THEN
             EXCEPTION QUEUE_STEP_REFUSED 'a step has the task_id ''' || CAST(TASK_ID AS VARCHAR(255) CHARACTER SET UTF8)
                 || ''', which another task has';
-        IF (GATED = 1 AND DUPLICATE = 0) THEN
-            IF (GATES CONTAINING 'L' OR GATES CONTAINING 'R') THEN
-            BEGIN
-                EXECUTE PROCEDURE FBTASKS_LIMITS.FIND_DUPLICATE(GATES, IIF(START_TIME > NOW_UTC, 0, 1), -PRIORITY,
-                    EXPIRE_TIME)
-                    RETURNING_VALUES KNOWN_ID;
-                IF (KNOWN_ID IS NOT NULL) THEN
-                BEGIN
-                    ID = KNOWN_ID;
-                    DUPLICATE = 1;
-                END
-            END
+        IF (DUPLICATE = 0 AND (GATES CONTAINING 'L' OR GATES CONTAINING 'R')) THEN
+        BEGIN
+            EXECUTE PROCEDURE FBTASKS_LIMITS.FIND_DUPLICATE(GATES, IIF(START_TIME > NOW_UTC, 0, 1), -PRIORITY,
+                EXPIRE_TIME) RETURNING_VALUES KNOWN_ID;
+            DUPLICATE = IIF(KNOWN_ID IS NULL, 0, 1);
+            ID = COALESCE(KNOWN_ID, ID);
+        END
         IF (DUPLICATE = 0) THEN
         BEGIN
             START_TIME = COALESCE(START_TIME, NOW_UTC);
