@@ -115,9 +115,7 @@ class Priorities(Snapshots):
     def lines(self):
         yield Line("one of the lowest priority, claimed behind the last one", self.next_one)
         yield Line("one of the highest, and then one of the lowest", self.highest_and_lowest)
-        fault = (
-            "a worker has no marks in priorities that it has claimed nothing of, and walks over what has ended there"
-        )
+        fault = "a worker has no mark in a priority until it has claimed a task of it, and walks over what ended there"
         yield Line("the lowest, by a worker that began later", self.next_one_later, fault=fault, wears=False)
 
     def next_one(self, claiming=None, priority=-5):
