@@ -63,6 +63,11 @@ def _when(value: When) -> bytes:
     return b"A%015d" % clock.to_ms(value)
 
 
+Ends = Mapping[int, tuple[int, int] | None]
+"""By priority, how far a queue was read: ``start`` and ``id`` of the last claim. None: to its end, so that nothing was
+left but what other transactions held."""
+
+
 class Limit(NamedTuple):
     """A limit as the database knows it."""
 
@@ -119,6 +124,12 @@ def unpack_enqueued(packed: bytes) -> tuple[list[Enqueued], int]:
         Enqueued(int(packed[at : at + 19]), packed[at + 19 : at + 20] == b"1") for at in range(19, len(packed), 20)
     ]
     return answers, int(packed[:19])
+
+
+def pack_ends(ends: Ends) -> bytes:
+    """The marks for FBTASKS_WORKER.CLAIM: how far each priority was read."""
+    marks = [b"%6d%20d%20d" % (-each, *(ends[each] or (0, 0))) for each in sorted(ends, reverse=True)]
+    return b"".join(marks)
 
 
 def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fbtasks.call import Call, Claim, Claims, Enqueued, Finished, Rest, Stale, Succeeded, rest_of
@@ -79,21 +80,20 @@ def claim(
     parked_name: str | None = None,
     *,
     repeated: bool = True,
-    after: Claim | None = None,
+    ends: codec.Ends = MappingProxyType({}),
     from_start: bool = True,
     idle: bool = True,
 ) -> Claims:
     """Claims up to *most* ready tasks of *queue*, best first; with *parked_name*, parked tasks of that name.
 
     A suspect comes alone. With *repeated* false, those that are suspected for the second time are left to others.
-    *after* is a claim of a moment ago: where that ended is looked first, and tasks of its priority that were due before
-    it are found only when that is not enough. What the sources of the queue have becomes tasks first; with *from_start*
-    also changes that were committed late. Without *idle*, idle work is left.
+    *ends* says how far the queue was read a moment ago: it goes on from there, and tasks of these priorities that were
+    due before are found only when that is not enough. What the sources of the queue have becomes tasks first; with
+    *from_start* also changes that were committed late. Without *idle*, idle work is left.
     """
     claims = Claims()
-    mark = (None, None, None) if after is None else (-after.priority, after.start, after.id)
     flags = repeated + 2 * from_start + 4 * idle
-    rows = transaction.rows("claim", worker_id, queue, most, parked_name, flags, *mark)
+    rows = transaction.rows("claim", worker_id, queue, most, parked_name, flags, codec.pack_ends(ends))
     for claim_id, packed, unseen, missed, idles in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
         claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles & 1)

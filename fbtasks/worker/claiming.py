@@ -5,21 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from fbtasks import clock
 from fbtasks.call import Claim, Claims, batch_of
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.shares import Share
 from fbtasks.store import flows, tasks
+from fbtasks.store.codec import Ends
 from fbtasks.worker.turns import Turns
 
 LOOK_BACK: Final = 1.0
 """Seconds after which a claim looks for tasks that have come to be before those that were claimed last."""
 
 
-Mark = tuple[Claim | None, float]
-"""Where a claim from a queue ended, if there was more, and until when to go on from there."""
+PRIORITIES: Final = 16
+"""Of so many priorities of a queue it is known how far they were read."""
+
+
+class Marks(NamedTuple):
+    """How far a queue was read since it was read from its beginning."""
+
+    ends: Ends = MappingProxyType({})
+    until: float = 0.0
+    """Until when to go on from there."""
+    known: frozenset[int] = frozenset()
+    """The priorities that tasks were claimed of. Another one has no mark, though it may have been read to its end."""
+
+    def moved(self, claims: Claims, most: int) -> Marks:
+        """Those after a claim of up to *most* tasks: it has read all that is above its last one."""
+        known = self.known
+        found = {claim.priority for claim in claims}
+        if not found <= known:
+            known = frozenset(found | known if len(found | known) <= PRIORITIES else sorted(found)[-PRIORITIES:])
+        if len(claims) < most or claims[-1].gated:  # a batch is more than one
+            return Marks({}, self.until, known)
+        last = claims[-1]
+        ends: dict[int, tuple[int, int] | None] = {last.priority: (last.start, last.id)}
+        if len(known) > 1:
+            ends |= {each: None for each in known if each > last.priority}
+            ends |= {each: end for each, end in self.ends.items() if each < last.priority}
+        return Marks(ends, self.until, known)
+
+
+NO_MARKS: Final = Marks()
 
 
 @dataclass(slots=True)
@@ -37,7 +66,7 @@ class Taken:
     """The queues of which this worker holds as many tasks as it may."""
     limited: list[str] = field(default_factory=list)
     """The queues whose limit had no room for more."""
-    marks: dict[str, Mark] = field(default_factory=dict)
+    marks: dict[str, Marks] = field(default_factory=dict)
 
 
 class Claiming:
@@ -46,7 +75,7 @@ class Claiming:
     def __init__(self, queues: Sequence[str], shares: Mapping[str, Share] = MappingProxyType({})) -> None:
         self._queues = queues
         self._turns = Turns(queues, shares)
-        self._marks: dict[str, Mark] = {}
+        self._marks: dict[str, Marks] = {}
 
     def claim(
         self,
@@ -99,13 +128,13 @@ class Claiming:
         self, transaction: Transaction, worker_id: int, queue: str, most: int, repeated: bool, anew: bool, taken: Taken
     ) -> int:
         """Claims up to *most* tasks of *queue*. Returns how many these are."""
-        after, until = self._marks.get(queue) or (None, 0.0)
+        marks = self._marks.get(queue, NO_MARKS)
         now = clock.monotonic()
-        anew |= now > until
+        anew |= now > marks.until
         if anew:
-            after, until = None, now + LOOK_BACK
+            marks = Marks(until=now + LOOK_BACK, known=marks.known)
         claims = tasks.claim(
-            transaction, worker_id, queue, most, repeated=repeated, after=after, from_start=anew, idle=False
+            transaction, worker_id, queue, most, repeated=repeated, ends=marks.ends, from_start=anew, idle=False
         )
         taken.claims += claims
         taken.claims.unseen |= claims.unseen
@@ -119,7 +148,7 @@ class Claiming:
         if full or stopped_early:
             taken.hungry.add(queue)
         taken.asked[queue] = len(claims) if stopped_early else most
-        taken.marks[queue] = (claims[-1] if full and not claims[-1].gated else None, until)
+        taken.marks[queue] = marks.moved(claims, most)
         return len(claims)
 
     def committed(self, taken: Taken) -> None:

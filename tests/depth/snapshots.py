@@ -1,6 +1,7 @@
 """What is done beside a transaction as old as a report's or a backup's: the engine keeps all that it may see."""
 
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
 
 from firebird.driver import Isolation, tpb
 
@@ -94,7 +95,7 @@ def heard(event): pass
 
 
 class Priorities(Snapshots):
-    """Tasks of four priorities that waited when a snapshot began, and have ended since."""
+    """Tasks of four priorities that had waited for a minute when a snapshot began, and have ended since."""
 
     name = "four priorities under a snapshot"
     shrinks = 5
@@ -102,22 +103,36 @@ class Priorities(Snapshots):
 
     def set_up(self):
         super().set_up()
-        self.claiming = Claiming(["default"])
+        self.claiming, self.later = Claiming(["default"]), Claiming(["default"])
 
     def fill(self, count):
         for priority in (9, 5, 0, -5):
-            self.enqueue(self.plain, count // 4, priority=priority)
+            self.enqueue(self.plain, count // 4, priority=priority, eta=datetime.now(UTC) - timedelta(minutes=1))
         self.hold()
-        while self.take(500):
+        while self.claimed(self.claiming, 500):
             pass
 
     def lines(self):
-        fault = "a claim remembers where it was in one priority, and walks over what has ended in those above"
-        yield Line("one of the lowest priority, claimed behind the last one", self.next_one, fault=fault, wears=False)
+        yield Line("one of the lowest priority, claimed behind the last one", self.next_one)
+        yield Line("one of the highest, and then one of the lowest", self.highest_and_lowest)
+        fault = "a worker has no mark in a priority until it has claimed a task of it, and walks over what ended there"
+        yield Line("the lowest, by a worker that began later", self.next_one_later, fault=fault, wears=False)
 
-    def next_one(self):
-        self.plain.apply_async(priority=-5)
-        taken = self.session.run(lambda t: self.claiming.claim(t, 1, 1, repeated=True))
-        self.claiming.committed(taken)
-        assert len(taken.claims) == 1
-        self.end(taken.claims, [Succeeded(keep=False)])
+    def next_one(self, claiming=None, priority=-5):
+        self.plain.apply_async(priority=priority)
+        (claim,) = self.claimed(claiming or self.claiming, 1)
+        assert claim.priority == priority
+
+    def next_one_later(self):
+        self.next_one(self.later)
+
+    def highest_and_lowest(self):
+        self.next_one(priority=9)
+        self.next_one()
+
+    def claimed(self, claiming, most):
+        """Claims up to *most* tasks as a worker does, and ends them."""
+        taken = self.session.run(lambda t: claiming.claim(t, 1, most, repeated=True))
+        claiming.committed(taken)
+        self.end(taken.claims, [Succeeded(keep=False)] * len(taken.claims))
+        return taken.claims

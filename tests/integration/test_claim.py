@@ -78,13 +78,13 @@ def test_claims_under_an_old_snapshot_go_on_where_the_last_one_ended(app):
         with session.transaction() as transaction, transaction.driver.cursor() as counting:
             return counting.execute(sql).fetchone()[0]
 
-    costs, last = [], None
+    costs, ends = [], {}
     for _ in range(100):
         before = fetches()
-        claims = session.run(lambda t, after=last: tasks.claim(t, 1, "default", 50, after=after))
+        claims = session.run(lambda t, ends=ends: tasks.claim(t, 1, "default", 50, ends=ends))
         costs.append(fetches() - before)
         assert len(claims) == 50
-        last = claims[-1]
+        ends = {0: (claims[-1].start, claims[-1].id)}
         session.run(
             lambda t, done=claims: tasks.finish(t, 1, 0, [Finished(claim, Succeeded(keep=False)) for claim in done])
         )

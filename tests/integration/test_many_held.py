@@ -127,7 +127,7 @@ class Flow:
         app.limit("fast", rate="1000000/s", burst=1000)
         self._task = app.task(name=kind, ignore_result=True, **KINDS[kind])(lambda key, number: None)
         self._session = session
-        self._last = None
+        self._ends = {}
 
     def run(self, count):
         """Lets *count* go through, in steps of a hundred, with some hundred waiting all the time."""
@@ -146,9 +146,8 @@ class Flow:
         return costs
 
     def _claim(self, *, from_start):
-        after = None if from_start else self._last
-        claims = claim(self._session, after=after, from_start=from_start)
-        self._last = claims[-1] if len(claims) == CLAIM else None
+        claims = claim(self._session, ends={} if from_start else self._ends, from_start=from_start)
+        self._ends = {0: (claims[-1].start, claims[-1].id)} if len(claims) == CLAIM else {}
         return claims
 
 

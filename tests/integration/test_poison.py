@@ -119,10 +119,10 @@ def test_other_nonsense_runs_waits_or_is_parked(app, add, change, state):
 def test_a_claim_goes_on_behind_the_first_and_the_last_moment_that_there_is(app, add, moment):
     numbers = [int(add.delay(n, n).id) for n in range(5)]
     execute(app, f"UPDATE QUEUE_TASK SET START_TIME = TIMESTAMP '{moment}'")
-    found, last = [], None
+    found, ends = [], {}
     with app.database.session() as session:
-        while claims := session.run(lambda t, after=last: tasks.claim(t, 1, "default", 2, after=after)):
-            last = claims[-1]
+        while claims := session.run(lambda t, ends=ends: tasks.claim(t, 1, "default", 2, ends=ends)):
+            ends = {0: (claims[-1].start, claims[-1].id)}
             found += [claim.id for claim in claims]
     assert found == numbers
 

@@ -48,7 +48,7 @@ def begin_snapshot(connection):
 
 def claim(app, flags=2):
     with app.database.session() as session:
-        return session.run(lambda t: t.rows("claim", 1, "default", 1000, None, flags, None, None, None))
+        return session.run(lambda t: t.rows("claim", 1, "default", 1000, None, flags, b""))
 
 
 def logged(app, number=1):

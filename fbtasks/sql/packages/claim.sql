@@ -231,6 +231,59 @@ BEGIN
     END
 END^
 
+-- What a claim asks before it reads any task. ROOM is how many it may claim, NULL: none, since other packages are in use
+-- (the worker records what it runs, and claims nothing more), the queue or the parked name is paused, or the queue is
+-- outside its window; 0: its limit has no room, or, with MISSED 1, another transaction is at that. RULED: names are
+-- asked for. LIMIT_ID, PERIOD_US and FREE_US are for FBTASKS_LIMITS.TAKE_ROOM.
+PRIVATE PROCEDURE MAY_CLAIM (QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT)
+RETURNS (
+    ROOM INTEGER, RULED SMALLINT, FED SMALLINT, GATED SMALLINT, GROUPED SMALLINT, AGE_MS BIGINT,
+    LIMIT_ID INTEGER, PERIOD_US BIGINT, FREE_US BIGINT, MISSED SMALLINT)
+AS
+    DECLARE WINDOWED SMALLINT = 0;
+    DECLARE PAUSED SMALLINT = 0;
+    DECLARE IS_OPEN SMALLINT = 1;
+    DECLARE OPENS_MS BIGINT;
+BEGIN
+    IF (NOT EXISTS(SELECT 1 FROM QUEUE_GENERATION G WHERE G.NUMBER = THIS_GENERATION)) THEN
+        EXIT;
+    FED = 0;
+    GATED = 0;
+    GROUPED = 0;
+    SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, P.PAUSED, P.LIMIT_ID, P.AGE_MS
+        FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
+        INTO :FED, :GATED, :GROUPED, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
+    IF (WINDOWED = 1 AND PAUSED = 0) THEN
+        EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
+    IF (PAUSED = 1 OR IS_OPEN = 0) THEN
+        EXIT;
+    RULED = IIF(EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.PAUSED = 1), 1, 0);
+    IF (PARKED IS NOT NULL) THEN
+    BEGIN
+        IF (RULED = 1 AND EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :PARKED AND R.PAUSED = 1)) THEN
+            EXIT;
+        RULED = 1;
+    END
+    ROOM = MOST;
+    MISSED = 0;
+    IF (LIMIT_ID IS NOT NULL) THEN
+        EXECUTE PROCEDURE FBTASKS_LIMITS.ROOM(LIMIT_ID, MOST) RETURNING_VALUES ROOM, MISSED, PERIOD_US, FREE_US;
+END^
+
+-- Ends or puts aside a task that a claim has come to and does not take.
+PRIVATE PROCEDURE PASS_OVER (ID BIGINT, IS_EXPIRED SMALLINT, IS_PAUSED SMALLINT)
+AS
+BEGIN
+    IF (ID < 1) THEN
+        EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, ' || ID
+            || ', is not above 0: insert rows by FBTASKS_CORE.ENQUEUE, or with an ID of QUEUE_TASK_SEQ',
+            NULL, NULL, NULL);
+    ELSE IF (IS_EXPIRED = 1) THEN
+        EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+    ELSE
+        EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, IS_PAUSED);
+END^
+
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is
 -- claimed from a queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose
 -- names are paused are parked on the way. What the sources of the queue have becomes tasks first, and once more when
@@ -244,13 +297,16 @@ END^
 --           had no room for more
 -- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was
 -- committed late; 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as AGED
--- says, without a mark. LOW_RANK, LOW_TIME (in tenths of a millisecond) and LOW_ID are the low-water mark: where in
--- the queue the caller's last claim ended. What was claimed before it may still be there, as versions that an old
--- transaction keeps; so that rank is read from the mark on, and from its beginning only when that is not enough. Two
--- cursors, since tasks of the mark's own moment are found by their ids, and later ones by their time.
+-- says, without marks.
+-- MARKS says how far the caller has read the queue lately, in 46 characters for each rank that it knows, in their
+-- order: the rank (6), and where its last claim of that rank ended (20 for START_TIME in tenths of a millisecond, 20
+-- for ID); 0 and 0: it has read that rank to its end. What was claimed before a mark may still be in the index, as
+-- versions that an old transaction keeps. So such a rank is read from its mark on, one that was read to its end from
+-- two seconds ago on, and all of them from the beginning only when that is not enough. Two cursors, since tasks of the
+-- mark's own moment are found by their ids, and later ones by their time.
 PROCEDURE CLAIM (
     WORKER_ID BIGINT, QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT,
-    FLAGS SMALLINT, LOW_RANK SMALLINT, LOW_TIME BIGINT, LOW_ID BIGINT)
+    FLAGS SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
 RETURNS (CLAIM_ID BIGINT, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -277,31 +333,30 @@ AS
     DECLARE PAYLOAD VARCHAR(32000) CHARACTER SET OCTETS;
     DECLARE SUSPECT SMALLINT;
     DECLARE RANK SMALLINT;
-    DECLARE NEXT_RANK SMALLINT;
+    DECLARE NEXT_RANK SMALLINT = -32768;
+    DECLARE LOW_RANK SMALLINT;
+    DECLARE LOW_ID BIGINT;
+    DECLARE MARKED SMALLINT;
     DECLARE MOMENT TIMESTAMP;
     DECLARE AT_MARK SMALLINT;
     DECLARE ENOUGH SMALLINT = 0;
     DECLARE ADMITTED INTEGER = 0;
     DECLARE TOOK INTEGER = 0;
-    DECLARE FED SMALLINT = 0;
-    DECLARE GATED SMALLINT = 0;
-    DECLARE GROUPED SMALLINT = 0;
+    DECLARE FED SMALLINT;
+    DECLARE GATED SMALLINT;
+    DECLARE GROUPED SMALLINT;
     DECLARE IDS QUEUE_DIGITS = '';
     DECLARE MISSED_ONE SMALLINT;
     DECLARE CROWDED SMALLINT = 0;
-    DECLARE WINDOWED SMALLINT = 0;
-    DECLARE IS_OPEN SMALLINT;
-    DECLARE OPENS_MS BIGINT;
     DECLARE LAST_RANK SMALLINT;
     DECLARE AGE_MS BIGINT;
     DECLARE AGED SMALLINT = 0;
     DECLARE FROM_TIME TIMESTAMP = TIMESTAMP '0001-01-01';
     DECLARE UNTIL_TIME TIMESTAMP = TIMESTAMP '9999-12-31 23:59:59.9999';
     DECLARE MISSED_AGAIN SMALLINT;
-    DECLARE PAUSED SMALLINT = 0;
     DECLARE RULED SMALLINT;
     DECLARE LIMIT_ID INTEGER;
-    DECLARE COUNTED BOOLEAN = FALSE;
+    DECLARE COUNTED BOOLEAN;
     DECLARE ASKED INTEGER;
     DECLARE PERIOD_US BIGINT;
     DECLARE FREE_US BIGINT;
@@ -325,47 +380,25 @@ AS
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
-    IF (NOT EXISTS(SELECT 1 FROM QUEUE_GENERATION G WHERE G.NUMBER = THIS_GENERATION)) THEN
-        EXIT;  -- other packages are in use: this worker records what it runs, and claims nothing more
+    ASKED = MOST;
+    EXECUTE PROCEDURE MAY_CLAIM(QUEUE, ASKED, PARKED)
+        RETURNING_VALUES MOST, RULED, FED, GATED, GROUPED, AGE_MS, LIMIT_ID, PERIOD_US, FREE_US, MISSED;
+    IF (MOST IS NULL) THEN
+        EXIT;
     NOW_UTC = QUEUE_NOW();
     CLAIM_ID = CURRENT_TRANSACTION;  -- as unique as a sequence's next value, and writes no page of its own
     PACKED = '';
     UNSEEN = 0;
-    MISSED = 0;
     IDLES = 0;
+    IF (MOST = 0) THEN
+    BEGIN
+        IDLES = IIF(MISSED = 1, 0, 2);
+        SUSPEND;
+        EXIT;
+    END
+    COUNTED = LIMIT_ID IS NOT NULL;
     REPEATED = BIN_AND(FLAGS, 1);
     LAST_RANK = IIF(BIN_AND(FLAGS, 4) > 0 OR PARKED IS NOT NULL, 9999, 9998);
-    SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, P.PAUSED, P.LIMIT_ID, P.AGE_MS
-        FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
-        INTO :FED, :GATED, :GROUPED, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
-    IF (PAUSED = 1) THEN
-        EXIT;
-    IF (WINDOWED = 1) THEN
-    BEGIN
-        EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
-        IF (IS_OPEN = 0) THEN
-            EXIT;
-    END
-    RULED = IIF(EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.PAUSED = 1), 1, 0);
-    IF (PARKED IS NOT NULL) THEN
-    BEGIN
-        IF (RULED = 1 AND EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :PARKED AND R.PAUSED = 1)) THEN
-            EXIT;
-        RULED = 1;
-    END
-    ASKED = MOST;
-    IF (LIMIT_ID IS NOT NULL) THEN
-    BEGIN
-        EXECUTE PROCEDURE FBTASKS_LIMITS.ROOM(LIMIT_ID, MOST)
-            RETURNING_VALUES MOST, MISSED, PERIOD_US, FREE_US;
-        IF (MOST = 0) THEN
-        BEGIN
-            IDLES = IIF(MISSED = 1, 0, 2);
-            SUSPEND;
-            EXIT;
-        END
-        COUNTED = TRUE;
-    END
     IF (FED = 1 AND PARKED IS NULL) THEN
         EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), NULL)
             RETURNING_VALUES MISSED_ONE, CROWDED;
@@ -383,34 +416,78 @@ BEGIN
     WANTED = IIF(PARKED IS NULL, 0, 3);
     IF (AGE_MS IS NOT NULL AND PARKED IS NULL) THEN
     BEGIN
-        LOW_RANK = NULL;
+        AGED = 1;
+        MARKS = '';
         OPEN STRETCHES;
-        FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
-        AGED = ROW_COUNT;
     END
-    IF (AGED = 0) THEN
-        SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-            WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 9999)
-            ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
-    RANK = COALESCE(RANK, LOW_RANK);
-    IF (RANK > LAST_RANK) THEN
+    MARKED = IIF(MARKS = '', 0, 1);
+    WHILE (ENOUGH = 0) DO
     BEGIN
         RANK = NULL;
-        IDLES = 1;
-    END
-    WHILE ((RANK IS NOT NULL OR IDS <> '') AND ENOUGH = 0) DO
-    BEGIN
-        AT_MARK = IIF(IDS <> '', 2, IIF(RANK = LOW_RANK, 1, 0));
-        IF (AT_MARK = 1) THEN
+        AT_MARK = IIF(IDS <> '', 2, 0);
+        IF (AGED = 1 AND AT_MARK = 0) THEN
         BEGIN
-            MOMENT = DATEADD(LOW_TIME / 10.0 MILLISECOND TO EPOCH);
-            OPEN AT_MOMENT;
+            FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
+            IF (ROW_COUNT = 0) THEN
+            BEGIN
+                -- What came meanwhile, and idle work: as in a queue without ageing.
+                AGED = 0;
+                NEXT_RANK = -32768;
+                FROM_TIME = TIMESTAMP '0001-01-01';
+                UNTIL_TIME = TIMESTAMP '9999-12-31 23:59:59.9999';
+            END
         END
-        ELSE IF (AT_MARK = 0) THEN
+        IF (AGED = 0 AND AT_MARK = 0) THEN
         BEGIN
-            MOMENT = FROM_TIME;
+            LOW_RANK = IIF(MARKS = '', NULL, CAST(SUBSTRING(MARKS FROM 1 FOR 6) AS SMALLINT));
+            IF (LOW_RANK IS NULL OR LOW_RANK > NEXT_RANK) THEN
+                SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                    WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
+                        AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 32767)
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+            RANK = COALESCE(RANK, LOW_RANK);
+        END
+        IF (RANK > LAST_RANK) THEN
+        BEGIN
+            RANK = NULL;
+            IDLES = 1;
+        END
+        IF (RANK IS NULL AND AT_MARK = 0 AND MARKED = 1) THEN
+        BEGIN
+            MARKED = 0;
+            MARKS = '';
+            NEXT_RANK = -32768;
+            IDLES = 0;
+            CONTINUE;
+        END
+        IF (RANK IS NULL AND AT_MARK = 0 AND CROWDED = 1) THEN
+        BEGIN
+            -- Other transactions hold what was ready and is left: it is no reason to leave what the sources have.
+            EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST - FOUND, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), LAST_RANK)
+                RETURNING_VALUES MISSED_AGAIN, CROWDED;
+            MISSED = MAXVALUE(MISSED, MISSED_AGAIN);
+            CROWDED = 0;
+            NEXT_RANK = -32768;
+            CONTINUE;
+        END
+        IF (RANK IS NULL AND AT_MARK = 0) THEN
+            LEAVE;
+        MOMENT = FROM_TIME;
+        IF (RANK = LOW_RANK) THEN
+        BEGIN
+            LOW_ID = CAST(SUBSTRING(MARKS FROM 27 FOR 20) AS BIGINT);
+            IF (LOW_ID > 0) THEN
+            BEGIN
+                AT_MARK = 1;
+                MOMENT = DATEADD(CAST(SUBSTRING(MARKS FROM 7 FOR 20) AS BIGINT) / 10.0 MILLISECOND TO EPOCH);
+                OPEN AT_MOMENT;
+            END
+            ELSE
+                MOMENT = DATEADD(-2 SECOND TO NOW_UTC);
+            MARKS = SUBSTRING(MARKS FROM 47);
+        END
+        IF (AT_MARK = 0) THEN
             OPEN LATER;
-        END
         WHILE (ENOUGH = 0) DO
         BEGIN
             IF (AT_MARK = 1) THEN
@@ -462,16 +539,7 @@ BEGIN
                         OR (PARKED IS NOT NULL AND HAS_HOLDS AND EXISTS(
                             SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.SORT_KEY < 30000))))) THEN
             BEGIN
-                IF (ID < 1) THEN
-                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.DatabaseError', 'its ID, '
-                        || ID
-                        || ', is not above 0: insert rows by FBTASKS_CORE.ENQUEUE, or with an ID of QUEUE_TASK_SEQ',
-                        NULL, NULL, NULL);
-                ELSE IF (EXPIRE_TIME <= NOW_UTC) THEN
-                    EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL,
-                        NULL, NULL);
-                ELSE
-                    EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, IIF(PARKED IS NULL, 1, 0));
+                EXECUTE PROCEDURE PASS_OVER(ID, IIF(EXPIRE_TIME <= NOW_UTC, 1, 0), IIF(PARKED IS NULL, 1, 0));
                 EXPIRED = EXPIRED + 1;
                 IF (EXPIRED >= 200 AND IDS = '') THEN
                 BEGIN
@@ -533,45 +601,7 @@ BEGIN
             CLOSE LATER;
         ELSE
             CONTINUE;
-        IF (RANK = LOW_RANK) THEN
-            LOW_RANK = NULL;
-        ELSE IF (ENOUGH = 0) THEN
-        BEGIN
-            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
-            RANK = NULL;
-            IF (AGED = 1) THEN
-            BEGIN
-                FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
-                IF (ROW_COUNT = 0) THEN
-                BEGIN
-                    -- What came meanwhile, and idle work: as in a queue without ageing.
-                    AGED = 0;
-                    NEXT_RANK = -9999;
-                    FROM_TIME = TIMESTAMP '0001-01-01';
-                    UNTIL_TIME = TIMESTAMP '9999-12-31 23:59:59.9999';
-                END
-            END
-            IF (AGED = 0) THEN
-                SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-                    WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
-                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
-            IF (RANK > LAST_RANK) THEN
-            BEGIN
-                RANK = NULL;
-                IDLES = 1;
-            END
-        END
-        IF (RANK IS NULL AND ENOUGH = 0 AND CROWDED = 1) THEN
-        BEGIN
-            -- Other transactions hold what was ready and is left: it is no reason to leave what the sources have.
-            EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST - FOUND, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), LAST_RANK)
-                RETURNING_VALUES MISSED_AGAIN, CROWDED;
-            MISSED = MAXVALUE(MISSED, MISSED_AGAIN);
-            LOW_RANK = NULL;
-            SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-                WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :LAST_RANK
-                ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
-        END
+        NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
     END
     IF (COUNTED) THEN
     BEGIN
