@@ -92,8 +92,8 @@ def claim(
     *from_start* also changes that were committed late. Without *idle*, idle work is left.
     """
     claims = Claims()
-    flags = repeated + 2 * from_start + 4 * idle
-    rows = transaction.rows("claim", worker_id, queue, most, parked_name, flags, codec.pack_ends(ends))
+    flags = int(repeated), int(from_start), int(idle)
+    rows = transaction.rows("claim", worker_id, queue, most, parked_name, *flags, codec.pack_ends(ends))
     for claim_id, packed, unseen, missed, idles in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
         claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles & 1)

@@ -88,7 +88,8 @@ def reads(session):
 
 
 def test_idle_sources_cost_an_idle_worker_next_to_nothing(app, idle):
-    """Two statements a minute for all subscriptions together, and a look every five seconds for a polled table.
+    """Two statements a minute for all subscriptions together, and a look every five seconds for a polled table, which
+    asks once a minute whether several rows have one key.
 
     Whether there is work is asked as often as before, and reads three rows of each subscription at most.
     """
@@ -110,7 +111,7 @@ def test_idle_sources_cost_an_idle_worker_next_to_nothing(app, idle):
     assert more(subscribed, before) == {"subscriptions": MINUTES, "source_triggers": MINUTES}
     app.poll_table("INBOX", status="S", ready="R", taken="T", done="D", failed="E", every=(0.1, 5))(print)
     polled = idle.run()
-    assert sum(more(polled, subscribed).values()) <= 13 * MINUTES
+    assert sum(more(polled, subscribed).values()) <= 14 * MINUTES
 
 
 def test_schedules_cost_an_idle_worker_nothing_between_their_ticks(app, idle):

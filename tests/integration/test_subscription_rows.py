@@ -46,9 +46,9 @@ def begin_snapshot(connection):
     connection.cursor().execute("SELECT 1 FROM RDB$DATABASE").fetchall()
 
 
-def claim(app, flags=2):
+def claim(app, from_start=1):
     with app.database.session() as session:
-        return session.run(lambda t: t.rows("claim", 1, "default", 1000, None, flags, b""))
+        return session.run(lambda t: t.rows("claim", 1, "default", 1000, None, 0, from_start, 0, b""))
 
 
 def logged(app, number=1):

@@ -231,7 +231,8 @@ BEGIN
     END
 END^
 
--- What a claim asks before it reads any task. ROOM is how many it may claim, NULL: none, since other packages are in use
+-- What a claim asks before it reads any task. ROOM is how many it may claim, NULL: none, since other packages are in
+-- use
 -- (the worker records what it runs, and claims nothing more), the queue or the parked name is paused, or the queue is
 -- outside its window; 0: its limit has no room, or, with MISSED 1, another transaction is at that. RULED: names are
 -- asked for. LIMIT_ID, PERIOD_US and FREE_US are for FBTASKS_LIMITS.TAKE_ROOM.
@@ -295,9 +296,9 @@ END^
 --   MISSED  1: another transaction was at a source, or may be ending what something waits for
 --   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue
 --           had no room for more
--- FLAGS (bits): 1 a repeated suspect (SUSPECT 2) may be claimed; 2 sources are looked at from the start, for what was
--- committed late; 4 idle work may be claimed. A suspect comes alone in its claim. A queue with ageing is read as AGED
--- says, without marks.
+-- With REPEATED a repeated suspect (SUSPECT 2) may be claimed, with IDLE idle work; with FROM_START sources are looked
+-- at from the start, for what was committed late. A suspect comes alone in its claim. A queue with ageing is read as
+-- AGED says, without marks.
 -- MARKS says how far the caller has read the queue lately, in 46 characters for each rank that it knows, in their
 -- order: the rank (6), and where its last claim of that rank ended (20 for START_TIME in tenths of a millisecond, 20
 -- for ID); 0 and 0: it has read that rank to its end. What was claimed before a mark may still be in the index, as
@@ -306,12 +307,11 @@ END^
 -- mark's own moment are found by their ids, and later ones by their time.
 PROCEDURE CLAIM (
     WORKER_ID BIGINT, QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT,
-    FLAGS SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
+    REPEATED SMALLINT, FROM_START SMALLINT, IDLE SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
 RETURNS (CLAIM_ID BIGINT, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
-    DECLARE REPEATED SMALLINT;
     DECLARE FOUND INTEGER = 0;
     DECLARE EXPIRED INTEGER = 0;
     DECLARE ITEM QUEUE_RECORDS;
@@ -397,10 +397,9 @@ BEGIN
         EXIT;
     END
     COUNTED = LIMIT_ID IS NOT NULL;
-    REPEATED = BIN_AND(FLAGS, 1);
-    LAST_RANK = IIF(BIN_AND(FLAGS, 4) > 0 OR PARKED IS NOT NULL, 9999, 9998);
+    LAST_RANK = IIF(IDLE = 1 OR PARKED IS NOT NULL, 9999, 9998);
     IF (FED = 1 AND PARKED IS NULL) THEN
-        EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), NULL)
+        EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST, FROM_START, NULL)
             RETURNING_VALUES MISSED_ONE, CROWDED;
     MISSED = MAXVALUE(MISSED, COALESCE(MISSED_ONE, 0));
     IF (GROUPED = 1 AND PARKED IS NULL) THEN
@@ -463,7 +462,7 @@ BEGIN
         IF (RANK IS NULL AND AT_MARK = 0 AND CROWDED = 1) THEN
         BEGIN
             -- Other transactions hold what was ready and is left: it is no reason to leave what the sources have.
-            EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST - FOUND, IIF(BIN_AND(FLAGS, 2) > 0, 1, 0), LAST_RANK)
+            EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST - FOUND, FROM_START, LAST_RANK)
                 RETURNING_VALUES MISSED_AGAIN, CROWDED;
             MISSED = MAXVALUE(MISSED, MISSED_AGAIN);
             CROWDED = 0;
