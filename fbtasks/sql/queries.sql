@@ -843,7 +843,8 @@ SELECT S.ID, COALESCE(D.TAKEN, 0), COALESCE(C.WAITING, 0),
     ORDER BY S.ID
 
 -- name: subscription_backlogs
--- What waits for each subscription, without counting it. The first change of a lane is its oldest: it is looked at, of up
+-- What waits for each subscription, without counting it. The first change of a lane is its oldest: it is looked at, of
+-- up
 -- to 250 lanes in which changes wait behind the gate, and of 250 with news, from the one whose turn it is next.
 --   HALTED   how many lanes stand still since a task failed, up to 101
 --   BEHIND   whether something waits behind one of these

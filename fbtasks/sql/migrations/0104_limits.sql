@@ -1,4 +1,4 @@
--- Tables of limits: see packages/admission.sql.
+-- Tables of limits: see packages/limits.sql.
 SET TERM ^ ;
 
 CREATE TABLE QUEUE_LIMIT (
