@@ -1,8 +1,10 @@
 """Lines of many keys in which thousands wait: whoever could run is found at once, whatever others have waiting."""
 
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
+from firebird.driver import Isolation, tpb
 from support.sql import page_fetches
 
 from fbtasks.call import Failed
@@ -61,6 +63,28 @@ def test_the_first_call_of_a_key_does_not_wait_for_what_others_have_waiting(app,
         claims += 1
         assert claims < 100
     assert claims <= 2
+
+
+def test_a_call_whose_snapshot_was_old_does_not_wait_for_all_others(app, claim, end):
+    """Its enqueuer sees one before it that has ended since."""
+    task = app.task(name="line", ordered="k", ignore_result=True)(lambda k: None)
+    task.delay(0)
+    with app.connect() as connection:
+        connection.begin(tpb(Isolation.SNAPSHOT))
+        with closing(connection.cursor()) as cursor:
+            assert cursor.execute("SELECT COUNT(*) FROM QUEUE_HOLD").fetchone() == (1,)
+        end(claim())
+        assert claim() == []
+        late = task.using(connection).delay(0)
+        connection.commit()
+    task.delay_many([(number,) for number in range(1, 1_001)])
+    for _ in range(200):
+        claims = claim(1)
+        if claims[0].id == int(late.id):
+            break
+        end(claims)
+    else:
+        pytest.fail("it is behind all others")
 
 
 @pytest.mark.slow
