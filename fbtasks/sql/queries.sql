@@ -51,7 +51,7 @@ SELECT H.OWNER_ID, COUNT(*) FROM QUEUE_HOLD H JOIN QUEUE_TASK T ON T.ID = H.TASK
 -- The limits and subscriptions that tasks pass, or of which something is noted. The index leads from one to the next.
 EXECUTE BLOCK RETURNS (OWNER_ID INTEGER)
 AS
-    DECLARE NEXT_ID BIGINT = -2147483648;
+    DECLARE NEXT_ID BIGINT = 1;  -- 0 is that of groups
 BEGIN
     WHILE (NEXT_ID IS NOT NULL) DO
     BEGIN
