@@ -57,6 +57,18 @@ BEGIN
     UPDATE QUEUE_DISPATCH D SET NOTES_READ = -:READ_ID, NOTES_DELETED = -:WAS_READ_ID
         WHERE D.SUBSCRIPTION_ID = :OWNER_ID AND (D.NOTES_READ <> -:READ_ID OR D.NOTES_DELETED <> -:WAS_READ_ID);
 END^
+-- Notes when the first of the lanes of an owner has its moment, DUE_TIME: the queues that it feeds look at it then.
+PROCEDURE SET_DUE_TIME (OWNER_ID INTEGER)
+AS
+    DECLARE NEXT_TIME TIMESTAMP;
+BEGIN
+    SELECT FIRST 1 G.WAKE_TIME FROM QUEUE_GATE G
+        WHERE G.OWNER_ID = :OWNER_ID AND G.WAKE_TIME >= TIMESTAMP '0001-01-01'
+        ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :NEXT_TIME;
+    UPDATE QUEUE_FEEDER F SET DUE_TIME = :NEXT_TIME
+        WHERE F.OWNER_ID = :OWNER_ID AND F.DUE_TIME IS DISTINCT FROM :NEXT_TIME;
+END^
+
 
 -- Where in the line of a lane a task has its place, SORT_KEY, and tells the workers of QUEUE that it waits there. Where
 -- others are before it, as far as the caller sees, that note is read behind all those that may let something in.
