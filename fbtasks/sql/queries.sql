@@ -844,8 +844,7 @@ SELECT S.ID, COALESCE(D.TAKEN, 0), COALESCE(C.WAITING, 0),
 
 -- name: subscription_backlogs
 -- What waits for each subscription, without counting it. The first change of a lane is its oldest: it is looked at, of
--- up
--- to 250 lanes in which changes wait behind the gate, and of 250 with news, from the one whose turn it is next.
+-- up to 250 lanes in which changes wait behind the gate, and of 250 with news, from the one whose turn it is next.
 --   HALTED   how many lanes stand still since a task failed, up to 101
 --   BEHIND   whether something waits behind one of these
 --   LAG      seconds for which the oldest change has waited; NULL: none waits

@@ -173,8 +173,7 @@ BEGIN
 END^
 
 -- Lets in the batches of a limit that QUEUE is to claim now, as FEED_ONE does tasks of other limits. Another queue
--- whose
--- batches wait is told. MOST tasks in all.
+-- whose batches wait is told. MOST tasks in all.
 PRIVATE PROCEDURE FEED_BATCHES (
     LIMIT_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, MOST INTEGER, READY_RANK SMALLINT, LESS_SAME INTEGER,
     LESS_HIGHER INTEGER)

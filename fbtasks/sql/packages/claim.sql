@@ -232,9 +232,8 @@ BEGIN
 END^
 
 -- What a claim asks before it reads any task. ROOM is how many it may claim, NULL: none, since other packages are in
--- use
--- (the worker records what it runs, and claims nothing more), the queue or the parked name is paused, or the queue is
--- outside its window; 0: its limit has no room, or, with MISSED 1, another transaction is at that. RULED: names are
+-- use (the worker records what it runs, and claims nothing more), the queue or the parked name is paused, or the queue
+-- is outside its window; 0: its limit has no room, or, with MISSED 1, another transaction is at that. RULED: names are
 -- asked for. LIMIT_ID, PERIOD_US and FREE_US are for FBTASKS_LIMITS.TAKE_ROOM.
 PRIVATE PROCEDURE MAY_CLAIM (QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT)
 RETURNS (
@@ -298,13 +297,12 @@ END^
 --           had no room for more
 -- With REPEATED a repeated suspect (SUSPECT 2) may be claimed, with IDLE idle work; with FROM_START sources are looked
 -- at from the start, for what was committed late. A suspect comes alone in its claim. A queue with ageing is read as
--- AGED says, without marks.
--- MARKS says how far the caller has read the queue lately, in 46 characters for each rank that it knows, in their
--- order: the rank (6), and where its last claim of that rank ended (20 for START_TIME in tenths of a millisecond, 20
--- for ID); 0 and 0: it has read that rank to its end. What was claimed before a mark may still be in the index, as
--- versions that an old transaction keeps. So such a rank is read from its mark on, one that was read to its end from
--- two seconds ago on, and all of them from the beginning only when that is not enough. Two cursors, since tasks of the
--- mark's own moment are found by their ids, and later ones by their time.
+-- AGED says, without marks. MARKS says how far the caller has read the queue lately, in 46 characters for each rank
+-- that it knows, in their order: the rank (6), and where its last claim of that rank ended (20 for START_TIME in tenths
+-- of a millisecond, 20 for ID); 0 and 0: it has read that rank to its end. What was claimed before a mark may still be
+-- in the index, as versions that an old transaction keeps. So such a rank is read from its mark on, one that was read
+-- to its end from two seconds ago on, and all of them from the beginning only when that is not enough. Two cursors,
+-- since tasks of the mark's own moment are found by their ids, and later ones by their time.
 PROCEDURE CLAIM (
     WORKER_ID BIGINT, QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT,
     REPEATED SMALLINT, FROM_START SMALLINT, IDLE SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
@@ -363,8 +361,7 @@ AS
     DECLARE STRETCHES CURSOR FOR (SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM AGED(:QUEUE, :AGE_MS) A);
     DECLARE AT_MOMENT CURSOR FOR (
         SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
-            T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
-            T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+            T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
         FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :MOMENT
             AND T.ID > :LOW_ID
@@ -372,8 +369,7 @@ AS
         FOR UPDATE WITH LOCK SKIP LOCKED);
     DECLARE LATER CURSOR FOR (
         SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
-            T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME,
-            T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+            T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
         FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :MOMENT
             AND T.START_TIME <= :UNTIL_TIME AND (:PARKED IS NULL OR T.NAME = :PARKED)
@@ -515,12 +511,10 @@ BEGIN
                 END
                 ID = NULL;
                 SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
-                    T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME,
-                        T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+                    T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
                     FROM QUEUE_TASK T WHERE T.ID = CAST(SUBSTRING(:IDS FROM 1 FOR 19) AS BIGINT)
                     INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :IS_STEP, :HAS_INPUTS, :TASK_NAME, :PRIORITY, :TRY_COUNT,
-                        :CRASH_COUNT, :MAX_TRIES, :START_TIME,
-                        :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                        :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
                 IDS = SUBSTRING(IDS FROM 20);
                 IF (ID IS NULL) THEN  -- it was merged into another one
                     CONTINUE;
@@ -528,8 +522,7 @@ BEGIN
             ELSE
             BEGIN
                 FETCH LATER INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :IS_STEP, :HAS_INPUTS, :TASK_NAME, :PRIORITY,
-                    :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME,
-                    :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                    :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
                 IF (ROW_COUNT = 0) THEN
                     LEAVE;
             END

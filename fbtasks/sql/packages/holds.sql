@@ -49,14 +49,14 @@ BEGIN
 END^
 
 -- Notes up to which number the notes of an owner have been read: from the READ_ID that TRY_LOCK_OWNER told,
--- WAS_READ_ID,
--- behind which none is left.
+-- WAS_READ_ID, behind which none is left.
 PROCEDURE HAS_READ (OWNER_ID INTEGER, WAS_READ_ID BIGINT, READ_ID BIGINT)
 AS
 BEGIN
     UPDATE QUEUE_DISPATCH D SET NOTES_READ = -:READ_ID, NOTES_DELETED = -:WAS_READ_ID
         WHERE D.SUBSCRIPTION_ID = :OWNER_ID AND (D.NOTES_READ <> -:READ_ID OR D.NOTES_DELETED <> -:WAS_READ_ID);
 END^
+
 -- Notes when the first of the lanes of an owner has its moment, DUE_TIME: the queues that it feeds look at it then.
 PROCEDURE SET_DUE_TIME (OWNER_ID INTEGER)
 AS
@@ -68,7 +68,6 @@ BEGIN
     UPDATE QUEUE_FEEDER F SET DUE_TIME = :NEXT_TIME
         WHERE F.OWNER_ID = :OWNER_ID AND F.DUE_TIME IS DISTINCT FROM :NEXT_TIME;
 END^
-
 
 -- Where in the line of a lane a task has its place, SORT_KEY, and tells the workers of QUEUE that it waits there. Where
 -- others are before it, as far as the caller sees, that note is read behind all those that may let something in.

@@ -57,9 +57,8 @@ BEGIN
 END^
 
 -- Notes what KIND and CAUSE_ID, of a note, tell of a lane, and lets in those that QUEUE is to claim now: their ids, of
--- 19 digits, in IDS, behind those of IDS_BEFORE; up to ROOM. VERDICT is why no more are: E nothing waits, S it is
--- shut, R there is no room for what
--- waits, L the first one is locked, or its queue is paused, M there may be more.
+-- 19 digits, in IDS, behind those of IDS_BEFORE; up to ROOM. VERDICT is why no more are: E nothing waits, S it is shut,
+-- R there is no room for what waits, L the first one is locked, or its queue is paused, M there may be more.
 PRIVATE PROCEDURE VISIT_LANE (
     LIMIT_ID INTEGER, LANE BIGINT, KIND QUEUE_MARK, CAUSE_ID BIGINT, QUEUE QUEUE_NAME, ROOM INTEGER,
     READY_RANK SMALLINT, LESS_SAME INTEGER, LESS_HIGHER INTEGER, PAUSES SMALLINT, NOW_UTC TIMESTAMP,
@@ -280,11 +279,10 @@ BEGIN
 END^
 
 -- Lets in tasks of one limit, but for batches, that QUEUE is to claim now: their ids, of 19 digits, in IDS, 100 at
--- most.
--- Long texts that are returned cost more than what is done here for one task. Up to ROOM, of which what is
--- ready has its part (KEPT_ROOM). A task of another queue becomes ready there. Who has the limit's row of
--- QUEUE_DISPATCH locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has
--- it, or what it needs.
+-- most. Long texts that are returned cost more than what is done here for one task. Up to ROOM, of which what is ready
+-- has its part (KEPT_ROOM). A task of another queue becomes ready there. Who has the limit's row of QUEUE_DISPATCH
+-- locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it, or what it
+-- needs.
 PRIVATE PROCEDURE FEED_ONE (
     LIMIT_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, READY_RANK SMALLINT, LESS_SAME INTEGER, LESS_HIGHER INTEGER)
 RETURNS (IDS VARCHAR(1900) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)

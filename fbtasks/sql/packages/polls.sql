@@ -5,12 +5,11 @@ SET TERM ^ ;
 
 PACKAGE FBTASKS_POLLS^
 
--- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does.
--- ROOM_LEFT is how many tasks may be made: up to MOST, not more than ROOM with those that are ready, nor than a queue
--- with a limit has places; NOTES tells whether there are ends to be written, DUPLICATES whether keys were found that
--- several rows have. A statement that comes after this one
--- sees all that was done under this lock before. Outside the window of its queue rows stay for later, and ends are
--- written.
+-- Locks a subscription for the transaction: one worker polls a table at a time. No row when another one does. ROOM_LEFT
+-- is how many tasks may be made: up to MOST, not more than ROOM with those that are ready, nor than a queue with a
+-- limit has places; NOTES tells whether there are ends to be written, DUPLICATES whether keys were found that several
+-- rows have. A statement that comes after this one sees all that was done under this lock before. Outside the window of
+-- its queue rows stay for later, and ends are written.
 PROCEDURE BEGIN_POLL (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, MOST INTEGER)
 RETURNS (ROOM_LEFT INTEGER, NOTES SMALLINT, DUPLICATES SMALLINT)
 AS

@@ -69,12 +69,12 @@ BEGIN
         EXIT;  -- there is no such task
     INSERT INTO QUEUE_HISTORY (ID, HAS_TASK_ID, HAS_HOLDS, IS_STEP, HAS_INPUTS, DELAYS_START, DELAYS_EXPIRY, WAKES,
         OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CLAIM_TIME, FINISH_TIME,
-        ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY,
-        ERROR_TYPE, ERROR_MSG, TRACEBACK, CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
+        ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER, ENQUEUED_BY, ERROR_TYPE, ERROR_MSG, TRACEBACK,
+        CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
     VALUES (:ID, :HAS_TASK_ID, :HAS_HOLDS, :IS_STEP, :HAS_INPUTS, :DELAYS_START, :DELAYS_EXPIRY, :WAKES,
         :OWNER_ID, :LANE, :NAME, :QUEUE, :STATE, :PRIORITY_RANK, :RAISE_TIME, :START_TIME, :CLAIM_TIME, QUEUE_NOW(),
-        :ELAPSED_MS, :TRY_COUNT + :TRIES, :MAX_TRIES,
-        :CRASH_COUNT, (SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID), :ENQUEUED_BY,
+        :ELAPSED_MS, :TRY_COUNT + :TRIES, :MAX_TRIES, :CRASH_COUNT,
+        (SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID), :ENQUEUED_BY,
         :ERROR_TYPE, :ERROR_MSG, :TRACE, :CONTENT_TYPE, :PAYLOAD, :RESULT_TYPE, :RESULT);
     POST_EVENT 'fbtasks:result:' || MOD(ID, 15);
     IF (IS_STEP) THEN
@@ -192,9 +192,8 @@ END^
 -- Takes a task that has not ended back from its worker, as KIND says. R: it has ended a try, and is tried again in
 -- DELAY_MS. W: it was claimed outside its task's window, and has not begun. Z: it asked to be run again later. X: its
 -- process died and it alone can have done it. Y: it ran beside others there. A: what waited meanwhile has its turn
--- before
--- it. P: no worker knows it: it is parked. G: it was enqueued without the limits that it has to pass, which the message
--- has. L: it is given back as it was.
+-- before it. P: no worker knows it: it is parked. G: it was enqueued without the limits that it has to pass, which the
+-- message has. L: it is given back as it was.
 PROCEDURE PUT_BACK (ID BIGINT, KIND QUEUE_MARK, DELAY_MS BIGINT, ERROR_MSG QUEUE_MESSAGE, NOW_UTC TIMESTAMP)
 RETURNS (CRASH_COUNT INTEGER)
 AS
@@ -731,8 +730,7 @@ BEGIN
                     SELECT W.NAME FROM QUEUE_PROCESS W WHERE W.ID = :WORKER_ID INTO :WORKER;
                 INSERT INTO QUEUE_HISTORY (ID, HAS_TASK_ID, IS_STEP, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME,
                     START_TIME, CLAIM_TIME, FINISH_TIME, ELAPSED_MS, TRY_COUNT, MAX_TRIES, CRASH_COUNT, WORKER,
-                    ENQUEUED_BY,
-                    CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
+                    ENQUEUED_BY, CONTENT_TYPE, PAYLOAD, RESULT_TYPE, RESULT)
                 VALUES (:ID, :HAS_TASK_ID, :IS_STEP, :NAME, :QUEUE, 10, :PRIORITY_RANK, :RAISE_TIME, :START_TIME,
                     :CLAIM_TIME, :NOW_UTC, :ELAPSED, :TRY_COUNT + 1, :MAX_TRIES, :CRASH_COUNT, :WORKER, :ENQUEUED_BY,
                     :CONTENT_TYPE, :PAYLOAD, :RESULT_TYPE, :RESULT);

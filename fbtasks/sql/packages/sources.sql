@@ -215,9 +215,8 @@ BEGIN
 END^
 
 -- Puts what has just come for a lane behind its gate, up to MOST of it: MOVED. A gate that is shut (IS_SHUT) will be
--- opened by a note. Any
--- other one is waiting from then on: until the first change has waited AFTER_MS, or there has been none for QUIET_MS,
--- or with FILLS there are MOST.
+-- opened by a note. Any other one is waiting from then on: until the first change has waited AFTER_MS, or there has
+-- been none for QUIET_MS, or with FILLS there are MOST.
 PRIVATE PROCEDURE PUT_BEHIND (OWNER_ID INTEGER, LANE BIGINT, IS_SHUT SMALLINT, MOST INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (MOVED INTEGER)
 AS
@@ -265,9 +264,8 @@ BEGIN
 END^
 
 -- Reads the notes of a subscription, and opens up to ROOM gates by them: for up to PLACES new tasks (NULL: the queue
--- has no limit). Where changes wait for others, a gate behind which there are changes alone is waiting then. MISSED
--- is 1 when a ticket was put behind a gate whose task may have ended unseen. READ_ID is as in
--- FBTASKS_LIMITS.OPEN_LANES.
+-- has no limit). Where changes wait for others, a gate behind which there are changes alone is waiting then. MISSED is
+-- 1 when a ticket was put behind a gate whose task may have ended unseen. READ_ID is as in FBTASKS_LIMITS.OPEN_LANES.
 -- Called by DISPATCH_ONE, under its lock.
 PRIVATE PROCEDURE READ_NOTES (OWNER_ID INTEGER, READ_ID BIGINT, ROOM INTEGER, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT, LAST_READ_ID BIGINT)

@@ -396,9 +396,8 @@ END^
 -- Takes a running task away, whose number, id, followers and membership are going to be those of the last step of a
 -- workflow: that is written next, in the same transaction, and with REPLACED. HAS_TASK_ID and IS_STEP are what that
 -- step inherits, ENQUEUED_BY the user whose its steps are (NULL: the caller), FROM_ID and KIND what the task has
--- followed, and how.
--- DONE: 0 the claim is stale, and the task has the claim STANDS (0: none); 1; 2 it was to be cancelled, and is. For
--- SLOT see FBTASKS_WORKER.FINISH.
+-- followed, and how. DONE: 0 the claim is stale, and the task has the claim STANDS (0: none); 1; 2 it was to be
+-- cancelled, and is. For SLOT see FBTASKS_WORKER.FINISH.
 PROCEDURE REPLACE_TASK (ID BIGINT, CLAIM_ID BIGINT, WORKER_ID BIGINT, SLOT INTEGER, ELAPSED_MS BIGINT)
 RETURNS (
     DONE SMALLINT, STANDS BIGINT, HAS_TASK_ID BOOLEAN, IS_STEP BOOLEAN, ENQUEUED_BY QUEUE_USER, FROM_ID BIGINT,
