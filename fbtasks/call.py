@@ -132,6 +132,8 @@ class Claims(list[Claim]):
     """Whether it ended at as many expired tasks as one claim may cancel: there may be others behind them."""
     missed = False
     """Whether another worker was at what the sources of the queue have: there may be more in a moment."""
+    let_in = False
+    """Whether the last one was let in by an owner, a limit or a source: the order of the queue ends before it."""
     idles = False
     """Whether nothing is left in the queue but idle work, which was not asked for."""
     limited = False

@@ -88,16 +88,17 @@ def _held(session: Session, row: TaskRow, waits: Sequence[Wait]) -> list[str]:
         return []
     wait = waits[0]
     gate = admission.gate(session, wait.owner, wait.lane)
-    return _at_lane(row, gate) if wait.of_source else _at_limit(session, wait, gate)
+    return _at_lane(session, row, wait, gate) if wait.of_source else _at_limit(session, wait, gate)
 
 
-def _at_lane(row: TaskRow, gate: Gate) -> list[str]:
-    if gate.holder in (None, row.id):
-        return []
-    if gate.halted:
+def _at_lane(session: Session, row: TaskRow, wait: Wait, gate: Gate) -> list[str]:
+    if gate.halted and gate.holder != row.id:
         what = f"its lane stands still since task {gate.holder} failed"
         return [f"{what}. Discard that task, or put it back: fbtasks retry {gate.holder}"]
-    return [f"task {gate.holder} of its lane has not ended: fbtasks inspect task {gate.holder}"]
+    return [
+        f"task {holder} of its lane has not ended: fbtasks inspect task {holder}"
+        for holder in admission.let_in(session, wait.owner, wait.lane)
+    ]
 
 
 def _tasks(numbers: list[int], one: str, several: str) -> str:

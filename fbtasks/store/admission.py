@@ -159,14 +159,12 @@ def waits(session: Session, tasks: Sequence[int]) -> dict[int, list[Wait]]:
     for at in range(0, len(tasks), _NUMBERS):
         numbers = ",".join(str(int(task)) for task in tasks[at : at + _NUMBERS])
         rows = session.read("waits", more=f" T.ID IN ({numbers}) ORDER BY T.ID, H.STEP")
-        for task, state, source_id, source_lane, source, owner, lane, limit, at_lane in rows:
+        for task, state, owner, lane, name, of_source in rows:
             if state != State.HELD:  # by now
                 continue
             gates = found.setdefault(task, [])
-            if not gates and at_lane:
-                gates.append(Wait(source_id, source_lane, source, of_source=True))
             if owner is not None:
-                gates.append(Wait(owner, lane, limit, of_source=False))
+                gates.append(Wait(owner, lane, name, bool(of_source)))
     return found
 
 
@@ -187,6 +185,11 @@ def gate(session: Session, owner: int, lane: int) -> Gate:
     for halted, holder, used, wakes in session.read("gate", owner, lane):
         return Gate(bool(halted), holder, used, None if wakes is None else as_utc(wakes))
     return Gate()
+
+
+def let_in(session: Session, owner: int, lane: int) -> list[int]:
+    """The tasks that are in at a lane."""
+    return sorted(task for (task,) in session.read("lane_holders", owner, lane))
 
 
 def running(session: Session, owner: int, lane: int) -> list[int]:

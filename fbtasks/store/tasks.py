@@ -94,10 +94,10 @@ def claim(
     claims = Claims()
     flags = int(repeated), int(from_start), int(idle)
     rows = transaction.rows("claim", worker_id, queue, most, parked_name, *flags, codec.pack_ends(ends))
-    for claim_id, packed, unseen, missed, idles in rows:
+    for claim_id, packed, unseen, missed, idles, let_in in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
         claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles & 1)
-        claims.limited = idles > 1
+        claims.limited, claims.let_in = idles > 1, bool(let_in)
     return claims
 
 

@@ -38,7 +38,9 @@ class Marks(NamedTuple):
         found = {claim.priority for claim in claims}
         if not found <= known:
             known = frozenset(found | known if len(found | known) <= PRIORITIES else sorted(found)[-PRIORITIES:])
-        if len(claims) < most or claims[-1].gated:  # a batch is more than one
+        if claims.let_in:  # it has read nothing of the queue, or no more than other transactions hold
+            return self
+        if len(claims) < most:
             return Marks({}, self.until, known)
         last = claims[-1]
         ends: dict[int, tuple[int, int] | None] = {last.priority: (last.start, last.id)}

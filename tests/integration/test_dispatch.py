@@ -135,8 +135,8 @@ def test_ready_tasks_that_other_transactions_hold_take_no_room(app, session, mos
         claims = []
         while found := claim(session, most):
             claims += found
-    assert claims[0].name == "free"
-    assert sorted(taken(session, claims[1:])) == made
+    assert [each.name for each in claims if each.name != NAME] == ["free"]
+    assert sorted(taken(session, [each for each in claims if each.name == NAME])) == made
     assert [each.name for each in claim(session)] == ["locked"] * 2
 
 
@@ -163,7 +163,7 @@ def test_no_more_idle_work_is_made_than_there_is_room_for(app, session):
         claims = session.run(lambda t: tasks.claim(t, 1, "default", 2, idle=False))
         return len(claims), claims.idles, one(app, "SELECT COUNT(*) FROM QUEUE_TASK")
 
-    assert [look(), look()] == [(0, True, 2)] * 2
+    assert [look(), look()] == [(0, True, 0)] * 2
 
 
 def test_lanes_have_their_turns(app, session):
@@ -617,8 +617,8 @@ def test_a_queue_in_which_tasks_are_always_ready_asks_its_sources_too(app, sessi
         finish(session, *claim(session, most))
     made = 20 - one(app, "SELECT COUNT(*) FROM QUEUE_CHANGE")
     assert made > 3 if most == 1 else made == 20
-    # They have their turn when they have come: behind those that were ready before.
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'plain'") == max(0, 50 - most * looks)
+    ready = one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE NAME = 'plain'")
+    assert made + 50 - ready == min(70, most * looks)
 
 
 def test_more_urgent_tasks_take_the_whole_room(app, session):
@@ -646,7 +646,7 @@ def test_the_log_is_read_in_the_order_of_its_index(app, session):
         change(app, lane, age_ms=1000)
         change(app, id=2, age_ms=1000)
     claim(session)
-    for procedure in ("DISPATCH_ONE", "MAKE_TASK", "OPEN_GATE", "PUT_BEHIND", "FIRST_DUE"):
+    for procedure in ("VISIT_LOG", "MAKE_TASK", "OPEN_LANE", "PUT_BEHIND", "FIRST_DUE"):
         found = [plan for plan in plans(session, f"FBTASKS_SOURCES.{procedure}") if 'Table "QUEUE_CHANGE"' in plan]
         assert found
         for plan in found:

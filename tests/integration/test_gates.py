@@ -108,7 +108,8 @@ class Lanes:
     def is_alone(self):
         """Whether no lane has two tasks that are ready or run."""
         return not self.sql(
-            "SELECT LANE FROM QUEUE_TASK WHERE STATE IN (0, 2) AND OWNER_ID = 1 GROUP BY LANE HAVING COUNT(*) > 1",
+            "SELECT H.LANE FROM QUEUE_TASK T JOIN QUEUE_HOLD H ON H.TASK_ID = T.ID AND H.STEP = -1 "
+            "WHERE T.STATE IN (0, 2) AND H.OWNER_ID = 1 GROUP BY 1 HAVING COUNT(*) > 1",
         )
 
     def settle(self):

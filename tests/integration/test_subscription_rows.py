@@ -159,18 +159,22 @@ def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
     for state, number in zip((0, 1, 2, 3, 4), ids, strict=True):
         execute(app, "UPDATE QUEUE_TASK SET STATE = ? WHERE ID = ?", state, number)
     execute(app, f"DELETE FROM QUEUE_TASK WHERE ID > {ids[-1]}")
-    execute(app, "INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, TASK_ID) VALUES (1, 1, ?)", ids[4])
+    execute(app, "UPDATE QUEUE_HOLD SET SORT_KEY = 0 WHERE TASK_ID = ?", ids[4])
     execute(
         app,
         "INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME, "
-        "TRY_COUNT, CRASH_COUNT, OWNER_ID, LANE, CONTENT_TYPE) SELECT 99999999, 'changed', 'default', 11, 0, "
-        "RAISE_TIME, START_TIME, START_TIME, 1, 0, 1, 5, CONTENT_TYPE FROM QUEUE_TASK WHERE ID = ?",
+        "TRY_COUNT, CRASH_COUNT, SOURCE_ID, HAS_HOLDS, CONTENT_TYPE) SELECT 99999999, 'changed', 'default', 11, 0, "
+        "RAISE_TIME, START_TIME, START_TIME, 1, 0, 1, TRUE, CONTENT_TYPE FROM QUEUE_TASK WHERE ID = ?",
         ids[0],
+    )
+    execute(
+        app, "INSERT INTO QUEUE_HOLD (TASK_ID, STEP, OWNER_ID, LANE, SORT_KEY) VALUES (99999999, -1, 1, 5, 20000)"
     )
     app.close()
     (dropped,) = service.drop(app.database, ["changed"])
     assert (dropped.gone, dropped.tasks, dropped.connections) == (False, True, [])
-    left = "SELECT STATE, LANE IS NULL FROM QUEUE_TASK WHERE OWNER_ID = 1 ORDER BY STATE"
+    lane = "SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = T.ID"
+    left = f"SELECT T.STATE, NOT EXISTS({lane}) FROM QUEUE_TASK T WHERE T.SOURCE_ID = 1 ORDER BY T.STATE"
     assert rows(app, left) == [(0, True), (1, True), (2, False), (3, True)]
     assert one(app, "SELECT ERROR_MSG FROM QUEUE_HISTORY WHERE STATE = 12") == "its subscription was dropped"
     with app.database.session() as session:
@@ -180,7 +184,7 @@ def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
     app.close()
     (dropped,) = service.drop(app.database, ["1"])
     assert dropped.gone
-    for table in ("CHANGE", "NOTE", "TICKET", "GATE", "DISPATCH WHERE SUBSCRIPTION_ID > 0", "SUBSCRIPTION"):
+    for table in ("CHANGE", "NOTE", "HOLD", "GATE", "DISPATCH WHERE SUBSCRIPTION_ID > 0", "SUBSCRIPTION"):
         assert one(app, f"SELECT COUNT(*) FROM QUEUE_{table}") == 0, table
     assert rows(app, "SELECT FED FROM QUEUE_POLICY") == [(0,)]
 
@@ -516,7 +520,7 @@ def test_events_that_found_no_handler_are_given_to_the_first_one_within_a_day(ap
     assert rows(app, counts) == [(0, False, 1), (1, True, 2)]
     app.raise_event("order.paid", {"id": 4})
     claim(app)
-    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE OWNER_ID = 1") == 2  # at once, and one of the log
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE SOURCE_ID = 1") == 2  # at once, and one of the log
     kept = "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID = 0"
     keeper = Housekeeping(app.settings)
     with app.database.session() as session:

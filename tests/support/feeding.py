@@ -50,15 +50,18 @@ def write(app, id, lane, number, text, age_ms=0):
 
 def gates(app):
     """Lane, holder, halted and waits of each gate."""
-    return rows(app, "SELECT LANE, HOLDER_ID, HALTED, WAITS FROM QUEUE_GATE ORDER BY LANE")
+    holder = "SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = G.OWNER_ID AND H.LANE = G.LANE AND H.SORT_KEY = 30000"
+    return rows(
+        app, f"SELECT G.LANE, COALESCE(G.HOLDER_ID, ({holder})), G.HALTED, G.WAITS FROM QUEUE_GATE G ORDER BY G.LANE"
+    )
 
 
 def left(app):
-    """How much is left in the log, of gates, tickets, notes and tasks."""
+    """How much is left in the log, of lanes, tasks in their lines, notes and tasks."""
     return rows(
         app,
         "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE), (SELECT COUNT(*) FROM QUEUE_GATE), "
-        "(SELECT COUNT(*) FROM QUEUE_TICKET), (SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0), "
+        "(SELECT COUNT(*) FROM QUEUE_HOLD WHERE SORT_KEY < 20000), (SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0), "
         "(SELECT COUNT(*) FROM QUEUE_TASK) FROM RDB$DATABASE",
     )[0]
 

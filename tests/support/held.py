@@ -6,7 +6,7 @@ UNREAD = "QUEUE_NOTE WHERE ID > 0"
 """Notes that nobody has read. One that was read is deleted by whoever reads the next."""
 HOLDS = "QUEUE_HOLD WHERE TASK_ID NOT IN (SELECT ID FROM QUEUE_HISTORY)"
 """The limits of tasks, but for those that failed or were cancelled: they may be put back."""
-LEFT = ("QUEUE_TASK", "QUEUE_TICKET", UNREAD, HOLDS)
+LEFT = ("QUEUE_TASK", UNREAD, HOLDS)
 
 
 def nothing_left(app, *more):

@@ -60,7 +60,7 @@ def waiting(app):
             "QUEUE_CHANGE",
             "QUEUE_TASK",
             "QUEUE_NOTE WHERE ID > 0",
-            "QUEUE_GATE G WHERE G.HOLDER_ID IS NOT NULL",
+            "QUEUE_GATE G WHERE G.USED > 0",
         )
     )
     return rows(app, f"SELECT {counts} FROM RDB$DATABASE")[0]

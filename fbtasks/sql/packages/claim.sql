@@ -1,4 +1,4 @@
--- What becomes ready, and how it is claimed: from the queue itself, and from its sources (sources.sql).
+-- What becomes ready, and how it is claimed: what owners let in (feed.sql), and what is ready in the queue itself.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
@@ -42,8 +42,6 @@ PROCEDURE ANY_READY (QUEUES QUEUE_DIGITS)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT, LOOK_MS BIGINT)
 AS
     DECLARE FED SMALLINT;
-    DECLARE GATED SMALLINT;
-    DECLARE GROUPED SMALLINT;
     DECLARE WINDOWED SMALLINT;
     DECLARE PAUSED SMALLINT;
     DECLARE QUEUE_LIMIT_ID INTEGER;
@@ -53,8 +51,6 @@ AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE COMMA INTEGER;
     DECLARE QUEUE QUEUE_NAME;
-    DECLARE SUBSCRIPTION_ID INTEGER;
-    DECLARE ONE_READY SMALLINT;
     DECLARE ONE_NEXT_MS BIGINT;
 BEGIN
     READY = 0;
@@ -64,10 +60,10 @@ BEGIN
         COMMA = POSITION(',', QUEUES, AT_BYTE);
         QUEUE = SUBSTRING(QUEUES FROM AT_BYTE FOR COMMA - AT_BYTE);
         AT_BYTE = COMMA + 1;
-        FED = 0; GATED = 0; GROUPED = 0; WINDOWED = 0; BOUNDED = 0; PAUSED = 0; QUEUE_LIMIT_ID = NULL; IS_OPEN = 1;
-        SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1), P.PAUSED, P.LIMIT_ID
+        FED = 0; WINDOWED = 0; BOUNDED = 0; PAUSED = 0; QUEUE_LIMIT_ID = NULL; IS_OPEN = 1;
+        SELECT P.FED, P.WINDOWED, IIF(P.MAX_LENGTH IS NULL, 0, 1), P.PAUSED, P.LIMIT_ID
             FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
-            INTO :FED, :GATED, :GROUPED, :WINDOWED, :BOUNDED, :PAUSED, :QUEUE_LIMIT_ID;
+            INTO :FED, :WINDOWED, :BOUNDED, :PAUSED, :QUEUE_LIMIT_ID;
         IF (PAUSED = 1) THEN
             CONTINUE;
         IF (WINDOWED = 1) THEN
@@ -84,24 +80,12 @@ BEGIN
             CONTINUE;
         IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE ORDER BY T.STATE, T.QUEUE)) THEN
             READY = 1;
-        IF (READY = 0 AND GROUPED = 1) THEN
-            EXECUTE PROCEDURE FBTASKS_WORKFLOWS.GROUPS_READY RETURNING_VALUES READY;
-        IF (READY = 0 AND GATED = 1) THEN
-        BEGIN
-            EXECUTE PROCEDURE FBTASKS_LIMITS.LOOK(QUEUE) RETURNING_VALUES READY, ONE_NEXT_MS;
-            LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
-        END
         IF (READY = 0 AND FED = 1) THEN
         BEGIN
             FULL_UP = IIF(BOUNDED = 1 AND NOT EXISTS(
                 SELECT 1 FROM QUEUE_PLACE P WHERE P.QUEUE = :QUEUE AND P.NO_ >= 0 ORDER BY P.QUEUE, P.NO_), 1, 0);
-            FOR SELECT W.SUBSCRIPTION_ID FROM FBTASKS_SOURCES.SOURCES_WITH_WORK(:QUEUE) W INTO :SUBSCRIPTION_ID DO
-            BEGIN
-                EXECUTE PROCEDURE FBTASKS_SOURCES.SOURCE_READY(SUBSCRIPTION_ID, 1, FULL_UP)
-                    RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
-                READY = MAXVALUE(READY, ONE_READY);
-                LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
-            END
+            EXECUTE PROCEDURE FBTASKS_CORE.LOOK(QUEUE, FULL_UP) RETURNING_VALUES READY, ONE_NEXT_MS;
+            LOOK_MS = MINVALUE(COALESCE(LOOK_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, LOOK_MS));
         END
     END
     SELECT FIRST 1 DATEDIFF(MILLISECOND FROM QUEUE_NOW() TO T.START_TIME)
@@ -237,7 +221,7 @@ END^
 -- asked for. LIMIT_ID, PERIOD_US and FREE_US are for FBTASKS_LIMITS.TAKE_ROOM.
 PRIVATE PROCEDURE MAY_CLAIM (QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT)
 RETURNS (
-    ROOM INTEGER, RULED SMALLINT, FED SMALLINT, GATED SMALLINT, GROUPED SMALLINT, AGE_MS BIGINT,
+    ROOM INTEGER, RULED SMALLINT, FED SMALLINT, AGE_MS BIGINT,
     LIMIT_ID INTEGER, PERIOD_US BIGINT, FREE_US BIGINT, MISSED SMALLINT)
 AS
     DECLARE WINDOWED SMALLINT = 0;
@@ -248,11 +232,9 @@ BEGIN
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_GENERATION G WHERE G.NUMBER = THIS_GENERATION)) THEN
         EXIT;
     FED = 0;
-    GATED = 0;
-    GROUPED = 0;
-    SELECT P.FED, P.GATED, P.GROUPED, P.WINDOWED, P.PAUSED, P.LIMIT_ID, P.AGE_MS
+    SELECT P.FED, P.WINDOWED, P.PAUSED, P.LIMIT_ID, P.AGE_MS
         FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
-        INTO :FED, :GATED, :GROUPED, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
+        INTO :FED, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
     IF (WINDOWED = 1 AND PAUSED = 0) THEN
         EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
     IF (PAUSED = 1 OR IS_OPEN = 0) THEN
@@ -286,15 +268,16 @@ END^
 
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is
 -- claimed from a queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose
--- names are paused are parked on the way. What the sources of the queue have becomes tasks first, and once more when
--- other transactions hold what was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py
+-- names are paused are parked on the way. What owners let in comes first, and more of it when other transactions hold
+-- what was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py
 -- reads them, with payloads of up to that size; a longer one is read later. The last row also tells
 --   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted
 --           by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim, those
 --           that are parked included
---   MISSED  1: another transaction was at a source, or may be ending what something waits for
+--   MISSED  1: another transaction was at an owner, or may be ending what something waits for
 --   IDLES   1: nothing else is left but idle work, the tasks of the lowest priority; 2 more: the limit of the queue
 --           had no room for more
+--   LET_IN  1: its last task is one that an owner let in
 -- With REPEATED a repeated suspect (SUSPECT 2) may be claimed, with IDLE idle work; with FROM_START sources are looked
 -- at from the start, for what was committed late. A suspect comes alone in its claim. A queue with ageing is read as
 -- AGED says, without marks. MARKS says how far the caller has read the queue lately, in 46 characters for each rank
@@ -306,7 +289,8 @@ END^
 PROCEDURE CLAIM (
     WORKER_ID BIGINT, QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT,
     REPEATED SMALLINT, FROM_START SMALLINT, IDLE SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
-RETURNS (CLAIM_ID BIGINT, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT)
+RETURNS (
+    CLAIM_ID BIGINT, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT, LET_IN SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
@@ -317,6 +301,7 @@ AS
     DECLARE ID BIGINT;
     DECLARE HAS_TASK_ID BOOLEAN;
     DECLARE HAS_HOLDS BOOLEAN;
+    DECLARE SOURCE_ID INTEGER;
     DECLARE IS_STEP BOOLEAN;
     DECLARE HAS_INPUTS BOOLEAN;
     DECLARE TASK_ID QUEUE_TEXT;
@@ -341,9 +326,9 @@ AS
     DECLARE ADMITTED INTEGER = 0;
     DECLARE TOOK INTEGER = 0;
     DECLARE FED SMALLINT;
-    DECLARE GATED SMALLINT;
-    DECLARE GROUPED SMALLINT;
     DECLARE IDS QUEUE_IDS = '';
+    DECLARE FED_MANY INTEGER;
+    DECLARE FED_IDLES SMALLINT = 0;
     DECLARE MISSED_ONE SMALLINT;
     DECLARE CROWDED SMALLINT = 0;
     DECLARE LAST_RANK SMALLINT;
@@ -351,7 +336,6 @@ AS
     DECLARE AGED SMALLINT = 0;
     DECLARE FROM_TIME TIMESTAMP = TIMESTAMP '0001-01-01';
     DECLARE UNTIL_TIME TIMESTAMP = TIMESTAMP '9999-12-31 23:59:59.9999';
-    DECLARE MISSED_AGAIN SMALLINT;
     DECLARE RULED SMALLINT;
     DECLARE LIMIT_ID INTEGER;
     DECLARE COUNTED BOOLEAN;
@@ -360,7 +344,7 @@ AS
     DECLARE FREE_US BIGINT;
     DECLARE STRETCHES CURSOR FOR (SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM AGED(:QUEUE, :AGE_MS) A);
     DECLARE AT_MOMENT CURSOR FOR (
-        SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
+        SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.SOURCE_ID, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
             T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
         FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :MOMENT
@@ -368,7 +352,7 @@ AS
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
     DECLARE LATER CURSOR FOR (
-        SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
+        SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.SOURCE_ID, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
             T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
         FROM QUEUE_TASK T
         WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :MOMENT
@@ -378,7 +362,7 @@ AS
 BEGIN
     ASKED = MOST;
     EXECUTE PROCEDURE MAY_CLAIM(QUEUE, ASKED, PARKED)
-        RETURNING_VALUES MOST, RULED, FED, GATED, GROUPED, AGE_MS, LIMIT_ID, PERIOD_US, FREE_US, MISSED;
+        RETURNING_VALUES MOST, RULED, FED, AGE_MS, LIMIT_ID, PERIOD_US, FREE_US, MISSED;
     IF (MOST IS NULL) THEN
         EXIT;
     NOW_UTC = QUEUE_NOW();
@@ -386,6 +370,7 @@ BEGIN
     PACKED = '';
     UNSEEN = 0;
     IDLES = 0;
+    LET_IN = 0;
     IF (MOST = 0) THEN
     BEGIN
         IDLES = IIF(MISSED = 1, 0, 2);
@@ -395,17 +380,9 @@ BEGIN
     COUNTED = LIMIT_ID IS NOT NULL;
     LAST_RANK = IIF(IDLE = 1 OR PARKED IS NOT NULL, 9999, 9998);
     IF (FED = 1 AND PARKED IS NULL) THEN
-        EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST, FROM_START, NULL)
-            RETURNING_VALUES MISSED_ONE, CROWDED;
-    MISSED = MAXVALUE(MISSED, COALESCE(MISSED_ONE, 0));
-    IF (GROUPED = 1 AND PARKED IS NULL) THEN
     BEGIN
-        EXECUTE PROCEDURE FBTASKS_WORKFLOWS.FOLD_GROUPS RETURNING_VALUES MISSED_ONE;
-        MISSED = MAXVALUE(MISSED, MISSED_ONE);
-    END
-    IF (GATED = 1 AND PARKED IS NULL) THEN
-    BEGIN
-        EXECUTE PROCEDURE FBTASKS_LIMITS.FEED(QUEUE, MOST) RETURNING_VALUES IDS, ADMITTED, MISSED_ONE;
+        EXECUTE PROCEDURE FBTASKS_CORE.FEED(QUEUE, MOST, FROM_START, LAST_RANK, 0)
+            RETURNING_VALUES IDS, ADMITTED, MISSED_ONE, CROWDED, FED_IDLES;
         MISSED = MAXVALUE(MISSED, MISSED_ONE);
     END
     WANTED = IIF(PARKED IS NULL, 0, 3);
@@ -457,12 +434,13 @@ BEGIN
         END
         IF (RANK IS NULL AND AT_MARK = 0 AND CROWDED = 1) THEN
         BEGIN
-            -- Other transactions hold what was ready and is left: it is no reason to leave what the sources have.
-            EXECUTE PROCEDURE FBTASKS_SOURCES.DISPATCH(QUEUE, MOST - FOUND, FROM_START, LAST_RANK)
-                RETURNING_VALUES MISSED_AGAIN, CROWDED;
-            MISSED = MAXVALUE(MISSED, MISSED_AGAIN);
+            -- Other transactions hold what was ready and is left: it is no reason to leave what waits for owners.
+            EXECUTE PROCEDURE FBTASKS_CORE.FEED(QUEUE, MOST - FOUND, FROM_START, LAST_RANK, 1)
+                RETURNING_VALUES IDS, FED_MANY, MISSED_ONE, CROWDED, FED_IDLES;
+            ADMITTED = FOUND + FED_MANY;
+            MISSED = MAXVALUE(MISSED, MISSED_ONE);
             CROWDED = 0;
-            NEXT_RANK = -32768;
+            NEXT_RANK = 32767;
             CONTINUE;
         END
         IF (RANK IS NULL AND AT_MARK = 0) THEN
@@ -487,9 +465,9 @@ BEGIN
         BEGIN
             IF (AT_MARK = 1) THEN
             BEGIN
-                FETCH AT_MOMENT INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :IS_STEP, :HAS_INPUTS, :TASK_NAME, :PRIORITY,
-                    :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES,
-                    :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                FETCH AT_MOMENT INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :SOURCE_ID, :IS_STEP, :HAS_INPUTS, :TASK_NAME,
+                    :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD,
+                    :SUSPECT;
                 IF (ROW_COUNT = 0) THEN
                 BEGIN
                     CLOSE AT_MOMENT;
@@ -510,19 +488,22 @@ BEGIN
                     LEAVE;
                 END
                 ID = NULL;
-                SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
-                    T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+                SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.SOURCE_ID, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY,
+                    T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD,
+                    T.SUSPECT
                     FROM QUEUE_TASK T WHERE T.ID = CAST(SUBSTRING(:IDS FROM 1 FOR 19) AS BIGINT)
-                    INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :IS_STEP, :HAS_INPUTS, :TASK_NAME, :PRIORITY, :TRY_COUNT,
-                        :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                    INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :SOURCE_ID, :IS_STEP, :HAS_INPUTS, :TASK_NAME, :PRIORITY,
+                        :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD,
+                    :SUSPECT;
                 IDS = SUBSTRING(IDS FROM 20);
                 IF (ID IS NULL) THEN  -- it was merged into another one
                     CONTINUE;
             END
             ELSE
             BEGIN
-                FETCH LATER INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :IS_STEP, :HAS_INPUTS, :TASK_NAME, :PRIORITY,
-                    :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT;
+                FETCH LATER INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :SOURCE_ID, :IS_STEP, :HAS_INPUTS, :TASK_NAME,
+                    :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD,
+                    :SUSPECT;
                 IF (ROW_COUNT = 0) THEN
                     LEAVE;
             END
@@ -541,14 +522,12 @@ BEGIN
             END
             ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
             BEGIN
-                IF (AT_MARK = 1 AND FED = 0) THEN
+                IF (AT_MARK = 1) THEN
                     UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
                         CLAIM_TIME = :NOW_UTC, IS_COUNTED = :COUNTED WHERE CURRENT OF AT_MOMENT;
-                ELSE IF (AT_MARK = 0 AND FED = 0) THEN
+                ELSE IF (AT_MARK = 0) THEN
                     UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
                         CLAIM_TIME = :NOW_UTC, IS_COUNTED = :COUNTED WHERE CURRENT OF LATER;
-                -- by its key: DISPATCH may have made it in this statement, and a standby would not find it by the
-                -- cursor
                 ELSE
                     UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
                         CLAIM_TIME = :NOW_UTC, IS_COUNTED = :COUNTED WHERE T.ID = :ID;
@@ -557,6 +536,8 @@ BEGIN
                     SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;
                 IF (PAYLOAD IS NULL) THEN
                     SELECT P.DATA FROM QUEUE_PAYLOAD P WHERE P.ID = :ID AND OCTET_LENGTH(P.DATA) <= 30000 INTO :PAYLOAD;
+                IF (HAS_HOLDS AND SOURCE_ID IS NOT NULL) THEN  -- a lane is no limit
+                    HAS_HOLDS = EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.STEP >= 0);
                 -- Short where nothing is out of the ordinary: that saves a quarter of the claim.
                 ITEM = ID || ';' || CAST(10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT) || ';'
                     || OCTET_LENGTH(TASK_NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
@@ -581,6 +562,7 @@ BEGIN
                 PACKED = PACKED || ITEM;
                 FOUND = FOUND + 1;
                 TOOK = TOOK + 1;
+                LET_IN = AT_MARK / 2;
                 IF ((FOUND >= MOST AND AT_MARK < 2) OR SUSPECT > 0) THEN
                     ENOUGH = 1;
             END
@@ -595,6 +577,7 @@ BEGIN
             CONTINUE;
         NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
     END
+    IDLES = IIF(ENOUGH = 0, MAXVALUE(IDLES, FED_IDLES), IDLES);
     IF (COUNTED) THEN
     BEGIN
         IDLES = IDLES + IIF(FOUND >= MOST AND MOST < ASKED, 2, 0);

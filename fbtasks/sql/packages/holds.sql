@@ -1,7 +1,7 @@
--- What holds a task back beside its time: the limits that it has to pass, one after the other. A task has a row of
--- QUEUE_HOLD for each. It waits, in state 4, in the line of the first one that has not let it in, and a claim lets it
--- in (limits.sql). These rows are written by whoever writes the row of the task; what is to be told those who let
--- tasks in is a note: so whoever enqueues or ends a task waits for nobody.
+-- What holds a task back beside its time: the lane of the source that it comes from, and the limits that it has to
+-- pass, one after the other. A task has a row of QUEUE_HOLD for each. It waits, in state 4, in the line of the first
+-- one that has not let it in, and a claim lets it in (feed.sql). These rows are written by whoever writes the row of
+-- the task; what is to be told those who let tasks in is a note: so whoever enqueues or ends a task waits for nobody.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_CORE^
@@ -77,7 +77,7 @@ AS
     DECLARE HAS_LINE SMALLINT = 0;
     DECLARE NOTE_ID BIGINT;
 BEGIN
-    SORT_KEY = PRIORITY_RANK;
+    SORT_KEY = 0;
     SELECT IIF(L.IN_ORDER = 1 OR L.UNIQUE_UNTIL IS NOT NULL, 0, :PRIORITY_RANK),
             IIF(L.BATCH IS NULL AND L.UNIQUE_UNTIL IS NULL, 1, 0)
         FROM QUEUE_LIMIT L WHERE L.ID = :OWNER_ID INTO :SORT_KEY, :HAS_LINE;
@@ -89,18 +89,20 @@ BEGIN
         VALUES (:OWNER_ID, :NOTE_ID, 'T', :LANE, :TASK_ID, :QUEUE);
 END^
 
--- Tells those who let tasks in at a lane what has become of TASK_ID: 'F' it has ended, 'S' it has failed, 'B' it has
--- given its place back, 'D' it had failed, and is discarded. Each queue whose tasks pass the limit has a note of its
--- own: the first one counts.
+-- Tells those who let tasks in at a lane what has become of TASK_ID: 'F' it has ended, 'G' before it ran, 'S' it has
+-- failed, 'B' it has given its place back, 'D' it had failed, and is discarded or put back. Each queue whose tasks pass
+-- the lane has a note of its own: the first one counts.
 PROCEDURE TELL_LANE (OWNER_ID INTEGER, LANE BIGINT, KIND QUEUE_MARK, TASK_ID BIGINT)
 AS
     DECLARE QUEUE QUEUE_NAME;
     DECLARE WAKES SMALLINT;
     DECLARE TOLD SMALLINT = 0;
 BEGIN
-    -- Who joins the line from now on, which is not seen here, wakes workers itself.
-    WAKES = IIF(EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE
-        AND H.SORT_KEY BETWEEN -9999 AND 9999 ORDER BY H.OWNER_ID, H.LANE, H.SORT_KEY), 1, 0);
+    -- Who joins the line from now on, which is not seen here, wakes workers itself, or looks again.
+    WAKES = IIF(KIND IN ('S', 'D')
+        OR EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE
+            AND H.SORT_KEY BETWEEN -9999 AND 9999 ORDER BY H.OWNER_ID, H.LANE, H.SORT_KEY)
+        OR EXISTS(SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 1), 1, 0);
     FOR SELECT F.QUEUE FROM QUEUE_FEEDER F WHERE F.OWNER_ID = :OWNER_ID INTO :QUEUE DO
     BEGIN
         INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID, QUEUE)
@@ -114,7 +116,7 @@ BEGIN
             VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, :KIND, :LANE, :TASK_ID);
 END^
 
--- Puts a task into the line of the first limit that has not let it in. WAITS is 0 when there is none.
+-- Puts a task into the line of the first one that has not let it in. WAITS is 0 when there is none.
 PROCEDURE NEXT_HOLD (ID BIGINT, PRIORITY_RANK SMALLINT, QUEUE QUEUE_NAME)
 RETURNS (WAITS SMALLINT)
 AS
@@ -147,6 +149,27 @@ BEGIN
         EXECUTE PROCEDURE NEXT_HOLD(ID, PRIORITY_RANK, QUEUE) RETURNING_VALUES WAITS;
     UPDATE QUEUE_TASK T SET STATE = IIF(:WAITS = 1, 4, 0) WHERE T.ID = :ID;
     POST_EVENT 'fbtasks:queue:' || QUEUE;
+END^
+
+-- Notes that the lane of an owner has let a task in: it waits for the next one that it has to pass, or else is to be
+-- claimed. IS_CLAIMED is 1 when QUEUE, which is asking, is its own. In another queue it becomes ready.
+PROCEDURE PASS (
+    TASK_ID BIGINT, STEP SMALLINT, HAS_PLACE SMALLINT, TASK_QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT, SUSPECT SMALLINT,
+    QUEUE QUEUE_NAME)
+RETURNS (IS_CLAIMED SMALLINT)
+AS
+    DECLARE WAITS SMALLINT;
+BEGIN
+    IS_CLAIMED = 0;
+    UPDATE QUEUE_HOLD H SET SORT_KEY = IIF(:HAS_PLACE = 1, 30000, 30001) WHERE H.TASK_ID = :TASK_ID AND H.STEP = :STEP;
+    EXECUTE PROCEDURE NEXT_HOLD(TASK_ID, PRIORITY_RANK, TASK_QUEUE) RETURNING_VALUES WAITS;
+    IF (WAITS = 0 AND TASK_QUEUE = QUEUE AND SUSPECT = 0) THEN
+        IS_CLAIMED = 1;
+    ELSE IF (WAITS = 0) THEN
+    BEGIN
+        UPDATE QUEUE_TASK T SET STATE = 0 WHERE T.ID = :TASK_ID;
+        POST_EVENT 'fbtasks:queue:' || TASK_QUEUE;
+    END
 END^
 
 -- Gives a task its limits, of 32 characters each: a mark; the limit in 11; the lane in 20. One that is due waits for
@@ -196,9 +219,9 @@ BEGIN
         EXECUTE PROCEDURE MAKE_READY(ID);
 END^
 
--- Gives back what a task held that is not there any more. What failed or was cancelled may be put back: it keeps its
--- limits, and waits for none of them.
-PROCEDURE LEAVE_LINES (ID BIGINT)
+-- Gives back what a task held that is not there any more, and was in STATE. What failed or was cancelled may be put
+-- back: it keeps what it has to pass, and waits for none of it.
+PROCEDURE LEAVE_LINES (ID BIGINT, STATE SMALLINT)
 AS
     DECLARE STEP SMALLINT;
     DECLARE OWNER_ID INTEGER;
@@ -217,21 +240,21 @@ BEGIN
         ELSE
             DELETE FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.STEP = :STEP;
         IF (SORT_KEY = 30000) THEN
-            EXECUTE PROCEDURE TELL_LANE(OWNER_ID, LANE, IIF(FAILED = 1, 'S', 'F'), ID);
+            EXECUTE PROCEDURE TELL_LANE(OWNER_ID, LANE,
+                CASE WHEN FAILED = 1 THEN 'S' WHEN STEP = -1 AND STATE <> 2 THEN 'G' ELSE 'F' END, ID);
     END
 END^
 
--- Forgets the limits of a task that ended in STATE and is discarded, unless it was put back; a lane that is closed
+-- Forgets what a task had to pass that ended in STATE and is discarded, unless it was put back; a lane that is closed
 -- since it failed is opened.
 PROCEDURE FORGET_HOLDS (ID BIGINT, STATE SMALLINT)
 AS
     DECLARE OWNER_ID INTEGER;
     DECLARE LANE BIGINT;
 BEGIN
-    IF (STATE = 11) THEN
-        FOR SELECT H.OWNER_ID, H.LANE FROM QUEUE_HOLD H JOIN QUEUE_LIMIT L ON L.ID = H.OWNER_ID
-            WHERE H.TASK_ID = :ID AND L.STOPS = 1 INTO :OWNER_ID, :LANE DO
-            EXECUTE PROCEDURE TELL_LANE(OWNER_ID, LANE, 'D', ID);
+    FOR SELECT H.OWNER_ID, H.LANE FROM QUEUE_HOLD H LEFT JOIN QUEUE_LIMIT L ON L.ID = H.OWNER_ID
+        WHERE H.TASK_ID = :ID AND (H.STEP = -1 OR (L.STOPS = 1 AND :STATE = 11)) INTO :OWNER_ID, :LANE DO
+        EXECUTE PROCEDURE TELL_LANE(OWNER_ID, LANE, 'D', ID);
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID)) THEN
         DELETE FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID;
 END^

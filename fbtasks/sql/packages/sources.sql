@@ -1,39 +1,48 @@
 -- Sources of work in the database: changes of tables and events, and how they become tasks. The transaction of a
 -- change or an event only inserts, into tables without a unique key that a writer chooses: it never waits or fails
--- because of another one. Order, coalescing and limits are decided later, by the workers' FBTASKS_SOURCES.DISPATCH.
+-- because of another one. Order, coalescing and limits are decided later, by the claims of workers (feed.sql).
 SET TERM ^ ;
 
 PACKAGE FBTASKS_SOURCES^
 
--- Lets the next task in that waits before a gate with a ticket. Tickets of tasks that are not there any more are
--- deleted on the way. TASK_ID is NULL when none has been let in; BLOCKED is 1 when another transaction has the one
--- locked whose turn it is. Called by OPEN_GATE, which writes the row of the gate.
-PRIVATE PROCEDURE LET_IN (OWNER_ID INTEGER, LANE BIGINT, NOW_UTC TIMESTAMP)
-RETURNS (TASK_ID BIGINT, BLOCKED SMALLINT)
+-- Lets the next task in that waits in the line of a lane, for QUEUE: IS_CLAIMED is as FBTASKS_CORE.PASS has it. TASK_ID
+-- is NULL when none has been let in; BLOCKED is 1 when another transaction has the one locked whose turn it is. Called
+-- by OPEN_LANE, which writes the row of the lane.
+PRIVATE PROCEDURE LET_IN (OWNER_ID INTEGER, LANE BIGINT, QUEUE QUEUE_NAME, NOW_UTC TIMESTAMP)
+RETURNS (TASK_ID BIGINT, IS_CLAIMED SMALLINT, BLOCKED SMALLINT)
 AS
     DECLARE ID BIGINT;
+    DECLARE STATE SMALLINT;
+    DECLARE TASK_QUEUE QUEUE_NAME;
+    DECLARE PRIORITY_RANK SMALLINT;
+    DECLARE SUSPECT SMALLINT;
+    DECLARE EXPIRE_TIME TIMESTAMP;
 BEGIN
+    IS_CLAIMED = 0;
     BLOCKED = 0;
-    FOR SELECT K.TASK_ID FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE
-        ORDER BY K.OWNER_ID, K.LANE, K.TASK_ID INTO :ID AS CURSOR TICKETS DO
+    FOR SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY = 0
+        ORDER BY H.OWNER_ID, H.LANE, H.SORT_KEY, H.TASK_ID INTO :ID DO
     BEGIN
-        TASK_ID = IIF(FBTASKS_CORE.LOCKED_STATE(ID, '4') IS NULL, NULL, ID);
-        IF (TASK_ID IS NULL AND EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE = 4)) THEN
+        EXECUTE PROCEDURE FBTASKS_CORE.TRY_LOCK_TASK(ID, '4')
+            RETURNING_VALUES STATE, TASK_QUEUE, PRIORITY_RANK, SUSPECT, EXPIRE_TIME;
+        IF (STATE = 4) THEN
+        BEGIN
+            TASK_ID = ID;
+            UPDATE QUEUE_TASK T SET START_TIME = :NOW_UTC WHERE T.ID = :ID;
+            EXECUTE PROCEDURE FBTASKS_CORE.PASS(ID, -1, 1, TASK_QUEUE, PRIORITY_RANK, SUSPECT, QUEUE)
+                RETURNING_VALUES IS_CLAIMED;
+        END
+        ELSE IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE = 4)) THEN
             BLOCKED = 1;
         ELSE
-            DELETE FROM QUEUE_TICKET WHERE CURRENT OF TICKETS;
-        IF (TASK_ID IS NOT NULL) THEN
-        BEGIN
-            UPDATE QUEUE_TASK T SET START_TIME = :NOW_UTC WHERE T.ID = :TASK_ID;
-            EXECUTE PROCEDURE FBTASKS_CORE.MAKE_READY(TASK_ID);
-        END
+            UPDATE QUEUE_HOLD H SET SORT_KEY = 20000 WHERE H.TASK_ID = :ID AND H.STEP = -1;  -- set by hand
         IF (TASK_ID IS NOT NULL OR BLOCKED = 1) THEN
             LEAVE;
     END
 END^
 
 -- Makes a task of changes of one lane in their order: as many as the subscription allows, and as fit. Without a LANE
--- the task holds no gate, and the changes are those of lane 0.
+-- the task is in none, and the changes are those of lane 0.
 --   FROM_BEHIND  1: of those that wait behind the gate
 --   FROM_NEWS    1: of those that have just come, after the former; they begin behind AFTER_ID
 --   PLACES       how many places of the queue the caller holds: at least one, or NULL where the queue has no limit
@@ -102,26 +111,23 @@ BEGIN
         LARGE_BODY = IIF(OCTET_LENGTH(BODY) > 2000, BODY, NULL);
     END
     IF (PLACES IS NOT NULL) THEN
-        EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that the dispatch holds
-    INSERT INTO QUEUE_TASK (ID, HAS_PLACE, WAKES, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME,
-        START_TIME, CONTENT_TYPE, PAYLOAD)
-    VALUES (:TASK_ID, :PLACED = 1, IIF(:LANE IS NULL, 2, 1), :OWNER_ID, :LANE, :NAME, :QUEUE, 0, :PRIORITY_RANK,
-        :FIRST_TIME, :NOW_UTC, 'application/json', IIF(:LARGE_BODY IS NULL, :BODY, NULL));
-    IF (LARGE_BODY IS NOT NULL) THEN
-        INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, :LARGE_BODY);
+        EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that FEED_ONE holds
+    EXECUTE PROCEDURE FBTASKS_CORE.ADD_TASK(TASK_ID, OWNER_ID, LANE, NAME, QUEUE, PRIORITY_RANK, FIRST_TIME, NOW_UTC,
+        NULL, 1, PLACED, NULL, IIF(LARGE_BODY IS NULL, CAST(BODY AS VARCHAR(2000) CHARACTER SET OCTETS), NULL),
+        LARGE_BODY);
 END^
 
--- Opens a gate whose task has ended, or whose time has come, for what waits behind it: a task with a ticket, else a
--- new one of changes; with NEWS_TOO also of those that have just come. After that the gate (its states are named
--- beside QUEUE_GATE) is
+-- Opens a lane whose task has ended, or whose time has come, for what waits for it: a task in its line, else a new one
+-- of changes; with NEWS_TOO also of those that have just come. After that the lane (its states are named beside
+-- QUEUE_GATE) is
 --   shut     behind TASK_ID, the task that is in; TAKEN is how many changes that has when it is a new one
 --   waiting  for a second when another transaction has the task locked whose turn it is; with its time come when
 --            PLACES is 0, so that there is no place for a new task (NULL: the queue has no limit)
 --   free     when nothing waits any more
--- Called by DISPATCH_ONE and READ_NOTES, under the lock of QUEUE_DISPATCH.
-PRIVATE PROCEDURE OPEN_GATE (
-    OWNER_ID INTEGER, LANE BIGINT, NEWS_TOO SMALLINT, PLACES INTEGER, NOW_UTC TIMESTAMP)
-RETURNS (TASK_ID BIGINT, TAKEN INTEGER)
+-- IS_CLAIMED is 1 when QUEUE is to claim TASK_ID. Called under the lock of QUEUE_DISPATCH.
+PRIVATE PROCEDURE OPEN_LANE (
+    OWNER_ID INTEGER, LANE BIGINT, NEWS_TOO SMALLINT, QUEUE QUEUE_NAME, PLACES INTEGER, NOW_UTC TIMESTAMP)
+RETURNS (TASK_ID BIGINT, IS_CLAIMED SMALLINT, TAKEN INTEGER)
 AS
     DECLARE BLOCKED SMALLINT;
     DECLARE MORE SMALLINT = 1;
@@ -129,7 +135,7 @@ AS
     DECLARE WAKE_TIME TIMESTAMP;
 BEGIN
     TAKEN = 0;
-    EXECUTE PROCEDURE LET_IN(OWNER_ID, LANE, NOW_UTC) RETURNING_VALUES TASK_ID, BLOCKED;
+    EXECUTE PROCEDURE LET_IN(OWNER_ID, LANE, QUEUE, NOW_UTC) RETURNING_VALUES TASK_ID, IS_CLAIMED, BLOCKED;
     IF (BLOCKED = 1) THEN
         WAKE_TIME = DATEADD(1 SECOND TO NOW_UTC);
     ELSE IF (TASK_ID IS NULL AND PLACES = 0) THEN
@@ -142,13 +148,17 @@ BEGIN
             WAKE_TIME = NOW_UTC;
     END
     ELSE IF (TASK_ID IS NULL) THEN
+    BEGIN
         EXECUTE PROCEDURE MAKE_TASK(OWNER_ID, LANE, 1, NEWS_TOO, 0, PLACES, NOW_UTC)
             RETURNING_VALUES TASK_ID, TAKEN, LAST_ID, MORE;
+        IS_CLAIMED = IIF(TASK_ID IS NULL, 0, 1);
+    END
     IF (TASK_ID IS NULL AND WAKE_TIME IS NULL) THEN
         DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
     ELSE
-        UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
-            VALUES (:OWNER_ID, :LANE, :TASK_ID, 0, :MORE, :WAKE_TIME) MATCHING (OWNER_ID, LANE);
+        UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
+            VALUES (:OWNER_ID, :LANE, IIF(:TASK_ID IS NULL, 0, 1), NULL, 0, :MORE, :WAKE_TIME)
+            MATCHING (OWNER_ID, LANE);
 END^
 
 -- What goes on when a run of changes ends before its last one; the caller records next, in the same transaction, what
@@ -162,13 +172,11 @@ PROCEDURE PUT_REST (ID BIGINT, CLAIM_ID BIGINT, OWN QUEUE_BINARY,
 RETURNS (NEXT_ID BIGINT)
 AS
     DECLARE QUEUE QUEUE_NAME;
-    DECLARE OWNER_ID INTEGER;
-    DECLARE LANE BIGINT;
-    DECLARE STOPS SMALLINT = 0;
+    DECLARE STOPS SMALLINT;
 BEGIN
     IF (FBTASKS_CORE.LOCKED_STATE(ID, '2') IS NOT NULL) THEN
-        SELECT T.QUEUE, T.OWNER_ID, T.LANE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID
-            INTO :QUEUE, :OWNER_ID, :LANE;
+        SELECT T.QUEUE, COALESCE(S.STOPS, 0) FROM QUEUE_TASK T LEFT JOIN QUEUE_SUBSCRIPTION S ON S.ID = T.SOURCE_ID
+            WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID INTO :QUEUE, :STOPS;
     IF (QUEUE IS NULL) THEN
         NEXT_ID = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :ID AND T.CLAIM_ID = :CLAIM_ID AND T.STATE = 2),
             -1, 0);
@@ -186,29 +194,27 @@ BEGIN
             UPDATE QUEUE_TASK T SET TRY_COUNT = :TRIES, CRASH_COUNT = 0, SUSPECT = 0, STARTED = 0 WHERE T.ID = :ID;
         IF (NEXT IS NOT NULL) THEN
         BEGIN
-            IF (LANE IS NOT NULL) THEN
-                SELECT S.STOPS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID INTO :STOPS;
             NEXT_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
             -- With its place, where its queue has a limit.
-            INSERT INTO QUEUE_TASK (ID, HAS_PLACE, WAKES, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME,
+            INSERT INTO QUEUE_TASK (ID, HAS_HOLDS, HAS_PLACE, SOURCE_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME,
                 START_TIME, TRY_COUNT, ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-            SELECT :NEXT_ID, T.HAS_PLACE, IIF(T.WAKES = 0, 2, T.WAKES), T.OWNER_ID, T.LANE, T.NAME, T.QUEUE,
-                IIF(:STOPS = 1, 4, 0), T.PRIORITY_RANK, T.RAISE_TIME, T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY,
-                T.CONTENT_TYPE,
+            SELECT :NEXT_ID, T.HAS_HOLDS, T.HAS_PLACE, T.SOURCE_ID, T.NAME, T.QUEUE, 0, T.PRIORITY_RANK, T.RAISE_TIME,
+                T.START_TIME, :NEXT_TRIES, T.ENQUEUED_BY, T.CONTENT_TYPE,
                 IIF(OCTET_LENGTH(:NEXT) > 2000, NULL, CAST(:NEXT AS VARBINARY(2000)))
             FROM QUEUE_TASK T WHERE T.ID = :ID;
             UPDATE QUEUE_TASK T SET HAS_PLACE = FALSE WHERE T.ID = :ID AND T.HAS_PLACE;
             IF (OCTET_LENGTH(NEXT) > 2000) THEN
                 INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:NEXT_ID, :NEXT);
-            IF (LANE IS NOT NULL) THEN
-                INSERT INTO QUEUE_NOTE (OWNER_ID, ID, KIND, LANE, TASK_ID, QUEUE)
-                    VALUES (:OWNER_ID, NEXT VALUE FOR QUEUE_NOTE_SEQ, IIF(:STOPS = 1, 'T', 'H'), :LANE, :NEXT_ID,
-                        :QUEUE);
+            INSERT INTO QUEUE_HOLD (TASK_ID, STEP, OWNER_ID, LANE, SORT_KEY, KEEPS)
+                SELECT :NEXT_ID, -1, H.OWNER_ID, H.LANE, IIF(:STOPS = 1, 20000, H.SORT_KEY), 1 FROM QUEUE_HOLD H
+                    WHERE H.TASK_ID = :ID AND H.STEP = -1;
+            IF (STOPS = 0) THEN
+                UPDATE QUEUE_HOLD H SET SORT_KEY = 20000 WHERE H.TASK_ID = :ID AND H.STEP = -1;
             IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID)) THEN
                 EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL,
                     NULL);
             ELSE
-                POST_EVENT 'fbtasks:queue:' || QUEUE;
+                EXECUTE PROCEDURE FBTASKS_CORE.MAKE_READY(NEXT_ID);
         END
     END
     SUSPEND;
@@ -259,16 +265,18 @@ BEGIN
         IF (WAITING >= BATCH) THEN
             WAKE_TIME = NOW_UTC;
     END
-    UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
-        VALUES (:OWNER_ID, :LANE, NULL, 0, 1, :WAKE_TIME) MATCHING (OWNER_ID, LANE);
+    UPDATE OR INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED, HOLDER_ID, HALTED, WAITS, WAKE_TIME)
+        VALUES (:OWNER_ID, :LANE, 0, NULL, 0, 1, :WAKE_TIME) MATCHING (OWNER_ID, LANE);
 END^
 
--- Reads the notes of a subscription, and opens up to ROOM gates by them: for up to PLACES new tasks (NULL: the queue
--- has no limit). Where changes wait for others, a gate behind which there are changes alone is waiting then. MISSED is
--- 1 when a ticket was put behind a gate whose task may have ended unseen. READ_ID is as in FBTASKS_LIMITS.OPEN_LANES.
--- Called by DISPATCH_ONE, under its lock.
-PRIVATE PROCEDURE READ_NOTES (OWNER_ID INTEGER, READ_ID BIGINT, ROOM INTEGER, PLACES INTEGER, NOW_UTC TIMESTAMP)
-RETURNS (OPENED INTEGER, TAKEN INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT, LAST_READ_ID BIGINT)
+-- Reads the notes of a subscription, and opens up to ROOM lanes by them: for up to PLACES new tasks (NULL: the queue
+-- has no limit). Where changes wait for others, a lane for which changes alone wait is waiting then. IDS are those that
+-- QUEUE is to claim. MISSED is 1 when a task waits for a lane whose task may have ended unseen. READ_ID is as in
+-- FBTASKS_LIMITS.OPEN_LANES. Called by FEED_ONE, under its lock.
+PRIVATE PROCEDURE READ_NOTES (
+    OWNER_ID INTEGER, READ_ID BIGINT, ROOM INTEGER, QUEUE QUEUE_NAME, PLACES INTEGER, NOW_UTC TIMESTAMP)
+RETURNS (
+    IDS VARCHAR(1900) CHARACTER SET ASCII, TAKEN INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT, LAST_READ_ID BIGINT)
 AS
     DECLARE ID BIGINT;
     DECLARE BY_KEY SMALLINT;
@@ -277,13 +285,14 @@ AS
     DECLARE KIND QUEUE_MARK;
     DECLARE LANE BIGINT;
     DECLARE TASK_ID BIGINT;
+    DECLARE USED INTEGER;
     DECLARE HOLDER_ID BIGINT;
-    DECLARE HALTED SMALLINT;
     DECLARE WAITS SMALLINT;
     DECLARE OPENS SMALLINT;
+    DECLARE IS_CLAIMED SMALLINT;
     DECLARE CHANGES INTEGER;
 BEGIN
-    OPENED = 0;
+    IDS = '';
     TAKEN = 0;
     PLACES_LEFT = PLACES;
     MISSED = 0;
@@ -293,45 +302,37 @@ BEGIN
     FOR SELECT FIRST 500 N.ID, N.KIND, N.LANE, N.TASK_ID FROM QUEUE_NOTE N WHERE N.OWNER_ID = :OWNER_ID AND N.ID > 0
         ORDER BY N.OWNER_ID, N.ID INTO :ID, :KIND, :LANE, :TASK_ID DO
     BEGIN
-        IF (OPENED >= ROOM) THEN
+        IF (CHAR_LENGTH(IDS) >= 19 * ROOM) THEN
             LEAVE;
         LAST_READ_ID = LAST_READ_ID - 1;
         UPDATE QUEUE_NOTE N SET ID = :LAST_READ_ID, QUEUE = NULL WHERE N.OWNER_ID = :OWNER_ID AND N.ID = :ID;
-        HOLDER_ID = NULL; HALTED = 0; WAITS = 0; OPENS = 0;
-        KIND = IIF(KIND = 'G' OR (KIND = 'S' AND STOPS = 0), 'F', KIND);
-        SELECT G.HOLDER_ID, G.HALTED, G.WAITS FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE
-            INTO :HOLDER_ID, :HALTED, :WAITS;
-        IF (KIND = 'T') THEN
+        USED = 0; HOLDER_ID = NULL; WAITS = 0;
+        SELECT G.USED, G.HOLDER_ID, G.WAITS FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE
+            INTO :USED, :HOLDER_ID, :WAITS;
+        OPENS = CASE
+            WHEN KIND = 'T' THEN IIF(USED = 0 AND HOLDER_ID IS NULL, 1, 0)
+            WHEN KIND = 'D' THEN IIF(HOLDER_ID = TASK_ID, 1, 0)
+            WHEN KIND = 'S' THEN 1 - STOPS
+            ELSE IIF(KIND = 'W', 0, 1) END;
+        IF (KIND = 'T' AND OPENS = 0) THEN
         BEGIN
-            INSERT INTO QUEUE_TICKET (OWNER_ID, LANE, TASK_ID) VALUES (:OWNER_ID, :LANE, :TASK_ID);
             UPDATE QUEUE_GATE G SET WAITS = 1 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 0;
-            WAITS = 1;
-            OPENS = IIF(HOLDER_ID IS NULL OR (HALTED = 1 AND HOLDER_ID = TASK_ID), 1, 0);
-            MISSED = IIF(OPENS = 1, MISSED, 1);
+            MISSED = 1;
         END
-        ELSE IF (KIND IN ('F', 'S') AND (HOLDER_ID IS DISTINCT FROM TASK_ID OR HALTED = 1)) THEN
-            DELETE FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE AND K.TASK_ID = :TASK_ID;
-        ELSE IF (KIND = 'F') THEN
-            -- One that is in again was put back before this was read, and let in by a ticket that it still had.
-            OPENS = IIF(EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :TASK_ID AND T.STATE <> 4), 0, 1);
-        ELSE IF (KIND = 'D') THEN
-            OPENS = IIF(HALTED = 1 AND HOLDER_ID = TASK_ID, 1, 0);
-        ELSE IF (KIND = 'H') THEN
-            UPDATE QUEUE_GATE G SET HOLDER_ID = :TASK_ID WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
-        ELSE IF (KIND = 'S') THEN
-            UPDATE QUEUE_GATE G SET HALTED = 1 WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
-        IF (OPENS = 1 AND WAITS = 0) THEN
+        ELSE IF (KIND = 'S' AND OPENS = 0) THEN
+            UPDATE QUEUE_GATE G SET USED = 0, HALTED = 1, HOLDER_ID = :TASK_ID
+                WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
+        ELSE IF (OPENS = 1 AND WAITS = 0 AND KIND <> 'T') THEN
             -- what has just come is visited after this
             DELETE FROM QUEUE_GATE G WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE;
-        ELSE IF (OPENS = 1 AND BY_KEY = 1 AND AFTER_MS > 0 AND NOT EXISTS(
-                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :OWNER_ID AND K.LANE = :LANE
-                    ORDER BY K.OWNER_ID, K.LANE)) THEN
+        ELSE IF (OPENS = 1 AND BY_KEY = 1 AND AFTER_MS > 0 AND NOT EXISTS(SELECT 1 FROM QUEUE_HOLD H
+                WHERE H.OWNER_ID = :OWNER_ID AND H.LANE = :LANE AND H.SORT_KEY = 0)) THEN
             EXECUTE PROCEDURE PUT_BEHIND(OWNER_ID, LANE, 0, 1000, NOW_UTC) RETURNING_VALUES CHANGES;
         ELSE IF (OPENS = 1) THEN
         BEGIN
-            EXECUTE PROCEDURE OPEN_GATE(OWNER_ID, LANE, IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), PLACES_LEFT, NOW_UTC)
-                RETURNING_VALUES TASK_ID, CHANGES;
-            OPENED = OPENED + IIF(TASK_ID IS NULL, 0, 1);
+            EXECUTE PROCEDURE OPEN_LANE(OWNER_ID, LANE, IIF(BY_KEY = 1 AND AFTER_MS = 0, 1, 0), QUEUE, PLACES_LEFT,
+                NOW_UTC) RETURNING_VALUES TASK_ID, IS_CLAIMED, CHANGES;
+            IDS = IDS || IIF(IS_CLAIMED = 1, LPAD(TASK_ID, 19, '0'), '');
             PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
             TAKEN = TAKEN + CHANGES;
         END
@@ -364,15 +365,17 @@ END^
 -- change that it took. A twin of MAKE_TASK on purpose: a change costs 31 us in the claim this way, and 38 by a call
 -- of that for each. What one of them writes into the row of a task, the other one has to write as well.
 PRIVATE PROCEDURE DISPATCH_EACH (OWNER_ID INTEGER, ROOM INTEGER, AFTER_ID BIGINT, NOW_UTC TIMESTAMP)
-RETURNS (DISPATCHED INTEGER, LAST_ID BIGINT)
+RETURNS (IDS VARCHAR(1900) CHARACTER SET ASCII, DISPATCHED INTEGER, LAST_ID BIGINT)
 AS
     DECLARE NAME QUEUE_TEXT;
     DECLARE QUEUE QUEUE_NAME;
     DECLARE PRIORITY_RANK SMALLINT;
     DECLARE ID BIGINT;
+    DECLARE TASK_ID BIGINT;
     DECLARE RAISE_TIME TIMESTAMP;
     DECLARE DATA QUEUE_INLINE;
 BEGIN
+    IDS = '';
     DISPATCHED = 0;
     LAST_ID = AFTER_ID;
     SELECT S.NAME, S.QUEUE, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :OWNER_ID
@@ -383,11 +386,13 @@ BEGIN
     BEGIN
         IF (DISPATCHED >= ROOM OR DATA IS NULL OR OCTET_LENGTH(DATA) > 1990) THEN
             LEAVE;
-        INSERT INTO QUEUE_TASK (ID, OWNER_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
+        TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
+        INSERT INTO QUEUE_TASK (ID, SOURCE_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, CONTENT_TYPE,
             PAYLOAD)
-        VALUES (NEXT VALUE FOR QUEUE_TASK_SEQ, :OWNER_ID, :NAME, :QUEUE, 0, :PRIORITY_RANK, :RAISE_TIME, :NOW_UTC,
+        VALUES (:TASK_ID, :OWNER_ID, :NAME, :QUEUE, 0, :PRIORITY_RANK, :RAISE_TIME, :NOW_UTC,
             'application/json', '[[' || :DATA || '],{}]');
         DELETE FROM QUEUE_CHANGE WHERE CURRENT OF CHANGES;
+        IDS = IDS || LPAD(TASK_ID, 19, '0');
         DISPATCHED = DISPATCHED + 1;
         LAST_ID = ID;
     END
@@ -474,31 +479,34 @@ BEGIN
         AND (D.BACK_TX IS DISTINCT FROM :BACK_TX OR D.ELDERS <> :KEPT OR D.BACK_ID <> :BACK_ID);
 END^
 
--- Makes tasks by the key: visits lanes with news, in turn from FIRST_LANE on, and gates whose time has come. The other
--- parameters, and what is returned, are those of DISPATCH_ONE, which calls this under its lock.
+-- Makes tasks by the key: visits lanes with news, in turn from FIRST_LANE on, and those whose time has come. The other
+-- parameters, and what is returned, are those of FEED_ONE, which calls this under its lock.
 PRIVATE PROCEDURE VISIT_LANES (
-    SUBSCRIPTION_ID INTEGER, FIRST_LANE BIGINT, AFTER_MS BIGINT, ROOM INTEGER, PLACES INTEGER, NOW_UTC TIMESTAMP)
-RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, TAKEN INTEGER, MISSED SMALLINT, LAST_LANE BIGINT)
+    SUBSCRIPTION_ID INTEGER, FIRST_LANE BIGINT, AFTER_MS BIGINT, ROOM INTEGER, QUEUE QUEUE_NAME, PLACES INTEGER,
+    NOW_UTC TIMESTAMP)
+RETURNS (
+    IDS VARCHAR(1900) CHARACTER SET ASCII, PLACES_LEFT INTEGER, TAKEN INTEGER, MISSED SMALLINT, LAST_LANE BIGINT)
 AS
     DECLARE LEAST_LANE BIGINT = -9223372036854775807;
     DECLARE WRAPPED SMALLINT = 0;
     DECLARE MOVES INTEGER = 500;
     DECLARE LANE BIGINT;
     DECLARE HAS_ROW SMALLINT;
-    DECLARE HOLDER_ID BIGINT;
+    DECLARE IS_SHUT SMALLINT;
     DECLARE WAITS SMALLINT;
     DECLARE TASK_ID BIGINT;
+    DECLARE IS_CLAIMED SMALLINT;
     DECLARE CHANGES INTEGER;
     DECLARE LAST_ID BIGINT;
     DECLARE MORE SMALLINT;
 BEGIN
-    DISPATCHED = 0;
+    IDS = '';
     PLACES_LEFT = PLACES;
     TAKEN = 0;
     MISSED = 0;
     LAST_LANE = FIRST_LANE;
     -- Lanes with news, in turn from the one after the last.
-    WHILE (DISPATCHED < ROOM AND COALESCE(PLACES_LEFT, 1) > 0 AND MOVES > 0) DO
+    WHILE (CHAR_LENGTH(IDS) < 19 * ROOM AND COALESCE(PLACES_LEFT, 1) > 0 AND MOVES > 0) DO
     BEGIN
         LANE = NULL;
         SELECT FIRST 1 C.LANE FROM QUEUE_CHANGE C
@@ -512,79 +520,147 @@ BEGIN
         END
         IF (LANE IS NULL OR (WRAPPED = 1 AND LANE >= FIRST_LANE)) THEN
             LEAVE;
-        HAS_ROW = 0; HOLDER_ID = NULL; WAITS = 0;
-        SELECT 1, G.HOLDER_ID, G.WAITS FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE
-            INTO :HAS_ROW, :HOLDER_ID, :WAITS;
+        HAS_ROW = 0; IS_SHUT = 0; WAITS = 0;
+        SELECT 1, IIF(G.USED = 1 OR G.HALTED = 1, 1, 0), G.WAITS FROM QUEUE_GATE G
+            WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = :LANE INTO :HAS_ROW, :IS_SHUT, :WAITS;
         IF (HAS_ROW = 0 AND AFTER_MS = 0) THEN
         BEGIN
             EXECUTE PROCEDURE MAKE_TASK(SUBSCRIPTION_ID, LANE, 0, 1, 0, PLACES_LEFT, NOW_UTC)
                 RETURNING_VALUES TASK_ID, CHANGES, LAST_ID, MORE;
-            INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID) VALUES (:SUBSCRIPTION_ID, :LANE, :TASK_ID);
-            DISPATCHED = DISPATCHED + 1;
+            INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED) VALUES (:SUBSCRIPTION_ID, :LANE, 1);
+            IDS = IDS || LPAD(TASK_ID, 19, '0');
             PLACES_LEFT = PLACES_LEFT - 1;
             TAKEN = TAKEN + CHANGES;
         END
         ELSE
         BEGIN
-            EXECUTE PROCEDURE PUT_BEHIND(SUBSCRIPTION_ID, LANE, IIF(HOLDER_ID IS NULL, 0, 1), MOVES, NOW_UTC)
+            EXECUTE PROCEDURE PUT_BEHIND(SUBSCRIPTION_ID, LANE, IS_SHUT, MOVES, NOW_UTC)
                 RETURNING_VALUES CHANGES;
             MOVES = MOVES - CHANGES;
             -- Where nothing waited before, the task in it may be ending unseen, and wakes no worker for this.
-            MISSED = IIF(HOLDER_ID IS NOT NULL AND WAITS = 0, 1, MISSED);
+            MISSED = IIF(IS_SHUT = 1 AND WAITS = 0, 1, MISSED);
         END
         LAST_LANE = MINVALUE(LANE, 9223372036854775806) + 1;
     END
-    -- Gates whose time has come.
-    WHILE (DISPATCHED < ROOM) DO
+    -- Lanes whose time has come.
+    WHILE (CHAR_LENGTH(IDS) < 19 * ROOM AND MOVES > 0) DO
     BEGIN
         LANE = NULL;
         SELECT FIRST 1 G.LANE FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME <= :NOW_UTC
-                AND (COALESCE(:PLACES_LEFT, 1) > 0 OR EXISTS(
-                    SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE
-                        ORDER BY K.OWNER_ID, K.LANE))
+                AND (COALESCE(:PLACES_LEFT, 1) > 0 OR EXISTS(SELECT 1 FROM QUEUE_HOLD H
+                    WHERE H.OWNER_ID = :SUBSCRIPTION_ID AND H.LANE = G.LANE AND H.SORT_KEY = 0))
             ORDER BY G.OWNER_ID, G.WAKE_TIME INTO :LANE;
         IF (LANE IS NULL) THEN
             LEAVE;
-        EXECUTE PROCEDURE OPEN_GATE(SUBSCRIPTION_ID, LANE, 1, PLACES_LEFT, NOW_UTC)
-            RETURNING_VALUES TASK_ID, CHANGES;
-        DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
+        EXECUTE PROCEDURE OPEN_LANE(SUBSCRIPTION_ID, LANE, 1, QUEUE, PLACES_LEFT, NOW_UTC)
+            RETURNING_VALUES TASK_ID, IS_CLAIMED, CHANGES;
+        IDS = IDS || IIF(IS_CLAIMED = 1, LPAD(TASK_ID, 19, '0'), '');
+        MOVES = MOVES - 1;
         PLACES_LEFT = PLACES_LEFT - IIF(CHANGES > 0, 1, 0);
         TAKEN = TAKEN + CHANGES;
     END
 END^
 
--- Makes up to ROOM tasks of what one subscription has in the log, in its order. PLACES is how many places of its
--- queue the caller holds for new tasks (NULL: the queue has no limit); a task that is let in again has one. The
--- transaction that has the row of QUEUE_DISPATCH locked does this, and sees all that was done under that lock before;
--- MISSED is 1 when another one has it. With FROM_START = 0 lane 0 is read from where the last one ended: what was
--- deleted before may still be there, as versions that an old transaction keeps, and what was committed late is found
--- the next time with 1; in total order it is found at once. By key, lanes are visited in turn; those whose gate is
--- shut have their changes moved behind it, so that they are not met again: so many in a claim that others go on.
-PRIVATE PROCEDURE DISPATCH_ONE (SUBSCRIPTION_ID INTEGER, ROOM INTEGER, PLACES INTEGER, FROM_START SMALLINT)
-RETURNS (DISPATCHED INTEGER, PLACES_LEFT INTEGER, MISSED SMALLINT)
+-- Makes tasks of what has just come in lane 0 behind AFTER_ID, for a subscription without an order, or IN_ORDER, one at
+-- a time. LAST_ID is the last change that it took; MORE is NULL when no task was tried to be made, and 1 when it has
+-- left some of them. The other parameters, and what is returned, are those of FEED_ONE, which calls this under its lock.
+PRIVATE PROCEDURE VISIT_LOG (
+    SUBSCRIPTION_ID INTEGER, IN_ORDER SMALLINT, AFTER_ID BIGINT, ROOM INTEGER, QUEUE QUEUE_NAME, PLACES INTEGER,
+    NOW_UTC TIMESTAMP)
+RETURNS (
+    IDS VARCHAR(1900) CHARACTER SET ASCII, TAKEN INTEGER, MISSED SMALLINT, LAST_ID BIGINT, MORE SMALLINT)
 AS
-    DECLARE NOW_UTC TIMESTAMP;
-    DECLARE ORDERING VARCHAR(5) CHARACTER SET ASCII;
     DECLARE MOST INTEGER;
     DECLARE AFTER_MS BIGINT;
     DECLARE FILLS SMALLINT;
-    DECLARE MARK_ID BIGINT;
-    DECLARE LAST_LANE BIGINT;
-    DECLARE LANE BIGINT;
     DECLARE DUE_TIME TIMESTAMP;
     DECLARE TASK_ID BIGINT;
+    DECLARE IS_CLAIMED SMALLINT;
+    DECLARE CHANGES INTEGER;
+BEGIN
+    IDS = '';
+    TAKEN = 0;
+    MISSED = 0;
+    LAST_ID = AFTER_ID;
+    SELECT S.MOST, S.AFTER_MS, S.FILLS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
+        INTO :MOST, :AFTER_MS, :FILLS;
+    IF (IN_ORDER = 1 AND ROOM > 0 AND EXISTS(SELECT 1 FROM QUEUE_GATE G
+            WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.WAKE_TIME <= :NOW_UTC)) THEN
+    BEGIN
+        -- One of its line that another transaction had locked.
+        EXECUTE PROCEDURE OPEN_LANE(SUBSCRIPTION_ID, 0, 0, QUEUE, PLACES, NOW_UTC)
+            RETURNING_VALUES TASK_ID, IS_CLAIMED, CHANGES;
+        IDS = IIF(IS_CLAIMED = 1, LPAD(TASK_ID, 19, '0'), '');
+    END
+    IF (IN_ORDER = 0 AND MOST = 1 AND AFTER_MS = 0 AND PLACES IS NULL) THEN
+        EXECUTE PROCEDURE DISPATCH_EACH(SUBSCRIPTION_ID, ROOM, AFTER_ID, NOW_UTC)
+            RETURNING_VALUES IDS, TAKEN, LAST_ID;
+    WHILE (CHAR_LENGTH(IDS) < 19 * ROOM AND COALESCE(PLACES, 1) > 0 AND (IN_ORDER = 0 OR NOT EXISTS(
+            SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0))) DO
+    BEGIN
+        IF (AFTER_MS > 0) THEN
+        BEGIN
+            EXECUTE PROCEDURE FIRST_DUE(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, LAST_ID) RETURNING_VALUES DUE_TIME;
+            IF (DUE_TIME IS NULL OR DUE_TIME > NOW_UTC) THEN
+                LEAVE;
+        END
+        EXECUTE PROCEDURE MAKE_TASK(SUBSCRIPTION_ID, IIF(IN_ORDER = 1, 0, NULL), 0, 1, LAST_ID, PLACES, NOW_UTC)
+            RETURNING_VALUES TASK_ID, CHANGES, LAST_ID, MORE;
+        IF (TASK_ID IS NULL) THEN
+            LEAVE;
+        IF (IN_ORDER = 1) THEN
+            INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED, WAITS) VALUES (:SUBSCRIPTION_ID, 0, 1, :MORE);
+        IDS = IDS || LPAD(TASK_ID, 19, '0');
+        PLACES = PLACES - 1;
+        TAKEN = TAKEN + CHANGES;
+    END
+    -- In total order changes stay where they are. When the first come while the lane is shut that is written there, so
+    -- that the end of its task wakes workers: unless that end is recorded already, unseen.
+    IF (IN_ORDER = 1 AND IDS = '' AND EXISTS(SELECT 1 FROM QUEUE_CHANGE C
+            WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 AND C.LANE = 0 AND C.ID > :LAST_ID
+                ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
+    BEGIN
+        UPDATE QUEUE_GATE G SET WAITS = 1
+            WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND (G.USED = 1 OR G.HALTED = 1) AND G.WAITS = 0;
+        MISSED = IIF(ROW_COUNT > 0, 1, 0);
+    END
+END^
+
+-- Makes tasks of what one subscription has in the log, in its order, and lets in what waits in the lines of its lanes:
+-- up to ROOM that QUEUE is to claim now, and no more than 100. Where its queue has a limit it holds places for new ones; a
+-- task that is let in again has one. The transaction that has the row of QUEUE_DISPATCH locked does this, and sees all
+-- that was done under that lock before; MISSED is 1 when another one has it. With FROM_START = 0 lane 0 is read from
+-- where the last one ended: what was deleted before may still be there, as versions that an old transaction keeps, and
+-- what was committed late is found the next time with 1; in total order it is found at once. By key, lanes are visited
+-- in turn; those that are shut have their changes moved behind them, so that they are not met again: so many in a claim
+-- that others go on.
+PROCEDURE FEED_ONE (SUBSCRIPTION_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT)
+RETURNS (IDS VARCHAR(1900) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)
+AS
+    DECLARE NOW_UTC TIMESTAMP;
+    DECLARE ORDERING VARCHAR(5) CHARACTER SET ASCII;
+    DECLARE AFTER_MS BIGINT;
+    DECLARE MARK_ID BIGINT;
+    DECLARE LAST_LANE BIGINT;
+    DECLARE PLACES INTEGER;  -- NULL: the queue has no limit
+    DECLARE READY SMALLINT;
+    DECLARE NEXT_MS BIGINT;
     DECLARE CHANGES INTEGER;
     DECLARE MORE SMALLINT;
-    DECLARE NEW_TASKS INTEGER;
+    DECLARE MORE_IDS VARCHAR(1900) CHARACTER SET ASCII;
     DECLARE MORE_MISSED SMALLINT;
     DECLARE READ_ID BIGINT;
     DECLARE LAST_READ_ID BIGINT;
     DECLARE TAKEN INTEGER = 0;
     DECLARE FURTHEST_ID BIGINT;
 BEGIN
-    DISPATCHED = 0;
-    PLACES_LEFT = PLACES;
+    IDS = '';
+    ROOM_LEFT = ROOM;
+    ROOM = MINVALUE(ROOM, 100);
     MISSED = 0;
+    EXECUTE PROCEDURE SOURCE_READY(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
+    IF (READY = 0) THEN  -- nothing is locked or written
+        EXIT;
     EXECUTE PROCEDURE FBTASKS_CORE.TRY_LOCK_OWNER(SUBSCRIPTION_ID) RETURNING_VALUES READ_ID, MARK_ID, LAST_LANE;
     IF (READ_ID IS NULL) THEN
     BEGIN
@@ -592,76 +668,30 @@ BEGIN
         EXIT;
     END
     NOW_UTC = QUEUE_NOW();
-    SELECT S.ORDERING, S.MOST, S.AFTER_MS, S.FILLS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
-        INTO :ORDERING, :MOST, :AFTER_MS, :FILLS;
+    SELECT S.ORDERING, S.AFTER_MS FROM QUEUE_SUBSCRIPTION S WHERE S.ID = :SUBSCRIPTION_ID
+        INTO :ORDERING, :AFTER_MS;
+    IF (EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL)) THEN
+        EXECUTE PROCEDURE HOLD_PLACES(QUEUE, ROOM) RETURNING_VALUES PLACES;
     FURTHEST_ID = MARK_ID;
     IF (FROM_START = 1) THEN
         MARK_ID = 0;
     ELSE IF (ORDERING = 'total') THEN
         EXECUTE PROCEDURE LOOK_BACK(SUBSCRIPTION_ID) RETURNING_VALUES MARK_ID;
-
     LAST_READ_ID = READ_ID;
     IF (EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = :SUBSCRIPTION_ID AND N.ID > 0
         ORDER BY N.OWNER_ID, N.ID)) THEN
-        EXECUTE PROCEDURE READ_NOTES(SUBSCRIPTION_ID, READ_ID, ROOM, PLACES, NOW_UTC)
-            RETURNING_VALUES DISPATCHED, TAKEN, PLACES_LEFT, MISSED, LAST_READ_ID;
-
-    IF (ORDERING <> 'key') THEN
-    BEGIN
-        LANE = IIF(ORDERING = 'none', NULL, 0);
-        -- A task with a ticket that another transaction had locked.
-        IF (LANE = 0 AND DISPATCHED < ROOM AND EXISTS(SELECT 1 FROM QUEUE_GATE G
-                WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.WAKE_TIME <= :NOW_UTC)) THEN
-        BEGIN
-            EXECUTE PROCEDURE OPEN_GATE(SUBSCRIPTION_ID, LANE, 0, PLACES_LEFT, NOW_UTC)
-                RETURNING_VALUES TASK_ID, CHANGES;
-            DISPATCHED = DISPATCHED + IIF(TASK_ID IS NULL, 0, 1);
-        END
-        IF (LANE IS NULL AND MOST = 1 AND AFTER_MS = 0 AND PLACES IS NULL) THEN
-        BEGIN
-            EXECUTE PROCEDURE DISPATCH_EACH(SUBSCRIPTION_ID, ROOM - DISPATCHED, MARK_ID, NOW_UTC)
-                RETURNING_VALUES CHANGES, MARK_ID;
-            DISPATCHED = DISPATCHED + CHANGES;
-            TAKEN = TAKEN + CHANGES;
-        END
-        WHILE (DISPATCHED < ROOM AND COALESCE(PLACES_LEFT, 1) > 0 AND (LANE IS NULL OR NOT EXISTS(
-                SELECT 1 FROM QUEUE_GATE G WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0))) DO
-        BEGIN
-            IF (AFTER_MS > 0) THEN
-            BEGIN
-                EXECUTE PROCEDURE FIRST_DUE(SUBSCRIPTION_ID, MOST, AFTER_MS, FILLS, MARK_ID) RETURNING_VALUES DUE_TIME;
-                IF (DUE_TIME IS NULL OR DUE_TIME > NOW_UTC) THEN
-                    LEAVE;
-            END
-            EXECUTE PROCEDURE MAKE_TASK(SUBSCRIPTION_ID, LANE, 0, 1, MARK_ID, PLACES_LEFT, NOW_UTC)
-                RETURNING_VALUES TASK_ID, CHANGES, MARK_ID, MORE;
-            IF (TASK_ID IS NULL) THEN
-                LEAVE;
-            IF (LANE = 0) THEN
-                INSERT INTO QUEUE_GATE (OWNER_ID, LANE, HOLDER_ID, WAITS) VALUES (:SUBSCRIPTION_ID, 0, :TASK_ID, :MORE);
-            DISPATCHED = DISPATCHED + 1;
-            PLACES_LEFT = PLACES_LEFT - 1;
-            TAKEN = TAKEN + CHANGES;
-        END
-        -- In total order changes stay where they are. When the first come while the gate is shut that is written
-        -- there, so that the end of its task wakes workers: unless that end is recorded already, unseen.
-        IF (LANE = 0 AND DISPATCHED = 0 AND EXISTS(SELECT 1 FROM QUEUE_CHANGE C
-                WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1 AND C.LANE = 0 AND C.ID > :MARK_ID
-                    ORDER BY C.SUBSCRIPTION_ID, C.NEWS)) THEN
-        BEGIN
-            UPDATE QUEUE_GATE G SET WAITS = 1
-                WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.LANE = 0 AND G.HOLDER_ID IS NOT NULL AND G.WAITS = 0;
-            MISSED = IIF(ROW_COUNT > 0, 1, MISSED);
-        END
-    END
+        EXECUTE PROCEDURE READ_NOTES(SUBSCRIPTION_ID, READ_ID, ROOM, QUEUE, PLACES, NOW_UTC)
+            RETURNING_VALUES IDS, TAKEN, PLACES, MISSED, LAST_READ_ID;
+    ROOM = ROOM - CHAR_LENGTH(IDS) / 19;
+    IF (ORDERING = 'key') THEN
+        EXECUTE PROCEDURE VISIT_LANES(SUBSCRIPTION_ID, LAST_LANE, AFTER_MS, ROOM, QUEUE, PLACES, NOW_UTC)
+            RETURNING_VALUES MORE_IDS, PLACES, CHANGES, MORE_MISSED, LAST_LANE;
     ELSE
-    BEGIN
-        EXECUTE PROCEDURE VISIT_LANES(SUBSCRIPTION_ID, LAST_LANE, AFTER_MS, ROOM - DISPATCHED, PLACES_LEFT, NOW_UTC)
-            RETURNING_VALUES NEW_TASKS, PLACES_LEFT, CHANGES, MORE_MISSED, LAST_LANE;
-        DISPATCHED = DISPATCHED + NEW_TASKS;
-        TAKEN = TAKEN + CHANGES;
-        MISSED = MAXVALUE(MISSED, MORE_MISSED);
-    END
+        EXECUTE PROCEDURE VISIT_LOG(SUBSCRIPTION_ID, IIF(ORDERING = 'total', 1, 0), MARK_ID, ROOM, QUEUE, PLACES,
+            NOW_UTC) RETURNING_VALUES MORE_IDS, CHANGES, MORE_MISSED, MARK_ID, MORE;
+    IDS = IDS || MORE_IDS;
+    MISSED = MAXVALUE(MISSED, MORE_MISSED);
+    TAKEN = TAKEN + CHANGES;
     IF (ORDERING = 'total' AND MORE IS NOT NULL) THEN
         EXECUTE PROCEDURE MOVE_BACK(SUBSCRIPTION_ID, MARK_ID, 1 - MORE);
     MARK_ID = IIF(ORDERING = 'total', MAXVALUE(MARK_ID, FURTHEST_ID), MARK_ID);
@@ -669,6 +699,7 @@ BEGIN
         TAKEN = TAKEN + :TAKEN, NOTES_DELETED = -:READ_ID, NOTES_READ = -:LAST_READ_ID
         WHERE D.SUBSCRIPTION_ID = :SUBSCRIPTION_ID;
     EXECUTE PROCEDURE FBTASKS_CORE.SET_DUE_TIME(SUBSCRIPTION_ID);
+    ROOM_LEFT = ROOM_LEFT - CHAR_LENGTH(IDS) / 19;
 END^
 
 -- Whether the subscription has something for a dispatcher to do now, and else how many milliseconds remain until it
@@ -696,8 +727,8 @@ BEGIN
     IF (FULL_UP = 1) THEN
         SELECT MIN(G.WAKE_TIME) FROM QUEUE_GATE G
             WHERE G.OWNER_ID = :SUBSCRIPTION_ID AND G.WAKE_TIME > TIMESTAMP '0001-01-01' AND EXISTS(
-                SELECT 1 FROM QUEUE_TICKET K WHERE K.OWNER_ID = :SUBSCRIPTION_ID AND K.LANE = G.LANE
-                    ORDER BY K.OWNER_ID, K.LANE) INTO :DUE_TIME;
+                SELECT 1 FROM QUEUE_HOLD H WHERE H.OWNER_ID = :SUBSCRIPTION_ID AND H.LANE = G.LANE AND H.SORT_KEY = 0)
+            INTO :DUE_TIME;
     ELSE IF (ORDERING = 'key') THEN
     BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :SUBSCRIPTION_ID AND C.NEWS = 1
@@ -746,152 +777,6 @@ BEGIN
             IF (FOUND >= MOST) THEN
                 LEAVE;
         END
-END^
-
--- The active subscriptions of QUEUE, but for polls, that may have something: of which something is noted or logged, or
--- one of whose gates has a moment, DUE_TIME. One may come several times. The tables lead from one to the next, so that
--- those are met alone of which there is something.
-PROCEDURE SOURCES_WITH_WORK (QUEUE QUEUE_NAME)
-RETURNS (SUBSCRIPTION_ID INTEGER, PRIORITY_RANK SMALLINT, DUE_TIME TIMESTAMP)
-AS
-    DECLARE OWNER_ID INTEGER = 0;
-    DECLARE PART SMALLINT = 0;
-BEGIN
-    WHILE (PART < 2) DO
-    BEGIN
-        IF (PART = 0) THEN
-            OWNER_ID = (SELECT FIRST 1 N.OWNER_ID FROM QUEUE_NOTE N
-                WHERE N.QUEUE = :QUEUE AND N.OWNER_ID >= :OWNER_ID + 1 ORDER BY N.QUEUE, N.OWNER_ID);
-        ELSE
-            OWNER_ID = (SELECT FIRST 1 C.SUBSCRIPTION_ID FROM QUEUE_CHANGE C
-                WHERE C.SUBSCRIPTION_ID >= :OWNER_ID + 1
-                ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID);
-        FOR SELECT S.ID, S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S
-                WHERE S.ID = :OWNER_ID AND S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll'
-                INTO :SUBSCRIPTION_ID, :PRIORITY_RANK DO
-            SUSPEND;
-        IF (OWNER_ID IS NULL) THEN
-        BEGIN
-            PART = PART + 1;
-            OWNER_ID = 0;
-        END
-    END
-    FOR SELECT S.ID, S.PRIORITY_RANK, F.DUE_TIME FROM QUEUE_FEEDER F JOIN QUEUE_SUBSCRIPTION S ON S.ID = F.OWNER_ID
-            WHERE F.QUEUE = :QUEUE AND F.DUE_TIME >= TIMESTAMP '0001-01-01' AND S.STATE = 'active'
-            INTO :SUBSCRIPTION_ID, :PRIORITY_RANK, :DUE_TIME DO
-        SUSPEND;
-END^
-
--- Makes up to ROOM tasks of what the sources of a queue have, less those that are ready in it, and where the queue
--- has a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank,
--- as the claim that calls this; those of one rank that have something share the room. MISSED is 1 when another
--- transaction is at one, or in its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks
--- have left less room than the sources have need of. When it turns out that other transactions hold those, it is
--- called again with HELD_RANK: ready tasks are not counted then, and sources of higher ranks are not asked.
-PROCEDURE DISPATCH (
-    QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
-RETURNS (MISSED SMALLINT, CROWDED SMALLINT)
-AS
-    DECLARE SUBSCRIPTION_ID INTEGER;
-    DECLARE RANK SMALLINT = -10000;
-    DECLARE READY SMALLINT;
-    DECLARE NEXT_MS BIGINT;
-    DECLARE NEXT_RANK SMALLINT;
-    DECLARE DUE_TIME TIMESTAMP;
-    DECLARE WITH_WORK VARCHAR(10000) CHARACTER SET ASCII = '';  -- a rank in 6 characters, and a subscription in 11
-    DECLARE ENTRY CHAR(17) CHARACTER SET ASCII;
-    DECLARE PLACE INTEGER;
-    DECLARE FOUND VARCHAR(10000) CHARACTER SET ASCII;
-    DECLARE SHARERS INTEGER;
-    DECLARE SHARE INTEGER;
-    DECLARE WAITING INTEGER = 0;
-    DECLARE DISPATCHED INTEGER;
-    DECLARE MISSED_ONE SMALLINT;
-    DECLARE PLACES INTEGER;  -- NULL: the queue has no limit
-    DECLARE BOUNDED SMALLINT = 0;
-    DECLARE AGE_MS BIGINT;
-BEGIN
-    MISSED = 0;
-    CROWDED = 0;
-    SELECT IIF(P.MAX_LENGTH IS NULL, 0, 1), P.AGE_MS FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :BOUNDED, :AGE_MS;
-    FOR SELECT W.SUBSCRIPTION_ID, W.PRIORITY_RANK, W.DUE_TIME FROM SOURCES_WITH_WORK(:QUEUE) W
-        INTO :SUBSCRIPTION_ID, :NEXT_RANK, :DUE_TIME DO
-    BEGIN
-        ENTRY = LPAD(NEXT_RANK, 6) || LPAD(SUBSCRIPTION_ID, 11);
-        IF (CHAR_LENGTH(WITH_WORK) < 9900 AND (DUE_TIME IS NULL OR DUE_TIME <= QUEUE_NOW())
-                AND POSITION(ENTRY, WITH_WORK) = 0) THEN
-            WITH_WORK = WITH_WORK || ENTRY;
-    END
-    WHILE (WAITING < ROOM AND WITH_WORK <> '') DO
-    BEGIN
-        NEXT_RANK = NULL;
-        PLACE = 1;
-        WHILE (PLACE < CHAR_LENGTH(WITH_WORK)) DO
-        BEGIN
-            SHARE = CAST(SUBSTRING(WITH_WORK FROM PLACE FOR 6) AS SMALLINT);
-            IF (SHARE > RANK) THEN
-                NEXT_RANK = MINVALUE(COALESCE(NEXT_RANK, SHARE), SHARE);
-            PLACE = PLACE + 17;
-        END
-        RANK = NEXT_RANK;
-        IF (RANK IS NULL OR RANK > HELD_RANK) THEN
-            LEAVE;
-        FOUND = '';
-        SHARERS = 0;
-        PLACE = 1;
-        WHILE (PLACE < CHAR_LENGTH(WITH_WORK)) DO
-        BEGIN
-            IF (CAST(SUBSTRING(WITH_WORK FROM PLACE FOR 6) AS SMALLINT) = RANK) THEN
-            BEGIN
-                SUBSCRIPTION_ID = CAST(SUBSTRING(WITH_WORK FROM PLACE + 6 FOR 11) AS INTEGER);
-                EXECUTE PROCEDURE SOURCE_READY(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
-                IF (READY = 1) THEN
-                BEGIN
-                    FOUND = FOUND || LPAD(SUBSCRIPTION_ID, 11);
-                    SHARERS = SHARERS + 1;
-                END
-            END
-            PLACE = PLACE + 17;
-        END
-        IF (SHARERS > 0 AND HELD_RANK IS NULL) THEN
-        BEGIN
-            DISPATCHED = WAITING;
-            SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
-                WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK <= :RANK) INTO :WAITING;
-            IF (WAITING > DISPATCHED) THEN
-                CROWDED = 1;
-            -- Half of the room, as far as more urgent tasks leave it, is theirs however many ready tasks of their own
-            -- rank there are; of a room for one that is so every second time, by chance. Else a queue in which tasks
-            -- are always ready never asked them. With ageing no task is more urgent for good: it is theirs until so
-            -- many of their rank are ready.
-            SHARE = ROOM / 2 + IIF(MOD(ROOM, 2) = 1 AND RAND() < 0.5, 1, 0);
-            IF (WAITING > ROOM - SHARE AND RANK < 9999) THEN  -- a claim may leave idle work, and then it would pile up
-            BEGIN
-                WAITING = ROOM - SHARE;
-                SELECT MAXVALUE(:WAITING, COUNT(*)) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
-                    WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= IIF(:AGE_MS IS NULL, -9999, :RANK)
-                        AND T.PRIORITY_RANK <= IIF(:AGE_MS IS NULL, :RANK - 1, :RANK)) INTO :WAITING;
-            END
-        END
-        IF (BOUNDED = 1 AND SHARERS > 0) THEN
-            EXECUTE PROCEDURE HOLD_PLACES(QUEUE, ROOM - WAITING) RETURNING_VALUES PLACES;
-        WHILE (SHARERS > 0 AND WAITING < ROOM) DO
-        BEGIN
-            SUBSCRIPTION_ID = CAST(SUBSTRING(FOUND FROM 11 * SHARERS - 10 FOR 11) AS INTEGER);
-            BEGIN
-                EXECUTE PROCEDURE DISPATCH_ONE(SUBSCRIPTION_ID, (ROOM - WAITING + SHARERS - 1) / SHARERS, PLACES,
-                    FROM_START) RETURNING_VALUES DISPATCHED, PLACES, MISSED_ONE;
-                MISSED = MAXVALUE(MISSED, MISSED_ONE);
-                WAITING = WAITING + DISPATCHED;
-                -- Another transaction has locked a row of it: all else goes on.
-                WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
-                    MISSED = 1;
-            END
-            SHARERS = SHARERS - 1;
-        END
-    END
-    IF (WAITING < ROOM) THEN
-        CROWDED = 0;
 END^
 
 -- Writes an event into the log. Called by FBTASKS_SOURCES_API.RAISE_EVENT.
@@ -970,14 +855,8 @@ BEGIN
             TASK_ID = NEXT VALUE FOR QUEUE_TASK_SEQ;
             IF (BOUNDED = 1) THEN
                 EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;
-            INSERT INTO QUEUE_TASK (ID, HAS_PLACE, OWNER_ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME,
-                ENQUEUED_BY, CONTENT_TYPE, PAYLOAD)
-            VALUES (:TASK_ID, :PLACED = 1, :SUBSCRIPTION_ID, :NAME, :QUEUE, IIF(:START_TIME > :NOW_UTC, 1, 0),
-                :PRIORITY_RANK, :NOW_UTC, :START_TIME, CURRENT_USER, 'application/json',
-                IIF(OCTET_LENGTH(:BODY) <= 1990, CAST('[[' || :BODY || '],{}]' AS VARCHAR(2000) CHARACTER SET OCTETS),
-                    NULL));
-            IF (OCTET_LENGTH(BODY) > 1990) THEN
-                INSERT INTO QUEUE_PAYLOAD (ID, DATA) VALUES (:TASK_ID, '[[' || :BODY || '],{}]');
+            EXECUTE PROCEDURE FBTASKS_CORE.ADD_TASK(TASK_ID, SUBSCRIPTION_ID, NULL, NAME, QUEUE, PRIORITY_RANK, NOW_UTC,
+                START_TIME, NULL, IIF(START_TIME > NOW_UTC, 0, 1), PLACED, CURRENT_USER, NULL, '[[' || BODY || '],{}]');
         END
         ELSE
             EXECUTE PROCEDURE FBTASKS_SOURCES.LOG_EVENT(SUBSCRIPTION_ID, CASE WHEN KEYED = 0 THEN 0

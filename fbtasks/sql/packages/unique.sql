@@ -220,7 +220,7 @@ BEGIN
             WAKE_TIME = IIF(:LASTS_MS > 0 AND :UNIQUE_UNTIL = 'start', DATEADD(:LASTS_MS MILLISECOND TO :NOW_UTC), NULL)
             WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
         -- Its end is to be noted where others may still be merged into it, or wait for its result.
-        EXECUTE PROCEDURE PASS(HOLDER_ID, 0, IIF(UNIQUE_UNTIL = 'end' OR LASTS_MS > 0
+        EXECUTE PROCEDURE FBTASKS_CORE.PASS(HOLDER_ID, 0, IIF(UNIQUE_UNTIL = 'end' OR LASTS_MS > 0
             OR EXISTS(SELECT 1 FROM QUEUE_REDIRECT R WHERE R.TO_ID = :HOLDER_ID), 1, 0), TASK_QUEUE, PRIORITY_RANK,
             SUSPECT, QUEUE)
             RETURNING_VALUES IS_CLAIMED;

@@ -217,7 +217,7 @@ def forget(transaction: Transaction, subscription: int) -> bool:
 
 def is_done(session: Session, subscription: int) -> bool:
     """Whether nothing waits or runs for a subscription."""
-    return not session.read("subscription_busy", *[subscription] * 5)[0][0]
+    return not session.read("subscription_busy", *[subscription] * 4)[0][0]
 
 
 def loads(session: Session) -> dict[int, Load]:
