@@ -143,7 +143,7 @@ class Database:
             session.run(progress.prune)
         limits = " WHERE OWNER_ID IN (SELECT ID FROM QUEUE_LIMIT)"
         # Of notes those that nobody has read: the others are deleted by whoever reads the next.
-        where = {"QUEUE_TICKET": limits, "QUEUE_GATE": limits, "QUEUE_NOTE": f"{limits} AND ID > 0"}
+        where = {"QUEUE_GATE": limits, "QUEUE_NOTE": f"{limits} AND ID > 0"}
         return {
             table: int(one(self._app, f"SELECT COUNT(*) FROM {table}{where.get(table, '')}")) for table in limited.LEFT
         }

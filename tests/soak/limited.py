@@ -20,7 +20,7 @@ STEPS = frozenset({"step", "member", "body"})
 APART = STEPS | {"once", "tick"}
 """Kinds for which the account of single tasks does not hold: calls are merged, or are not a producer's."""
 LEFT = (
-    "QUEUE_TICKET", "QUEUE_NOTE", "QUEUE_HOLD", "QUEUE_GATE", "QUEUE_LINK", "QUEUE_NODE", "QUEUE_GROUP",
+    "QUEUE_NOTE", "QUEUE_HOLD", "QUEUE_GATE", "QUEUE_LINK", "QUEUE_NODE", "QUEUE_GROUP",
     "QUEUE_REDIRECT", "QUEUE_PROGRESS",
 )  # fmt: skip
 """Tables that have nothing in them when all tasks have ended and are forgotten."""

@@ -52,11 +52,11 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
 )^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
--- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.DISPATCH. Its key has a number of
+-- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.FEED_ONE. Its key has a number of
 -- QUEUE_CHANGE_SEQ: no writer meets another one.
 CREATE TABLE QUEUE_CHANGE (
     SUBSCRIPTION_ID INTEGER NOT NULL,
-    -- 1: it has just come; NULL: it waits behind the gate of its lane (QUEUE_GATE). In lane 0 of a total order it
+    -- 1: it has just come; NULL: it waits behind its lane (QUEUE_GATE). In lane 0 of a total order it
     -- stays 1.
     NEWS SMALLINT DEFAULT 1,
     -- 0, or the key by which changes are ordered: an integer as it is, anything else as a hash. Never
