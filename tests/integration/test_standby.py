@@ -83,12 +83,15 @@ KEYS = """
 """
 
 
-DISPATCH = ("FBTASKS_SOURCES", "DISPATCH")
+FEED = ("FBTASKS_CORE", "FEED")
 WITHOUT = {
-    ("FBTASKS_WORKER", "CLAIM", "AT_MOMENT"): DISPATCH,
-    ("FBTASKS_WORKER", "CLAIM", "LATER"): DISPATCH,
+    ("FBTASKS_WORKER", "CLAIM", "AT_MOMENT"): FEED,
+    ("FBTASKS_WORKER", "CLAIM", "LATER"): FEED,
 }
-"""Cursors that change rows only where that call was not made. What is gone from the texts is to go from here."""
+"""Cursors that do not meet what that call has made: the claim takes all of it first, by its keys.
+
+What is gone from the texts is to go from here.
+"""
 
 
 @pytest.mark.emptied

@@ -167,9 +167,7 @@ def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
         "RAISE_TIME, START_TIME, START_TIME, 1, 0, 1, TRUE, CONTENT_TYPE FROM QUEUE_TASK WHERE ID = ?",
         ids[0],
     )
-    execute(
-        app, "INSERT INTO QUEUE_HOLD (TASK_ID, STEP, OWNER_ID, LANE, SORT_KEY) VALUES (99999999, -1, 1, 5, 20000)"
-    )
+    execute(app, "INSERT INTO QUEUE_HOLD (TASK_ID, STEP, OWNER_ID, LANE, SORT_KEY) VALUES (99999999, -1, 1, 5, 20000)")
     app.close()
     (dropped,) = service.drop(app.database, ["changed"])
     assert (dropped.gone, dropped.tasks, dropped.connections) == (False, True, [])

@@ -50,7 +50,9 @@ def write(app, id, lane, number, text, age_ms=0):
 
 def gates(app):
     """Lane, holder, halted and waits of each gate."""
-    holder = "SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = G.OWNER_ID AND H.LANE = G.LANE AND H.SORT_KEY = 30000"
+    holder = (
+        "SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = G.OWNER_ID AND H.LANE = G.LANE AND H.SORT_KEY = 30000"
+    )
     return rows(
         app, f"SELECT G.LANE, COALESCE(G.HOLDER_ID, ({holder})), G.HALTED, G.WAITS FROM QUEUE_GATE G ORDER BY G.LANE"
     )

@@ -158,7 +158,8 @@ AS
     DECLARE SUSPECT SMALLINT = 0;
     DECLARE READY INTEGER;
     DECLARE HALF INTEGER;
-    DECLARE AGES SMALLINT;
+    DECLARE READY_TIME TIMESTAMP;
+    DECLARE AGE_MS BIGINT;
     DECLARE ROOM_LEFT INTEGER;
     DECLARE ROOM_AFTER INTEGER;
     DECLARE SHARE INTEGER;
@@ -193,13 +194,15 @@ BEGIN
         BEGIN
             IF (READY IS NULL AND KIND <> 'G') THEN  -- counted once
             BEGIN
-                SELECT FIRST 1 T.PRIORITY_RANK, T.SUSPECT FROM QUEUE_TASK T WHERE T.STATE = 0 AND T.QUEUE = :QUEUE
-                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :READY_RANK, :SUSPECT;
+                SELECT FIRST 1 T.PRIORITY_RANK, T.START_TIME, T.SUSPECT FROM QUEUE_TASK T
+                    WHERE T.STATE = 0 AND T.QUEUE = :QUEUE
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
+                    INTO :READY_RANK, :READY_TIME, :SUSPECT;
                 SELECT COUNT(*) FROM (SELECT FIRST (:ROOM) 1 AS ONE FROM QUEUE_TASK T
                     WHERE T.STATE = 0 AND T.QUEUE = :QUEUE AND :READY_HELD = 0) INTO :READY;
                 HALF = ROOM / 2 + IIF(MOD(ROOM, 2) = 1 AND RAND() < 0.5, 1, 0);  -- of a room for one, every second time
-                AGES = IIF(EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.AGE_MS > 0), 1, 0);
-                IF (AGES = 1) THEN  -- then no task is more urgent for good: they share it, whatever their ranks
+                SELECT P.AGE_MS FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE INTO :AGE_MS;
+                IF (AGE_MS > 0) THEN  -- then no task is more urgent for good: they share it, whatever their ranks
                     READY = MINVALUE(READY, HALF);
                 READY_RANK = IIF(READY = 0, 9999, READY_RANK);
                 IF (SUSPECT > 0 AND RAND() < 0.5) THEN  -- which is claimed alone
@@ -209,8 +212,13 @@ BEGIN
             IF (KIND = 'S' AND SHARE > 0) THEN
             BEGIN
                 LESS_SAME = 0;
-                IF (READY > 0 AND (AGES = 1 OR PRIORITY_RANK = READY_RANK)) THEN
+                IF (READY > 0 AND PRIORITY_RANK = READY_RANK) THEN
                     LESS_SAME = MINVALUE(READY, HALF);
+                ELSE IF (READY > 0 AND PRIORITY_RANK > READY_RANK AND AGE_MS > 0) THEN
+                    LESS_SAME = IIF(DATEDIFF(MILLISECOND FROM (SELECT FIRST 1 C.RAISE_TIME FROM QUEUE_CHANGE C
+                            WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1
+                            ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID) TO READY_TIME)
+                        > CAST(PRIORITY_RANK - READY_RANK AS BIGINT) * AGE_MS, READY, ROOM);
                 ELSE IF (READY > 0 AND PRIORITY_RANK > READY_RANK) THEN
                     LESS_SAME = READY_SHARE(QUEUE, PRIORITY_RANK, ROOM, HALF);
                 CROWDED = IIF(SHARE > ROOM_LEFT - LESS_SAME, 1, CROWDED);
