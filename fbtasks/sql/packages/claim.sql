@@ -266,11 +266,102 @@ BEGIN
         EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, IS_PAUSED);
 END^
 
+-- Whether a claim passes a task over whose NAME is paused; of parked ones, those as well that wait for a limit anew.
+PRIVATE FUNCTION IS_HELD_BACK (ID BIGINT, NAME QUEUE_TEXT, PARKED QUEUE_TEXT)
+RETURNS SMALLINT
+AS
+BEGIN
+    RETURN IIF(EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :NAME AND R.PAUSED = 1) OR (PARKED IS NOT NULL
+        AND EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.SORT_KEY < 30000)), 1, 0);
+END^
+
+-- What a claim reads, part by part, beside what owners let in: tasks of RANK that are due from FROM_TIME to UNTIL_TIME,
+-- and with an AFTER_ID, of that one moment, those behind it. MARKS says how far the caller has read the queue lately, in
+-- 46 characters for each rank that it knows, in their order: the rank (6), and where its last claim of that rank ended
+-- (20 for START_TIME in tenths of a millisecond, 20 for ID); 0 and 0: it has read that rank to its end. What was claimed
+-- before a mark may still be in the index, as versions that an old transaction keeps. So such a rank is read from its
+-- mark on, one that was read to its end from two seconds ago on, and all of them from the beginning only when that is
+-- not enough. A queue with ageing is read as AGED says, without marks, and then for what came meanwhile. A last RANK
+-- behind LAST_RANK tells that idle work is left.
+PRIVATE PROCEDURE STRETCHES (
+    QUEUE QUEUE_NAME, STATE SMALLINT, AGE_MS BIGINT, LAST_RANK SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
+RETURNS (RANK SMALLINT, FROM_TIME TIMESTAMP, UNTIL_TIME TIMESTAMP, AFTER_ID BIGINT)
+AS
+    DECLARE END_OF_TIME TIMESTAMP = TIMESTAMP '9999-12-31 23:59:59.9999';
+    DECLARE PASSES SMALLINT;
+    DECLARE NEXT_RANK SMALLINT;
+    DECLARE MARKED_RANK SMALLINT;
+BEGIN
+    IF (AGE_MS IS NOT NULL) THEN
+        FOR SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM AGED(:QUEUE, :AGE_MS) A
+            INTO :RANK, :FROM_TIME, :UNTIL_TIME DO
+            SUSPEND;
+    PASSES = IIF(MARKS = '', 1, 2);
+    WHILE (PASSES > 0) DO
+    BEGIN
+        NEXT_RANK = -32768;
+        WHILE (NEXT_RANK <= LAST_RANK) DO
+        BEGIN
+            MARKED_RANK = IIF(MARKS = '', NULL, CAST(SUBSTRING(MARKS FROM 1 FOR 6) AS SMALLINT));
+            RANK = NULL;
+            IF (MARKED_RANK IS NULL OR MARKED_RANK > NEXT_RANK) THEN
+                SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
+                    WHERE T.STATE = :STATE AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
+                        AND T.PRIORITY_RANK <= COALESCE(:MARKED_RANK - 1, 32767)
+                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
+            FROM_TIME = TIMESTAMP '0001-01-01';
+            IF (RANK IS NULL AND MARKED_RANK IS NOT NULL) THEN
+            BEGIN
+                RANK = MARKED_RANK;
+                AFTER_ID = NULLIF(CAST(SUBSTRING(MARKS FROM 27 FOR 20) AS BIGINT), 0);
+                IF (AFTER_ID IS NULL) THEN
+                    FROM_TIME = DATEADD(-2 SECOND TO QUEUE_NOW());
+                ELSE IF (RANK <= LAST_RANK) THEN
+                BEGIN
+                    FROM_TIME = DATEADD(CAST(SUBSTRING(MARKS FROM 7 FOR 20) AS BIGINT) / 10.0 MILLISECOND
+                        TO TIMESTAMP '1970-01-01');
+                    UNTIL_TIME = FROM_TIME;
+                    SUSPEND;
+                    IF (FROM_TIME < END_OF_TIME) THEN
+                        FROM_TIME = DATEADD(0.1 MILLISECOND TO FROM_TIME);  -- not >, which would read all of it
+                    AFTER_ID = NULL;
+                END
+                MARKS = SUBSTRING(MARKS FROM 47);
+            END
+            IF (RANK IS NULL OR RANK > LAST_RANK) THEN
+                LEAVE;
+            UNTIL_TIME = END_OF_TIME;
+            SUSPEND;
+            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
+        END
+        MARKS = '';
+        PASSES = PASSES - 1;
+    END
+    IF (RANK > LAST_RANK) THEN
+        SUSPEND;
+END^
+
+-- What the record of a task has beside that of one with nothing out of the ordinary: MORE of its head, and its TASK_ID.
+PRIVATE PROCEDURE EXTRAS (ID BIGINT, IS_LARGE SMALLINT)
+RETURNS (MORE VARCHAR(200) CHARACTER SET OCTETS, TASK_ID VARCHAR(1020) CHARACTER SET OCTETS)
+AS
+    DECLARE HAS_LIMITS SMALLINT;
+BEGIN
+    TASK_ID = COALESCE((SELECT FIRST 1 N.TASK_ID FROM QUEUE_TASK T JOIN QUEUE_TASK_ID N ON N.ID = T.ID
+        WHERE T.ID = :ID AND T.HAS_TASK_ID), '');
+    HAS_LIMITS = IIF(EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.STEP >= 0), 1, 0);
+    SELECT ';' || T.PRIORITY || ';' || T.TRY_COUNT || ';' || T.CRASH_COUNT || ';' || T.SUSPECT || ';'
+            || COALESCE(T.MAX_TRIES, '') || ';' || COALESCE(CAST(FLOOR(DATEDIFF(
+                MILLISECOND FROM TIMESTAMP '1970-01-01' TO T.EXPIRE_TIME)) AS BIGINT), '') || ';' || :IS_LARGE || ';'
+            || OCTET_LENGTH(:TASK_ID) || ';' || (:HAS_LIMITS + IIF(T.IS_STEP, 2, 0) + IIF(T.HAS_INPUTS, 4, 0))
+        FROM QUEUE_TASK T WHERE T.ID = :ID INTO :MORE;
+END^
+
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is
 -- claimed from a queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose
 -- names are paused are parked on the way. What owners let in comes first, and more of it when other transactions hold
--- what was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py
--- reads them, with payloads of up to that size; a longer one is read later. The last row also tells
+-- what was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py reads them, with payloads
+-- of up to that size; a longer one is read later. The last row also tells
 --   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted
 --           by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim, those
 --           that are parked included
@@ -279,13 +370,8 @@ END^
 --           had no room for more
 --   LET_IN  1: its last task is one that an owner let in
 -- With REPEATED a repeated suspect (SUSPECT 2) may be claimed, with IDLE idle work; with FROM_START sources are looked
--- at from the start, for what was committed late. A suspect comes alone in its claim. A queue with ageing is read as
--- AGED says, without marks. MARKS says how far the caller has read the queue lately, in 46 characters for each rank
--- that it knows, in their order: the rank (6), and where its last claim of that rank ended (20 for START_TIME in tenths
--- of a millisecond, 20 for ID); 0 and 0: it has read that rank to its end. What was claimed before a mark may still be
--- in the index, as versions that an old transaction keeps. So such a rank is read from its mark on, one that was read
--- to its end from two seconds ago on, and all of them from the beginning only when that is not enough. Two cursors,
--- since tasks of the mark's own moment are found by their ids, and later ones by their time.
+-- at from the start, for what was committed late. A suspect comes alone in its claim. MARKS is for STRETCHES. Two
+-- cursors, since tasks of one moment are found by their ids, and others by their time.
 PROCEDURE CLAIM (
     WORKER_ID BIGINT, QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT,
     REPEATED SMALLINT, FROM_START SMALLINT, IDLE SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
@@ -293,266 +379,155 @@ RETURNS (
     CLAIM_ID BIGINT, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MISSED SMALLINT, IDLES SMALLINT, LET_IN SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
-    DECLARE EPOCH TIMESTAMP = TIMESTAMP '1970-01-01';
-    DECLARE FOUND INTEGER = 0;
-    DECLARE EXPIRED INTEGER = 0;
-    DECLARE ITEM QUEUE_RECORDS;
+    DECLARE GRANTED INTEGER;
+    DECLARE ROOM INTEGER;
+    DECLARE RULED SMALLINT;
+    DECLARE FED SMALLINT;
+    DECLARE AGE_MS BIGINT;
+    DECLARE LIMIT_ID INTEGER;
+    DECLARE PERIOD_US BIGINT;
+    DECLARE FREE_US BIGINT;
     DECLARE WANTED SMALLINT;
+    DECLARE LAST_RANK SMALLINT;
+    DECLARE FEEDS SMALLINT;
+    DECLARE IDS QUEUE_IDS = '';
+    DECLARE ADMITTED INTEGER;
+    DECLARE MISSED_ONE SMALLINT;
+    DECLARE CROWDED SMALLINT = 0;
+    DECLARE FED_IDLES SMALLINT = 0;
+    DECLARE RANK SMALLINT;
+    DECLARE FROM_TIME TIMESTAMP;
+    DECLARE UNTIL_TIME TIMESTAMP;
+    DECLARE AFTER_ID BIGINT;
+    DECLARE BY_ID SMALLINT;
+    DECLARE TOOK INTEGER = 0;
+    DECLARE PASSED_OVER INTEGER = 0;
     DECLARE ID BIGINT;
-    DECLARE HAS_TASK_ID BOOLEAN;
-    DECLARE HAS_HOLDS BOOLEAN;
-    DECLARE SOURCE_ID INTEGER;
-    DECLARE IS_STEP BOOLEAN;
-    DECLARE HAS_INPUTS BOOLEAN;
-    DECLARE TASK_ID QUEUE_TEXT;
-    DECLARE TASK_NAME QUEUE_TEXT;
-    DECLARE PRIORITY SMALLINT;
-    DECLARE TRY_COUNT INTEGER;
-    DECLARE CRASH_COUNT INTEGER;
-    DECLARE MAX_TRIES INTEGER;
+    DECLARE NAME QUEUE_TEXT;
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE CONTENT_TYPE QUEUE_NAME;
     DECLARE PAYLOAD VARCHAR(32000) CHARACTER SET OCTETS;
     DECLARE SUSPECT SMALLINT;
-    DECLARE RANK SMALLINT;
-    DECLARE NEXT_RANK SMALLINT = -32768;
-    DECLARE LOW_RANK SMALLINT;
-    DECLARE LOW_ID BIGINT;
-    DECLARE MARKED SMALLINT;
-    DECLARE MOMENT TIMESTAMP;
-    DECLARE AT_MARK SMALLINT;
-    DECLARE ENOUGH SMALLINT = 0;
-    DECLARE ADMITTED INTEGER = 0;
-    DECLARE TOOK INTEGER = 0;
-    DECLARE FED SMALLINT;
-    DECLARE IDS QUEUE_IDS = '';
-    DECLARE FED_MANY INTEGER;
-    DECLARE FED_IDLES SMALLINT = 0;
-    DECLARE MISSED_ONE SMALLINT;
-    DECLARE CROWDED SMALLINT = 0;
-    DECLARE LAST_RANK SMALLINT;
-    DECLARE AGE_MS BIGINT;
-    DECLARE AGED SMALLINT = 0;
-    DECLARE FROM_TIME TIMESTAMP = TIMESTAMP '0001-01-01';
-    DECLARE UNTIL_TIME TIMESTAMP = TIMESTAMP '9999-12-31 23:59:59.9999';
-    DECLARE RULED SMALLINT;
-    DECLARE LIMIT_ID INTEGER;
-    DECLARE COUNTED BOOLEAN;
-    DECLARE ASKED INTEGER;
-    DECLARE PERIOD_US BIGINT;
-    DECLARE FREE_US BIGINT;
-    DECLARE STRETCHES CURSOR FOR (SELECT A.RANK, A.FROM_TIME, A.UNTIL_TIME FROM AGED(:QUEUE, :AGE_MS) A);
+    DECLARE IS_PLAIN BOOLEAN;
+    DECLARE MORE VARCHAR(200) CHARACTER SET OCTETS;
+    DECLARE TASK_ID VARCHAR(1020) CHARACTER SET OCTETS;
+    DECLARE ITEM QUEUE_RECORDS;
+    DECLARE PARTS CURSOR FOR (SELECT S.RANK, S.FROM_TIME, S.UNTIL_TIME, S.AFTER_ID
+        FROM STRETCHES(:QUEUE, :WANTED, :AGE_MS, :LAST_RANK, :MARKS) S);
     DECLARE AT_MOMENT CURSOR FOR (
-        SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.SOURCE_ID, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
-            T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+        SELECT T.ID, T.NAME, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT, T.IS_PLAIN
         FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :MOMENT
-            AND T.ID > :LOW_ID
+        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME = :FROM_TIME
+            AND T.ID > :AFTER_ID
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
     DECLARE LATER CURSOR FOR (
-        SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.SOURCE_ID, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY, T.TRY_COUNT,
-            T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT
+        SELECT T.ID, T.NAME, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT, T.IS_PLAIN
         FROM QUEUE_TASK T
-        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :MOMENT
+        WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK = :RANK AND T.START_TIME >= :FROM_TIME
             AND T.START_TIME <= :UNTIL_TIME AND (:PARKED IS NULL OR T.NAME = :PARKED)
         ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
-    ASKED = MOST;
-    EXECUTE PROCEDURE MAY_CLAIM(QUEUE, ASKED, PARKED)
-        RETURNING_VALUES MOST, RULED, FED, AGE_MS, LIMIT_ID, PERIOD_US, FREE_US, MISSED;
-    IF (MOST IS NULL) THEN
+    EXECUTE PROCEDURE MAY_CLAIM(QUEUE, MOST, PARKED)
+        RETURNING_VALUES GRANTED, RULED, FED, AGE_MS, LIMIT_ID, PERIOD_US, FREE_US, MISSED;
+    IF (GRANTED IS NULL) THEN
         EXIT;
     NOW_UTC = QUEUE_NOW();
     CLAIM_ID = CURRENT_TRANSACTION;  -- as unique as a sequence's next value, and writes no page of its own
     PACKED = '';
     UNSEEN = 0;
-    IDLES = 0;
+    IDLES = IIF(GRANTED = 0 AND MISSED = 0, 2, 0);
     LET_IN = 0;
-    IF (MOST = 0) THEN
-    BEGIN
-        IDLES = IIF(MISSED = 1, 0, 2);
-        SUSPEND;
-        EXIT;
-    END
-    COUNTED = LIMIT_ID IS NOT NULL;
-    LAST_RANK = IIF(IDLE = 1 OR PARKED IS NOT NULL, 9999, 9998);
-    IF (FED = 1 AND PARKED IS NULL) THEN
-    BEGIN
-        EXECUTE PROCEDURE FBTASKS_CORE.FEED(QUEUE, MOST, FROM_START, LAST_RANK, 0)
-            RETURNING_VALUES IDS, ADMITTED, MISSED_ONE, CROWDED, FED_IDLES;
-        MISSED = MAXVALUE(MISSED, MISSED_ONE);
-    END
+    ROOM = GRANTED;
     WANTED = IIF(PARKED IS NULL, 0, 3);
-    IF (AGE_MS IS NOT NULL AND PARKED IS NULL) THEN
+    LAST_RANK = IIF(IDLE = 1 OR PARKED IS NOT NULL, 9999, 9998);
+    IF (FED = 1 AND PARKED IS NULL AND ROOM > 0) THEN
+        FEEDS = 0;
+    OPEN PARTS;
+    WHILE (ROOM > 0 OR IDS <> '') DO
     BEGIN
-        AGED = 1;
-        MARKS = '';
-        OPEN STRETCHES;
-    END
-    MARKED = IIF(MARKS = '', 0, 1);
-    WHILE (ENOUGH = 0) DO
-    BEGIN
-        RANK = NULL;
-        AT_MARK = IIF(IDS <> '', 2, 0);
-        IF (AGED = 1 AND AT_MARK = 0) THEN
+        IF (FEEDS IS NOT NULL) THEN
         BEGIN
-            FETCH STRETCHES INTO :RANK, :FROM_TIME, :UNTIL_TIME;
-            IF (ROW_COUNT = 0) THEN
-            BEGIN
-                -- What came meanwhile, and idle work: as in a queue without ageing.
-                AGED = 0;
-                NEXT_RANK = -32768;
-                FROM_TIME = TIMESTAMP '0001-01-01';
-                UNTIL_TIME = TIMESTAMP '9999-12-31 23:59:59.9999';
-            END
-        END
-        IF (AGED = 0 AND AT_MARK = 0) THEN
-        BEGIN
-            LOW_RANK = IIF(MARKS = '', NULL, CAST(SUBSTRING(MARKS FROM 1 FOR 6) AS SMALLINT));
-            IF (LOW_RANK IS NULL OR LOW_RANK > NEXT_RANK) THEN
-                SELECT FIRST 1 T.PRIORITY_RANK FROM QUEUE_TASK T
-                    WHERE T.STATE = :WANTED AND T.QUEUE = :QUEUE AND T.PRIORITY_RANK >= :NEXT_RANK
-                        AND T.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 32767)
-                    ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK INTO :RANK;
-            RANK = COALESCE(RANK, LOW_RANK);
-        END
-        IF (RANK > LAST_RANK) THEN
-        BEGIN
-            RANK = NULL;
-            IDLES = 1;
-        END
-        IF (RANK IS NULL AND AT_MARK = 0 AND MARKED = 1) THEN
-        BEGIN
-            MARKED = 0;
-            MARKS = '';
-            NEXT_RANK = -32768;
-            IDLES = 0;
-            CONTINUE;
-        END
-        IF (RANK IS NULL AND AT_MARK = 0 AND CROWDED = 1) THEN
-        BEGIN
-            -- Other transactions hold what was ready and is left: it is no reason to leave what waits for owners.
-            EXECUTE PROCEDURE FBTASKS_CORE.FEED(QUEUE, MOST - FOUND, FROM_START, LAST_RANK, 1)
-                RETURNING_VALUES IDS, FED_MANY, MISSED_ONE, CROWDED, FED_IDLES;
-            ADMITTED = FOUND + FED_MANY;
+            EXECUTE PROCEDURE FBTASKS_CORE.FEED(QUEUE, ROOM, FROM_START, LAST_RANK, FEEDS)
+                RETURNING_VALUES IDS, ADMITTED, MISSED_ONE, CROWDED, FED_IDLES;
             MISSED = MAXVALUE(MISSED, MISSED_ONE);
-            CROWDED = 0;
-            NEXT_RANK = 32767;
-            CONTINUE;
+            ROOM = ROOM - ADMITTED;
+            FEEDS = NULL;
         END
-        IF (RANK IS NULL AND AT_MARK = 0) THEN
-            LEAVE;
-        MOMENT = FROM_TIME;
-        IF (RANK = LOW_RANK) THEN
+        BY_ID = IIF(IDS = '', 0, 1);
+        IF (BY_ID = 0 AND ROOM > 0) THEN
         BEGIN
-            LOW_ID = CAST(SUBSTRING(MARKS FROM 27 FOR 20) AS BIGINT);
-            IF (LOW_ID > 0) THEN
+            FETCH PARTS INTO :RANK, :FROM_TIME, :UNTIL_TIME, :AFTER_ID;
+            IF (ROW_COUNT = 0 AND CROWDED = 0) THEN
             BEGIN
-                AT_MARK = 1;
-                MOMENT = DATEADD(CAST(SUBSTRING(MARKS FROM 7 FOR 20) AS BIGINT) / 10.0 MILLISECOND TO EPOCH);
+                IDLES = MAXVALUE(IDLES, FED_IDLES);
+                LEAVE;
+            END
+            IF (ROW_COUNT = 0 OR RANK > LAST_RANK) THEN
+            BEGIN
+                -- Other transactions hold what was ready and is left: it is no reason to leave what waits for owners.
+                FEEDS = IIF(ROW_COUNT = 0, 1, NULL);
+                IDLES = IIF(ROW_COUNT = 0, IDLES, 1);
+                CONTINUE;
+            END
+            IF (AFTER_ID IS NULL) THEN
+                OPEN LATER;
+            ELSE
                 OPEN AT_MOMENT;
-            END
-            ELSE
-                MOMENT = DATEADD(-2 SECOND TO NOW_UTC);
-            MARKS = SUBSTRING(MARKS FROM 47);
         END
-        IF (AT_MARK = 0) THEN
-            OPEN LATER;
-        WHILE (ENOUGH = 0) DO
+        WHILE ((BY_ID = 0 AND ROOM > 0) OR (BY_ID = 1 AND IDS <> '')) DO
         BEGIN
-            IF (AT_MARK = 1) THEN
-            BEGIN
-                FETCH AT_MOMENT INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :SOURCE_ID, :IS_STEP, :HAS_INPUTS, :TASK_NAME,
-                    :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD,
-                    :SUSPECT;
-                IF (ROW_COUNT = 0) THEN
-                BEGIN
-                    CLOSE AT_MOMENT;
-                    AT_MARK = 0;
-                    IF (MOMENT < TIMESTAMP '9999-12-31 23:59:59.9999') THEN
-                        MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
-                    OPEN LATER;
-                    CONTINUE;
-                END
-            END
-            ELSE IF (AT_MARK = 2) THEN
-            BEGIN
-                IF (IDS = '') THEN
-                BEGIN
-                    -- All that was let in is claimed, and a batch is one of MOST.
-                    FOUND = MINVALUE(FOUND, ADMITTED);
-                    ENOUGH = IIF(FOUND >= MOST, 1, 0);
-                    LEAVE;
-                END
-                ID = NULL;
-                SELECT T.ID, T.HAS_TASK_ID, T.HAS_HOLDS, T.SOURCE_ID, T.IS_STEP, T.HAS_INPUTS, T.NAME, T.PRIORITY,
-                    T.TRY_COUNT, T.CRASH_COUNT, T.MAX_TRIES, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD,
-                    T.SUSPECT
+            IF (BY_ID = 1) THEN
+                SELECT T.ID, T.NAME, T.START_TIME, T.EXPIRE_TIME, T.CONTENT_TYPE, T.PAYLOAD, T.SUSPECT, T.IS_PLAIN
                     FROM QUEUE_TASK T WHERE T.ID = CAST(SUBSTRING(:IDS FROM 1 FOR 19) AS BIGINT)
-                    INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :SOURCE_ID, :IS_STEP, :HAS_INPUTS, :TASK_NAME, :PRIORITY,
-                        :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD,
-                    :SUSPECT;
-                IDS = SUBSTRING(IDS FROM 20);
-                IF (ID IS NULL) THEN  -- it was merged into another one
-                    CONTINUE;
-            END
+                    INTO :ID, :NAME, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT, :IS_PLAIN;
+            ELSE IF (AFTER_ID IS NULL) THEN
+                FETCH LATER
+                    INTO :ID, :NAME, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT, :IS_PLAIN;
             ELSE
-            BEGIN
-                FETCH LATER INTO :ID, :HAS_TASK_ID, :HAS_HOLDS, :SOURCE_ID, :IS_STEP, :HAS_INPUTS, :TASK_NAME,
-                    :PRIORITY, :TRY_COUNT, :CRASH_COUNT, :MAX_TRIES, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD,
-                    :SUSPECT;
-                IF (ROW_COUNT = 0) THEN
-                    LEAVE;
-            END
+                FETCH AT_MOMENT
+                    INTO :ID, :NAME, :START_TIME, :EXPIRE_TIME, :CONTENT_TYPE, :PAYLOAD, :SUSPECT, :IS_PLAIN;
+            ID = IIF(ROW_COUNT = 0, NULL, ID);
+            IDS = SUBSTRING(IDS FROM 20);
+            IF (ID IS NULL AND BY_ID = 1) THEN  -- it was merged into another one
+                CONTINUE;
+            IF (ID IS NULL) THEN
+                LEAVE;
             IF (EXPIRE_TIME <= NOW_UTC OR ID < 1
-                    OR (RULED = 1 AND (EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = :TASK_NAME AND R.PAUSED = 1)
-                        OR (PARKED IS NOT NULL AND HAS_HOLDS AND EXISTS(
-                            SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.SORT_KEY < 30000))))) THEN
+                    OR (RULED = 1 AND IS_HELD_BACK(ID, NAME, PARKED) = 1)) THEN
             BEGIN
                 EXECUTE PROCEDURE PASS_OVER(ID, IIF(EXPIRE_TIME <= NOW_UTC, 1, 0), IIF(PARKED IS NULL, 1, 0));
-                EXPIRED = EXPIRED + 1;
-                IF (EXPIRED >= 200 AND IDS = '') THEN
-                BEGIN
-                    UNSEEN = 1;
-                    ENOUGH = 1;
-                END
+                PASSED_OVER = PASSED_OVER + 1;
+                UNSEEN = IIF(PASSED_OVER >= 200 AND BY_ID = 0, 1, 0);
+                ROOM = IIF(UNSEEN = 1, 0, ROOM);
             END
-            ELSE IF (SUSPECT = 0 OR (FOUND = 0 AND (SUSPECT = 1 OR REPEATED = 1))) THEN
+            ELSE IF (SUSPECT > 0 AND (TOOK > 0 OR (SUSPECT = 2 AND REPEATED = 0))) THEN
+                ROOM = IIF(TOOK > 0, 0, ROOM);
+            ELSE
             BEGIN
-                IF (AT_MARK = 1) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
-                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :COUNTED WHERE CURRENT OF AT_MOMENT;
-                ELSE IF (AT_MARK = 0) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
-                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :COUNTED WHERE CURRENT OF LATER;
-                ELSE
+                IF (BY_ID = 1) THEN
                     UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
-                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :COUNTED WHERE T.ID = :ID;
-                TASK_ID = NULL;
-                IF (HAS_TASK_ID) THEN
-                    SELECT N.TASK_ID FROM QUEUE_TASK_ID N WHERE N.ID = :ID INTO :TASK_ID;
+                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :LIMIT_ID IS NOT NULL WHERE T.ID = :ID;
+                ELSE IF (AFTER_ID IS NULL) THEN
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
+                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :LIMIT_ID IS NOT NULL WHERE CURRENT OF LATER;
+                ELSE
+                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
+                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :LIMIT_ID IS NOT NULL WHERE CURRENT OF AT_MOMENT;
                 IF (PAYLOAD IS NULL) THEN
                     SELECT P.DATA FROM QUEUE_PAYLOAD P WHERE P.ID = :ID AND OCTET_LENGTH(P.DATA) <= 30000 INTO :PAYLOAD;
-                IF (HAS_HOLDS AND SOURCE_ID IS NOT NULL) THEN  -- a lane is no limit
-                    HAS_HOLDS = EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.STEP >= 0);
+                MORE = '';
+                TASK_ID = '';
                 -- Short where nothing is out of the ordinary: that saves a quarter of the claim.
-                ITEM = ID || ';' || CAST(10 * DATEDIFF(MILLISECOND FROM EPOCH TO START_TIME) AS BIGINT) || ';'
-                    || OCTET_LENGTH(TASK_NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
-                    || COALESCE(OCTET_LENGTH(PAYLOAD), 0);
-                IF (PRIORITY <> 0 OR TRY_COUNT > 0 OR CRASH_COUNT > 0 OR SUSPECT > 0 OR HAS_TASK_ID OR HAS_HOLDS
-                    OR IS_STEP OR HAS_INPUTS
-                    OR MAX_TRIES IS NOT NULL
-                        OR EXPIRE_TIME IS NOT NULL OR PAYLOAD IS NULL) THEN
-                    ITEM = ITEM || ';' || PRIORITY || ';' || TRY_COUNT || ';' || CRASH_COUNT || ';' || SUSPECT || ';'
-                        || COALESCE(MAX_TRIES, '') || ';'
-                        || COALESCE(CAST(FLOOR(DATEDIFF(MILLISECOND FROM EPOCH TO EXPIRE_TIME)) AS BIGINT), '') || ';'
-                        || IIF(PAYLOAD IS NULL, 1, 0) || ';' || COALESCE(OCTET_LENGTH(TASK_ID), 0) || ';'
-                            || (IIF(HAS_HOLDS, 1, 0) + IIF(IS_STEP, 2, 0) + IIF(HAS_INPUTS, 4, 0));
-                ITEM = ITEM || ':' || CAST(COALESCE(TASK_ID, '') AS VARCHAR(1020) CHARACTER SET OCTETS)
-                    || CAST(TASK_NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
+                IF (NOT IS_PLAIN OR PAYLOAD IS NULL) THEN
+                    EXECUTE PROCEDURE EXTRAS(ID, IIF(PAYLOAD IS NULL, 1, 0)) RETURNING_VALUES MORE, TASK_ID;
+                ITEM = ID || ';'
+                    || CAST(10 * DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO START_TIME) AS BIGINT) || ';'
+                    || OCTET_LENGTH(NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
+                    || COALESCE(OCTET_LENGTH(PAYLOAD), 0) || MORE || ':' || TASK_ID
+                    || CAST(NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
                 IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
                 BEGIN
@@ -560,27 +535,19 @@ BEGIN
                     PACKED = '';
                 END
                 PACKED = PACKED || ITEM;
-                FOUND = FOUND + 1;
                 TOOK = TOOK + 1;
-                LET_IN = AT_MARK / 2;
-                IF ((FOUND >= MOST AND AT_MARK < 2) OR SUSPECT > 0) THEN
-                    ENOUGH = 1;
+                LET_IN = BY_ID;
+                ROOM = IIF(SUSPECT > 0, 0, ROOM - 1 + BY_ID);
             END
-            ELSE IF (FOUND > 0) THEN
-                ENOUGH = 1;
         END
-        IF (AT_MARK = 1) THEN
-            CLOSE AT_MOMENT;
-        ELSE IF (AT_MARK = 0) THEN
+        IF (BY_ID = 0 AND AFTER_ID IS NULL) THEN
             CLOSE LATER;
-        ELSE
-            CONTINUE;
-        NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
+        ELSE IF (BY_ID = 0) THEN
+            CLOSE AT_MOMENT;
     END
-    IDLES = IIF(ENOUGH = 0, MAXVALUE(IDLES, FED_IDLES), IDLES);
-    IF (COUNTED) THEN
+    IF (LIMIT_ID IS NOT NULL AND GRANTED > 0) THEN
     BEGIN
-        IDLES = IDLES + IIF(FOUND >= MOST AND MOST < ASKED, 2, 0);
+        IDLES = IDLES + IIF(TOOK >= GRANTED AND GRANTED < MOST, 2, 0);
         EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, TOOK, IDLES / 2, PERIOD_US, FREE_US);
     END
     IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES > 0) THEN
