@@ -217,12 +217,11 @@ END^
 
 -- What a claim asks before it reads any task. ROOM is how many it may claim, NULL: none, since other packages are in
 -- use (the worker records what it runs, and claims nothing more), the queue or the parked name is paused, or the queue
--- is outside its window; 0: its limit has no room, or, with MISSED 1, another transaction is at that. RULED: names are
--- asked for. LIMIT_ID, PERIOD_US and FREE_US are for FBTASKS_LIMITS.TAKE_ROOM.
+-- is outside its window; 0: its limit, LIMIT_ID, has no room, or, with MISSED 1, another transaction is at that. RULED:
+-- names are asked for. FEEDS is 0 when owners are to be asked first, NULL: there are none.
 PRIVATE PROCEDURE MAY_CLAIM (QUEUE QUEUE_NAME, MOST INTEGER, PARKED QUEUE_TEXT)
 RETURNS (
-    ROOM INTEGER, RULED SMALLINT, FED SMALLINT, AGE_MS BIGINT,
-    LIMIT_ID INTEGER, PERIOD_US BIGINT, FREE_US BIGINT, MISSED SMALLINT)
+    ROOM INTEGER, RULED SMALLINT, FEEDS SMALLINT, AGE_MS BIGINT, LIMIT_ID INTEGER, MISSED SMALLINT)
 AS
     DECLARE WINDOWED SMALLINT = 0;
     DECLARE PAUSED SMALLINT = 0;
@@ -231,10 +230,10 @@ AS
 BEGIN
     IF (NOT EXISTS(SELECT 1 FROM QUEUE_GENERATION G WHERE G.NUMBER = THIS_GENERATION)) THEN
         EXIT;
-    FED = 0;
-    SELECT P.FED, P.WINDOWED, P.PAUSED, P.LIMIT_ID, P.AGE_MS
+    SELECT IIF(P.FED = 1 AND :PARKED IS NULL, 0, NULL), P.WINDOWED, P.PAUSED, P.LIMIT_ID,
+            IIF(:PARKED IS NULL, P.AGE_MS, NULL)
         FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE
-        INTO :FED, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
+        INTO :FEEDS, :WINDOWED, :PAUSED, :LIMIT_ID, :AGE_MS;
     IF (WINDOWED = 1 AND PAUSED = 0) THEN
         EXECUTE PROCEDURE FBTASKS_CORE.IS_OPEN(QUEUE) RETURNING_VALUES IS_OPEN, OPENS_MS;
     IF (PAUSED = 1 OR IS_OPEN = 0) THEN
@@ -249,7 +248,7 @@ BEGIN
     ROOM = MOST;
     MISSED = 0;
     IF (LIMIT_ID IS NOT NULL) THEN
-        EXECUTE PROCEDURE FBTASKS_LIMITS.ROOM(LIMIT_ID, MOST) RETURNING_VALUES ROOM, MISSED, PERIOD_US, FREE_US;
+        EXECUTE PROCEDURE FBTASKS_LIMITS.ROOM(LIMIT_ID, MOST) RETURNING_VALUES ROOM, MISSED;
 END^
 
 -- Ends or puts aside a task that a claim has come to and does not take.
@@ -276,13 +275,13 @@ BEGIN
 END^
 
 -- What a claim reads, part by part, beside what owners let in: tasks of RANK that are due from FROM_TIME to UNTIL_TIME,
--- and with an AFTER_ID, of that one moment, those behind it. MARKS says how far the caller has read the queue lately, in
--- 46 characters for each rank that it knows, in their order: the rank (6), and where its last claim of that rank ended
--- (20 for START_TIME in tenths of a millisecond, 20 for ID); 0 and 0: it has read that rank to its end. What was claimed
--- before a mark may still be in the index, as versions that an old transaction keeps. So such a rank is read from its
--- mark on, one that was read to its end from two seconds ago on, and all of them from the beginning only when that is
--- not enough. A queue with ageing is read as AGED says, without marks, and then for what came meanwhile. A last RANK
--- behind LAST_RANK tells that idle work is left.
+-- and with an AFTER_ID, of that one moment, those behind it. MARKS says how far the caller has read the queue lately,
+-- in 46 characters for each rank that it knows, in their order: the rank (6), and where its last claim of that rank
+-- ended (20 for START_TIME in tenths of a millisecond, 20 for ID); 0 and 0: it has read that rank to its end. What was
+-- claimed before a mark may still be in the index, as versions that an old transaction keeps. So such a rank is read
+-- from its mark on, one that was read to its end from two seconds ago on, and all of them from the beginning only when
+-- that is not enough. A queue with ageing is read as AGED says, without marks, and then for what came meanwhile. A last
+-- RANK behind LAST_RANK tells that idle work is left.
 PRIVATE PROCEDURE STRETCHES (
     QUEUE QUEUE_NAME, STATE SMALLINT, AGE_MS BIGINT, LAST_RANK SMALLINT, MARKS VARCHAR(1000) CHARACTER SET OCTETS)
 RETURNS (RANK SMALLINT, FROM_TIME TIMESTAMP, UNTIL_TIME TIMESTAMP, AFTER_ID BIGINT)
@@ -341,10 +340,12 @@ BEGIN
         SUSPEND;
 END^
 
--- What the record of a task has beside that of one with nothing out of the ordinary: MORE of its head, and its TASK_ID.
+-- What the record of a task has beside that of one with nothing out of the ordinary: MORE of its head, a colon, and the
+-- id that its caller gave it.
 PRIVATE PROCEDURE EXTRAS (ID BIGINT, IS_LARGE SMALLINT)
-RETURNS (MORE VARCHAR(200) CHARACTER SET OCTETS, TASK_ID VARCHAR(1020) CHARACTER SET OCTETS)
+RETURNS (MORE VARCHAR(1200) CHARACTER SET OCTETS)
 AS
+    DECLARE TASK_ID VARCHAR(1020) CHARACTER SET OCTETS;
     DECLARE HAS_LIMITS SMALLINT;
 BEGIN
     TASK_ID = COALESCE((SELECT FIRST 1 N.TASK_ID FROM QUEUE_TASK T JOIN QUEUE_TASK_ID N ON N.ID = T.ID
@@ -353,7 +354,8 @@ BEGIN
     SELECT ';' || T.PRIORITY || ';' || T.TRY_COUNT || ';' || T.CRASH_COUNT || ';' || T.SUSPECT || ';'
             || COALESCE(T.MAX_TRIES, '') || ';' || COALESCE(CAST(FLOOR(DATEDIFF(
                 MILLISECOND FROM TIMESTAMP '1970-01-01' TO T.EXPIRE_TIME)) AS BIGINT), '') || ';' || :IS_LARGE || ';'
-            || OCTET_LENGTH(:TASK_ID) || ';' || (:HAS_LIMITS + IIF(T.IS_STEP, 2, 0) + IIF(T.HAS_INPUTS, 4, 0))
+            || OCTET_LENGTH(:TASK_ID) || ';' || (:HAS_LIMITS + IIF(T.IS_STEP, 2, 0) + IIF(T.HAS_INPUTS, 4, 0)) || ':'
+            || :TASK_ID
         FROM QUEUE_TASK T WHERE T.ID = :ID INTO :MORE;
 END^
 
@@ -382,11 +384,8 @@ AS
     DECLARE GRANTED INTEGER;
     DECLARE ROOM INTEGER;
     DECLARE RULED SMALLINT;
-    DECLARE FED SMALLINT;
     DECLARE AGE_MS BIGINT;
     DECLARE LIMIT_ID INTEGER;
-    DECLARE PERIOD_US BIGINT;
-    DECLARE FREE_US BIGINT;
     DECLARE WANTED SMALLINT;
     DECLARE LAST_RANK SMALLINT;
     DECLARE FEEDS SMALLINT;
@@ -410,8 +409,7 @@ AS
     DECLARE PAYLOAD VARCHAR(32000) CHARACTER SET OCTETS;
     DECLARE SUSPECT SMALLINT;
     DECLARE IS_PLAIN BOOLEAN;
-    DECLARE MORE VARCHAR(200) CHARACTER SET OCTETS;
-    DECLARE TASK_ID VARCHAR(1020) CHARACTER SET OCTETS;
+    DECLARE MORE VARCHAR(1200) CHARACTER SET OCTETS;
     DECLARE ITEM QUEUE_RECORDS;
     DECLARE PARTS CURSOR FOR (SELECT S.RANK, S.FROM_TIME, S.UNTIL_TIME, S.AFTER_ID
         FROM STRETCHES(:QUEUE, :WANTED, :AGE_MS, :LAST_RANK, :MARKS) S);
@@ -431,7 +429,7 @@ AS
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     EXECUTE PROCEDURE MAY_CLAIM(QUEUE, MOST, PARKED)
-        RETURNING_VALUES GRANTED, RULED, FED, AGE_MS, LIMIT_ID, PERIOD_US, FREE_US, MISSED;
+        RETURNING_VALUES GRANTED, RULED, FEEDS, AGE_MS, LIMIT_ID, MISSED;
     IF (GRANTED IS NULL) THEN
         EXIT;
     NOW_UTC = QUEUE_NOW();
@@ -443,8 +441,6 @@ BEGIN
     ROOM = GRANTED;
     WANTED = IIF(PARKED IS NULL, 0, 3);
     LAST_RANK = IIF(IDLE = 1 OR PARKED IS NOT NULL, 9999, 9998);
-    IF (FED = 1 AND PARKED IS NULL AND ROOM > 0) THEN
-        FEEDS = 0;
     OPEN PARTS;
     WHILE (ROOM > 0 OR IDS <> '') DO
     BEGIN
@@ -507,27 +503,19 @@ BEGIN
                 ROOM = IIF(TOOK > 0, 0, ROOM);
             ELSE
             BEGIN
-                IF (BY_ID = 1) THEN
-                    UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
-                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :LIMIT_ID IS NOT NULL WHERE T.ID = :ID;
-                ELSE IF (AFTER_ID IS NULL) THEN
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
-                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :LIMIT_ID IS NOT NULL WHERE CURRENT OF LATER;
-                ELSE
-                    UPDATE QUEUE_TASK SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID,
-                        CLAIM_TIME = :NOW_UTC, IS_COUNTED = :LIMIT_ID IS NOT NULL WHERE CURRENT OF AT_MOMENT;
+                -- by its key: FEED may have made it in this statement, and a standby would not find it by a cursor
+                UPDATE QUEUE_TASK T SET STATE = 2, WORKER_ID = :WORKER_ID, CLAIM_ID = :CLAIM_ID, CLAIM_TIME = :NOW_UTC,
+                    IS_COUNTED = :LIMIT_ID IS NOT NULL WHERE T.ID = :ID;
                 IF (PAYLOAD IS NULL) THEN
                     SELECT P.DATA FROM QUEUE_PAYLOAD P WHERE P.ID = :ID AND OCTET_LENGTH(P.DATA) <= 30000 INTO :PAYLOAD;
-                MORE = '';
-                TASK_ID = '';
+                MORE = ':';
                 -- Short where nothing is out of the ordinary: that saves a quarter of the claim.
                 IF (NOT IS_PLAIN OR PAYLOAD IS NULL) THEN
-                    EXECUTE PROCEDURE EXTRAS(ID, IIF(PAYLOAD IS NULL, 1, 0)) RETURNING_VALUES MORE, TASK_ID;
+                    EXECUTE PROCEDURE EXTRAS(ID, IIF(PAYLOAD IS NULL, 1, 0)) RETURNING_VALUES MORE;
                 ITEM = ID || ';'
                     || CAST(10 * DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO START_TIME) AS BIGINT) || ';'
                     || OCTET_LENGTH(NAME) || ';' || OCTET_LENGTH(CONTENT_TYPE) || ';'
-                    || COALESCE(OCTET_LENGTH(PAYLOAD), 0) || MORE || ':' || TASK_ID
-                    || CAST(NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
+                    || COALESCE(OCTET_LENGTH(PAYLOAD), 0) || MORE || CAST(NAME AS VARCHAR(1020) CHARACTER SET OCTETS)
                     || CAST(CONTENT_TYPE AS VARCHAR(63) CHARACTER SET OCTETS) || COALESCE(PAYLOAD, '');
                 IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
                 BEGIN
@@ -548,7 +536,7 @@ BEGIN
     IF (LIMIT_ID IS NOT NULL AND GRANTED > 0) THEN
     BEGIN
         IDLES = IDLES + IIF(TOOK >= GRANTED AND GRANTED < MOST, 2, 0);
-        EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, TOOK, IDLES / 2, PERIOD_US, FREE_US);
+        EXECUTE PROCEDURE FBTASKS_LIMITS.TAKE_ROOM(LIMIT_ID, TOOK, IDLES / 2);
     END
     IF (PACKED <> '' OR UNSEEN = 1 OR MISSED = 1 OR IDLES > 0) THEN
         SUSPEND;

@@ -138,12 +138,12 @@ BEGIN
 END^
 
 -- Lets in what QUEUE is to claim now: the ids of up to ROOM tasks, of 19 digits each, in IDS; a batch takes one of
--- ROOM, whatever its size, and ADMITTED is how much was taken. Tasks that are ready already have the room that is theirs by
--- rank; of their own rank, they share it. Subscriptions come rank by rank, and limits share the room with those of the
--- first rank. A task that one owner has let in may be let in by its next one at once: so they are looked at again. With
--- FROM_START subscriptions are looked at from the start, for what was committed late. IDLES is 1 when one whose tasks
--- are idle work, behind LAST_RANK, has something. CROWDED is 1 when owners have left room to ready tasks: the claim
--- calls this again with READY_HELD when other transactions hold those.
+-- ROOM, whatever its size, and ADMITTED is how much was taken. Tasks that are ready already have the room that is
+-- theirs by rank; of their own rank, they share it. Subscriptions come rank by rank, and limits share the room with
+-- those of the first rank. A task that one owner has let in may be let in by its next one at once: so they are looked
+-- at again. With FROM_START subscriptions are looked at from the start, for what was committed late. IDLES is 1 when
+-- one whose tasks are idle work, behind LAST_RANK, has something. CROWDED is 1 when owners have left room to ready
+-- tasks: the claim calls this again with READY_HELD when other transactions hold those.
 PROCEDURE FEED (QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, LAST_RANK SMALLINT, READY_HELD SMALLINT)
 RETURNS (IDS QUEUE_IDS, ADMITTED INTEGER, MISSED SMALLINT, CROWDED SMALLINT, IDLES SMALLINT)
 AS

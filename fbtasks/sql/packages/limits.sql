@@ -298,10 +298,9 @@ END^
 -- claimed are counted at one gate, of lane 0, whose row stays.
 
 -- How many tasks the limit of a queue lets a claim of up to MOST take now: ROOM. Who gets its row of QUEUE_DISPATCH
--- locked is told, and has it locked from here on; with MISSED 1 another one has. FREE_US is the moment of the next
--- token.
+-- locked is told, and has it locked from here on; with MISSED 1 another one has.
 PROCEDURE ROOM (LIMIT_ID INTEGER, MOST INTEGER)
-RETURNS (ROOM INTEGER, MISSED SMALLINT, PERIOD_US BIGINT, FREE_US BIGINT)
+RETURNS (ROOM INTEGER, MISSED SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE NOW_US BIGINT;
@@ -313,8 +312,10 @@ AS
     DECLARE KIND QUEUE_MARK;
     DECLARE FREED INTEGER = 0;
     DECLARE AT_ONCE INTEGER;
+    DECLARE PERIOD_US BIGINT;
     DECLARE BURST INTEGER;
     DECLARE USED INTEGER;
+    DECLARE FREE_US BIGINT;
 BEGIN
     ROOM = 0;
     MISSED = 0;
@@ -358,14 +359,22 @@ BEGIN
 END^
 
 -- Notes that a claim has taken TAKEN of the room that ROOM told it; WAITS is 1 when it could have taken more.
-PROCEDURE TAKE_ROOM (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT, PERIOD_US BIGINT, FREE_US BIGINT)
+PROCEDURE TAKE_ROOM (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT)
 AS
+    DECLARE PERIOD_US BIGINT;
+    DECLARE FIRST_US BIGINT;
 BEGIN
-    UPDATE QUEUE_GATE G SET USED = USED + :TAKEN, WAITS = :WAITS, FREE_US = :FREE_US + :TAKEN * :PERIOD_US
+    -- A token that was free for longer than a burst lasts is lost.
+    SELECT COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0), 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01'
+            TO QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE))) AS BIGINT)
+            - (COALESCE(L.SET_BURST, L.BURST, 1) - 1) * COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0)
+        FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :PERIOD_US, :FIRST_US;
+    UPDATE QUEUE_GATE G SET USED = USED + :TAKEN, WAITS = :WAITS,
+            FREE_US = MAXVALUE(COALESCE(G.FREE_US, 0), :FIRST_US) + :TAKEN * :PERIOD_US
         WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = 0 AND (:TAKEN > 0 OR G.WAITS <> :WAITS);
     IF (ROW_COUNT = 0 AND TAKEN > 0) THEN
         INSERT INTO QUEUE_GATE (OWNER_ID, LANE, USED, WAITS, FREE_US)
-            VALUES (:LIMIT_ID, 0, :TAKEN, :WAITS, :FREE_US + :TAKEN * :PERIOD_US);
+            VALUES (:LIMIT_ID, 0, :TAKEN, :WAITS, :FIRST_US + :TAKEN * :PERIOD_US);
 END^
 
 -- Whether the limit of a queue may have room now, and else in how many milliseconds (NULL: when a task ends).

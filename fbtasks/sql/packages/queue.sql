@@ -588,8 +588,8 @@ BEGIN
     SUSPEND;
 END^
 
--- Records that a task has failed, was cancelled, or goes back, of which RECORD tells, without the values when it IS_SHORT.
--- ASKED is 1 when there are requests to cancel tasks. Returns by how much each counter of its queue grows.
+-- Records that a task has failed, was cancelled, or goes back, of which RECORD tells, without the values when it
+-- IS_SHORT. ASKED is 1 when there are requests to cancel tasks. Returns by how much each counter of its queue grows.
 PRIVATE PROCEDURE END_OTHERWISE (
     ID BIGINT, QUEUE QUEUE_NAME, IS_COUNTED BOOLEAN, ASKED SMALLINT, IS_SHORT SMALLINT, NOW_UTC TIMESTAMP,
     RECORD QUEUE_RECORDS)

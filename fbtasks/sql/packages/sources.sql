@@ -563,7 +563,8 @@ END^
 
 -- Makes tasks of what has just come in lane 0 behind AFTER_ID, for a subscription without an order, or IN_ORDER, one at
 -- a time. LAST_ID is the last change that it took; MORE is NULL when no task was tried to be made, and 1 when it has
--- left some of them. The other parameters, and what is returned, are those of FEED_ONE, which calls this under its lock.
+-- left some of them. The other parameters, and what is returned, are those of FEED_ONE, which calls this under its
+-- lock.
 PRIVATE PROCEDURE VISIT_LOG (
     SUBSCRIPTION_ID INTEGER, IN_ORDER SMALLINT, AFTER_ID BIGINT, ROOM INTEGER, QUEUE QUEUE_NAME, PLACES INTEGER,
     NOW_UTC TIMESTAMP)
@@ -627,13 +628,13 @@ BEGIN
 END^
 
 -- Makes tasks of what one subscription has in the log, in its order, and lets in what waits in the lines of its lanes:
--- up to ROOM that QUEUE is to claim now, and no more than 100. Where its queue has a limit it holds places for new ones; a
--- task that is let in again has one. The transaction that has the row of QUEUE_DISPATCH locked does this, and sees all
--- that was done under that lock before; MISSED is 1 when another one has it. With FROM_START = 0 lane 0 is read from
--- where the last one ended: what was deleted before may still be there, as versions that an old transaction keeps, and
--- what was committed late is found the next time with 1; in total order it is found at once. By key, lanes are visited
--- in turn; those that are shut have their changes moved behind them, so that they are not met again: so many in a claim
--- that others go on.
+-- up to ROOM that QUEUE is to claim now, and no more than 100. Where its queue has a limit it holds places for new
+-- ones; a task that is let in again has one. The transaction that has the row of QUEUE_DISPATCH locked does this, and
+-- sees all that was done under that lock before; MISSED is 1 when another one has it. With FROM_START = 0 lane 0 is
+-- read from where the last one ended: what was deleted before may still be there, as versions that an old transaction
+-- keeps, and what was committed late is found the next time with 1; in total order it is found at once. By key, lanes
+-- are visited in turn; those that are shut have their changes moved behind them, so that they are not met again: so
+-- many in a claim that others go on.
 PROCEDURE FEED_ONE (SUBSCRIPTION_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT)
 RETURNS (IDS VARCHAR(1900) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)
 AS
