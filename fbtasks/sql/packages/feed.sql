@@ -206,7 +206,7 @@ BEGIN
                     READY = MINVALUE(READY, HALF);
                 READY_RANK = IIF(READY = 0, 9999, READY_RANK);
                 IF (SUSPECT > 0 AND RAND() < 0.5) THEN  -- which is claimed alone
-                    ROOM_LEFT = 0;
+                    LEAVE;
             END
             SHARE = (ROOM_LEFT + SHARERS - 1) / SHARERS;
             IF (KIND = 'S' AND SHARE > 0) THEN
