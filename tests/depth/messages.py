@@ -12,10 +12,10 @@ from .scene import Line, Scene
 from .waiting import COUNTS
 
 PUBLISHED = named("""
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; BEGIN
         WHILE (I < {count}) DO BEGIN
             EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', '{queue}', 0, NULL, NULL, {message}, {data}, NULL)
-                RETURNING_VALUES N, ID;
+                RETURNING_VALUES N;
             I = I + 1;
         END END""")
 
