@@ -312,9 +312,9 @@ END^
 -- and nothing is claimed, when the consumer is not registered. A message that came back more often than the consumer's
 -- DELIVERY_LIMIT is taken away (see DEAD_LETTER) and told of with REDELIVERED below 0, and the priority 1 where there
 -- is a copy of it, else 0. From half the limit on it is claimed alone, so that what it does to its consumers is not
--- counted against its neighbours. MARK, in the last row, is where in the queue a claim of MOST messages ended. With the mark of
--- the caller's last claim, AFTER_MARK, messages of its priority that stand before it are read only when those behind
--- it are not enough: what was claimed may still be in the index, as versions that an old transaction keeps.
+-- counted against its neighbours. MARK, in the last row, is where in the queue a claim of MOST messages ended. With the
+-- mark of the caller's last claim, AFTER_MARK, messages of its priority that stand before it are read only when those
+-- behind it are not enough: what was claimed may still be in the index, as versions that an old transaction keeps.
 PROCEDURE CLAIM (
     CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS QUEUE_RECORDS, AFTER_MARK BIGINT)
 RETURNS (STALE INTEGER, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MARK BIGINT)
