@@ -15,7 +15,7 @@ from fbtasks.celery.chords import Chord
 from fbtasks.celery.store import FIRST_POLLS, POLL, StoreAccess
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError, DatabaseUnavailable
-from fbtasks.firebird.session import READ
+from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.store import keyvalues
 from fbtasks.url import DatabaseURL
 
@@ -132,7 +132,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def cleanup(self) -> None:
         """Deletes what has expired (the task ``celery.backend_cleanup`` of beat does this daily)."""
-        while self._store.run(keyvalues.prune) >= keyvalues.BATCH:
+        while self._store.run(keyvalues.prune, UPDATE) >= keyvalues.BATCH:
             pass
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:

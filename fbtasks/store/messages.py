@@ -126,7 +126,7 @@ class Taken(list[Claimed]):
     ended: Sequence[Ended] = ()
     unseen = False
     """Whether it ended at as many expired messages as one claim may take away: there may be others behind them."""
-    mark: str | None = None
+    mark: int | None = None
     """Where in its queue it ended; None when it took less than it was to take."""
 
 
@@ -203,8 +203,8 @@ def _pack(item: Publication) -> bytes:
     return b"".join(
         (
             b"%d" % item.priority,
-            b" " * 15 if item.start is None else b"%015d" % max(0, item.start),
-            b" " * 15 if item.ttl is None else b"%015d" % item.ttl,
+            b"%15d" % (-1 if item.start is None else max(0, item.start)),
+            b"%15d" % (-1 if item.ttl is None else item.ttl),
             b"%04d%04d%04d%05d" % (len(exchange), len(key), len(fallback), len(item.message)),
             exchange,
             key,
@@ -221,7 +221,7 @@ def claim(
     queue_id: int,
     most: int,
     settled: bytes,
-    after: str | None = None,
+    after: int | None = None,
 ) -> Taken | None:
     """Settles *settled*, then claims up to *most* messages. None when the consumer is not registered.
 
@@ -247,9 +247,9 @@ class LowWaterMarks:
     """Where the last claim from each queue ended, for :data:`LOOK_BACK` seconds at a time. From any thread."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, tuple[str, float]] = {}
+        self._marks: dict[int, tuple[int, float]] = {}
 
-    def get(self, queue_id: int) -> str | None:
+    def get(self, queue_id: int) -> int | None:
         """Where the next claim goes on; None: at the beginning."""
         mark, until = self._marks.get(queue_id, (None, 0.0))
         return mark if clock.monotonic() < until else None
@@ -257,7 +257,7 @@ class LowWaterMarks:
     def note(self, queue_id: int, taken: Taken) -> None:
         """Notes where a claim that is committed has ended."""
         now = clock.monotonic()
-        _, until = self._marks.pop(queue_id, ("", 0.0))
+        _, until = self._marks.pop(queue_id, (0, 0.0))
         if taken.mark is not None:
             self._marks[queue_id] = taken.mark, until if now < until else now + LOOK_BACK
 
@@ -270,19 +270,20 @@ def _unpack(packed: bytes, claim_id: int, queue_id: int) -> Iterator[Claimed | E
     at = 0
     while at < len(packed):
         colon = packed.index(b":", at)
-        number, priority, redelivered, large, *lengths = map(int, packed[at:colon].split(b";"))
+        number, priority, redelivered, *lengths = map(int, packed[at:colon].split(b";"))
         at = colon + 1
         texts = []
         for length in lengths:
-            texts.append(packed[at : at + length])
-            at += length
-        exchange, routing_key, dead_queue, dead_reason, message = texts
+            texts.append(packed[at : at + max(0, length)])
+            at += max(0, length)
+        exchange, routing_key, dead_queue, dead_reason, inline = texts
+        message = None if lengths[-1] < 0 else inline
         if redelivered < 0:
-            yield Ended(number, -redelivered, bool(dead_reason), None if large else message)
+            yield Ended(number, -redelivered, priority > 0, message)
             continue
         yield Claimed(
             number, claim_id, queue_id, priority, bool(redelivered), exchange.decode(), routing_key.decode(),
-            dead_queue.decode(), dead_reason.decode(), None if large else message,
+            dead_queue.decode(), dead_reason.decode(), message,
         )  # fmt: skip
 
 

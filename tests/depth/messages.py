@@ -12,10 +12,10 @@ from .scene import Line, Scene
 from .waiting import COUNTS
 
 PUBLISHED = named("""
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; BEGIN
         WHILE (I < {count}) DO BEGIN
             EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', '{queue}', 0, NULL, NULL, {message}, {data}, NULL)
-                RETURNING_VALUES N, ID;
+                RETURNING_VALUES N;
             I = I + 1;
         END END""")
 
@@ -230,8 +230,13 @@ class Queues(Messages):
 
     def lines(self):
         yield Line("publish, look, claim and acknowledge", self.consume)
+        yield Line("publish through an exchange", self.publish_through)
         yield Line("the sweep", self.sweep)
         yield Line("a consumer comes and goes", self.come_and_go)
+
+    def publish_through(self):
+        self.session.run(lambda t: messages.bind(t, "q", "amq.direct", "key"))
+        self.session.run(lambda t: messages.publish(t, [Publication("amq.direct", "key", b"x")]))
 
 
 class Expired(Messages):

@@ -296,9 +296,9 @@ def test_settlements_wait_while_there_is_no_consumer(app, url, process, struck):
 
 
 MANY_EXPIRED = f"""
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; BEGIN
         WHILE (I < {10 * messages.BATCH}) DO BEGIN
-            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', 'q', 0, NULL, 0, 'x', NULL, NULL) RETURNING_VALUES N, ID;
+            EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', 'q', 0, NULL, 0, 'x', NULL, NULL) RETURNING_VALUES N;
             I = I + 1;
         END END"""
 

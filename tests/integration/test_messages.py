@@ -4,7 +4,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from support.sql import named, table_reads
+from support.sql import execute, held, named, one, table_reads
 
 from fbtasks.config import Settings
 from fbtasks.liveness import hosts
@@ -75,6 +75,21 @@ def test_topic_keys_match_as_in_amqp(store):
         store.put(key, key.encode(), "t")
     for key, wanted in cases.items():
         assert sorted(texts(store.take(consumer, numbers[key]))) == sorted(w.encode() for w in wanted), key
+
+
+def test_names_may_have_any_letters_and_messages_any_bytes(store):
+    text = bytes(range(256)) * 31
+    name = "\N{SNOWMAN};:\N{PILE OF POO}" * 50
+    store.declare_exchange(name, "direct")
+    queue, consumer = store.queue(name, dead_exchange="", dead_routing_key="grave"), store.consumer()
+    grave = store.queue("grave")
+    store.bind(name, name, name)
+    assert store.put(name, text, name) == 1
+    (claimed,) = store.take(consumer, queue)
+    assert (claimed.exchange, claimed.routing_key, claimed.message) == (name, name, text)
+    store.settle(consumer, claimed.settle(REJECTED))
+    (dead,) = store.take(consumer, grave)
+    assert (dead.dead_queue, dead.message, dead.exchange, dead.routing_key) == (name, text, "", "grave")
 
 
 def test_one_copy_for_each_queue_however_often_it_is_bound(store):
@@ -152,6 +167,16 @@ def test_withheld_until_due(store, wait_for):
     assert store.purge("q") == 1
 
 
+def test_a_priority_has_the_order_of_publication_also_when_a_message_was_withheld(store):
+    queue, consumer = store.queue("q"), store.consumer()
+    now = int(time.time() * 1000)
+    store.put("q", b"withheld", start=now + 200)
+    store.put("q", b"later")
+    store.put("q", b"better", priority=1)
+    time.sleep(0.25)
+    assert texts(store.take(consumer, queue)) == [b"better", b"withheld", b"later"]
+
+
 def test_time_to_live_and_what_becomes_of_the_dead(store, wait_for):
     store.declare_exchange("dead", "direct")
     store.queue("grave")
@@ -189,6 +214,62 @@ def test_the_sweep_takes_away_what_is_over(store, wait_for):
     store.use(consumer, "used", begins=False)
     assert wait_for(lambda: store.sweep()[0]) == 1
     assert store.put("used") == 0
+
+
+def test_two_queues_with_a_limit_may_be_the_dead_letter_queues_of_each_other(store):
+    numbers = [
+        store.queue(name, max_length=1, dead_exchange="", dead_routing_key=other) for name, other in ("ab", "ba")
+    ]
+    for text in (b"1", b"2", b"3"):
+        store.put("a", text)
+    consumer = store.consumer()
+    assert [texts(store.take(consumer, number)) for number in numbers] == [[b"3"], [b"1", b"2"]]
+
+
+def test_what_another_transaction_holds_is_left(store, app):
+    queue, consumer = store.queue("q"), store.consumer()
+    for number in range(3):
+        store.put("q", b"%d" % number)
+    first, *_ = store.take(consumer, queue)
+    with held(app, "QUEUE_MSG", first.id):
+        assert store.rescue(consumer, gone=True, awake=LONG)[0] == 2
+        assert store.sweep().released == 0
+    assert store.sweep().released == 1
+    with held(app, "QUEUE_MSG", first.id):
+        expire(store, f"ID <> {first.id}")
+        assert store.sweep().expired == 2
+        assert store.purge("q") == 0
+        store.queue("q", max_length=5)
+    assert store.purge("q") == 1
+
+
+def test_an_auto_delete_exchange_goes_with_its_last_binding(store):
+    for queue in ("one", "two"):
+        store.queue(queue)
+    store.declare_exchange("x", "fanout", auto_delete=True)
+    for queue in ("one", "two"):
+        store.bind(queue, "x", "")
+    store.unbind("one", "x", "")
+    assert store.put("", exchange="x") == 1
+    store.drop_queue("two", None)
+    assert store.put("", exchange="x") == -1
+
+
+def test_what_follows_from_a_row_is_kept_also_when_it_is_changed_by_hand(store, app):
+    queue, consumer = store.queue("q"), store.consumer()
+    store.bind("q", "amq.topic", "#")
+    store.use(consumer, "q", begins=True)
+    for _ in range(2):
+        store.put("q", b"x" * 20_000)
+    claimed, _ = store.take(consumer, queue)
+    execute(app, "UPDATE QUEUE_MSG SET STATE = 0 WHERE ID = ?", claimed.id)
+    assert store.settle(consumer, claimed.settle(DONE)) == 1, "it is not the consumer's any more"
+    assert texts(store.take(consumer, queue)) == [None]
+    execute(app, "DELETE FROM QUEUE_MSG WHERE ID = ?", claimed.id)
+    assert one(app, "SELECT COUNT(*) FROM QUEUE_MSG_BODY") == 1
+    execute(app, "DELETE FROM QUEUE_MSG_QUEUE WHERE ID = ?", queue)
+    for table in ("QUEUE_MSG", "QUEUE_MSG_BODY", "QUEUE_MSG_BINDING", "QUEUE_MSG_USE"):
+        assert one(app, f"SELECT COUNT(*) FROM {table}") == 0
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(store):
@@ -292,18 +373,18 @@ def test_without_a_limit_it_comes_back_for_ever(store):
         (claimed,) = store.take(consumer, queue)
         store.settle(consumer, claimed.settle(GIVEN_BACK))
     assert states(store) == [(b"x", 0, 30, None)]
-    store.shared.use(lambda t: t.script("UPDATE QUEUE_MSG SET REDELIVERED = 32000"))
+    store.shared.use(lambda t: t.script("UPDATE QUEUE_MSG SET REDELIVERED = 1000000"))
     (claimed,) = store.take(consumer, queue)
     store.settle(consumer, claimed.settle(GIVEN_BACK))
-    assert states(store) == [(b"x", 0, 32000, None)]
+    assert states(store) == [(b"x", 0, 1000001, None)]
     assert store.take(store.consumer(), queue).ended
 
 
 PUBLISHED = named("""
-    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; DECLARE ID BIGINT; BEGIN
+    EXECUTE BLOCK AS DECLARE I INTEGER = 0; DECLARE N INTEGER; BEGIN
         WHILE (I < {count}) DO BEGIN
             EXECUTE PROCEDURE FBTASKS_CELERY_API.PUBLISH('', '{queue}', {priority}, NULL, {ttl}, 'x', NULL, NULL)
-                RETURNING_VALUES N, ID;
+                RETURNING_VALUES N;
             I = I + 1;
         END END""")
 

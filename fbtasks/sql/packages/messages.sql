@@ -1,4 +1,5 @@
--- Messages of the kombu transport and results of Celery; how they are kept is said in migrations/0101_messages.sql.
+-- Messages of the kombu transport and results of Celery; how they are kept is said in migrations/0101_messages.sql,
+-- and what follows from a change of a message in triggers.sql.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_CELERY^
@@ -7,7 +8,7 @@ PACKAGE FBTASKS_CELERY^
 PROCEDURE COUNT_MESSAGES (QUEUE_ID BIGINT, CHANGE BIGINT)
 AS
     DECLARE NO_ BIGINT;
-    DECLARE MANY BIGINT;
+    DECLARE MANY BIGINT = 0;
     DECLARE FREE CURSOR FOR (
         SELECT C.NO_, C.MANY FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
@@ -17,22 +18,15 @@ BEGIN
     BEGIN
         OPEN FREE;
         FETCH FREE INTO :NO_, :MANY;
-        IF (ROW_COUNT = 0) THEN
-            INSERT INTO QUEUE_MSG_COUNT (QUEUE_ID, NO_, TRANSACTION_ID, MANY)
-            VALUES (:QUEUE_ID, NEXT VALUE FOR QUEUE_MSG_SEQ, CURRENT_TRANSACTION, :CHANGE);
-        ELSE
+        UPDATE OR INSERT INTO QUEUE_MSG_COUNT (QUEUE_ID, NO_, TRANSACTION_ID, MANY)
+        VALUES (:QUEUE_ID, COALESCE(:NO_, NEXT VALUE FOR QUEUE_MSG_SEQ), CURRENT_TRANSACTION, :MANY + :CHANGE);
+        IF (NO_ IS NOT NULL AND RAND() < 0.1) THEN  -- now and then two become one: no more than transactions at once
         BEGIN
-            UPDATE QUEUE_MSG_COUNT C SET TRANSACTION_ID = CURRENT_TRANSACTION, MANY = :MANY + :CHANGE
-                WHERE C.QUEUE_ID = :QUEUE_ID AND C.NO_ = :NO_;
-            IF (RAND() < 0.1) THEN  -- now and then two become one: there are no more than transactions at once
+            FETCH FREE INTO :NO_, :MANY;
+            IF (ROW_COUNT > 0) THEN
             BEGIN
-                FETCH FREE INTO :NO_, :MANY;
-                IF (ROW_COUNT > 0) THEN
-                BEGIN
-                    DELETE FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID AND C.NO_ = :NO_;
-                    UPDATE QUEUE_MSG_COUNT C SET MANY = MANY + :MANY
-                        WHERE C.QUEUE_ID = :QUEUE_ID AND C.TRANSACTION_ID = CURRENT_TRANSACTION;
-                END
+                DELETE FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID AND C.NO_ = :NO_;
+                EXECUTE PROCEDURE COUNT_MESSAGES(QUEUE_ID, MANY);
             END
         END
         CLOSE FREE;
@@ -62,126 +56,38 @@ BEGIN
     RETURN NAME LIKE '%.pidbox' OR NAME = 'celeryev' OR NAME STARTING WITH 'celeryev.';
 END^
 
--- The binding key of a topic exchange as SIMILAR TO takes it, with ESCAPE '\'; NULL: everything matches. Words are
--- separated by dots; * stands for one word, # for any number of them, none included, as in AMQP.
-FUNCTION PATTERN (ROUTING_KEY QUEUE_MSG_NAME)
-RETURNS VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8
+-- Refuses a caller that may not reach Celery's remote control and events. WHAT, with its verb, is what it asked for.
+PROCEDURE CHECK_RULES (WHAT VARCHAR(300) CHARACTER SET UTF8)
 AS
-    DECLARE PATTERN VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8 = '';
-    DECLARE REST VARCHAR(251) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE WORD QUEUE_MSG_NAME;
-    DECLARE LETTER VARCHAR(1) CHARACTER SET UTF8 COLLATE UTF8;
-    DECLARE AT_CHARACTER INTEGER;
-    DECLARE LENGTH INTEGER;
-    DECLARE IS_ANY BOOLEAN = TRUE;
-    DECLARE WAS_ANY BOOLEAN = FALSE;
-    DECLARE FOLLOWS BOOLEAN = FALSE;
 BEGIN
-    REST = ROUTING_KEY || '.';
-    WHILE (CHAR_LENGTH(REST) > 0) DO
-    BEGIN
-        LENGTH = POSITION('.' IN REST) - 1;
-        WORD = SUBSTRING(REST FROM 1 FOR LENGTH);
-        REST = SUBSTRING(REST FROM LENGTH + 2);
-        IF (LENGTH = 1 AND WORD = '#') THEN
-        BEGIN
-            -- With words before it, each of its own brings its dot along; at the front each has one behind it. Two that
-            -- follow each other are one.
-            IF (NOT WAS_ANY) THEN
-                PATTERN = PATTERN || IIF(FOLLOWS, '(.[^.]*)*', '([^.]*.)*');
-            WAS_ANY = TRUE;
-            CONTINUE;
-        END
-        WAS_ANY = FALSE;
-        IS_ANY = FALSE;
-        IF (FOLLOWS) THEN
-            PATTERN = PATTERN || '.';
-        FOLLOWS = TRUE;
-        IF (LENGTH = 1 AND WORD = '*') THEN
-        BEGIN
-            PATTERN = PATTERN || '[^.]*';
-            CONTINUE;
-        END
-        AT_CHARACTER = 1;
-        WHILE (AT_CHARACTER <= LENGTH) DO
-        BEGIN
-            LETTER = SUBSTRING(WORD FROM AT_CHARACTER FOR 1);
-            IF (POSITION(LETTER IN '[]()|^-+*%_?{}\') > 0) THEN
-                PATTERN = PATTERN || '\';
-            PATTERN = PATTERN || LETTER;
-            AT_CHARACTER = AT_CHARACTER + 1;
-        END
-    END
-    RETURN IIF(IS_ANY, NULL, PATTERN);
+    IF (NOT RULES()) THEN
+        EXCEPTION QUEUE_REFUSED WHAT || ' of Celery''s remote control or events, which takes the role of a worker';
 END^
 
 -- DONE is 0 when it is not there, or with IF_UNUSED has bindings.
 PROCEDURE DROP_EXCHANGE (NAME QUEUE_MSG_NAME, IF_UNUSED BOOLEAN)
 RETURNS (DONE SMALLINT)
 AS
-    DECLARE ID BIGINT;
 BEGIN
-    DONE = 0;
-    SELECT X.ID FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :NAME INTO :ID;
-    IF (ID IS NOT NULL AND NOT (IF_UNUSED AND EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :ID
-        ORDER BY B.EXCHANGE_ID))) THEN
-    BEGIN
-        DELETE FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :ID;
-        DELETE FROM QUEUE_MSG_EXCHANGE X WHERE X.ID = :ID;
-        DONE = 1;
-    END
+    DELETE FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :NAME AND NOT (:IF_UNUSED AND EXISTS(
+        SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = X.ID ORDER BY B.EXCHANGE_ID));
+    DONE = ROW_COUNT;
     SUSPEND;
 END^
 
--- Deletes a queue with its bindings and messages, also those that are claimed; an exchange that goes with its last
--- binding goes. Called by other procedures.
-PRIVATE PROCEDURE ERASE (QUEUE_ID BIGINT)
-AS
-    DECLARE EXCHANGE_ID BIGINT;
-    DECLARE ID BIGINT;
-BEGIN
-    DELETE FROM QUEUE_MSG_QUEUE Q WHERE Q.ID = :QUEUE_ID;
-    FOR SELECT DISTINCT B.EXCHANGE_ID FROM QUEUE_MSG_BINDING B WHERE B.QUEUE_ID = :QUEUE_ID INTO :EXCHANGE_ID DO
-    BEGIN
-        DELETE FROM QUEUE_MSG_BINDING B WHERE B.QUEUE_ID = :QUEUE_ID AND B.EXCHANGE_ID = :EXCHANGE_ID;
-        DELETE FROM QUEUE_MSG_EXCHANGE X WHERE X.ID = :EXCHANGE_ID AND X.AUTO_DELETE
-            AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :EXCHANGE_ID ORDER BY B.EXCHANGE_ID);
-    END
-    DELETE FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :QUEUE_ID;
-    -- One by one: IN (SELECT ...) reads every body there is.
-    FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.STATE IN (0, 1, 2, 3) AND M.QUEUE_ID = :QUEUE_ID AND M.MESSAGE IS NULL
-        INTO :ID DO
-        DELETE FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
-    DELETE FROM QUEUE_MSG M WHERE M.STATE IN (0, 1, 2, 3) AND M.QUEUE_ID = :QUEUE_ID;
-    DELETE FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID;
-END^
-
--- Whether a queue has a message in this state: the order of the index leads to the first.
-PRIVATE FUNCTION HAS (QUEUE_ID BIGINT, STATE SMALLINT)
-RETURNS BOOLEAN
-AS
-BEGIN
-    RETURN EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.STATE = :STATE AND M.QUEUE_ID = :QUEUE_ID
-        ORDER BY M.STATE, M.QUEUE_ID);
-END^
-
--- DONE is 0 when there is no such queue, or a condition does not hold. The caller's own consumers do not count as use.
+-- Deletes a queue with its messages, also those that are claimed. DONE is 0 when there is no such queue, or a condition
+-- does not hold. The caller's own consumers do not count as use.
 PROCEDURE DROP_QUEUE (
     NAME QUEUE_MSG_NAME, IF_UNUSED BOOLEAN, IF_EMPTY BOOLEAN, CONSUMER_ID BIGINT)
 RETURNS (DONE SMALLINT)
 AS
-    DECLARE ID BIGINT;
 BEGIN
-    DONE = 0;
-    SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :ID;
-    IF (ID IS NOT NULL
-            AND NOT (IF_UNUSED AND EXISTS(SELECT 1 FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID
-                AND U.CONSUMER_ID <> COALESCE(:CONSUMER_ID, -1)))
-            AND NOT (IF_EMPTY AND (HAS(ID, 0) OR HAS(ID, 1) OR HAS(ID, 3)))) THEN
-    BEGIN
-        EXECUTE PROCEDURE ERASE(ID);
-        DONE = 1;
-    END
+    DELETE FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME
+        AND NOT (:IF_UNUSED AND EXISTS(SELECT 1 FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = Q.ID
+            AND U.CONSUMER_ID IS DISTINCT FROM :CONSUMER_ID))
+        AND NOT (:IF_EMPTY AND EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.STATE IN (0, 1, 3) AND M.QUEUE_ID = Q.ID
+            ORDER BY M.STATE, M.QUEUE_ID));
+    DONE = ROW_COUNT;
     SUSPEND;
 END^
 
@@ -190,144 +96,73 @@ PROCEDURE UNBIND (
     ROUTING_KEY QUEUE_MSG_NAME)
 RETURNS (DONE INTEGER)
 AS
-    DECLARE QUEUE_ID BIGINT;
-    DECLARE EXCHANGE_ID BIGINT;
 BEGIN
-    SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :QUEUE INTO :QUEUE_ID;
-    SELECT X.ID FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE INTO :EXCHANGE_ID;
-    DELETE FROM QUEUE_MSG_BINDING B WHERE B.QUEUE_ID = :QUEUE_ID AND B.EXCHANGE_ID = :EXCHANGE_ID
-        AND B.ROUTING_KEY = :ROUTING_KEY;
+    DELETE FROM QUEUE_MSG_BINDING B
+        WHERE B.QUEUE_ID = (SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :QUEUE)
+            AND B.EXCHANGE_ID = (SELECT X.ID FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE)
+            AND B.ROUTING_KEY = :ROUTING_KEY;
     DONE = ROW_COUNT;
-    DELETE FROM QUEUE_MSG_EXCHANGE X WHERE X.ID = :EXCHANGE_ID AND X.AUTO_DELETE
-        AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :EXCHANGE_ID ORDER BY B.EXCHANGE_ID);
     SUSPEND;
 END^
 
--- The queues that a message goes to, each once. KNOWN is 0, in a single row, for an exchange that is not there, and
--- 2, in a row before the others, for one of Celery's remote control or events.
-PROCEDURE ROUTE (
-    EXCHANGE QUEUE_MSG_NAME, ROUTING_KEY QUEUE_MSG_NAME)
-RETURNS (KNOWN SMALLINT, QUEUE_ID BIGINT)
+-- Locks a message. False: another transaction holds it, or has changed it since this statement began.
+FUNCTION TRY_LOCK (ID BIGINT)
+RETURNS BOOLEAN
 AS
-    DECLARE EXCHANGE_ID BIGINT;
-    DECLARE KIND VARCHAR(10) CHARACTER SET ASCII;
-    DECLARE CONTROL BOOLEAN;
+    DECLARE LOCKED_ID BIGINT;
 BEGIN
-    KNOWN = 1;
-    IF (EXCHANGE = '') THEN
-    BEGIN
-        SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :ROUTING_KEY INTO :QUEUE_ID;
-        IF (QUEUE_ID IS NOT NULL) THEN
-            SUSPEND;
-        EXIT;
-    END
-    SELECT X.ID, X.KIND, X.CONTROL FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE
-        INTO :EXCHANGE_ID, :KIND, :CONTROL;
-    IF (CONTROL) THEN
-    BEGIN
-        KNOWN = 2;
-        SUSPEND;
-        KNOWN = 1;
-    END
-    IF (EXCHANGE_ID IS NULL) THEN
-    BEGIN
-        KNOWN = 0;
-        SUSPEND;
-    END
-    ELSE IF (KIND = 'direct') THEN
-        FOR SELECT DISTINCT B.QUEUE_ID FROM QUEUE_MSG_BINDING B
-            WHERE B.EXCHANGE_ID = :EXCHANGE_ID AND B.KEY_HASH = HASH(:ROUTING_KEY) AND B.ROUTING_KEY = :ROUTING_KEY
-            INTO :QUEUE_ID DO
-            SUSPEND;
-    ELSE IF (KIND = 'fanout') THEN
-        FOR SELECT DISTINCT B.QUEUE_ID FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :EXCHANGE_ID INTO :QUEUE_ID DO
-            SUSPEND;
-    ELSE
-        FOR SELECT DISTINCT B.QUEUE_ID FROM QUEUE_MSG_BINDING B WHERE B.EXCHANGE_ID = :EXCHANGE_ID
-                AND (B.PATTERN IS NULL OR :ROUTING_KEY SIMILAR TO B.PATTERN ESCAPE '\')
-            INTO :QUEUE_ID DO
-            SUSPEND;
+    SELECT M.ID FROM QUEUE_MSG M WHERE M.ID = :ID FOR UPDATE WITH LOCK SKIP LOCKED INTO :LOCKED_ID;
+    RETURN LOCKED_ID IS NOT NULL;
 END^
 
--- Takes away a message that expired, was rejected, is too many or came back too often, which the caller has locked:
--- it goes to the dead-letter exchange of its queue, where there is one, as a copy for each queue, else nowhere. No
--- dead letter goes to a queue of Celery's remote control: the worker that takes it away may do what its publisher may
--- not. What came back too often (REASON delivery_limit) stays, in STATE 3, where no copy was made.
-PRIVATE PROCEDURE DEAD_LETTER (ID BIGINT, REASON VARCHAR(20) CHARACTER SET ASCII)
+-- Takes away a message that expired, was rejected, is too many or came back too often, which the caller has locked. It
+-- goes to the dead-letter exchange of its queue, where there is one. What came back too often (REASON delivery_limit)
+-- and was not copied to any queue stays, in STATE 3.
+PRIVATE PROCEDURE DEAD_LETTER (ID BIGINT, REASON QUEUE_NAME)
 AS
-    DECLARE NOW_UTC TIMESTAMP;
     DECLARE QUEUE QUEUE_MSG_NAME;
     DECLARE DEAD_EXCHANGE QUEUE_MSG_NAME;
     DECLARE DEAD_KEY QUEUE_MSG_NAME;
-    DECLARE QUEUE_ID BIGINT;
-    DECLARE TTL BIGINT;
-    DECLARE LIMITED BOOLEAN;
-    DECLARE LARGE BOOLEAN;
-    DECLARE COPY_ID BIGINT;
+    DECLARE PRIORITY SMALLINT;
+    DECLARE MESSAGE QUEUE_MSG_DATA;
+    DECLARE DATA QUEUE_BINARY;
+    DECLARE COPIES INTEGER = 0;
 BEGIN
-    SELECT Q.NAME, Q.DEAD_EXCHANGE, COALESCE(Q.DEAD_ROUTING_KEY, M.ROUTING_KEY), M.MESSAGE IS NULL
-        FROM QUEUE_MSG M JOIN QUEUE_MSG_QUEUE Q ON Q.ID = M.QUEUE_ID
-        WHERE M.ID = :ID INTO :QUEUE, :DEAD_EXCHANGE, :DEAD_KEY, :LARGE;
+    SELECT Q.NAME, Q.DEAD_EXCHANGE, COALESCE(Q.DEAD_ROUTING_KEY, M.ROUTING_KEY), M.PRIORITY, M.MESSAGE, D.DATA
+        FROM QUEUE_MSG M JOIN QUEUE_MSG_QUEUE Q ON Q.ID = M.QUEUE_ID LEFT JOIN QUEUE_MSG_BODY D ON D.ID = M.ID
+        WHERE M.ID = :ID INTO :QUEUE, :DEAD_EXCHANGE, :DEAD_KEY, :PRIORITY, :MESSAGE, :DATA;
     IF (DEAD_EXCHANGE IS NOT NULL) THEN
-    BEGIN
-        NOW_UTC = QUEUE_NOW();
-        FOR SELECT Q.ID, Q.MESSAGE_TTL_MS, Q.MAX_LENGTH IS NOT NULL
-            FROM ROUTE(:DEAD_EXCHANGE, :DEAD_KEY) R JOIN QUEUE_MSG_QUEUE Q ON Q.ID = R.QUEUE_ID
-            WHERE NOT Q.CONTROL INTO :QUEUE_ID, :TTL, :LIMITED DO
-        BEGIN
-            COPY_ID = NEXT VALUE FOR QUEUE_MSG_SEQ;
-            INSERT INTO QUEUE_MSG (ID, QUEUE_ID, STATE, PRIORITY_RANK, PRIORITY, START_TIME, EXPIRE_TIME, LIMITED,
-                EXCHANGE, ROUTING_KEY, DEAD_QUEUE, DEAD_REASON, MESSAGE)
-            SELECT :COPY_ID, :QUEUE_ID, 0, 9 - M.PRIORITY, M.PRIORITY, :NOW_UTC,
-                DATEADD(:TTL MILLISECOND TO :NOW_UTC), :LIMITED, :DEAD_EXCHANGE, :DEAD_KEY, :QUEUE, :REASON, M.MESSAGE
-                FROM QUEUE_MSG M WHERE M.ID = :ID;
-            INSERT INTO QUEUE_MSG_BODY (ID, DATA) SELECT :COPY_ID, D.DATA FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
-            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
-        END
-    END
-    IF (REASON = 'delivery_limit' AND COPY_ID IS NULL) THEN
-        UPDATE QUEUE_MSG M SET STATE = 3, CONSUMER_ID = NULL, CLAIM_ID = NULL, DEAD_QUEUE = :QUEUE,
-            DEAD_REASON = :REASON
-            WHERE M.ID = :ID;
+        EXECUTE PROCEDURE SEND(DEAD_EXCHANGE, DEAD_KEY, PRIORITY, NULL, NULL, MESSAGE, DATA, NULL, QUEUE, REASON)
+            RETURNING_VALUES COPIES;
+    IF (REASON = 'delivery_limit' AND COPIES <= 0) THEN
+        UPDATE QUEUE_MSG M SET STATE = 3, DEAD_QUEUE = :QUEUE, DEAD_REASON = :REASON WHERE M.ID = :ID;
     ELSE
-    BEGIN
-        IF (LARGE IS DISTINCT FROM FALSE) THEN
-            DELETE FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
         DELETE FROM QUEUE_MSG M WHERE M.ID = :ID;
-    END
 END^
 
 -- Has a queue hold no more ready messages than MAX_LENGTH: the oldest go, of whatever priority, up to 200 at a time.
--- Called by those that publish.
-PROCEDURE TRIM_QUEUE (QUEUE_ID BIGINT, MAX_LENGTH INTEGER)
+PRIVATE PROCEDURE TRIM_QUEUE (QUEUE_ID BIGINT, MAX_LENGTH INTEGER)
 AS
     DECLARE SURPLUS BIGINT;
-    DECLARE RANK BIGINT;
-    DECLARE NEXT_RANK BIGINT;
+    DECLARE RANK_SIZE BIGINT = 100000000000000000;
+    DECLARE SORT_KEY BIGINT;
+    DECLARE NEXT_KEY BIGINT;
     DECLARE ID BIGINT;
-    DECLARE START_TIME TIMESTAMP;
     DECLARE OLDEST_ID BIGINT;
-    DECLARE OLDEST_TIME TIMESTAMP;
 BEGIN
     SELECT MINVALUE(SUM(C.MANY) - :MAX_LENGTH, 200) FROM QUEUE_MSG_COUNT C WHERE C.QUEUE_ID = :QUEUE_ID INTO :SURPLUS;
     WHILE (SURPLUS > 0) DO
     BEGIN
         OLDEST_ID = NULL;
-        OLDEST_TIME = NULL;
-        NEXT_RANK = 0;
-        WHILE (NEXT_RANK IS NOT NULL) DO
+        NEXT_KEY = 0;
+        WHILE (NEXT_KEY IS NOT NULL) DO
         BEGIN
-            RANK = NULL;
-            SELECT FIRST 1 M.PRIORITY_RANK, M.START_TIME, M.ID FROM QUEUE_MSG M
-                WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK >= :NEXT_RANK
-                ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID INTO :RANK, :START_TIME, :ID;
-            IF (RANK IS NOT NULL AND (OLDEST_ID IS NULL OR START_TIME < OLDEST_TIME
-                    OR (START_TIME = OLDEST_TIME AND ID < OLDEST_ID))) THEN
-            BEGIN
-                OLDEST_ID = ID;
-                OLDEST_TIME = START_TIME;
-            END
-            NEXT_RANK = RANK + 1;
+            SORT_KEY = (SELECT FIRST 1 M.SORT_KEY FROM QUEUE_MSG M
+                WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID AND M.SORT_KEY >= :NEXT_KEY
+                ORDER BY M.STATE, M.QUEUE_ID, M.SORT_KEY);
+            ID = MOD(SORT_KEY, RANK_SIZE);
+            OLDEST_ID = COALESCE(MINVALUE(OLDEST_ID, ID), OLDEST_ID, ID);
+            NEXT_KEY = SORT_KEY - ID + RANK_SIZE;  -- the next priority
         END
         IF (OLDEST_ID IS NULL) THEN
             LEAVE;
@@ -336,8 +171,71 @@ BEGIN
     END
 END^
 
+-- Sends a message: one copy to each queue that it is routed to. START_MS (of the Unix epoch) withholds it until then;
+-- TTL_MS limits how long it waits after that. MESSAGE up to 8000 bytes, else DATA. Where nothing is bound it goes to
+-- the queue FALLBACK, if there is one. ROUTED is the number of queues, -1 for an exchange that is not there. A dead
+-- letter, which says why (DEAD_REASON), goes to no queue of Celery's remote control: the worker that takes it away may
+-- do what its publisher may not. Nor are queues trimmed for it, since two may be each other's dead-letter queue.
+PROCEDURE SEND (
+    EXCHANGE QUEUE_MSG_NAME, ROUTING_KEY QUEUE_MSG_NAME, PRIORITY SMALLINT, START_MS BIGINT, TTL_MS BIGINT,
+    MESSAGE QUEUE_MSG_DATA, DATA QUEUE_BINARY, FALLBACK QUEUE_MSG_NAME,
+    DEAD_QUEUE QUEUE_MSG_NAME, DEAD_REASON QUEUE_NAME)
+RETURNS (ROUTED INTEGER)
+AS
+    DECLARE NOW_UTC TIMESTAMP;
+    DECLARE START_TIME TIMESTAMP;
+    DECLARE EXCHANGE_ID BIGINT;
+    DECLARE KIND QUEUE_NAME;
+    DECLARE CONTROL BOOLEAN;
+    DECLARE ID BIGINT;
+    DECLARE QUEUE_ID BIGINT;
+    DECLARE TTL BIGINT;
+    DECLARE MAX_LENGTH INTEGER;
+BEGIN
+    NOW_UTC = QUEUE_NOW();
+    START_TIME = COALESCE(MAXVALUE(NOW_UTC, DATEADD(START_MS MILLISECOND TO TIMESTAMP '1970-01-01')), NOW_UTC);
+    ROUTED = 0;
+    IF (EXCHANGE <> '') THEN
+    BEGIN
+        SELECT X.ID, X.KIND, X.CONTROL FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE
+            INTO :EXCHANGE_ID, :KIND, :CONTROL;
+        IF (EXCHANGE_ID IS NULL) THEN
+            ROUTED = -1;
+        IF (CONTROL AND DEAD_REASON IS NULL) THEN
+            EXECUTE PROCEDURE CHECK_RULES('a message to ' || EXCHANGE || ' is one');
+    END
+    FOR SELECT Q.ID, Q.MESSAGE_TTL_MS, Q.MAX_LENGTH, Q.CONTROL FROM QUEUE_MSG_QUEUE Q
+            WHERE :EXCHANGE = '' AND Q.NAME = :ROUTING_KEY
+        UNION ALL SELECT DISTINCT Q.ID, Q.MESSAGE_TTL_MS, Q.MAX_LENGTH, Q.CONTROL
+            FROM QUEUE_MSG_BINDING B LEFT JOIN QUEUE_MSG_QUEUE Q ON Q.ID = B.QUEUE_ID
+            WHERE B.EXCHANGE_ID = :EXCHANGE_ID AND B.KEY_HASH = IIF(:KIND = 'direct', HASH(:ROUTING_KEY), 0)
+                AND (:KIND <> 'direct' OR B.ROUTING_KEY = :ROUTING_KEY)
+                AND (:KIND <> 'topic' OR '.' || :ROUTING_KEY SIMILAR TO B.PATTERN ESCAPE '\')
+        INTO :QUEUE_ID, :TTL, :MAX_LENGTH, :CONTROL DO
+    BEGIN
+        IF (QUEUE_ID IS NULL OR (CONTROL AND DEAD_REASON IS NOT NULL)) THEN
+            CONTINUE;
+        IF (CONTROL) THEN
+            EXECUTE PROCEDURE CHECK_RULES('a message to ' || IIF(EXCHANGE = '', ROUTING_KEY, EXCHANGE) || ' is one');
+        ID = NEXT VALUE FOR QUEUE_MSG_SEQ;
+        ROUTED = ROUTED + 1;
+        INSERT INTO QUEUE_MSG (ID, QUEUE_ID, STATE, PRIORITY, START_TIME, EXPIRE_TIME, LIMITED, EXCHANGE, ROUTING_KEY,
+            DEAD_QUEUE, DEAD_REASON, MESSAGE)
+        VALUES (:ID, :QUEUE_ID, IIF(:START_TIME > :NOW_UTC, 1, 0), :PRIORITY, :START_TIME,
+            DATEADD(COALESCE(MINVALUE(:TTL, :TTL_MS), :TTL, :TTL_MS) MILLISECOND TO :START_TIME),
+            :MAX_LENGTH IS NOT NULL, :EXCHANGE, :ROUTING_KEY, :DEAD_QUEUE, :DEAD_REASON, :MESSAGE);
+        IF (MESSAGE IS NULL) THEN
+            INSERT INTO QUEUE_MSG_BODY (ID, DATA) VALUES (:ID, :DATA);
+        IF (MAX_LENGTH IS NOT NULL AND DEAD_REASON IS NULL) THEN
+            EXECUTE PROCEDURE TRIM_QUEUE(QUEUE_ID, MAX_LENGTH);
+    END
+    IF (ROUTED <= 0 AND FALLBACK <> '') THEN
+        EXECUTE PROCEDURE SEND('', FALLBACK, PRIORITY, START_MS, TTL_MS, MESSAGE, DATA, NULL, DEAD_QUEUE, DEAD_REASON)
+            RETURNING_VALUES ROUTED;
+END^
+
 -- Settles messages, many at once. A record is a letter, 19 digits of the message's number and 19 of its claim: A
--- done, it is deleted (a: with its body); D rejected; R given back after it was delivered, which is counted; U given
+-- done, it is deleted (a: a large one); D rejected; R given back after it was delivered, which is counted; U given
 -- back unseen. What does not belong to that claim of that consumer is left alone, and counted in STALE.
 PROCEDURE SETTLE (CONSUMER_ID BIGINT, ITEMS QUEUE_RECORDS)
 RETURNS (STALE INTEGER)
@@ -346,8 +244,6 @@ AS
     DECLARE KIND CHAR(1) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
     DECLARE CLAIM_ID BIGINT;
-    DECLARE QUEUE_ID BIGINT;
-    DECLARE LAST_QUEUE BIGINT = -1;
 BEGIN
     STALE = 0;
     WHILE (AT_BYTE <= OCTET_LENGTH(ITEMS)) DO
@@ -357,36 +253,14 @@ BEGIN
         CLAIM_ID = CAST(SUBSTRING(ITEMS FROM AT_BYTE + 20 FOR 19) AS BIGINT);
         AT_BYTE = AT_BYTE + 39;
         IF (KIND IN ('A', 'a')) THEN
-        BEGIN
             DELETE FROM QUEUE_MSG M WHERE M.ID = :ID AND M.CONSUMER_ID = :CONSUMER_ID AND M.CLAIM_ID = :CLAIM_ID;
-            IF (ROW_COUNT = 0) THEN
-                STALE = STALE + 1;
-            ELSE IF (KIND = 'a') THEN
-                DELETE FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
-        END
-        ELSE IF (KIND = 'D') THEN
-        BEGIN
-            IF (EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.ID = :ID AND M.CONSUMER_ID = :CONSUMER_ID
-                    AND M.CLAIM_ID = :CLAIM_ID)) THEN
-                EXECUTE PROCEDURE DEAD_LETTER(ID, 'rejected');
-            ELSE
-                STALE = STALE + 1;
-        END
         ELSE
-        BEGIN
-            QUEUE_ID = NULL;
-            UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
-                REDELIVERED = IIF(:KIND = 'R', MINVALUE(REDELIVERED + 1, 32000), REDELIVERED)
-                WHERE M.ID = :ID AND M.CONSUMER_ID = :CONSUMER_ID AND M.CLAIM_ID = :CLAIM_ID
-                RETURNING QUEUE_ID INTO :QUEUE_ID;
-            IF (QUEUE_ID IS NULL) THEN
-                STALE = STALE + 1;
-            ELSE IF (QUEUE_ID <> LAST_QUEUE) THEN
-            BEGIN
-                POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
-                LAST_QUEUE = QUEUE_ID;
-            END
-        END
+            UPDATE QUEUE_MSG M SET STATE = 0, REDELIVERED = REDELIVERED + IIF(:KIND = 'R', 1, 0)
+                WHERE M.ID = :ID AND M.CONSUMER_ID = :CONSUMER_ID AND M.CLAIM_ID = :CLAIM_ID;
+        IF (ROW_COUNT = 0) THEN
+            STALE = STALE + 1;
+        ELSE IF (KIND = 'D') THEN
+            EXECUTE PROCEDURE DEAD_LETTER(ID, 'rejected');
     END
     SUSPEND;
 END^
@@ -396,213 +270,144 @@ PROCEDURE UNCLAIM (CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT)
 RETURNS (RELEASED INTEGER)
 AS
 BEGIN
-    UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL
-        WHERE M.STATE = 2 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = :CONSUMER_ID AND M.CLAIM_ID = :CLAIM_ID;
+    UPDATE QUEUE_MSG M SET STATE = 0
+        WHERE M.STATE = 2 AND M.QUEUE_ID = :QUEUE_ID AND M.SORT_KEY = :CONSUMER_ID AND M.CLAIM_ID = :CLAIM_ID;
     RELEASED = ROW_COUNT;
-    IF (RELEASED > 0) THEN
-        POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
     SUSPEND;
 END^
 
--- Makes due messages of a queue ready. Called by the claim.
-PRIVATE PROCEDURE PROMOTE (QUEUE_ID BIGINT, MOST INTEGER)
+-- Makes up to MOST messages of a queue and a state ready, or deletes them. Claimed ones come back as delivered. Those
+-- that another transaction holds are left.
+PROCEDURE LEAVE_STATE (
+    STATE SMALLINT, QUEUE_ID BIGINT, FROM_KEY BIGINT, UNTIL_KEY BIGINT, MOST INTEGER, DELETES BOOLEAN)
+RETURNS (DONE INTEGER)
 AS
-    DECLARE NOW_UTC TIMESTAMP;
-    DECLARE DONE INTEGER = 0;
     DECLARE ID BIGINT;
-    DECLARE PRIORITY SMALLINT;
     DECLARE C CURSOR FOR (
-        SELECT M.ID, M.PRIORITY FROM QUEUE_MSG M
-        WHERE M.STATE = 1 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = 0 AND M.START_TIME <= :NOW_UTC
-        ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID
+        SELECT M.ID FROM QUEUE_MSG M
+        WHERE M.STATE = :STATE AND M.QUEUE_ID = :QUEUE_ID AND M.SORT_KEY BETWEEN :FROM_KEY AND :UNTIL_KEY
+        ORDER BY M.STATE, M.QUEUE_ID, M.SORT_KEY
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
-    NOW_UTC = QUEUE_NOW();
+    DONE = 0;
     OPEN C;
-    WHILE (1 = 1) DO
+    WHILE (DONE < MOST) DO
     BEGIN
-        FETCH C INTO :ID, :PRIORITY;
+        FETCH C INTO :ID;
         IF (ROW_COUNT = 0) THEN
             LEAVE;
-        UPDATE QUEUE_MSG M SET STATE = 0, PRIORITY_RANK = 9 - :PRIORITY WHERE M.ID = :ID;
+        IF (DELETES) THEN
+            DELETE FROM QUEUE_MSG M WHERE M.ID = :ID;
+        ELSE
+            UPDATE QUEUE_MSG M SET STATE = 0, REDELIVERED = REDELIVERED + IIF(:STATE = 2, 1, 0)
+                WHERE M.ID = :ID;
         DONE = DONE + 1;
-        IF (DONE >= MOST) THEN
-            LEAVE;
     END
     CLOSE C;
 END^
 
--- Settles (see SETTLE) and then claims up to MOST messages of one queue, rank by rank. One row for each 32,000 bytes:
--- records packed as store/messages.py reads them. Expired ones are taken away on the way, but no more than 200:
--- UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1, and nothing
--- is claimed, when the consumer is not registered. A message that came back more often than the consumer's
--- DELIVERY_LIMIT is taken away (see DEAD_LETTER) and told of with REDELIVERED below 0 and a DEAD_REASON where there
--- is a copy of it. From half the limit on it is claimed alone, so that what it does to its consumers is not counted
--- against its neighbours. MARK, in the last row, is where in the queue a claim of MOST messages ended; AFTER_MARK is
--- the mark of the caller's last claim, from which on its rank is read: see FBTASKS_WORKER.CLAIM, also for why there
--- are two cursors.
+-- Settles (see SETTLE) and then claims up to MOST messages of one queue, those of the highest priority first. One row
+-- for each 32,000 bytes: records packed as store/messages.py reads them. Expired ones are taken away on the way, but no
+-- more than 200: UNSEEN is 1 in the last row when it stopped there, so that there may be more behind them. STALE is -1,
+-- and nothing is claimed, when the consumer is not registered. A message that came back more often than the consumer's
+-- DELIVERY_LIMIT is taken away (see DEAD_LETTER) and told of with REDELIVERED below 0, and the priority 1 where there
+-- is a copy of it, else 0. From half the limit on it is claimed alone, so that what it does to its consumers is not
+-- counted against its neighbours. MARK, in the last row, is where in the queue a claim of MOST messages ended. With the
+-- mark of the caller's last claim, AFTER_MARK, messages of its priority that stand before it are read only when those
+-- behind it are not enough: what was claimed may still be in the index, as versions that an old transaction keeps.
 PROCEDURE CLAIM (
-    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS QUEUE_RECORDS,
-    AFTER_MARK VARCHAR(50) CHARACTER SET ASCII)
-RETURNS (STALE INTEGER, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MARK VARCHAR(50) CHARACTER SET ASCII)
+    CONSUMER_ID BIGINT, CLAIM_ID BIGINT, QUEUE_ID BIGINT, MOST INTEGER, ITEMS QUEUE_RECORDS, AFTER_MARK BIGINT)
+RETURNS (STALE INTEGER, PACKED QUEUE_RECORDS, UNSEEN SMALLINT, MARK BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE FOUND INTEGER = 0;
-    DECLARE EXPIRED INTEGER = 0;
-    DECLARE REGISTERED SMALLINT;
+    DECLARE ENDED INTEGER = 0;
+    DECLARE DUE INTEGER;
     DECLARE DELIVERY_LIMIT INTEGER;
+    DECLARE RANK_SIZE BIGINT = 100000000000000000;
+    DECLARE FIRST_KEY BIGINT;
+    DECLARE PART SMALLINT;
+    DECLARE FROM_KEY BIGINT;
+    DECLARE UNTIL_KEY BIGINT;
     DECLARE ITEM VARCHAR(12000) CHARACTER SET OCTETS;
     DECLARE ID BIGINT;
+    DECLARE SORT_KEY BIGINT;
     DECLARE PRIORITY SMALLINT;
-    DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
-    DECLARE REDELIVERED SMALLINT;
-    DECLARE EXCHANGE QUEUE_MSG_NAME;
-    DECLARE ROUTING_KEY QUEUE_MSG_NAME;
-    DECLARE DEAD_QUEUE QUEUE_MSG_NAME;
-    DECLARE DEAD_REASON VARCHAR(20) CHARACTER SET ASCII;
-    DECLARE MESSAGE VARCHAR(8000) CHARACTER SET OCTETS;
-    DECLARE LOW_RANK SMALLINT;
-    DECLARE LOW_ID BIGINT;
-    DECLARE RANK SMALLINT;
-    DECLARE NEXT_RANK SMALLINT;
-    DECLARE MOMENT TIMESTAMP;
-    DECLARE AT_MARK SMALLINT;
-    DECLARE ENOUGH SMALLINT = 0;
-    DECLARE AT_MOMENT CURSOR FOR (
-        SELECT M.ID, M.PRIORITY, M.START_TIME, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE,
-            M.DEAD_REASON, M.MESSAGE
+    DECLARE REDELIVERED INTEGER;
+    DECLARE TEXTS VARCHAR(11900) CHARACTER SET OCTETS;
+    DECLARE WAITING CURSOR FOR (
+        SELECT M.ID, M.SORT_KEY, M.PRIORITY, M.EXPIRE_TIME, M.REDELIVERED,
+            OCTET_LENGTH(M.EXCHANGE) || ';' || OCTET_LENGTH(M.ROUTING_KEY)
+                || ';' || COALESCE(OCTET_LENGTH(M.DEAD_QUEUE), 0) || ';' || COALESCE(OCTET_LENGTH(M.DEAD_REASON), 0)
+                || ';' || COALESCE(OCTET_LENGTH(M.MESSAGE), -1) || ':' || M.EXCHANGE || M.ROUTING_KEY
+                || COALESCE(M.DEAD_QUEUE, '') || COALESCE(M.DEAD_REASON, '') || COALESCE(M.MESSAGE, '') AS TEXTS
         FROM QUEUE_MSG M
-        WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = :RANK AND M.START_TIME = :MOMENT
-            AND M.ID > :LOW_ID
-        ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED);
-    DECLARE LATER CURSOR FOR (
-        SELECT M.ID, M.PRIORITY, M.START_TIME, M.EXPIRE_TIME, M.REDELIVERED, M.EXCHANGE, M.ROUTING_KEY, M.DEAD_QUEUE,
-            M.DEAD_REASON, M.MESSAGE
-        FROM QUEUE_MSG M
-        WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = :RANK AND M.START_TIME >= :MOMENT
-        ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID
+        WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID AND M.SORT_KEY BETWEEN :FROM_KEY AND :UNTIL_KEY
+        ORDER BY M.STATE, M.QUEUE_ID, M.SORT_KEY
         FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     NOW_UTC = QUEUE_NOW();
-    STALE = 0;
     PACKED = '';
     UNSEEN = 0;
-    IF (ITEMS <> '') THEN
-        EXECUTE PROCEDURE SETTLE(CONSUMER_ID, ITEMS) RETURNING_VALUES STALE;
-    SELECT 1, N.DELIVERY_LIMIT FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID INTO :REGISTERED, :DELIVERY_LIMIT;
-    IF (REGISTERED IS NULL) THEN
+    EXECUTE PROCEDURE SETTLE(CONSUMER_ID, ITEMS) RETURNING_VALUES STALE;
+    SELECT N.DELIVERY_LIMIT FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID INTO :DELIVERY_LIMIT;
+    IF (ROW_COUNT = 0) THEN
     BEGIN
         STALE = -1;
         SUSPEND;
         EXIT;
     END
-    EXECUTE PROCEDURE PROMOTE(QUEUE_ID, 200);
-    LOW_RANK = CAST(SUBSTRING(AFTER_MARK FROM 1 FOR 6) AS SMALLINT);
-    LOW_ID = CAST(SUBSTRING(AFTER_MARK FROM 31) AS BIGINT);
-    SELECT FIRST 1 M.PRIORITY_RANK FROM QUEUE_MSG M
-        WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK <= COALESCE(:LOW_RANK - 1, 32767)
-        ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK INTO :RANK;
-    RANK = COALESCE(RANK, LOW_RANK);
-    WHILE (RANK IS NOT NULL AND ENOUGH = 0) DO
+    EXECUTE PROCEDURE LEAVE_STATE(1, QUEUE_ID, 0,
+        10 * DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO NOW_UTC), 200, FALSE) RETURNING_VALUES DUE;
+    -- Read in four parts: higher priorities than the mark's, behind the mark, before it, and lower priorities.
+    FIRST_KEY = AFTER_MARK - MOD(AFTER_MARK, RANK_SIZE);
+    PART = IIF(AFTER_MARK IS NULL, 4, 1);
+    WHILE (PART <= 4 AND FOUND < MOST AND UNSEEN = 0) DO
     BEGIN
-        AT_MARK = IIF(RANK = LOW_RANK, 1, 0);
-        IF (AT_MARK = 1) THEN
+        FROM_KEY = DECODE(PART, 1, 0, 2, AFTER_MARK + 1, 3, FIRST_KEY, COALESCE(FIRST_KEY + RANK_SIZE, 0));
+        UNTIL_KEY = DECODE(PART, 1, FIRST_KEY - 1, 2, FIRST_KEY + RANK_SIZE - 1, 3, AFTER_MARK, 10 * RANK_SIZE);
+        OPEN WAITING;
+        WHILE (FOUND < MOST AND UNSEEN = 0) DO
         BEGIN
-            MOMENT = CAST(SUBSTRING(AFTER_MARK FROM 7 FOR 24) AS TIMESTAMP);
-            OPEN AT_MOMENT;
-        END
-        ELSE
-        BEGIN
-            MOMENT = TIMESTAMP '0001-01-01';
-            OPEN LATER;
-        END
-        WHILE (ENOUGH = 0) DO
-        BEGIN
-            IF (AT_MARK = 1) THEN
+            FETCH WAITING INTO :ID, :SORT_KEY, :PRIORITY, :EXPIRE_TIME, :REDELIVERED, :TEXTS;
+            IF (ROW_COUNT = 0) THEN
+                LEAVE;
+            IF (EXPIRE_TIME <= NOW_UTC OR REDELIVERED > DELIVERY_LIMIT) THEN
             BEGIN
-                FETCH AT_MOMENT INTO :ID, :PRIORITY, :START_TIME, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY,
-                    :DEAD_QUEUE, :DEAD_REASON, :MESSAGE;
-                IF (ROW_COUNT = 0) THEN
+                ENDED = ENDED + 1;
+                UNSEEN = IIF(ENDED >= 200, 1, 0);
+                IF (EXPIRE_TIME <= NOW_UTC) THEN
                 BEGIN
-                    CLOSE AT_MOMENT;
-                    AT_MARK = 0;
-                    MOMENT = DATEADD(0.1 MILLISECOND TO MOMENT);  -- not >, which would read all of this moment
-                    OPEN LATER;
+                    EXECUTE PROCEDURE DEAD_LETTER(ID, 'expired');
                     CONTINUE;
                 END
-            END
-            ELSE
-            BEGIN
-                FETCH LATER INTO :ID, :PRIORITY, :START_TIME, :EXPIRE_TIME, :REDELIVERED, :EXCHANGE, :ROUTING_KEY,
-                    :DEAD_QUEUE, :DEAD_REASON, :MESSAGE;
-                IF (ROW_COUNT = 0) THEN
-                    LEAVE;
-            END
-            IF (EXPIRE_TIME <= NOW_UTC) THEN
-            BEGIN
-                EXECUTE PROCEDURE DEAD_LETTER(ID, 'expired');
-                EXPIRED = EXPIRED + 1;
-                UNSEEN = IIF(EXPIRED >= 200, 1, 0);
-                ENOUGH = UNSEEN;
-                CONTINUE;
-            END
-            IF (REDELIVERED > DELIVERY_LIMIT) THEN
-            BEGIN
                 EXECUTE PROCEDURE DEAD_LETTER(ID, 'delivery_limit');
+                PRIORITY = IIF(EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.ID = :ID), 0, 1);
                 REDELIVERED = -REDELIVERED;
-                DEAD_REASON = IIF(EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.ID = :ID), NULL, 'delivery_limit');
-                EXPIRED = EXPIRED + 1;
             END
             ELSE
             BEGIN
-                IF (FOUND > 0 AND REDELIVERED > DELIVERY_LIMIT / 2) THEN
-                BEGIN
-                    UNSEEN = 1;
-                    ENOUGH = 1;
-                    CONTINUE;
-                END
+                UNSEEN = IIF(REDELIVERED > DELIVERY_LIMIT / 2, 1, 0);
+                IF (UNSEEN = 1 AND FOUND > 0) THEN
+                    LEAVE;
                 -- By its key: it may be a copy that this statement has made, of a message that was settled or expired.
                 UPDATE QUEUE_MSG M SET STATE = 2, CONSUMER_ID = :CONSUMER_ID, CLAIM_ID = :CLAIM_ID WHERE M.ID = :ID;
                 FOUND = FOUND + 1;
             END
-            ITEM = ID || ';' || PRIORITY || ';' || REDELIVERED || ';' || IIF(MESSAGE IS NULL, 1, 0)
-                || ';' || OCTET_LENGTH(EXCHANGE) || ';' || OCTET_LENGTH(ROUTING_KEY)
-                || ';' || COALESCE(OCTET_LENGTH(DEAD_QUEUE), 0) || ';' || COALESCE(OCTET_LENGTH(DEAD_REASON), 0)
-                || ';' || COALESCE(OCTET_LENGTH(MESSAGE), 0) || ':'
-                || CAST(EXCHANGE AS VARCHAR(1000) CHARACTER SET OCTETS)
-                || CAST(ROUTING_KEY AS VARCHAR(1000) CHARACTER SET OCTETS)
-                || CAST(COALESCE(DEAD_QUEUE, '') AS VARCHAR(1000) CHARACTER SET OCTETS)
-                || CAST(COALESCE(DEAD_REASON, '') AS VARCHAR(20) CHARACTER SET OCTETS) || COALESCE(MESSAGE, '');
+            ITEM = ID || ';' || PRIORITY || ';' || REDELIVERED || ';' || TEXTS;
             IF (OCTET_LENGTH(PACKED) + OCTET_LENGTH(ITEM) > 32765) THEN
             BEGIN
                 SUSPEND;
                 PACKED = '';
             END
             PACKED = PACKED || ITEM;
-            IF (EXPIRED >= 200 OR REDELIVERED > DELIVERY_LIMIT / 2) THEN
-                UNSEEN = 1;
-            IF (FOUND >= MOST OR UNSEEN = 1) THEN
-                ENOUGH = 1;
         END
-        IF (AT_MARK = 1) THEN
-            CLOSE AT_MOMENT;
-        ELSE
-            CLOSE LATER;
-        IF (FOUND >= MOST) THEN
-            MARK = LPAD(RANK, 6) || CAST(START_TIME AS CHAR(24) CHARACTER SET ASCII) || ID;
-        IF (RANK = LOW_RANK) THEN
-            LOW_RANK = NULL;
-        ELSE IF (ENOUGH = 0) THEN
-        BEGIN
-            NEXT_RANK = RANK + 1;  -- not >, which would read all of this rank
-            RANK = NULL;
-            SELECT FIRST 1 M.PRIORITY_RANK FROM QUEUE_MSG M
-                WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK >= :NEXT_RANK
-                ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK INTO :RANK;
-        END
+        CLOSE WAITING;
+        PART = PART + 1;
     END
+    IF (FOUND >= MOST) THEN
+        MARK = SORT_KEY;
     SUSPEND;
 END^
 
@@ -615,7 +420,7 @@ AS
     DECLARE AT_BYTE INTEGER = 1;
     DECLARE QUEUE_ID BIGINT;
     DECLARE DUE TIMESTAMP;
-    DECLARE WAIT_MS BIGINT;
+    DECLARE NEXT_DUE TIMESTAMP;
 BEGIN
     NOW_UTC = QUEUE_NOW();
     READY = '';
@@ -623,55 +428,22 @@ BEGIN
     BEGIN
         QUEUE_ID = CAST(SUBSTRING(QUEUES FROM AT_BYTE FOR 19) AS BIGINT);
         AT_BYTE = AT_BYTE + 19;
-        DUE = NULL;
-        SELECT FIRST 1 M.START_TIME FROM QUEUE_MSG M WHERE M.STATE = 1 AND M.QUEUE_ID = :QUEUE_ID
-            ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID INTO :DUE;
-        IF (DUE <= NOW_UTC OR HAS(QUEUE_ID, 0)) THEN
+        DUE = (SELECT FIRST 1 M.START_TIME FROM QUEUE_MSG M WHERE M.STATE = 1 AND M.QUEUE_ID = :QUEUE_ID
+            ORDER BY M.STATE, M.QUEUE_ID, M.SORT_KEY);
+        IF (DUE <= NOW_UTC OR EXISTS(SELECT 1 FROM QUEUE_MSG M WHERE M.STATE = 0 AND M.QUEUE_ID = :QUEUE_ID
+                ORDER BY M.STATE, M.QUEUE_ID)) THEN
             READY = READY || LPAD(QUEUE_ID, 19, '0');
         IF (DUE > NOW_UTC) THEN
-        BEGIN
-            WAIT_MS = DATEDIFF(MILLISECOND FROM NOW_UTC TO DUE);
-            NEXT_MS = COALESCE(MINVALUE(NEXT_MS, WAIT_MS), WAIT_MS);
-        END
+            NEXT_DUE = COALESCE(MINVALUE(NEXT_DUE, DUE), DUE);
     END
+    NEXT_MS = DATEDIFF(MILLISECOND FROM NOW_UTC TO NEXT_DUE);
     SUSPEND;
 END^
 
--- Notes that a process begins (IN_USE 1) or ceases (0) to consume from a queue; an auto-delete queue goes with its
--- last consumer. ID is the queue's number, NULL when there is none of that name. A process that is no longer
+-- Notes that a process begins (IN_USE 1) or ceases (0) to consume from a queue, or that somebody declares it or asks
+-- it for a message (NULL). ID is the queue's number, NULL when there is none of that name. A process that is no longer
 -- registered does not begin: it is going to register again, and says then what it consumes from.
 PROCEDURE USE_QUEUE (CONSUMER_ID BIGINT, NAME QUEUE_MSG_NAME, IN_USE SMALLINT)
-RETURNS (ID BIGINT)
-AS
-    DECLARE AUTO_DELETE BOOLEAN;
-BEGIN
-    SELECT Q.ID, Q.AUTO_DELETE FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :ID, :AUTO_DELETE;
-    IF (ID IS NOT NULL) THEN
-    BEGIN
-        IF (IN_USE = 1) THEN
-        BEGIN
-            IF (EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID)) THEN
-                UPDATE OR INSERT INTO QUEUE_MSG_USE (QUEUE_ID, CONSUMER_ID) VALUES (:ID, :CONSUMER_ID)
-                    MATCHING (QUEUE_ID, CONSUMER_ID);
-        END
-        ELSE
-        BEGIN
-            DELETE FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID AND U.CONSUMER_ID = :CONSUMER_ID;
-            IF (NOT EXISTS(SELECT 1 FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID)) THEN
-            BEGIN
-                IF (AUTO_DELETE) THEN
-                    EXECUTE PROCEDURE ERASE(ID);
-                ELSE
-                    UPDATE QUEUE_MSG_QUEUE Q SET USED_TIME = QUEUE_NOW()
-                        WHERE Q.ID = :ID AND Q.EXPIRES_MS IS NOT NULL;
-            END
-        END
-    END
-    SUSPEND;
-END^
-
--- The number of a queue, for a caller that asks it for a message; NULL when there is none. This counts as use.
-PROCEDURE ASK (NAME QUEUE_MSG_NAME)
 RETURNS (ID BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -680,140 +452,64 @@ BEGIN
     SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :ID;
     UPDATE QUEUE_MSG_QUEUE Q SET USED_TIME = :NOW_UTC
         WHERE Q.ID = :ID AND Q.EXPIRES_MS IS NOT NULL AND Q.USED_TIME < DATEADD(-500 MILLISECOND TO :NOW_UTC);
+    IF (IN_USE = 0) THEN
+        DELETE FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID AND U.CONSUMER_ID = :CONSUMER_ID;
+    ELSE IF (IN_USE = 1 AND EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID AND :ID IS NOT NULL)) THEN
+        UPDATE OR INSERT INTO QUEUE_MSG_USE (QUEUE_ID, CONSUMER_ID) VALUES (:ID, :CONSUMER_ID);
     SUSPEND;
 END^
 
--- Which consumers hold messages of which queues: CONSUMER_ID, or when it is NULL all that are not registered. It goes
--- from one to the next in the index, and reads none of what they hold.
-PRIVATE PROCEDURE HELD (CONSUMER_ID BIGINT)
-RETURNS (QUEUE_ID BIGINT, HOLDER_ID BIGINT)
+-- The queues that have messages in this state: it goes from one to the next in the index, and reads no message but the
+-- first of each.
+PRIVATE PROCEDURE QUEUES_WITH (STATE SMALLINT)
+RETURNS (QUEUE_ID BIGINT)
 AS
-    DECLARE NEXT_QUEUE_ID BIGINT = 0;
-    DECLARE NEXT_ID BIGINT;
 BEGIN
-    WHILE (NEXT_QUEUE_ID IS NOT NULL) DO
+    QUEUE_ID = 0;
+    WHILE (QUEUE_ID IS NOT NULL) DO
     BEGIN
-        QUEUE_ID = NULL;
-        SELECT FIRST 1 M.QUEUE_ID FROM QUEUE_MSG M WHERE M.STATE = 2 AND M.QUEUE_ID >= :NEXT_QUEUE_ID
-            ORDER BY M.STATE, M.QUEUE_ID INTO :QUEUE_ID;
-        NEXT_QUEUE_ID = QUEUE_ID + 1;
-        NEXT_ID = COALESCE(CONSUMER_ID, -1);
-        WHILE (QUEUE_ID IS NOT NULL AND NEXT_ID IS NOT NULL) DO
-        BEGIN
-            HOLDER_ID = NULL;
-            SELECT FIRST 1 M.PRIORITY_RANK FROM QUEUE_MSG M
-                WHERE M.STATE = 2 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK >= :NEXT_ID
-                ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK INTO :HOLDER_ID;
-            IF (HOLDER_ID = CONSUMER_ID OR (CONSUMER_ID IS NULL AND HOLDER_ID IS NOT NULL
-                    AND NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = :HOLDER_ID))) THEN
-                SUSPEND;
-            NEXT_ID = IIF(CONSUMER_ID IS NULL, HOLDER_ID + 1, NULL);
-        END
-    END
-END^
-
--- The consumers that are not registered and are said to use queues.
-PRIVATE PROCEDURE STRANGERS
-RETURNS (CONSUMER_ID BIGINT)
-AS
-    DECLARE NEXT_ID BIGINT = 0;
-BEGIN
-    WHILE (NEXT_ID IS NOT NULL) DO
-    BEGIN
-        CONSUMER_ID = NULL;
-        SELECT FIRST 1 U.CONSUMER_ID FROM QUEUE_MSG_USE U WHERE U.CONSUMER_ID >= :NEXT_ID ORDER BY U.CONSUMER_ID
-            INTO :CONSUMER_ID;
-        NEXT_ID = CONSUMER_ID + 1;
-        IF (CONSUMER_ID IS NOT NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID)) THEN
+        QUEUE_ID = (SELECT FIRST 1 M.QUEUE_ID FROM QUEUE_MSG M WHERE M.STATE = :STATE AND M.QUEUE_ID >= :QUEUE_ID + 1
+            ORDER BY M.STATE, M.QUEUE_ID);
+        IF (QUEUE_ID IS NOT NULL) THEN
             SUSPEND;
     END
 END^
 
--- Notes that a consumer consumes from nothing; its auto-delete queues go. Called by other procedures.
-PRIVATE PROCEDURE DISUSE (CONSUMER_ID BIGINT)
-AS
-    DECLARE NAME QUEUE_MSG_NAME;
-    DECLARE GONE BIGINT;
-BEGIN
-    FOR SELECT Q.NAME FROM QUEUE_MSG_USE U JOIN QUEUE_MSG_QUEUE Q ON Q.ID = U.QUEUE_ID
-        WHERE U.CONSUMER_ID = :CONSUMER_ID INTO :NAME DO
-        EXECUTE PROCEDURE USE_QUEUE(CONSUMER_ID, NAME, 0) RETURNING_VALUES GONE;
-END^
-
--- Gives back what a consumer held, as delivered, and notes that it consumes from nothing; its auto-delete queues go.
--- Without a CONSUMER_ID it does so for all that are not registered. Rows that another transaction holds at this
--- moment are left for the sweep. Called by other procedures, before the consumer leaves the register.
+-- Gives back what a consumer held, as delivered, and notes that it consumes from nothing. Rows that another transaction
+-- holds at this moment are left for the sweep. Called by other procedures, before the consumer leaves the register.
 PROCEDURE GIVE_BACK (CONSUMER_ID BIGINT)
 RETURNS (RELEASED INTEGER)
 AS
     DECLARE QUEUE_ID BIGINT;
-    DECLARE USER_ID BIGINT;
-    DECLARE ID BIGINT;
-    DECLARE C CURSOR FOR (
-        SELECT M.ID FROM QUEUE_MSG M
-        WHERE M.STATE = 2 AND M.QUEUE_ID = :QUEUE_ID AND M.PRIORITY_RANK = :USER_ID
-        FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE DONE INTEGER;
 BEGIN
     RELEASED = 0;
-    FOR SELECT H.QUEUE_ID, H.HOLDER_ID FROM HELD(:CONSUMER_ID) H INTO :QUEUE_ID, :USER_ID DO
+    FOR SELECT W.QUEUE_ID FROM QUEUES_WITH(2) W INTO :QUEUE_ID DO
     BEGIN
-        OPEN C;
-        WHILE (1 = 1) DO
-        BEGIN
-            FETCH C INTO :ID;
-            IF (ROW_COUNT = 0) THEN
-                LEAVE;
-            UPDATE QUEUE_MSG M SET STATE = 0, CONSUMER_ID = NULL, CLAIM_ID = NULL,
-                REDELIVERED = MINVALUE(M.REDELIVERED + 1, 32000) WHERE M.ID = :ID;
-            RELEASED = RELEASED + 1;
-            POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
-        END
-        CLOSE C;
+        EXECUTE PROCEDURE LEAVE_STATE(2, QUEUE_ID, CONSUMER_ID, CONSUMER_ID, 2000000000, FALSE)
+            RETURNING_VALUES DONE;
+        RELEASED = RELEASED + DONE;
     END
-    IF (CONSUMER_ID IS NOT NULL) THEN
-        EXECUTE PROCEDURE DISUSE(CONSUMER_ID);
-    ELSE
-        FOR SELECT S.CONSUMER_ID FROM STRANGERS S INTO :USER_ID DO
-            EXECUTE PROCEDURE DISUSE(USER_ID);
+    DELETE FROM QUEUE_MSG_USE U WHERE U.CONSUMER_ID = :CONSUMER_ID;
 END^
 
--- Takes away a message that waits and has expired. DONE is 0 when it has not, or another transaction
--- holds it. Called by the sweep.
-PRIVATE PROCEDURE EXPIRE (ID BIGINT, NOW_UTC TIMESTAMP)
-RETURNS (DONE SMALLINT)
+-- The consumers that hold messages and are not registered, once for each queue; it reads one message of each.
+PRIVATE PROCEDURE UNREGISTERED
+RETURNS (CONSUMER_ID BIGINT)
 AS
-    DECLARE STATE SMALLINT;
+    DECLARE QUEUE_ID BIGINT;
 BEGIN
-    DONE = 0;
-    FOR SELECT M.STATE FROM QUEUE_MSG M WHERE M.ID = :ID AND M.STATE <> 2 AND M.EXPIRE_TIME < :NOW_UTC
-        FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
+    FOR SELECT W.QUEUE_ID FROM QUEUES_WITH(2) W INTO :QUEUE_ID DO
     BEGIN
-        EXECUTE PROCEDURE DEAD_LETTER(ID, 'expired');
-        DONE = 1;
-    END
-    SUSPEND;
-END^
-
--- The queues in which messages wait, and in which state; from one to the next in the index.
-PRIVATE PROCEDURE WAITING
-RETURNS (STATE SMALLINT, QUEUE_ID BIGINT)
-AS
-    DECLARE NEXT_QUEUE_ID BIGINT;
-BEGIN
-    STATE = 0;
-    WHILE (STATE <= 1) DO
-    BEGIN
-        NEXT_QUEUE_ID = 0;
-        WHILE (NEXT_QUEUE_ID IS NOT NULL) DO
+        CONSUMER_ID = -2;  -- -1 stands for none
+        WHILE (CONSUMER_ID IS NOT NULL) DO
         BEGIN
-            QUEUE_ID = NULL;
-            SELECT FIRST 1 M.QUEUE_ID FROM QUEUE_MSG M WHERE M.STATE = :STATE AND M.QUEUE_ID >= :NEXT_QUEUE_ID
-                ORDER BY M.STATE, M.QUEUE_ID INTO :QUEUE_ID;
-            NEXT_QUEUE_ID = QUEUE_ID + 1;
-            IF (QUEUE_ID IS NOT NULL) THEN
+            CONSUMER_ID = (SELECT FIRST 1 M.SORT_KEY FROM QUEUE_MSG M
+                WHERE M.STATE = 2 AND M.QUEUE_ID = :QUEUE_ID AND M.SORT_KEY >= :CONSUMER_ID + 1
+                ORDER BY M.STATE, M.QUEUE_ID, M.SORT_KEY);
+            IF (CONSUMER_ID IS NOT NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = :CONSUMER_ID)) THEN
                 SUSPEND;
         END
-        STATE = STATE + 1;
     END
 END^
 
@@ -825,47 +521,55 @@ PROCEDURE SWEEP (MOST INTEGER, AFTER_ID BIGINT, READS INTEGER)
 RETURNS (QUEUES INTEGER, RELEASED INTEGER, EXPIRED INTEGER, LAST_ID BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
+    DECLARE CONSUMER_ID BIGINT;
     DECLARE QUEUE_ID BIGINT;
     DECLARE ID BIGINT;
     DECLARE STATE SMALLINT;
     DECLARE EXPIRE_TIME TIMESTAMP;
-    DECLARE DONE SMALLINT;
+    DECLARE HELD INTEGER;
     DECLARE SEEN INTEGER = 0;
 BEGIN
     NOW_UTC = QUEUE_NOW();
-    QUEUES = 0;
+    RELEASED = 0;
     EXPIRED = 0;
-    EXECUTE PROCEDURE GIVE_BACK(NULL) RETURNING_VALUES RELEASED;
-    FOR SELECT Q.ID FROM QUEUE_MSG_QUEUE Q
-        WHERE Q.EXPIRES_MS >= 0 AND DATEADD(Q.EXPIRES_MS MILLISECOND TO Q.USED_TIME) < :NOW_UTC
-            AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = Q.ID)
-        INTO :QUEUE_ID DO
+    FOR SELECT U.CONSUMER_ID FROM UNREGISTERED U INTO :CONSUMER_ID DO
     BEGIN
-        EXECUTE PROCEDURE ERASE(QUEUE_ID);
-        QUEUES = QUEUES + 1;
+        EXECUTE PROCEDURE GIVE_BACK(CONSUMER_ID) RETURNING_VALUES HELD;
+        RELEASED = RELEASED + HELD;
     END
-    FOR SELECT W.QUEUE_ID, W.STATE FROM WAITING W INTO :QUEUE_ID, :STATE DO
+    DELETE FROM QUEUE_MSG_USE U WHERE NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = U.CONSUMER_ID);
+    DELETE FROM QUEUE_MSG_QUEUE Q
+        WHERE Q.EXPIRES_MS >= 0 AND DATEADD(Q.EXPIRES_MS MILLISECOND TO Q.USED_TIME) < :NOW_UTC
+            AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = Q.ID);
+    QUEUES = ROW_COUNT;
+    FOR SELECT 0, R.QUEUE_ID FROM QUEUES_WITH(0) R UNION ALL SELECT 1, W.QUEUE_ID FROM QUEUES_WITH(1) W
+        INTO :STATE, :QUEUE_ID DO
         FOR SELECT M.ID, M.EXPIRE_TIME FROM QUEUE_MSG M WHERE M.STATE = :STATE AND M.QUEUE_ID = :QUEUE_ID
-            ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID INTO :ID, :EXPIRE_TIME DO
+            ORDER BY M.STATE, M.QUEUE_ID, M.SORT_KEY INTO :ID, :EXPIRE_TIME DO
         BEGIN
             IF (EXPIRED >= MOST OR EXPIRE_TIME IS NULL OR EXPIRE_TIME >= NOW_UTC) THEN
                 LEAVE;
-            EXECUTE PROCEDURE EXPIRE(ID, NOW_UTC) RETURNING_VALUES DONE;
-            EXPIRED = EXPIRED + DONE;
+            IF (TRY_LOCK(ID)) THEN
+            BEGIN
+                EXECUTE PROCEDURE DEAD_LETTER(ID, 'expired');
+                EXPIRED = EXPIRED + 1;
+            END
         END
-    FOR SELECT M.ID, M.EXPIRE_TIME FROM QUEUE_MSG M WHERE M.ID > :AFTER_ID ORDER BY M.ID INTO :ID, :EXPIRE_TIME DO
+    LAST_ID = AFTER_ID;
+    FOR SELECT M.ID, M.STATE, M.EXPIRE_TIME FROM QUEUE_MSG M WHERE M.ID > :AFTER_ID ORDER BY M.ID
+        INTO :ID, :STATE, :EXPIRE_TIME DO
     BEGIN
         IF (EXPIRED >= MOST OR SEEN >= READS) THEN
         BEGIN
-            LAST_ID = COALESCE(LAST_ID, AFTER_ID);
             SUSPEND;
             EXIT;
         END
-        IF (EXPIRE_TIME < NOW_UTC) THEN
-        BEGIN
-            EXECUTE PROCEDURE EXPIRE(ID, NOW_UTC) RETURNING_VALUES DONE;
-            EXPIRED = EXPIRED + DONE;
-        END
+        IF (EXPIRE_TIME < NOW_UTC AND STATE <> 2) THEN
+            IF (TRY_LOCK(ID)) THEN
+            BEGIN
+                EXECUTE PROCEDURE DEAD_LETTER(ID, 'expired');
+                EXPIRED = EXPIRED + 1;
+            END
         SEEN = SEEN + 1;
         LAST_ID = ID;
     END
@@ -876,22 +580,19 @@ END^
 PACKAGE FBTASKS_CELERY_API^
 
 PROCEDURE DECLARE_EXCHANGE (
-    NAME QUEUE_MSG_NAME, KIND VARCHAR(10) CHARACTER SET ASCII, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN)
-RETURNS (FOUND VARCHAR(10) CHARACTER SET ASCII)
+    NAME QUEUE_MSG_NAME, KIND QUEUE_NAME, DURABLE BOOLEAN, AUTO_DELETE BOOLEAN)
+RETURNS (FOUND QUEUE_NAME)
 AS
+    DECLARE CONTROL BOOLEAN;
 BEGIN
-    IF (KIND IS NOT NULL AND FBTASKS_CELERY.IS_CONTROL(NAME) AND NOT FBTASKS_CELERY.RULES()) THEN
-        EXCEPTION QUEUE_REFUSED 'the exchange ' || NAME
-            || ' is of Celery''s remote control or events, which takes the role of'
-            || ' a worker';
+    CONTROL = FBTASKS_CELERY.IS_CONTROL(NAME);
+    IF (KIND IS NOT NULL AND CONTROL) THEN
+        EXECUTE PROCEDURE FBTASKS_CELERY.CHECK_RULES('the exchange ' || NAME || ' is');
     SELECT X.KIND FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :NAME INTO :FOUND;
     IF (FOUND IS NULL AND KIND IS NOT NULL) THEN
-    BEGIN
-        INSERT INTO QUEUE_MSG_EXCHANGE (ID, NAME, KIND, DURABLE, AUTO_DELETE, CONTROL)
-        VALUES (NEXT VALUE FOR QUEUE_MSG_EXCHANGE_SEQ, :NAME, :KIND, :DURABLE, :AUTO_DELETE,
-            FBTASKS_CELERY.IS_CONTROL(:NAME));
-        FOUND = KIND;
-    END
+        INSERT INTO QUEUE_MSG_EXCHANGE (NAME, KIND, DURABLE, AUTO_DELETE, CONTROL)
+        VALUES (:NAME, :KIND, :DURABLE, :AUTO_DELETE, :CONTROL)
+        RETURNING KIND INTO :FOUND;
     SUSPEND;
 END^
 
@@ -907,77 +608,73 @@ RETURNS (ID BIGINT, WAITING BIGINT, CONSUMERS INTEGER)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE LONGEST_MS BIGINT = 1000000000000;
-    DECLARE DIFFERS BOOLEAN;
-    DECLARE WAS_LIMITED BOOLEAN;
-    DECLARE UNCOUNTED CURSOR FOR (
-        SELECT M.ID FROM QUEUE_MSG M WHERE M.STATE IN (0, 1) AND M.QUEUE_ID = :ID AND NOT M.LIMITED
-            FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE CONTROL BOOLEAN;
+    DECLARE DIFFERS BOOLEAN = TRUE;
+    DECLARE WAS_LIMITED BOOLEAN = TRUE;
     DECLARE MESSAGE_ID BIGINT;
 BEGIN
     NOW_UTC = QUEUE_NOW();
-    WAITING = 0;
-    CONSUMERS = 0;
     -- A moment beyond the last date would be an error for every caller that publishes or sweeps.
     MESSAGE_TTL_MS = MINVALUE(MAXVALUE(MESSAGE_TTL_MS, 0), LONGEST_MS);
     EXPIRES_MS = MINVALUE(MAXVALUE(EXPIRES_MS, 0), LONGEST_MS);
     MAX_LENGTH = MAXVALUE(MAX_LENGTH, 0);
-    IF (NOT PASSIVE AND FBTASKS_CELERY.IS_CONTROL(NAME) AND NOT FBTASKS_CELERY.RULES()) THEN
-        EXCEPTION QUEUE_REFUSED 'the queue ' || NAME
-            || ' is of Celery''s remote control or events, which takes the role of a'
-            || ' worker';
     SELECT Q.ID, Q.DURABLE <> :DURABLE OR Q.AUTO_DELETE <> :AUTO_DELETE
             OR Q.MESSAGE_TTL_MS IS DISTINCT FROM :MESSAGE_TTL_MS OR Q.EXPIRES_MS IS DISTINCT FROM :EXPIRES_MS
             OR Q.MAX_LENGTH IS DISTINCT FROM :MAX_LENGTH OR Q.DEAD_EXCHANGE IS DISTINCT FROM :DEAD_EXCHANGE
             OR Q.DEAD_ROUTING_KEY IS DISTINCT FROM :DEAD_ROUTING_KEY, Q.MAX_LENGTH IS NOT NULL
         FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :ID, :DIFFERS, :WAS_LIMITED;
-    IF (ID IS NULL AND NOT PASSIVE) THEN
+    IF (NOT PASSIVE) THEN
     BEGIN
-        ID = NEXT VALUE FOR QUEUE_MSG_QUEUE_SEQ;
-        INSERT INTO QUEUE_MSG_QUEUE (ID, NAME, DURABLE, AUTO_DELETE, MESSAGE_TTL_MS, EXPIRES_MS, MAX_LENGTH,
-            DEAD_EXCHANGE, DEAD_ROUTING_KEY, USED_TIME, CONTROL)
-        VALUES (:ID, :NAME, :DURABLE, :AUTO_DELETE, :MESSAGE_TTL_MS, :EXPIRES_MS, :MAX_LENGTH, :DEAD_EXCHANGE,
-            :DEAD_ROUTING_KEY, :NOW_UTC, FBTASKS_CELERY.IS_CONTROL(:NAME));
-    END
-    ELSE IF (ID IS NOT NULL) THEN
-    BEGIN
-        IF (NOT PASSIVE) THEN
-        BEGIN
-            IF (DIFFERS AND NOT FBTASKS_CELERY.RULES()) THEN
-                EXCEPTION QUEUE_REFUSED 'the queue ' || NAME
-                    || ' was declared with other arguments, and to change them takes'
-                    || ' the role of a worker';
-            UPDATE QUEUE_MSG_QUEUE Q SET DURABLE = :DURABLE, AUTO_DELETE = :AUTO_DELETE,
-                MESSAGE_TTL_MS = :MESSAGE_TTL_MS, EXPIRES_MS = :EXPIRES_MS, MAX_LENGTH = :MAX_LENGTH,
-                DEAD_EXCHANGE = :DEAD_EXCHANGE, DEAD_ROUTING_KEY = :DEAD_ROUTING_KEY, USED_TIME = :NOW_UTC
-                WHERE Q.ID = :ID AND (:DIFFERS
-                    OR (Q.EXPIRES_MS IS NOT NULL AND Q.USED_TIME < DATEADD(-500 MILLISECOND TO :NOW_UTC)));
-            IF (MAX_LENGTH IS NOT NULL AND NOT WAS_LIMITED) THEN
-            BEGIN
-                OPEN UNCOUNTED;
-                FETCH UNCOUNTED INTO :MESSAGE_ID;
-                WHILE (ROW_COUNT > 0) DO
-                BEGIN
-                    UPDATE QUEUE_MSG SET LIMITED = TRUE WHERE CURRENT OF UNCOUNTED;
-                    FETCH UNCOUNTED INTO :MESSAGE_ID;
-                END
-                CLOSE UNCOUNTED;
-            END
-        END
-        IF (PASSIVE) THEN
-            SELECT COUNT(*) FROM QUEUE_MSG M WHERE M.STATE IN (0, 1) AND M.QUEUE_ID = :ID
-                AND (M.EXPIRE_TIME IS NULL OR M.EXPIRE_TIME > :NOW_UTC) INTO :WAITING;
+        CONTROL = FBTASKS_CELERY.IS_CONTROL(NAME);
+        IF (CONTROL) THEN
+            EXECUTE PROCEDURE FBTASKS_CELERY.CHECK_RULES('the queue ' || NAME || ' is');
+        IF (ID IS NOT NULL AND DIFFERS AND NOT FBTASKS_CELERY.RULES()) THEN
+            EXCEPTION QUEUE_REFUSED 'the queue ' || NAME
+                || ' was declared with other arguments, and to change them takes the role of a worker';
+        IF (DIFFERS) THEN
+            UPDATE OR INSERT INTO QUEUE_MSG_QUEUE (ID, NAME, DURABLE, AUTO_DELETE, MESSAGE_TTL_MS, EXPIRES_MS,
+                MAX_LENGTH, DEAD_EXCHANGE, DEAD_ROUTING_KEY, USED_TIME, CONTROL)
+            VALUES (COALESCE(:ID, NEXT VALUE FOR QUEUE_MSG_QUEUE_SEQ), :NAME, :DURABLE, :AUTO_DELETE, :MESSAGE_TTL_MS,
+                :EXPIRES_MS, :MAX_LENGTH, :DEAD_EXCHANGE, :DEAD_ROUTING_KEY, :NOW_UTC, :CONTROL)
+            MATCHING (NAME) RETURNING ID INTO :ID;
         ELSE
-            SELECT MINVALUE(COUNT(*), 100) FROM (
-                SELECT * FROM (SELECT FIRST 100 M.EXPIRE_TIME FROM QUEUE_MSG M WHERE M.STATE = 0 AND M.QUEUE_ID = :ID
-                    ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK)
-                UNION ALL
-                SELECT * FROM (SELECT FIRST 100 M.EXPIRE_TIME FROM QUEUE_MSG M WHERE M.STATE = 1 AND M.QUEUE_ID = :ID
-                    ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK)) W
-                WHERE W.EXPIRE_TIME IS NULL OR W.EXPIRE_TIME > :NOW_UTC INTO :WAITING;
-        SELECT COUNT(*) FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID AND U.CONSUMER_ID <> COALESCE(:CONSUMER_ID, -1)
-            INTO :CONSUMERS;
+            EXECUTE PROCEDURE FBTASKS_CELERY.USE_QUEUE(NULL, NAME, NULL) RETURNING_VALUES ID;
+        IF (MAX_LENGTH IS NOT NULL AND NOT WAS_LIMITED) THEN
+            FOR SELECT M.ID FROM QUEUE_MSG M WHERE M.STATE IN (0, 1) AND M.QUEUE_ID = :ID AND NOT M.LIMITED
+                INTO :MESSAGE_ID DO
+                IF (FBTASKS_CELERY.TRY_LOCK(MESSAGE_ID)) THEN
+                    UPDATE QUEUE_MSG M SET LIMITED = TRUE WHERE M.ID = :MESSAGE_ID;
     END
+    SELECT COUNT(*) FROM (
+        SELECT FIRST (IIF(:PASSIVE, 2000000000, 100)) M.EXPIRE_TIME FROM QUEUE_MSG M
+            WHERE M.STATE IN (0, 1) AND M.QUEUE_ID = :ID ORDER BY M.STATE, M.QUEUE_ID, M.SORT_KEY) W
+        WHERE W.EXPIRE_TIME IS NULL OR W.EXPIRE_TIME > :NOW_UTC INTO :WAITING;
+    SELECT COUNT(*) FROM QUEUE_MSG_USE U WHERE U.QUEUE_ID = :ID AND U.CONSUMER_ID IS DISTINCT FROM :CONSUMER_ID
+        INTO :CONSUMERS;
     SUSPEND;
+END^
+
+-- The binding key of a topic exchange as SIMILAR TO takes it, with ESCAPE '\', for a routing key behind a dot. Words
+-- are separated by dots; * stands for one word, # for any number of them, none included, as in AMQP. On the way []
+-- marks the end of each word; the brackets of the key itself have been escaped by then.
+PRIVATE FUNCTION PATTERN (ROUTING_KEY QUEUE_MSG_NAME)
+RETURNS VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8
+AS
+    DECLARE PATTERN VARCHAR(2000) CHARACTER SET UTF8 COLLATE UTF8;
+    DECLARE SPECIAL VARCHAR(20) CHARACTER SET ASCII = '\[]()|^-+*%_?{}';
+    DECLARE LETTER VARCHAR(1) CHARACTER SET ASCII;
+BEGIN
+    PATTERN = ROUTING_KEY;
+    WHILE (SPECIAL <> '') DO
+    BEGIN
+        LETTER = LEFT(SPECIAL, 1);
+        SPECIAL = SUBSTRING(SPECIAL FROM 2);
+        PATTERN = REPLACE(PATTERN, LETTER, '\' || LETTER);
+    END
+    PATTERN = '.' || REPLACE(PATTERN, '.', '[].') || '[]';
+    PATTERN = REPLACE(PATTERN, '.#[]', '(.[^.]*)*');
+    PATTERN = REPLACE(PATTERN, '.\*[]', '.[^.]*');
+    RETURN REPLACE(PATTERN, '[]', '');
 END^
 
 -- DONE: 1 bound (now or before), 0 no such queue, -1 no such exchange.
@@ -988,132 +685,70 @@ RETURNS (DONE SMALLINT)
 AS
     DECLARE QUEUE_ID BIGINT;
     DECLARE EXCHANGE_ID BIGINT;
-    DECLARE KIND VARCHAR(10) CHARACTER SET ASCII;
+    DECLARE KIND QUEUE_NAME;
     DECLARE CONTROLS BOOLEAN;
     DECLARE CONTROLLED BOOLEAN;
 BEGIN
-    DONE = 1;
-    SELECT Q.ID, Q.CONTROL FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :QUEUE INTO :QUEUE_ID, :CONTROLLED;
-    SELECT X.ID, X.KIND, X.CONTROL FROM QUEUE_MSG_EXCHANGE X WHERE X.NAME = :EXCHANGE
-        INTO :EXCHANGE_ID, :KIND, :CONTROLS;
-    IF ((CONTROLS OR CONTROLLED) AND NOT FBTASKS_CELERY.RULES()) THEN
-        EXCEPTION QUEUE_REFUSED IIF(CONTROLS, 'the exchange ' || EXCHANGE, 'the queue ' || QUEUE)
-            || ' is of Celery''s remote control or events, which takes the role of a worker';
-    IF (EXCHANGE_ID IS NULL) THEN
-        DONE = -1;
-    ELSE IF (QUEUE_ID IS NULL) THEN
-        DONE = 0;
-    ELSE IF (NOT EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.QUEUE_ID = :QUEUE_ID
+    SELECT X.ID, X.KIND, X.CONTROL, Q.ID, Q.CONTROL
+        FROM QUEUE_MSG_EXCHANGE X LEFT JOIN QUEUE_MSG_QUEUE Q ON Q.NAME = :QUEUE
+        WHERE X.NAME = :EXCHANGE INTO :EXCHANGE_ID, :KIND, :CONTROLS, :QUEUE_ID, :CONTROLLED;
+    IF (CONTROLS OR CONTROLLED) THEN
+        EXECUTE PROCEDURE FBTASKS_CELERY.CHECK_RULES(
+            IIF(CONTROLS, 'the exchange ' || EXCHANGE, 'the queue ' || QUEUE) || ' is');
+    DONE = CASE WHEN EXCHANGE_ID IS NULL THEN -1 WHEN QUEUE_ID IS NULL THEN 0 ELSE 1 END;
+    IF (DONE = 1 AND NOT EXISTS(SELECT 1 FROM QUEUE_MSG_BINDING B WHERE B.QUEUE_ID = :QUEUE_ID
             AND B.EXCHANGE_ID = :EXCHANGE_ID AND B.ROUTING_KEY = :ROUTING_KEY)) THEN
         INSERT INTO QUEUE_MSG_BINDING (EXCHANGE_ID, QUEUE_ID, ROUTING_KEY, KEY_HASH, PATTERN)
-        VALUES (:EXCHANGE_ID, :QUEUE_ID, :ROUTING_KEY, HASH(:ROUTING_KEY),
-            IIF(:KIND = 'topic', FBTASKS_CELERY.PATTERN(:ROUTING_KEY), NULL));
+        VALUES (:EXCHANGE_ID, :QUEUE_ID, :ROUTING_KEY, IIF(:KIND = 'direct', HASH(:ROUTING_KEY), 0),
+            IIF(:KIND = 'topic', PATTERN(:ROUTING_KEY), NULL));
     SUSPEND;
 END^
 
--- Publishes a message: one copy for each queue that it is routed to. START_MS (of the Unix epoch) withholds it until
--- then; TTL_MS limits how long it waits after that. MESSAGE up to 8000 bytes, else DATA. Where nothing is bound it
--- goes to the queue FALLBACK, if there is one. ROUTED is the number of queues, -1 for an exchange that is not there;
--- LAST_ID is the number of one copy.
+-- Publishes a message; see FBTASKS_CELERY.SEND.
 PROCEDURE PUBLISH (
-    EXCHANGE QUEUE_MSG_NAME, ROUTING_KEY QUEUE_MSG_NAME, PRIORITY SMALLINT,
-    START_MS BIGINT, TTL_MS BIGINT, MESSAGE VARCHAR(8000) CHARACTER SET OCTETS, DATA QUEUE_BINARY,
-    FALLBACK QUEUE_MSG_NAME)
-RETURNS (ROUTED INTEGER, LAST_ID BIGINT)
+    EXCHANGE QUEUE_MSG_NAME, ROUTING_KEY QUEUE_MSG_NAME, PRIORITY SMALLINT, START_MS BIGINT, TTL_MS BIGINT,
+    MESSAGE QUEUE_MSG_DATA, DATA QUEUE_BINARY, FALLBACK QUEUE_MSG_NAME)
+RETURNS (ROUTED INTEGER)
 AS
-    DECLARE NOW_UTC TIMESTAMP;
-    DECLARE START_TIME TIMESTAMP;
-    DECLARE STATE SMALLINT;
-    DECLARE KNOWN SMALLINT;
-    DECLARE QUEUE_ID BIGINT;
-    DECLARE CONTROL BOOLEAN;
-    DECLARE TTL BIGINT;
-    DECLARE MAX_LENGTH INTEGER;
 BEGIN
-    NOW_UTC = QUEUE_NOW();
-    START_TIME = COALESCE(MAXVALUE(NOW_UTC, DATEADD(START_MS MILLISECOND TO TIMESTAMP '1970-01-01')), NOW_UTC);
-    STATE = IIF(START_TIME > NOW_UTC, 1, 0);
-    ROUTED = 0;
-    FOR SELECT R.KNOWN, R.QUEUE_ID, Q.MESSAGE_TTL_MS, Q.MAX_LENGTH, Q.CONTROL
-        FROM FBTASKS_CELERY.ROUTE(:EXCHANGE, :ROUTING_KEY) R LEFT JOIN QUEUE_MSG_QUEUE Q ON Q.ID = R.QUEUE_ID
-        INTO :KNOWN, :QUEUE_ID, :TTL, :MAX_LENGTH, :CONTROL DO
-    BEGIN
-        IF ((KNOWN = 2 OR CONTROL) AND NOT FBTASKS_CELERY.RULES()) THEN
-            EXCEPTION QUEUE_REFUSED 'a message to ' || IIF(EXCHANGE = '', ROUTING_KEY, EXCHANGE)
-                || ' is one of Celery''s remote control or events, which takes the role of a worker';
-        IF (KNOWN = 2) THEN
-            CONTINUE;
-        IF (KNOWN = 0) THEN
-        BEGIN
-            ROUTED = -1;
-            LEAVE;
-        END
-        LAST_ID = NEXT VALUE FOR QUEUE_MSG_SEQ;
-        ROUTED = ROUTED + 1;
-        TTL = COALESCE(MINVALUE(TTL, TTL_MS), TTL, TTL_MS);
-        INSERT INTO QUEUE_MSG (ID, QUEUE_ID, STATE, PRIORITY_RANK, PRIORITY, START_TIME, EXPIRE_TIME, LIMITED,
-            EXCHANGE, ROUTING_KEY, MESSAGE)
-        VALUES (:LAST_ID, :QUEUE_ID, :STATE, IIF(:STATE = 1, 0, 9 - :PRIORITY), :PRIORITY, :START_TIME,
-            DATEADD(:TTL MILLISECOND TO :START_TIME), :MAX_LENGTH IS NOT NULL, :EXCHANGE, :ROUTING_KEY, :MESSAGE);
-        IF (MESSAGE IS NULL) THEN
-            INSERT INTO QUEUE_MSG_BODY (ID, DATA) VALUES (:LAST_ID, :DATA);
-        POST_EVENT 'fbtasks:message:' || MOD(QUEUE_ID, 14);
-        IF (MAX_LENGTH IS NOT NULL) THEN
-            EXECUTE PROCEDURE FBTASKS_CELERY.TRIM_QUEUE(QUEUE_ID, MAX_LENGTH);
-    END
-    IF (ROUTED <= 0 AND FALLBACK IS NOT NULL) THEN
-        EXECUTE PROCEDURE PUBLISH('', FALLBACK, PRIORITY, START_MS, TTL_MS, MESSAGE, DATA, NULL)
-            RETURNING_VALUES ROUTED, LAST_ID;
+    EXECUTE PROCEDURE FBTASKS_CELERY.SEND(EXCHANGE, ROUTING_KEY, PRIORITY, START_MS, TTL_MS, MESSAGE, DATA, FALLBACK,
+        NULL, NULL) RETURNING_VALUES ROUTED;
     SUSPEND;
 END^
 
 -- The door for programs: many small publications in one string, in their order. A record is 1 digit of priority, 15
--- digits each of START_MS and TTL_MS (or spaces), lengths of 4, 4, 4 and 5 digits, then exchange, routing key,
+-- characters each of START_MS and TTL_MS (-1: NULL), lengths of 4, 4, 4 and 5 digits, then exchange, routing key,
 -- fallback and message. Returns 6 characters for each: the number of queues that it went to, or -1; and the number of
 -- its transaction, by which a caller that lost the answer to the COMMIT asks after it.
 PROCEDURE PUBLISH_PACKED (ITEMS QUEUE_RECORDS)
 RETURNS (COUNTS QUEUE_DIGITS, TRANSACTION_ID BIGINT)
 AS
     DECLARE AT_BYTE INTEGER = 1;
-    DECLARE PRIORITY SMALLINT;
-    DECLARE START_MS BIGINT;
-    DECLARE TTL_MS BIGINT;
-    DECLARE LEN_EXCHANGE INTEGER;
-    DECLARE LEN_KEY INTEGER;
-    DECLARE LEN_FALLBACK INTEGER;
-    DECLARE LEN_MESSAGE INTEGER;
-    DECLARE EXCHANGE VARCHAR(1000) CHARACTER SET OCTETS;
-    DECLARE ROUTING_KEY VARCHAR(1000) CHARACTER SET OCTETS;
-    DECLARE FALLBACK VARCHAR(1000) CHARACTER SET OCTETS;
-    DECLARE MESSAGE VARCHAR(8000) CHARACTER SET OCTETS;
+    DECLARE TEXT_AT INTEGER;
+    DECLARE EXCHANGE QUEUE_MSG_NAME;
+    DECLARE ROUTING_KEY QUEUE_MSG_NAME;
+    DECLARE FALLBACK QUEUE_MSG_NAME;
+    DECLARE MESSAGE QUEUE_MSG_DATA;
     DECLARE ROUTED INTEGER;
-    DECLARE LAST_ID BIGINT;
 BEGIN
     COUNTS = '';
     WHILE (AT_BYTE <= OCTET_LENGTH(ITEMS)) DO
     BEGIN
-        PRIORITY = CAST(SUBSTRING(ITEMS FROM AT_BYTE FOR 1) AS SMALLINT);
-        START_MS = IIF(SUBSTRING(ITEMS FROM AT_BYTE + 1 FOR 1) = ' ', NULL,
-            CAST(SUBSTRING(ITEMS FROM AT_BYTE + 1 FOR 15) AS BIGINT));
-        TTL_MS = IIF(SUBSTRING(ITEMS FROM AT_BYTE + 16 FOR 1) = ' ', NULL,
-            CAST(SUBSTRING(ITEMS FROM AT_BYTE + 16 FOR 15) AS BIGINT));
-        LEN_EXCHANGE = CAST(SUBSTRING(ITEMS FROM AT_BYTE + 31 FOR 4) AS INTEGER);
-        LEN_KEY = CAST(SUBSTRING(ITEMS FROM AT_BYTE + 35 FOR 4) AS INTEGER);
-        LEN_FALLBACK = CAST(SUBSTRING(ITEMS FROM AT_BYTE + 39 FOR 4) AS INTEGER);
-        LEN_MESSAGE = CAST(SUBSTRING(ITEMS FROM AT_BYTE + 43 FOR 5) AS INTEGER);
-        AT_BYTE = AT_BYTE + 48;
-        EXCHANGE = SUBSTRING(ITEMS FROM AT_BYTE FOR LEN_EXCHANGE);
-        AT_BYTE = AT_BYTE + LEN_EXCHANGE;
-        ROUTING_KEY = SUBSTRING(ITEMS FROM AT_BYTE FOR LEN_KEY);
-        AT_BYTE = AT_BYTE + LEN_KEY;
-        FALLBACK = IIF(LEN_FALLBACK = 0, NULL, SUBSTRING(ITEMS FROM AT_BYTE FOR LEN_FALLBACK));
-        AT_BYTE = AT_BYTE + LEN_FALLBACK;
-        MESSAGE = SUBSTRING(ITEMS FROM AT_BYTE FOR LEN_MESSAGE);
-        AT_BYTE = AT_BYTE + LEN_MESSAGE;
-        EXECUTE PROCEDURE PUBLISH(CAST(EXCHANGE AS VARCHAR(250) CHARACTER SET UTF8),
-            CAST(ROUTING_KEY AS VARCHAR(250) CHARACTER SET UTF8), PRIORITY, START_MS, TTL_MS, MESSAGE, NULL,
-            CAST(FALLBACK AS VARCHAR(250) CHARACTER SET UTF8)) RETURNING_VALUES ROUTED, LAST_ID;
+        TEXT_AT = AT_BYTE + 48;
+        EXCHANGE = SUBSTRING(ITEMS FROM TEXT_AT FOR CAST(SUBSTRING(ITEMS FROM AT_BYTE + 31 FOR 4) AS INTEGER));
+        TEXT_AT = TEXT_AT + OCTET_LENGTH(EXCHANGE);
+        ROUTING_KEY = SUBSTRING(ITEMS FROM TEXT_AT FOR CAST(SUBSTRING(ITEMS FROM AT_BYTE + 35 FOR 4) AS INTEGER));
+        TEXT_AT = TEXT_AT + OCTET_LENGTH(ROUTING_KEY);
+        FALLBACK = SUBSTRING(ITEMS FROM TEXT_AT FOR CAST(SUBSTRING(ITEMS FROM AT_BYTE + 39 FOR 4) AS INTEGER));
+        TEXT_AT = TEXT_AT + OCTET_LENGTH(FALLBACK);
+        MESSAGE = SUBSTRING(ITEMS FROM TEXT_AT FOR CAST(SUBSTRING(ITEMS FROM AT_BYTE + 43 FOR 5) AS INTEGER));
+        EXECUTE PROCEDURE FBTASKS_CELERY.SEND(EXCHANGE, ROUTING_KEY,
+            CAST(SUBSTRING(ITEMS FROM AT_BYTE FOR 1) AS SMALLINT),
+            NULLIF(CAST(SUBSTRING(ITEMS FROM AT_BYTE + 1 FOR 15) AS BIGINT), -1),
+            NULLIF(CAST(SUBSTRING(ITEMS FROM AT_BYTE + 16 FOR 15) AS BIGINT), -1),
+            MESSAGE, NULL, FALLBACK, NULL, NULL) RETURNING_VALUES ROUTED;
         COUNTS = COUNTS || LPAD(ROUTED, 6, ' ');
+        AT_BYTE = TEXT_AT + OCTET_LENGTH(MESSAGE);
     END
     TRANSACTION_ID = CURRENT_TRANSACTION;
     SUSPEND;
@@ -1122,7 +757,7 @@ END^
 -- Stores a value. A final one (FINAL 1) is never replaced, so that a task which was thought lost cannot overwrite the
 -- success of its successor. EXPIRES_MS NULL: kept for ever.
 PROCEDURE PUT_VALUE (
-    NAME QUEUE_MSG_NAME, FINAL SMALLINT, EXPIRES_MS BIGINT, SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS,
+    NAME QUEUE_MSG_NAME, FINAL SMALLINT, EXPIRES_MS BIGINT, SHORT_DATA QUEUE_MSG_DATA,
     DATA QUEUE_BINARY)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -1133,15 +768,14 @@ BEGIN
     IF (WAS IS DISTINCT FROM 1) THEN
     BEGIN
         UPDATE OR INSERT INTO QUEUE_CELERY (NAME, FINAL, STORE_TIME, EXPIRE_TIME, SHORT_DATA, DATA)
-        VALUES (:NAME, :FINAL, :NOW_UTC, DATEADD(:EXPIRES_MS MILLISECOND TO :NOW_UTC), :SHORT_DATA,
-            :DATA) MATCHING (NAME);
+        VALUES (:NAME, :FINAL, :NOW_UTC, DATEADD(:EXPIRES_MS MILLISECOND TO :NOW_UTC), :SHORT_DATA, :DATA);
         POST_EVENT 'fbtasks:celery:' || MOD(ABS(HASH(NAME)), 15);
     END
 END^
 
 -- A value, in one of two columns; NULL in both when there is none, or it has expired.
 PROCEDURE GET_VALUE (NAME QUEUE_MSG_NAME)
-RETURNS (SHORT_DATA VARCHAR(8000) CHARACTER SET OCTETS, DATA QUEUE_BINARY)
+RETURNS (SHORT_DATA QUEUE_MSG_DATA, DATA QUEUE_BINARY)
 AS
 BEGIN
     SELECT R.SHORT_DATA, R.DATA FROM QUEUE_CELERY R WHERE R.NAME = :NAME
@@ -1164,33 +798,15 @@ RETURNS (PURGED INTEGER)
 AS
     DECLARE QUEUE_ID BIGINT;
     DECLARE STATE SMALLINT = 0;
-    DECLARE ID BIGINT;
-    DECLARE LARGE BOOLEAN;
-    DECLARE OF_STATE CURSOR FOR (
-        SELECT M.ID, M.MESSAGE IS NULL AS LARGE FROM QUEUE_MSG M WHERE M.STATE = :STATE AND M.QUEUE_ID = :QUEUE_ID
-            ORDER BY M.STATE, M.QUEUE_ID, M.PRIORITY_RANK, M.START_TIME, M.ID
-            FOR UPDATE WITH LOCK SKIP LOCKED);
+    DECLARE DONE INTEGER;
 BEGIN
-    SELECT Q.ID FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :QUEUE_ID;
-    IF (QUEUE_ID IS NOT NULL) THEN
+    SELECT Q.ID, 0 FROM QUEUE_MSG_QUEUE Q WHERE Q.NAME = :NAME INTO :QUEUE_ID, :PURGED;
+    WHILE (STATE IS NOT NULL AND PURGED < MOST) DO
     BEGIN
-        PURGED = 0;
-        WHILE (STATE IS NOT NULL) DO
-        BEGIN
-            OPEN OF_STATE;
-            WHILE (PURGED < MOST) DO
-            BEGIN
-                FETCH OF_STATE INTO :ID, :LARGE;
-                IF (ROW_COUNT = 0) THEN
-                    LEAVE;
-                DELETE FROM QUEUE_MSG WHERE CURRENT OF OF_STATE;
-                IF (LARGE) THEN
-                    DELETE FROM QUEUE_MSG_BODY D WHERE D.ID = :ID;
-                PURGED = PURGED + 1;
-            END
-            CLOSE OF_STATE;
-            STATE = DECODE(STATE, 0, 1, 1, 3);
-        END
+        EXECUTE PROCEDURE FBTASKS_CELERY.LEAVE_STATE(STATE, QUEUE_ID, 0, 1000000000000000000, MOST - PURGED, TRUE)
+            RETURNING_VALUES DONE;
+        PURGED = PURGED + DONE;
+        STATE = DECODE(STATE, 0, 1, 1, 3);
     END
     SUSPEND;
 END^
