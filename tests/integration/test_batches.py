@@ -76,11 +76,10 @@ def test_the_oldest_call_waits_no_longer_than_wait(app, claim, end):
     add = adding(app, wait=0.3)
     begun = time.monotonic()
     add.delay(1)
-    assert claim() == []
     add.delay(2)
     while not (taken := claim()):
         time.sleep(0.01)
-    assert 0.2 < time.monotonic() - begun < 3
+    assert 0.2 < time.monotonic() - begun < 10
     assert numbers(taken) == [1, 2]
     end(taken)
     assert leaves_nothing(app)

@@ -1,6 +1,7 @@
 """Subscriptions: existing rows as changes, drops with all that hangs on them, silence, health, rights."""
 
 import json
+import re
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -267,7 +268,8 @@ def test_health_tells_of_a_log_that_grows_and_of_lanes_that_stand_still(app):
     app.close()
     execute(app, "INSERT INTO T VALUES (1)")
     execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(-901 SECOND TO RAISE_TIME)")
-    assert problems(app) == ["changes wait, the oldest for 901 s"]
+    (problem,) = problems(app)
+    assert re.fullmatch(r"changes wait, the oldest for 9\d\d s", problem)
     assert problems(app, 1000) == []
     service.pause(app.database, ["changed"])
     assert problems(app) == []
