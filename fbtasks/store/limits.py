@@ -69,7 +69,7 @@ def policies(session: Session) -> list[Policy]:
 
 def policy_hash(session: Session, queue: str) -> str | None:
     """What tells the definition of a queue from others; None: no app has said anything of it."""
-    found: str | None = session.read("policy_hash", queue)[0][0]
+    found: str | None = session.read("FBTASKS_PRODUCER.POLICY_HASH", queue)[0][0]
     return found
 
 
@@ -93,7 +93,7 @@ def set_policy(transaction: Transaction, definition: Definition, *, only_new: bo
     """
     queue, app, max_length, when_full, windowed, age_ms, text, digest = definition
     row = (queue, app, max_length, when_full, int(windowed), age_ms, text, digest, int(only_new))
-    return bool(transaction.value("set_policy", *row) == 1)
+    return bool(transaction.call("FBTASKS_QUEUES.SET_POLICY", *row) == 1)
 
 
 def has_limit(transaction: Transaction, queue: str) -> bool:
@@ -120,28 +120,28 @@ def room(session: Session, queue: str) -> Room:
 
 def take_limit(transaction: Transaction, queue: str, name: str) -> None:
     """Notes that claims from a queue go by the limit *name*."""
-    transaction.execute("take_limit", name, queue)
+    transaction.call("FBTASKS_QUEUES.TAKE_LIMIT", name, queue)
 
 
 def pause_queue(transaction: Transaction, queue: str, *, paused: bool) -> bool:
     """Has nothing claimed from a queue, or goes on. False when it is so already."""
-    return bool(transaction.value("pause_queue", queue, int(paused)))
+    return bool(transaction.call("FBTASKS_OPERATOR.PAUSE", queue, int(paused)))
 
 
 def pause_name(transaction: Transaction, name: str, *, paused: bool) -> bool:
     """Has tasks of a name parked, or goes on: then :func:`unpark` is to follow. False when it is so already."""
-    return bool(transaction.value("pause_name", name, int(paused)))
+    return bool(transaction.call("FBTASKS_OPERATOR.PAUSE_NAME", name, int(paused)))
 
 
 def park(transaction: Transaction, name: str, after: int) -> int | None:
     """Parks some ready tasks of a paused name, behind *after*. Returns the last one; None: there are no more."""
-    last: int | None = transaction.value("park", name, after, _MOST)
+    last: int | None = transaction.call("FBTASKS_OPERATOR.PARK", name, after, _MOST)
     return last
 
 
 def unpark(transaction: Transaction, name: str) -> int:
     """Puts some parked tasks of a name that is not paused back into their queues. Returns how many; 0: all are."""
-    return int(transaction.value("unpark", name, _MOST))
+    return int(transaction.call("FBTASKS_OPERATOR.UNPARK", name, _MOST))
 
 
 def paused_names(session: Session) -> list[str]:
@@ -151,18 +151,18 @@ def paused_names(session: Session) -> list[str]:
 
 def lock_policy(transaction: Transaction, queue: str) -> None:
     """Locks what is told of a queue, so that its places are set by one transaction at a time."""
-    transaction.execute("lock_policy", queue)
+    transaction.call("FBTASKS_QUEUES.LOCK_POLICY", queue)
 
 
 def set_places(transaction: Transaction, queue: str) -> int:
     """Makes the places of a queue what its limit says; the caller has it locked. Returns by how many they differed."""
-    return int(transaction.value("set_places", queue))
+    return int(transaction.call("FBTASKS_QUEUES.SET_PLACES", queue))
 
 
 def set_shifts(transaction: Transaction, queue: str, shifts: Iterable[tuple[datetime, datetime]]) -> None:
     """Says anew when a queue is open."""
     packed = "".join(f"{clock.to_ms(begin):015d}{clock.to_ms(end):015d}" for begin, end in shifts)
-    transaction.execute("set_shifts", queue, packed)
+    transaction.call("FBTASKS_QUEUES.SET_SHIFTS", queue, packed)
 
 
 def now(transaction: Transaction) -> datetime:

@@ -105,4 +105,4 @@ def kill_connection(transaction: Transaction, number: int) -> bool:
 
     False when there is none.
     """
-    return bool(transaction.value("kill_own_connection", number))
+    return bool(transaction.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", number))

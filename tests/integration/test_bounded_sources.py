@@ -79,7 +79,7 @@ def test_what_is_left_of_a_failed_run_has_its_place(app, session, load):
     for _ in range(6):
         change(app)
     (run,) = claim(session)
-    session.run(lambda t: t.rows("put_rest", run.id, run.claim_id, b"[[1],{}]", b"[[2],{}]", None, 0))
+    session.run(lambda t: t.rows("FBTASKS_SOURCES.PUT_REST", run.id, run.claim_id, b"[[1],{}]", b"[[2],{}]", None, 0))
     finish(session, run, outcome=Failed("E", "m"))
     assert right(session)
     (rest,) = claim(session)

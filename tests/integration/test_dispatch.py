@@ -308,7 +308,7 @@ def put_rest(session, claim, rest, alone=None):
 
     def work(t):
         own, following = (rest, None) if alone is None else (alone, rest)
-        number = t.value("put_rest", claim.id, claim.claim_id, own, following, None, 0)
+        number = t.call("FBTASKS_SOURCES.PUT_REST", claim.id, claim.claim_id, own, following, None, 0)
         outcome = Released() if alone is None else Failed("E", "m", "")
         assert tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)]) == []
         return number
@@ -488,7 +488,7 @@ def test_a_stale_claim_leaves_the_run_as_it_is(app, session):
     subscribe(app, NAME)
     change(app, 1)
     (run,) = claim(session)
-    number = session.run(lambda t: t.value("put_rest", run.id, run.claim_id + 1, b"[[],{}]", None, 0, 0))
+    number = session.run(lambda t: t.call("FBTASKS_SOURCES.PUT_REST", run.id, run.claim_id + 1, b"[[],{}]", None, 0, 0))
     assert number == 0
     assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK WHERE ID = ?", run.id) == run.payload
 

@@ -577,7 +577,7 @@ def test_one_worker_looks_at_a_time(app, handler):
     fill(app, INBOX, *insert(1))
     poller = Poller(app, polls(app, handler, **STATUS))
     with app.database.session() as session, session.transaction(UPDATE) as held:
-        assert held.rows("poll_begin", poller.id, 1, 1) == [(1, 0, 0)]
+        assert held.rows("FBTASKS_POLLS.BEGIN_POLL", poller.id, 1, 1) == [(1, 0, 0)]
         assert poller.look() == polling.Looked(missed=True)
     assert poller.look().made == 1
 

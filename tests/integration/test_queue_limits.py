@@ -124,7 +124,7 @@ def test_tasks_of_a_dead_worker_give_their_places_back(limited):
     claim(app)
     assert claim(app) == []
     with app.database.session() as session:
-        session.run(lambda t: t.value("orphans", 99, 100))
+        session.run(lambda t: t.call("FBTASKS_WORKER.ORPHANS", 99, 100))
     assert len(claim(app, repeated=True)) == 1  # suspects come alone
     assert len(claim(app, repeated=True)) == 1
     assert claim(app, repeated=True) == []

@@ -19,7 +19,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.services import schedules as service
 from fbtasks.services.workers import get_health
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store import grants, schedules, tasks
 from fbtasks.worker import ticks
 from fbtasks.worker.ticks import Ticks

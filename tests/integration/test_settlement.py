@@ -10,7 +10,7 @@ from support.sql import one, rows
 from fbtasks import DatabaseUnavailable, EnqueueUncertain
 from fbtasks.errors import CommitUncertain
 from fbtasks.firebird.session import READ, Session, Transaction
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store import grants, settlement, tasks
 from fbtasks.store.settlement import ENQUEUE, PUBLISH
 

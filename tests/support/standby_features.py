@@ -126,7 +126,7 @@ def limits_of_queues(app):
     drain(app, ["small", "nightly"])
     execute(app, "UPDATE QUEUE_POLICY SET MAX_LENGTH = 1 WHERE QUEUE = 'small'")
     with app.database.session() as session:
-        session.run(lambda t: t.rows("set_places", "small"))
+        session.run(lambda t: t.rows("FBTASKS_QUEUES.SET_PLACES", "small"))
     app.send_task("ok", queue="small", countdown=3600)
     assert queues.purge(app.database, "small") == 1
 
@@ -339,7 +339,7 @@ def results_of_celery(app):
 def pruning(app):
     execute(app, "UPDATE QUEUE_STAT SET HOUR_TIME = DATEADD(-60 DAY TO HOUR_TIME)")
     with app.database.session() as session:
-        session.run(lambda t: t.rows("fold_stats", 30, 100))
+        session.run(lambda t: t.rows("FBTASKS_WORKER.FOLD_STATS", 30, 100))
         for state in (State.SUCCEEDED, State.FAILED, State.CANCELLED):
             session.run(lambda t, s=state: tasks.prune(t, s, timedelta(0)))
 
