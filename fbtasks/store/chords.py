@@ -34,11 +34,6 @@ def begin(transaction: Transaction, name: str, shape: bytes | None, expires: flo
     return int(transaction.call("FBTASKS_CELERY_API.CHORD_BEGIN", name, milliseconds(expires), shape))
 
 
-def size(transaction: Transaction, name: str, parts: int, *, more: bool = False) -> bool:
-    """Notes how many parts it has, or with *more* that it has so many more. False: there is no such chord."""
-    return bool(transaction.call("FBTASKS_CELERY_API.CHORD_SIZE", name, parts, int(more)))
-
-
 def ended(
     transaction: Transaction, name: str, part: Part, *, final: bool, expires: float | None
 ) -> tuple[bool, Complete | None]:
@@ -59,8 +54,3 @@ def ended(
         for task_id, index, short, data in transaction.rows("FBTASKS_CELERY.CHORD_PARTS", number)
     )
     return True, Complete(number, parts, None if shape is None else bytes(shape))
-
-
-def end(transaction: Transaction, name: str, number: int) -> bool:
-    """Notes that the body was sent, or that the chord has failed. False: it has begun anew meanwhile."""
-    return bool(transaction.call("FBTASKS_CELERY.CHORD_END", name, number))

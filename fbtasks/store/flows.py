@@ -192,17 +192,12 @@ def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
         yield first, count
 
 
-def follows_groups(transaction: Transaction, queue: str) -> bool:
-    """Notes that tasks of *queue* follow groups. False when that was known."""
-    return bool(transaction.call("FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS", queue))
-
-
 def note_group_queues(session: Session, queues: Iterable[str]) -> None:
     """Notes that tasks of *queues* follow groups, so that their workers look at what members leave undecided."""
     for queue in queues:
         while True:
             try:
-                session.run(lambda t: follows_groups(t, queue))  # noqa: B023
+                session.call("FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS", queue)
             except DuplicateKey:  # another program notes it at this moment
                 continue
             break

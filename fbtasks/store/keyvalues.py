@@ -33,16 +33,6 @@ def fetch(transaction: Transaction, name: str) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def delete(transaction: Transaction, name: str) -> None:
-    """Deletes a value."""
-    transaction.call("FBTASKS_CELERY_API.DELETE_VALUE", name)
-
-
-def prune(transaction: Transaction, most: int = BATCH) -> int:
-    """Deletes up to *most* values and chords that have expired. Returns how many."""
-    return int(transaction.call("FBTASKS_CELERY.PRUNE", most))
-
-
 def milliseconds(seconds: float | None) -> int | None:
     """Seconds, of which None are no limit, as the procedures take them."""
     return None if seconds is None else int(seconds * 1000)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from fbtasks import clock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import in_words
 from fbtasks.store.values import as_utc
-
-_MOST: Final = 500
-"""Tasks that one transaction puts back."""
 
 
 class Policy(NamedTuple):
@@ -67,12 +64,6 @@ def policies(session: Session) -> list[Policy]:
     ]  # fmt: skip
 
 
-def policy_hash(session: Session, queue: str) -> str | None:
-    """What tells the definition of a queue from others; None: no app has said anything of it."""
-    found: str | None = session.read("FBTASKS_PRODUCER.POLICY_HASH", queue)[0][0]
-    return found
-
-
 class Definition(NamedTuple):
     """What an app says of a queue."""
 
@@ -118,45 +109,9 @@ def room(session: Session, queue: str) -> Room:
     return Room(None, None)
 
 
-def take_limit(transaction: Transaction, queue: str, name: str) -> None:
-    """Notes that claims from a queue go by the limit *name*."""
-    transaction.call("FBTASKS_QUEUES.TAKE_LIMIT", name, queue)
-
-
-def pause_queue(transaction: Transaction, queue: str, *, paused: bool) -> bool:
-    """Has nothing claimed from a queue, or goes on. False when it is so already."""
-    return bool(transaction.call("FBTASKS_OPERATOR.PAUSE", queue, int(paused)))
-
-
-def pause_name(transaction: Transaction, name: str, *, paused: bool) -> bool:
-    """Has tasks of a name parked, or goes on: then :func:`unpark` is to follow. False when it is so already."""
-    return bool(transaction.call("FBTASKS_OPERATOR.PAUSE_NAME", name, int(paused)))
-
-
-def park(transaction: Transaction, name: str, after: int) -> int | None:
-    """Parks some ready tasks of a paused name, behind *after*. Returns the last one; None: there are no more."""
-    last: int | None = transaction.call("FBTASKS_OPERATOR.PARK", name, after, _MOST)
-    return last
-
-
-def unpark(transaction: Transaction, name: str) -> int:
-    """Puts some parked tasks of a name that is not paused back into their queues. Returns how many; 0: all are."""
-    return int(transaction.call("FBTASKS_OPERATOR.UNPARK", name, _MOST))
-
-
 def paused_names(session: Session) -> list[str]:
     """Returns the names of tasks that are paused."""
     return [name for (name,) in session.read("paused_names")]
-
-
-def lock_policy(transaction: Transaction, queue: str) -> None:
-    """Locks what is told of a queue, so that its places are set by one transaction at a time."""
-    transaction.call("FBTASKS_QUEUES.LOCK_POLICY", queue)
-
-
-def set_places(transaction: Transaction, queue: str) -> int:
-    """Makes the places of a queue what its limit says; the caller has it locked. Returns by how many they differed."""
-    return int(transaction.call("FBTASKS_QUEUES.SET_PLACES", queue))
 
 
 def set_shifts(transaction: Transaction, queue: str, shifts: Iterable[tuple[datetime, datetime]]) -> None:

@@ -128,11 +128,6 @@ def kill_connection(transaction: Transaction, process_id: int, *, awake: float) 
     return bool(transaction.call("FBTASKS_WORKER.KILL_CONNECTION", process_id, SHARE, int(awake * 1000)))
 
 
-def unregister(transaction: Transaction, process_id: int) -> None:
-    """Deletes a process from the register. What a consumer still holds is given back, as delivered."""
-    transaction.call("FBTASKS_WORKER.UNREGISTER", process_id)
-
-
 def serving(rows: Iterable[WorkerRow]) -> Counter[str]:
     """How many of the workers serve each queue. One whose lease is over serves none."""
     return Counter(queue for row in rows if row.lease_left > 0 for queue in row.queues)

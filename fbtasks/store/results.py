@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Stored, TaskRow
-from fbtasks.firebird.session import SNAPSHOT, Session, Transaction
+from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.states import State
 from fbtasks.store.codec import CHUNK
 from fbtasks.store.values import as_utc
@@ -300,11 +300,6 @@ def stats(session: Session, window: timedelta) -> list[StatRow]:
             StatRow(row[0], *map(int, row[1:]))  # sums of BIGINT arrive as Decimal
             for row in transaction.rows("stats", since)
         ]
-
-
-def fold_stats(transaction: Transaction, most: int) -> int:
-    """Adds up to *most* rows of old counters to those of their days. Returns how many."""
-    return int(transaction.call("FBTASKS_WORKER.FOLD_STATS", STAT_DAYS, most))
 
 
 def now(session: Session) -> datetime:

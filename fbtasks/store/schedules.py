@@ -115,11 +115,6 @@ def put(
     )  # fmt: skip
 
 
-def orphan(transaction: Transaction, id: int) -> None:
-    """Notes that the code of a schedule is gone."""
-    transaction.call("FBTASKS_SCHEDULES.ORPHAN_SCHEDULE", id)
-
-
 def hold(transaction: Transaction, id: int, *, held: bool, next: datetime | None = None) -> None:
     """Pauses a schedule, or has it go on: at *next*, or without one when it was to tick."""
     transaction.call("FBTASKS_SCHEDULES_ADMIN.HOLD_SCHEDULE", id, int(held), _naive(next))
@@ -133,16 +128,6 @@ def override(
 ) -> None:
     """Writes what operators say of a schedule instead of its code. *next*: see :func:`hold`."""
     transaction.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", id, *overrides, _naive(next))
-
-
-def run(transaction: Transaction, id: int) -> int:
-    """Enqueues the task of a schedule once, now. Returns its id."""
-    return int(transaction.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", id))
-
-
-def remove(transaction: Transaction, id: int) -> None:
-    """Deletes a schedule."""
-    transaction.call("FBTASKS_SCHEDULES_ADMIN.REMOVE_SCHEDULE", id)
 
 
 class Active(NamedTuple):

@@ -101,11 +101,6 @@ def claim(
     return claims
 
 
-def start(transaction: Transaction, claim: Claim) -> bool:
-    """Notes that a suspect is about to begin. False when the claim is stale: then it must not."""
-    return bool(transaction.call("FBTASKS_WORKER.TASK_BEGINS", claim.id, claim.claim_id))
-
-
 class Look(NamedTuple):
     """What there is to claim, and when to look again."""
 
@@ -213,19 +208,9 @@ def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> s
     return {0: None, 1: "cancelled", 2: "requested"}[transaction.call("FBTASKS_READER.CANCEL", task, int(terminate))]
 
 
-def release_orphans(transaction: Transaction, worker_id: int, most: int = BATCH) -> int:
-    """Gives back rows that say they run and whose worker is not registered, nor *worker_id*. Returns how many."""
-    return int(transaction.call("FBTASKS_WORKER.ORPHANS", worker_id, most))
-
-
 def is_live(session: Session, name: str) -> bool:
     """Whether a task of that name has not ended."""
     return bool(session.read("is_live", name)[0][0])
-
-
-def retry(transaction: Transaction, task: int) -> bool:
-    """Puts a failed or cancelled task back into its queue. False when there is none."""
-    return bool(transaction.call("FBTASKS_OPERATOR.RETRY", task))
 
 
 def retry_many(transaction: Transaction, ids: Iterable[int]) -> int:
@@ -233,19 +218,9 @@ def retry_many(transaction: Transaction, ids: Iterable[int]) -> int:
     return int(transaction.call("FBTASKS_OPERATOR.RETRY_MANY", b"".join(b"%019d" % number for number in ids)))
 
 
-def dismiss(transaction: Transaction, task: int) -> bool:
-    """Deletes a finished task. False when there is none that the caller's user may see."""
-    return bool(transaction.call("FBTASKS_READER.DISMISS", task))
-
-
 def prune(transaction: Transaction, state: State, age: timedelta, most: int = BATCH) -> int:
     """Deletes up to *most* tasks that ended in *state* longer than *age* ago. Returns how many."""
     return int(transaction.call("FBTASKS_UPKEEP.PRUNE", int(state), age // timedelta(milliseconds=1), most))
-
-
-def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int:
-    """Deletes up to *most* waiting tasks of *queue*. Returns how many."""
-    return int(transaction.call("FBTASKS_OPERATOR.PURGE", queue, most))
 
 
 def expire(transaction: Transaction, after: int, reads: int = READS, most: int = BATCH) -> tuple[int, int | None]:

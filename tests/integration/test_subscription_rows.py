@@ -663,7 +663,7 @@ def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app,
         sources.look(session, number)
         (told,) = get_health(as_role("operator").database, 300).sources
         assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
-        session.run(lambda t: processes.unregister(t, number))
+        session.call("FBTASKS_WORKER.UNREGISTER", number)
     assert get_health(app.database, 300).sources == []
 
 

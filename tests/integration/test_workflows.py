@@ -576,7 +576,7 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
         record = b"L%019d%d%019d%010d%010d"
         for wrong in (record % (first, 0, int(taken.id), 1, 0), record % (first, 0, first + 1, 10, 0)):
             with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
-                session.run(lambda t, wrong=wrong: t.call("FBTASKS_WORKFLOWS_API.PUT_NODES", wrong), UPDATE)
+                session.call("FBTASKS_WORKFLOWS_API.PUT_NODES", wrong, kind=UPDATE)
         drain(app)
         step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
         with pytest.raises(EnqueueError, match="has the number of a task that has ended"):

@@ -183,7 +183,7 @@ def _oldest(session: Session, transaction: Transaction) -> int:
 
 def note_failure(session: Session, number: int, error: str | None) -> None:
     """Keeps why a poll fails; None: it does not any more."""
-    session.run(lambda t: t.call("FBTASKS_POLLS.FAILED", number, error and error[:1000]))
+    session.call("FBTASKS_POLLS.FAILED", number, error and error[:1000])
 
 
 class Failing(NamedTuple):

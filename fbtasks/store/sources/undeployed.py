@@ -45,4 +45,4 @@ def forget(session: Session, app: str, definitions: Iterable[Definition]) -> Non
     noted = read(session) if deployed else []
     for name in {each.name for each in noted if each.app == app[:_LONGEST]} & deployed.keys():
         given = app[:_LONGEST], name, deployed[name]
-        session.run(lambda t, given=given: t.call("FBTASKS_SOURCES.FORGET_UNDEPLOYED", *given))  # type: ignore[misc]
+        session.call("FBTASKS_SOURCES.FORGET_UNDEPLOYED", *given)
