@@ -130,19 +130,6 @@ class Taken(list[Claimed]):
     """Where in its queue it ended; None when it took less than it was to take."""
 
 
-def declare_exchange(
-    transaction: Transaction, name: str, kind: str | None, *, durable: bool = False, auto_delete: bool = False
-) -> str | None:
-    """The kind of the exchange *name*, which is made when it is missing and *kind* is given; None: there is none."""
-    found: str | None = transaction.call("FBTASKS_CELERY_API.DECLARE_EXCHANGE", name, kind, durable, auto_delete)
-    return found
-
-
-def drop_exchange(transaction: Transaction, name: str, *, if_unused: bool = False) -> bool:
-    """Deletes an exchange and its bindings; False when it is not there, or with *if_unused* has bindings."""
-    return bool(transaction.call("FBTASKS_CELERY.DROP_EXCHANGE", name, if_unused))
-
-
 def declare_queue(
     transaction: Transaction, spec: QueueSpec, consumer_id: int | None, *, passive: bool = False
 ) -> QueueFacts | None:
@@ -152,23 +139,6 @@ def declare_queue(
         spec.expires, spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id,
     )  # fmt: skip
     return None if found[0] is None else QueueFacts(*found)
-
-
-def drop_queue(
-    transaction: Transaction, name: str, consumer_id: int | None, *, if_unused: bool = False, if_empty: bool = False
-) -> bool:
-    """Deletes a queue, its bindings and messages. False when there is none, or a condition does not hold."""
-    return bool(transaction.call("FBTASKS_CELERY.DROP_QUEUE", name, if_unused, if_empty, consumer_id))
-
-
-def bind(transaction: Transaction, queue: str, exchange: str, routing_key: str) -> int:
-    """Binds a queue: 1 done, 0 no such queue, -1 no such exchange."""
-    return int(transaction.call("FBTASKS_CELERY_API.BIND", queue, exchange, routing_key))
-
-
-def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str) -> bool:
-    """Takes a binding away. False when there was none."""
-    return bool(transaction.call("FBTASKS_CELERY.UNBIND", queue, exchange, routing_key))
 
 
 def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
@@ -303,19 +273,9 @@ def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[d
     ]
 
 
-def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:
-    """Settles messages by the records of :meth:`Claimed.settle`. Returns how many are another consumer's by now."""
-    return int(transaction.call("FBTASKS_CELERY.SETTLE", consumer_id, records))
-
-
 def gives_back(record: bytes) -> bool:
     """Whether a record of :meth:`Claimed.settle` gives its message back."""
     return record[:1] in (GIVEN_BACK, UNSEEN)
-
-
-def unclaim(transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int) -> int:
-    """Gives back a claim whose answer was lost. Returns how many messages."""
-    return int(transaction.call("FBTASKS_CELERY.UNCLAIM", consumer_id, claim_id, queue_id))
 
 
 def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], float | None]:
@@ -329,24 +289,6 @@ def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], fl
         if next_ms is not None:
             waits.append(next_ms / 1000)
     return ready, min(waits, default=None)
-
-
-def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None:
-    """Deletes up to *most* messages that no consumer has claimed. None when there is no such queue."""
-    gone: int | None = transaction.call("FBTASKS_CELERY_UPKEEP.PURGE", queue, most)
-    return gone
-
-
-def use(transaction: Transaction, consumer_id: int, queue: str, *, begins: bool) -> int | None:
-    """Notes that a process begins or ceases to consume. Returns the queue's number; None: there is none."""
-    number: int | None = transaction.call("FBTASKS_CELERY.USE_QUEUE", consumer_id, queue, int(begins))
-    return number
-
-
-def ask(transaction: Transaction, queue: str) -> int | None:
-    """The number of a queue, which counts as used by this; None: there is none."""
-    number: int | None = transaction.call("FBTASKS_CELERY.ASK", queue)
-    return number
 
 
 class Swept(NamedTuple):
