@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -41,16 +41,11 @@ def find(session: Session, name: str) -> tuple[Limit, str] | None:
     return None
 
 
-def use(transaction: Transaction, limit: Limit, queue: str) -> bool:
-    """Notes that tasks of *queue* pass *limit*. False when that was known."""
-    return bool(transaction.call("FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue))
-
-
 def note_use(session: Session, limit: Limit, queue: str) -> None:
     """Notes that tasks of *queue* pass *limit*, in a transaction of its own."""
     while True:
         try:
-            session.run(lambda t: use(t, limit, queue))
+            session.call("FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue)
         except DuplicateKey:  # another program notes the first limit of the queue at this moment
             continue
         return
@@ -197,27 +192,6 @@ def running(session: Session, owner: int, lane: int) -> list[int]:
 def keeping(session: Session, owner: int, lane: int) -> list[int]:
     """Some tasks that were let in at a lane, and keep their places while they wait for another try or are parked."""
     return sorted(task for (task,) in session.read("lane_keeps", owner, lane))
-
-
-def orphan(transaction: Transaction, limit: int) -> None:
-    """Notes that the code of its app has a limit no more."""
-    transaction.call("FBTASKS_LIMITS.ORPHAN_LIMIT", limit)
-
-
-def override(transaction: Transaction, limit: int, at_once: int | None, period: int | None, burst: int | None) -> None:
-    """Writes what an operator says of a limit instead of the code; None: what the code says counts."""
-    transaction.call("FBTASKS_LIMITS_ADMIN.OVERRIDE_LIMIT", limit, at_once, period, burst)
-
-
-def resume(transaction: Transaction, gates: Iterable[Closed]) -> None:
-    """Opens gates that are closed since a task failed."""
-    for gate in gates:
-        transaction.call("FBTASKS_LIMITS_ADMIN.RESUME_GATE", gate.limit, gate.lane, gate.task)
-
-
-def forget_gates(transaction: Transaction) -> int:
-    """Deletes up to :data:`GATES` rows of lanes that nothing needs. Returns how many."""
-    return int(transaction.call("FBTASKS_LIMITS.FORGET_GATES", GATES))
 
 
 def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:

@@ -169,16 +169,6 @@ def _write(transaction: Transaction, name: str, *given: object) -> int:
         raise ConflictError(str(error)) from error
 
 
-def orphan(transaction: Transaction, row: Row) -> None:
-    """Notes that the code of *row* is gone."""
-    transaction.call("FBTASKS_SOURCES_OWNER.ORPHAN", row.id)
-
-
-def unhandle(transaction: Transaction, row: Row) -> None:
-    """The same for the handler of an event or a poll, as a worker may."""
-    transaction.call("FBTASKS_SOURCES.UNHANDLE", row.id, row.app)
-
-
 def note_active(transaction: Transaction, subscription: int, text_hash: str) -> None:
     """Notes that the trigger, made of a text with that hash, is active since now. After the commit that made it so."""
     transaction.execute("subscription_active", text_hash, subscription)
@@ -187,16 +177,6 @@ def note_active(transaction: Transaction, subscription: int, text_hash: str) -> 
 def note_changing(transaction: Transaction, subscription: int) -> None:
     """Notes that the trigger is another one from the commit on; since when, :func:`note_active` is to note."""
     transaction.execute("subscription_changing", subscription)
-
-
-def hold(transaction: Transaction, subscription: int, held: Held | None) -> None:
-    """Has a subscription pause, be silent, or with None go on."""
-    transaction.call("FBTASKS_SOURCES_ADMIN.HOLD", subscription, held)
-
-
-def unsubscribe(transaction: Transaction, subscription: int) -> None:
-    """Has a subscription end, whatever it still has."""
-    transaction.call("FBTASKS_SOURCES_OWNER.UNSUBSCRIBE", subscription)
 
 
 def erase(session: Session, subscription: int) -> bool:
@@ -208,11 +188,6 @@ def erase(session: Session, subscription: int) -> bool:
         erased, remains = found
         if not erased:
             return not remains
-
-
-def forget(transaction: Transaction, subscription: int) -> bool:
-    """Deletes the row of a dropped subscription. False when something else of it is left."""
-    return bool(transaction.call("FBTASKS_SOURCES_OWNER.FORGET_SUBSCRIPTION", subscription))
 
 
 def is_done(session: Session, subscription: int) -> bool:
@@ -230,14 +205,6 @@ def loads(session: Session) -> dict[int, Load]:
 def backlogs(session: Session) -> dict[int, Backlog]:
     """What waits for each subscription to changes or events, by its id, at a cost that does not grow with it."""
     return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
-
-
-def hand_on_events(transaction: Transaction) -> None:
-    """Gives some of the events that are kept since they had no handler to all handlers that are there by now.
-
-    It is for :func:`prune_events` to give them the others.
-    """
-    transaction.call("FBTASKS_SOURCES_UPKEEP.HAND_ON_EVENTS", EVENTS)
 
 
 def unhandled_events(session: Session) -> list[Unhandled]:
