@@ -79,7 +79,7 @@ def registered_worker(app: FBTasks, queue: str) -> Iterator[int]:
         try:
             yield worker_id
         finally:
-            session.run(lambda t: processes.unregister(t, worker_id))
+            session.call("FBTASKS_WORKER.UNREGISTER", worker_id)
 
 
 class _Observer:

@@ -71,7 +71,7 @@ class GroupResult(NodeResult):
     def delete(self) -> None:
         """Forgets what :meth:`save` has written; the tasks and their outcomes stay."""
         if self.app is not None:
-            self.app.database.use(lambda session: session.run(lambda t: keyvalues.delete(t, _name(self.id))))
+            self.app.database.use(lambda session: session.call("FBTASKS_CELERY_API.DELETE_VALUE", _name(self.id)))
 
     if not TYPE_CHECKING:
 

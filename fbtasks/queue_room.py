@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 from fbtasks import clock
 from fbtasks.call import Call
 from fbtasks.errors import AuthenticationError, EnqueueError, QueueFull
+from fbtasks.firebird.session import READ
 from fbtasks.maintenance.queue_limits import bring_in
 from fbtasks.notify.results import ResultListener
 from fbtasks.queues import QueueDefinition
 from fbtasks.showing import count
-from fbtasks.store import limits
 from fbtasks.store.database import Database
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,9 @@ class QueueRoom:
 
     def _check(self, definition: QueueDefinition) -> None:
         self._database.make_ready()
-        found = self._database.use(lambda session: limits.policy_hash(session, definition.queue))
+        found = self._database.use(
+            lambda session: session.call("FBTASKS_PRODUCER.POLICY_HASH", definition.queue, kind=READ)
+        )
         if found is None:
             self._bring_in(definition)
         elif found != definition.hash:

@@ -133,7 +133,7 @@ class AsyncResult(NodeResult, Generic[R]):
         """Deletes the outcome. False when there is none."""
         with self.app.database.session() as session:
             number = self._find(session)
-            return number is not None and session.run(lambda t: tasks.dismiss(t, number))
+            return number is not None and bool(session.call("FBTASKS_READER.DISMISS", number))
 
     @overload
     def get(self, timeout: float | None = None, propagate: Literal[True] = True) -> R: ...

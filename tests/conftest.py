@@ -24,7 +24,7 @@ from support.sql import adopt, execute
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 SERVER = os.environ.get("FBTASKS_TEST_URL")

@@ -103,7 +103,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def delete(self, key: Any) -> None:
         """Deletes a value."""
-        self._store.run_until_answered(lambda t: keyvalues.delete(t, _text(key)))
+        self._store.run_until_answered(lambda t: t.call("FBTASKS_CELERY_API.DELETE_VALUE", _text(key)))
 
     # Chords.
 
@@ -132,7 +132,7 @@ class FirebirdBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has
 
     def cleanup(self) -> None:
         """Deletes what has expired (the task ``celery.backend_cleanup`` of beat does this daily)."""
-        while self._store.run(keyvalues.prune, UPDATE) >= keyvalues.BATCH:
+        while self._store.run(lambda t: t.call("FBTASKS_CELERY.PRUNE", keyvalues.BATCH), UPDATE) >= keyvalues.BATCH:
             pass
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:

@@ -56,7 +56,7 @@ class Chord:
     def size(self, parts: int, *, more: bool = False) -> None:
         """Notes how many parts it has, when the last is about to be sent; or with *more*, that it has so many more."""
         go = self._store.run if more else self._store.run_until_answered  # what is added twice would be waited for
-        go(lambda t: chords.size(t, self._name, parts, more=more))
+        go(lambda t: t.call("FBTASKS_CELERY_API.CHORD_SIZE", self._name, parts, int(more)))
 
     def part(self, request: Any, state: str, result: Any) -> None:
         """Counts a part that has ended; the one that makes it complete sends the body, or tells it what went wrong."""
@@ -84,7 +84,7 @@ class Chord:
         except ChordError as error:
             logger.error("Chord %s has failed: %s", self._group_id, error)
             self._backend.chord_error_from_stack(callback, error)
-        self._store.run_until_answered(lambda t: chords.end(t, self._name, complete.id))
+        self._store.run_until_answered(lambda t: t.call("FBTASKS_CELERY.CHORD_END", self._name, complete.id))
 
     def _send(self, callback: Any, values: list[Any]) -> None:
         plainly: Callable[..., Any] = lambda publish, *arguments: publish(*arguments)  # noqa: E731

@@ -112,7 +112,7 @@ def apply(session: Session, app: str, definitions: Iterable[Definition]) -> tupl
     _hand_on_events(session, plan)
     for has in plan.orphans.values():
         if has.row.state != "orphaned":
-            session.run(lambda t, row=has.row: subscriptions.orphan(t, row))  # type: ignore[misc]
+            session.call("FBTASKS_SOURCES_OWNER.ORPHAN", has.row.id)
     return [step for step in done if step.name not in problems], problems
 
 
@@ -228,7 +228,7 @@ def _hand_on_events(session: Session, plan: Comparison) -> None:
     Where they are many, these are the first: the others are handed on in steps, with other work between them.
     """
     if any(each.definition.kind == "event" for each in plan.create.values()):
-        session.run(subscriptions.hand_on_events)
+        session.call("FBTASKS_SOURCES_UPKEEP.HAND_ON_EVENTS", subscriptions.EVENTS)
 
 
 def _rights_for(session: Session, subscription: int, capture: Capture) -> list[str]:
@@ -290,7 +290,7 @@ def hold(session: Session, found: Found, held: subscriptions.Held | None) -> Non
     changes = trigger is not None and trigger.active != active
 
     def work(transaction: Transaction) -> None:
-        subscriptions.hold(transaction, row.id, held)
+        transaction.call("FBTASKS_SOURCES_ADMIN.HOLD", row.id, held)
         if changes:
             _change(transaction, row, active=active)
 
@@ -304,7 +304,7 @@ def begin_drop(session: Session, found: Found) -> None:
     row, trigger = found
 
     def work(transaction: Transaction) -> None:
-        subscriptions.unsubscribe(transaction, row.id)
+        transaction.call("FBTASKS_SOURCES_OWNER.UNSUBSCRIBE", row.id)
         if _fires(trigger):
             _change(transaction, row, active=False)
 
@@ -339,7 +339,7 @@ def finish(session: Session) -> dict[int, Remains]:
             continue
         if trigger is not None:
             session.run(lambda t, number=row.id: ddl.drop(t, number))  # type: ignore[misc]
-        while not session.run(lambda t, number=row.id: subscriptions.forget(t, number)):  # type: ignore[misc]
+        while not session.call("FBTASKS_SOURCES_OWNER.FORGET_SUBSCRIPTION", row.id):
             if not subscriptions.erase(session, row.id):
                 found[row.id] = Remains([], True)
                 break
@@ -381,7 +381,7 @@ def register(session: Session, app: str, definitions: Iterable[Definition], *, a
     _hand_on_events(session, plan)
     for found in plan.orphans.values():
         if found.row.state != "orphaned":
-            session.run(lambda t, row=found.row: subscriptions.unhandle(t, row))  # type: ignore[misc]
+            session.call("FBTASKS_SOURCES.UNHANDLE", found.row.id, found.row.app)
     return problems
 
 

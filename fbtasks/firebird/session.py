@@ -53,14 +53,14 @@ _guests: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 
 
 class Transaction:
-    """Runs named queries in one transaction of the driver's."""
+    """Runs named queries, and procedures by their names, in one transaction of the driver's."""
 
     def __init__(
         self, transaction: Any, url: DatabaseURL, queries: Mapping[str, str], session: Session | None = None
     ) -> None:
         """*transaction* is a transaction manager; without *session* it belongs to a connection of the application's.
 
-        *queries* has the SQL of each query by its name.
+        *queries* has the SQL of each query, and of the call of each procedure, by its name.
         """
         self.driver = transaction
         self._url = url
@@ -68,7 +68,7 @@ class Transaction:
         self._session = session
 
     def rows(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
-        """All rows of the query *name* (with *more* SQL behind it)."""
+        """All rows of the query, or of the procedure, *name* (with *more* SQL behind it)."""
         try:
             cursor = self._cursor()
             cursor.stream_blob_threshold = PIECE  # longer ones arrive as readers, which end with the cursor
@@ -119,7 +119,7 @@ class Transaction:
             raise translate(error, self._url) from error
 
     def packed(self, name: str, data: bytes) -> bytes:
-        """What a procedure of one string that returns one returns for *data*."""
+        """What the procedure *name*, which takes a string and returns one, returns for *data*; see PackedCall."""
         try:
             calls = self._statements("packed")
             call = calls.get(name)
@@ -162,6 +162,17 @@ class Transaction:
         """The first column of the first row, or None."""
         rows = self.rows(name, *params)
         return rows[0][0] if rows else None
+
+    def call(self, procedure: str, *params: object) -> Any:
+        """Calls ``PACKAGE.PROCEDURE`` with all its parameters. Returns its result; of several the tuple of them.
+
+        None when it has none, or has returned no row.
+        """
+        rows = self.rows(procedure, *params)
+        if not rows:
+            return None
+        row = rows[0]
+        return row if len(row) > 1 else row[0]
 
     def begin(self) -> None:
         """Begins it."""
@@ -308,6 +319,12 @@ class Session:
                 if attempt > QUICK_ATTEMPTS:
                     time.sleep(random.uniform(0, 0.002 * attempt))  # noqa: S311  # others are in each other's way too
         raise AssertionError("not reached")
+
+    def call(
+        self, procedure: str, *params: object, kind: bytes = UPDATE, point: str = "", attempts: int = MOST_ATTEMPTS
+    ) -> Any:
+        """What :meth:`Transaction.call` returns, in a transaction of its own, like :meth:`run`."""
+        return self.run(lambda transaction: transaction.call(procedure, *params), kind, point, attempts)
 
     def read(self, name: str, *params: object, more: str = "") -> list[tuple[Any, ...]]:
         """All rows of a query, in a read-only transaction."""

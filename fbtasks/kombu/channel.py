@@ -12,7 +12,6 @@ from fbtasks.kombu.batch import PublishBatch
 from fbtasks.kombu.declarations import DeclaringChannel, not_found
 from fbtasks.kombu.inbox import Inbox
 from fbtasks.kombu.receiver import Receiver, Subscription
-from fbtasks.store import messages
 from fbtasks.store.messages import Publication
 
 
@@ -81,7 +80,7 @@ class Channel(DeclaringChannel):
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """The next message of a queue; None: there is none."""
-        number = self._shared.use(lambda t: messages.ask(t, queue))
+        number = self._shared.use(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", None, queue, None))
         if number is None:
             raise not_found("queue", queue, (60, 70), "Channel.basic_get")
         return self.receiver.get(number, queue, no_ack=no_ack)

@@ -83,7 +83,8 @@ class Claims:
         claim.again_at = now + _UNCLAIM
         try:
             self._shared.use_in_turn(
-                lambda t: messages.unclaim(t, claim.consumer_id, claim.claim_id, claim.queue_id), attempts=1
+                lambda t: t.call("FBTASKS_CELERY.UNCLAIM", claim.consumer_id, claim.claim_id, claim.queue_id),
+                attempts=1,
             )
         except ConflictError:  # it is being committed
             return

@@ -42,8 +42,8 @@ class DeclaringChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no t
             raise ChannelError(f"COMMAND_INVALID - exchange type {kind!r}, not one of {', '.join(self.exchange_types)}",
                                (40, 10), "Channel.exchange_declare", "503")  # fmt: skip
         found = self._shared.use(
-            lambda t: messages.declare_exchange(
-                t, name, None if passive else kind, durable=durable, auto_delete=auto_delete
+            lambda t: t.call(
+                "FBTASKS_CELERY_API.DECLARE_EXCHANGE", name, None if passive else kind, durable, auto_delete
             )
         )
         if found is None:
@@ -55,7 +55,7 @@ class DeclaringChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no t
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         """Deletes an exchange and its bindings."""
-        self._shared.use(lambda t: messages.drop_exchange(t, exchange, if_unused=if_unused))
+        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_EXCHANGE", exchange, if_unused))
 
     def prepare_queue_arguments(self, arguments: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
         """Arguments as RabbitMQ names them: ``x-message-ttl``, ``x-expires`` and so on."""
@@ -95,12 +95,12 @@ class DeclaringChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no t
         """Deletes a queue with its bindings and messages."""
         self._process.flush()  # what is settled does not count as in the queue
         number = self._process.consumer.number
-        self._shared.use(lambda t: messages.drop_queue(t, queue, number, if_unused=if_unused, if_empty=if_empty))
+        self._shared.use(lambda t: t.call("FBTASKS_CELERY.DROP_QUEUE", queue, if_unused, if_empty, number))
 
     def queue_bind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Binds a queue to an exchange."""
         name = exchange or "amq.direct"
-        done = self._shared.use(lambda t: messages.bind(t, queue, name, routing_key or ""))
+        done = self._shared.use(lambda t: t.call("FBTASKS_CELERY_API.BIND", queue, name, routing_key or ""))
         if done < 0:
             raise not_found("exchange", name, (50, 20), "Channel.queue_bind")
         if not done:
@@ -108,13 +108,14 @@ class DeclaringChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no t
 
     def queue_unbind(self, queue: str, exchange: str | None = None, routing_key: str = "", **_: Any) -> None:
         """Takes a binding away."""
-        self._shared.use(lambda t: messages.unbind(t, queue, exchange or "amq.direct", routing_key or ""))
+        name = exchange or "amq.direct"
+        self._shared.use(lambda t: t.call("FBTASKS_CELERY.UNBIND", queue, name, routing_key or ""))
 
     def queue_purge(self, queue: str, **_: Any) -> int:
         """Deletes what waits in a queue. Returns how many messages."""
         total = 0
         while True:
-            gone = self._shared.use_in_turn(lambda t: messages.purge(t, queue))
+            gone: int | None = self._shared.use_in_turn(lambda t: t.call("FBTASKS_CELERY_UPKEEP.PURGE", queue, BATCH))
             if gone is None:
                 raise not_found("queue", queue, (50, 30), "Channel.queue_purge")
             total += gone

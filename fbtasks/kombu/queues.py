@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 from fbtasks.firebird.session import Transaction
 from fbtasks.kombu.consumer import Consumer
 from fbtasks.kombu.inbox import Inbox
-from fbtasks.store import messages
 from fbtasks.store.messages import BUCKETS
 from fbtasks.store.shared import SharedDatabase
 
@@ -63,7 +62,10 @@ class ConsumedQueues:
             return list(self._queues.values())
 
     def _tell(self, consumer_id: int, name: str, *, begins: bool) -> int | None:
-        return self._shared.use(lambda t: messages.use(t, consumer_id, name, begins=begins))
+        number: int | None = self._shared.use(
+            lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", consumer_id, name, int(begins))
+        )
+        return number
 
     def begin(self, consumer_id: int, name: str, inbox: Inbox) -> ConsumedQueue | None:
         """Adds a consumer of a queue on the connection of *inbox*. Returns None when there is no such queue."""
@@ -111,7 +113,7 @@ class ConsumedQueues:
             return
 
         def look(transaction: Transaction) -> list[tuple[ConsumedQueue, int | None]]:
-            return [(queue, messages.ask(transaction, queue.name)) for queue in queues]
+            return [(queue, transaction.call("FBTASKS_CELERY.USE_QUEUE", None, queue.name, None)) for queue in queues]
 
         for queue, number in self._shared.use(look):
             if number is not None and number != queue.number:

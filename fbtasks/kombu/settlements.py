@@ -126,4 +126,4 @@ class Settlements:
                 logger.error("A message stays with consumer %d, for its settlement is refused: %s", consumer_id, error)
 
     def _settle(self, consumer_id: int, records: bytes, attempts: int = MOST_ATTEMPTS) -> None:
-        self._shared.use_in_turn(lambda t: messages.settle(t, consumer_id, records), attempts)
+        self._shared.use_in_turn(lambda t: t.call("FBTASKS_CELERY.SETTLE", consumer_id, records), attempts)

@@ -120,4 +120,4 @@ class Registration:
 
     def unregister(self, run: Run, process_id: int) -> None:
         """Deletes the process from the register."""
-        run(lambda t: processes.unregister(t, process_id))
+        run(lambda t: t.call("FBTASKS_WORKER.UNREGISTER", process_id))

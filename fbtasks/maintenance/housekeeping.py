@@ -42,7 +42,7 @@ def release_orphans(session: Session, worker_id: int) -> int:
     for dead.
     """
     try:
-        released = session.run(lambda t: tasks.release_orphans(t, worker_id))
+        released: int = session.call("FBTASKS_WORKER.ORPHANS", worker_id, tasks.BATCH)
     except ConflictError as error:
         logger.warning("Tasks that no known worker holds are looked for again in a minute: %s", error)
         return 0
@@ -159,11 +159,11 @@ class Housekeeping:
 
     def _forget_progress(self, session: Session) -> bool:
         """Forgets what tasks said that do not run any more. Whether there may be more."""
-        return session.run(progress.prune) >= progress.BATCH
+        return bool(session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", progress.BATCH) >= progress.BATCH)
 
     def _forget_groups(self, session: Session) -> bool:
         """Forgets saved groups whose time is over, and what Celery has stored. Whether there may be more."""
-        return session.run(keyvalues.prune) >= keyvalues.BATCH
+        return bool(session.call("FBTASKS_CELERY.PRUNE", keyvalues.BATCH) >= keyvalues.BATCH)
 
     def _audit(self, session: Session) -> bool:
         queue_limits.audit(session)
@@ -184,7 +184,7 @@ class Housekeeping:
             return False
         for _ in range(BATCHES):
             try:
-                folded = session.run(lambda t: results.fold_stats(t, tasks.BATCH), attempts=1)
+                folded = session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, tasks.BATCH, attempts=1)
             except ConflictError:  # another worker folds the same rows
                 return False
             if folded < tasks.BATCH:

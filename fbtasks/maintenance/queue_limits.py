@@ -46,11 +46,11 @@ def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_ne
     def write(transaction: Transaction) -> bool:
         if not limits.set_policy(transaction, row, only_new=only_new):
             return False
-        limits.set_places(transaction, row.queue)
+        transaction.call("FBTASKS_QUEUES.SET_PLACES", row.queue)
         _write_shifts(transaction, row.queue, window)
         if definition.limit.is_any or limits.has_limit(transaction, row.queue):
             admission.set_limit(transaction, app, definition.limit, only_new=False)
-            limits.take_limit(transaction, row.queue, definition.limit.name)
+            transaction.call("FBTASKS_QUEUES.TAKE_LIMIT", definition.limit.name, row.queue)
         return True
 
     return write_first(session, write)
@@ -75,8 +75,8 @@ def audit(session: Session) -> None:
 
 def _put_right(session: Session, policy: Policy) -> None:
     def write(transaction: Transaction) -> int:
-        limits.lock_policy(transaction, policy.queue)
-        return limits.set_places(transaction, policy.queue)
+        transaction.call("FBTASKS_QUEUES.LOCK_POLICY", policy.queue)
+        return int(transaction.call("FBTASKS_QUEUES.SET_PLACES", policy.queue))
 
     if changed := session.run(write):
         much = "few" if changed > 0 else "many"
@@ -91,7 +91,7 @@ def _write_on(session: Session, policy: Policy) -> None:
         return
 
     def write(transaction: Transaction) -> None:
-        limits.lock_policy(transaction, policy.queue)
+        transaction.call("FBTASKS_QUEUES.LOCK_POLICY", policy.queue)
         _write_shifts(transaction, policy.queue, window)
 
     session.run(write)

@@ -61,7 +61,7 @@ def _sync(
         schedules.put(transaction, row and row.id, app, definition, limits, _next(row, definition, now))
     for row in rows.values():
         if row.app == app and not row.orphaned and row.name not in definitions:
-            schedules.orphan(transaction, row.id)
+            transaction.call("FBTASKS_SCHEDULES.ORPHAN_SCHEDULE", row.id)
             changed.append(f"orphaned: {row.name}")
     return changed
 

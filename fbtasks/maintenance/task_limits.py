@@ -29,7 +29,7 @@ def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinitio
     known = admission.active(session, app)
     gone = sorted(known.keys() - {each.name for each in definitions})
     for name in gone:
-        session.run(lambda t, n=name: admission.orphan(t, known[n]))  # type: ignore[misc]
+        session.call("FBTASKS_LIMITS.ORPHAN_LIMIT", known[name])
     return changed + [f"orphaned: {name}" for name in gone]
 
 
@@ -56,7 +56,8 @@ class Leftovers:
         return False
 
     def _forget_gates(self, session: Session) -> bool:
-        return all(session.run(admission.forget_gates) >= admission.GATES for _ in range(_BATCHES))
+        most = admission.GATES
+        return all(session.call("FBTASKS_LIMITS.FORGET_GATES", most) >= most for _ in range(_BATCHES))
 
     def _forget_traces(self, session: Session) -> bool:
         """Looks at the next few tasks. Whether there are more."""

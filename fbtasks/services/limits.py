@@ -195,7 +195,8 @@ def _changed(row: Row, change: Change) -> Row:
 
 
 def _write(transaction: Transaction, row: Row) -> None:
-    admission.override(transaction, row.id, row.set_at_once, row.set_period, row.set_burst)
+    said = row.set_at_once, row.set_period, row.set_burst
+    transaction.call("FBTASKS_LIMITS_ADMIN.OVERRIDE_LIMIT", row.id, *said)
 
 
 def resume(database: Database, name: str, key: Sequence[str] = (), *, task: int | None = None) -> list[int]:
@@ -213,10 +214,15 @@ def resume(database: Database, name: str, key: Sequence[str] = (), *, task: int 
         found = [each for each in closed if (each.lane == lane if task is None else each.task == task)]
         if not found:
             raise ConfigurationError(_not_closed(row.name, key, task, closed))
-        session.run(lambda transaction: admission.resume(transaction, found))
+        session.run(lambda transaction: _open(transaction, found))
         return [each.task for each in found]
 
     return database.use(work)
+
+
+def _open(transaction: Transaction, keys: Iterable[Closed]) -> None:
+    for each in keys:
+        transaction.call("FBTASKS_LIMITS_ADMIN.RESUME_GATE", each.limit, each.lane, each.task)
 
 
 def _not_closed(name: str, key: Sequence[str], task: int | None, closed: Sequence[Closed]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from typing import Final
 
 from fbtasks.checks import did_you_mean
 from fbtasks.errors import ConfigurationError
@@ -14,6 +14,9 @@ from fbtasks.services.choosing import InCode
 from fbtasks.services.queues import check_queue
 from fbtasks.store import limits, processes, tasks
 from fbtasks.store.database import Database
+
+_MOST: Final = 500
+"""Tasks that one transaction parks, or puts back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +85,20 @@ def paused_names(database: Database) -> list[str]:
 
 def _set(transaction: Transaction, queues: list[str], names: list[str], *, paused: bool) -> Paused:
     return Paused(
-        [queue for queue in queues if limits.pause_queue(transaction, queue, paused=paused)],
-        [name for name in names if limits.pause_name(transaction, name, paused=paused)],
+        [queue for queue in queues if transaction.call("FBTASKS_OPERATOR.PAUSE", queue, int(paused))],
+        [name for name in names if transaction.call("FBTASKS_OPERATOR.PAUSE_NAME", name, int(paused))],
     )
 
 
 def _park(session: Session, name: str) -> None:
     last: int | None = 0
     while last is not None:
-        last = session.run(partial(limits.park, name=name, after=last))
+        last = session.call("FBTASKS_OPERATOR.PARK", name, last, _MOST)
 
 
 def _put_back(session: Session, name: str) -> int:
     total = 0
-    while some := session.run(lambda t: limits.unpark(t, name)):
+    while some := session.call("FBTASKS_OPERATOR.UNPARK", name, _MOST):
         total += some
     return total
 

@@ -103,7 +103,7 @@ def purge(
     with database.session() as session:
         check_queue(session, queue, in_code)
         total = 0
-        while gone := session.run(lambda t: tasks.purge(t, queue)):
+        while gone := session.call("FBTASKS_OPERATOR.PURGE", queue, tasks.BATCH):
             total += gone
             if deleted is not None:
                 deleted(gone)

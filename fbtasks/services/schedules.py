@@ -205,7 +205,8 @@ def run(database: Database, names: Iterable[str]) -> dict[str, int]:
     """Enqueues the tasks of schedules once, now. Returns their ids by name. Raises as :func:`pause` does."""
 
     def work(transaction: Transaction) -> dict[str, int]:
-        return {row.name: schedules.run(transaction, row.id) for row in _chosen(transaction, names)}
+        rows = _chosen(transaction, names)
+        return {row.name: transaction.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", row.id) for row in rows}
 
     return database.use(lambda session: session.run(work))
 
@@ -221,7 +222,7 @@ def remove(database: Database, names: Iterable[str]) -> list[str]:
     def work(transaction: Transaction) -> list[str]:
         rows = _chosen(transaction, names)
         for row in rows:
-            schedules.remove(transaction, row.id)
+            transaction.call("FBTASKS_SCHEDULES_ADMIN.REMOVE_SCHEDULE", row.id)
         return [row.name for row in rows]
 
     return database.use(lambda session: session.run(work))

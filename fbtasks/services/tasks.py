@@ -219,7 +219,9 @@ def retry(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
     """
     condition = "only failed and cancelled tasks are put back"
-    changes = _change(database, task_ids, lambda t, task: tasks.retry(t, task) and "retried", condition)
+    changes = _change(
+        database, task_ids, lambda t, task: t.call("FBTASKS_OPERATOR.RETRY", task) and "retried", condition
+    )
     step = next((each.id for each in changes.refused if each.state in ("failed", "cancelled")), None)
     if step is None:
         return changes
@@ -261,7 +263,9 @@ def discard(database: Database, task_ids: Iterable[str]) -> TaskChanges:
     Raises :class:`TaskNotFound` for an id that does not exist, before any task is changed.
     """
     condition = "only tasks that have ended are discarded"
-    return _change(database, task_ids, lambda t, task: tasks.dismiss(t, task) and "discarded", condition)
+    return _change(
+        database, task_ids, lambda t, task: t.call("FBTASKS_READER.DISMISS", task) and "discarded", condition
+    )
 
 
 def prune(database: Database, deleted: Callable[[int], object] | None = None) -> int:

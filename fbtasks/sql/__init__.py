@@ -15,6 +15,7 @@ _TEXT: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Comments, quoted names, texts that say of what type they are, and those that do not."""
+_TERMINATOR: Final = re.compile(r"\s*SET\s+TERM\s+(\S+)\s+(\S+)\s*", re.IGNORECASE)
 _TABLE: Final = re.compile(r"CREATE (?:GLOBAL TEMPORARY )?TABLE\b")
 _CREATE: Final = re.compile(
     r"CREATE (?:OR ALTER |GLOBAL TEMPORARY |UNIQUE |DESCENDING )?"
@@ -101,8 +102,7 @@ def statements(script: str) -> Iterator[str]:
     terminator = ";"
     lines: list[str] = []
     for line in script.splitlines():
-        change = re.fullmatch(r"\s*SET\s+TERM\s+(\S+)\s+(\S+)\s*", line, re.IGNORECASE)
-        if change:
+        if change := _TERMINATOR.fullmatch(line):
             terminator = change[1]
         elif line.rstrip().endswith(terminator):
             lines.append(line.rstrip()[: -len(terminator)])
@@ -147,9 +147,8 @@ def made(statement: str) -> Iterator[Made]:
             yield Made("CONSTRAINT", name)
 
 
-@cache
-def queries(generation: int = 0) -> dict[str, str]:
-    """The named queries of ``queries.sql``, each below a line ``-- name: NAME``, with the packages of a generation."""
+def named_queries(generation: int) -> dict[str, str]:
+    """The queries of ``queries.sql``, each below a line ``-- name: NAME``, with the packages of a generation."""
     text = numbered(typed((files(__package__) / "queries.sql").read_text("utf-8")), generation)
     parts = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}

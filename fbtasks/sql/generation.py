@@ -1,6 +1,7 @@
 """The packages of the queue, each written once in ``packages``, made in the database with the number of a generation.
 
-A file has sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
+The statements that name them have that number as well: the named queries, and the calls of procedures. A file has
+sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
 is made of the heads of its procedures and functions, but of those that begin with ``PRIVATE``, which the package alone
 may call.
 """
@@ -13,10 +14,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from fbtasks.sql import numbered, statements, typed
+from fbtasks.sql import named_queries, numbered, statements, typed
 
-_SECTION: Final = re.compile(r"PACKAGE (FBTASKS_\w+)")
-_ROUTINE: Final = re.compile(r"(PRIVATE )?((PROCEDURE|FUNCTION) (\w+).*?)\nAS\b(.*)", re.DOTALL)
+_PART: Final = re.compile(
+    r"^(?:PACKAGE (?P<package>\w+)"
+    r"|(?P<private>PRIVATE )?(?P<head>(?P<kind>PROCEDURE|FUNCTION) (?P<name>\w+).*?)\nAS\b(?P<body>.*))",
+    re.DOTALL | re.MULTILINE,
+)
+_ONE_ROW: Final = re.compile(r"(?:;|\b(?:BEGIN|END))\s*SUSPEND;\s*END\s*\Z")
+_DIGITS: Final = re.compile(r"\([\d, ]+\)")
+_COMMENT: Final = re.compile(r"--.*")
 _DEFAULT: Final = re.compile(r"\s*=\s*(?:_ASCII )?(?:'[^']*'|-?\w+)")
 
 
@@ -31,22 +38,90 @@ class Routine(NamedTuple):
     body: str
     private: bool
 
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its parameters."""
+        return _names(self.head.partition("\nRETURNS")[0])
+
+    @property
+    def results(self) -> list[str]:
+        """The names of its results."""
+        return _names(self.head.partition("\nRETURNS")[2])
+
+    @property
+    def is_selectable(self) -> bool:
+        """Whether it may return another number of rows than one: if not, SUSPEND is its last statement, or nowhere."""
+        body = _COMMENT.sub("", self.body)
+        suspends = body.count("SUSPEND")
+        return suspends > 1 or (suspends == 1 and ("EXIT" in body or not _ONE_ROW.search(body[-200:])))
+
+    def call(self, package: str) -> str:
+        """The statement that calls this procedure of *package* with all of its parameters."""
+        given = ", ".join("?" for _ in self.parameters)
+        called = f"{package}.{self.name}({given})" if given else f"{package}.{self.name}"
+        if self.is_selectable:
+            return f"SELECT {', '.join(self.results)} FROM {called}"  # noqa: S608  # names of the package itself
+        return f"EXECUTE PROCEDURE {called}"
+
+
+def _names(declared: str) -> list[str]:
+    """The names in a list in parentheses, each before its type."""
+    _, _, found = _DIGITS.sub("", declared).partition("(")
+    return [each.split()[0] for each in found.rpartition(")")[0].split(",")] if found else []
+
+
+class _Queries(dict[str, str]):
+    """Statements by name, with the packages of a generation."""
+
+    def __init__(self, generation: int) -> None:
+        super().__init__(named_queries(generation))
+        self._generation = generation
+
+    def __missing__(self, name: str) -> str:
+        statement = self[name] = numbered(calls()[name], self._generation)
+        return statement
+
+
+@cache
+def queries(generation: int = 0) -> dict[str, str]:
+    """The named queries; and by its name, like FBTASKS_QUEUES.SET_PLACES, the call of a procedure."""
+    return _Queries(generation)
+
+
+@cache
+def calls() -> Mapping[str, str]:
+    """The calls of all procedures but private ones, by PACKAGE.PROCEDURE."""
+    return {
+        f"{package}.{each.name}": each.call(package)
+        for package, each in _routines()
+        if each.kind == "PROCEDURE" and not each.private
+    }
+
 
 @cache
 def packages() -> Mapping[str, tuple[Routine, ...]]:
     """The routines of each package."""
     found: dict[str, list[Routine]] = {}
-    for entry in sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name):
-        section: list[Routine] | None = None
-        for statement in statements(typed(entry.read_text("utf-8"))):
-            if match := _SECTION.fullmatch(statement):
-                section = found.setdefault(match[1], [])
-                continue
-            match = _ROUTINE.fullmatch(statement)
-            assert match is not None, f"{entry.name}: {statement:.80}"
-            assert section is not None, f"{entry.name}: {match[4]} stands before the first package"
-            section.append(Routine(match[3], match[4], match[2], match[5], bool(match[1])))
+    for package, each in _routines():
+        found.setdefault(package, []).append(each._replace(head=typed(each.head), body=typed(each.body)))
     return {name: tuple(routines) for name, routines in found.items()}
+
+
+def _routines() -> Iterator[tuple[str, Routine]]:
+    """Yields the name of a package, and a routine of it as it is written."""
+    for entry in sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name):
+        package = ""
+        text, _, _ = entry.read_text("utf-8").partition("^\n\nSET TERM ; ^")
+        for part in text.split("^\n"):
+            match = _PART.search(part)
+            assert match is not None, f"{entry.name}: {part:.80}"
+            package = match["package"] or package
+            assert package, f"{entry.name}: {match['name']} stands before the first package"
+            if match["name"]:
+                yield (
+                    package,
+                    Routine(match["kind"], match["name"], match["head"], match["body"], bool(match["private"])),
+                )
 
 
 @cache

@@ -17,7 +17,7 @@ from fbtasks.firebird import connections, watchdog
 from fbtasks.firebird.discard import discard
 from fbtasks.firebird.session import READ
 from fbtasks.firebird.translate import is_read_only, translate, was_cancelled
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 _WRITE: Final = bytes((3, 9, 15, 22, 6, 21, 4, 10, 0, 0, 0))

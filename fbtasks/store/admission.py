@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -31,26 +31,21 @@ def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *
         it.name, app, it.at_once, it.period, it.burst, int(it.in_order), int(it.stops), it.until, int(it.replaces),
         it.quiet_ms, it.most_ms, it.lasts_ms, it.batch, it.wait_ms, it.text, it.hash, int(only_new),
     )  # fmt: skip
-    return bool(transaction.value("set_limit", *row) == 1)
+    return bool(transaction.call("FBTASKS_LIMITS.SET_LIMIT", *row) == 1)
 
 
 def find(session: Session, name: str) -> tuple[Limit, str] | None:
     """Returns a limit, and what tells its definition from others; None: no app has said anything of it."""
-    for number, stage, digest in session.read("find_limit", name):
+    for number, stage, digest in session.read("FBTASKS_LIMITS_API.FIND_LIMIT", name):
         return Limit(number, stage), digest
     return None
-
-
-def use(transaction: Transaction, limit: Limit, queue: str) -> bool:
-    """Notes that tasks of *queue* pass *limit*. False when that was known."""
-    return bool(transaction.value("use_limit", limit.id, queue))
 
 
 def note_use(session: Session, limit: Limit, queue: str) -> None:
     """Notes that tasks of *queue* pass *limit*, in a transaction of its own."""
     while True:
         try:
-            session.run(lambda t: use(t, limit, queue))
+            session.call("FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue)
         except DuplicateKey:  # another program notes the first limit of the queue at this moment
             continue
         return
@@ -202,31 +197,10 @@ def keeping(session: Session, owner: int, lane: int) -> list[int]:
     return sorted(task for (task,) in session.read("lane_keeps", owner, lane))
 
 
-def orphan(transaction: Transaction, limit: int) -> None:
-    """Notes that the code of its app has a limit no more."""
-    transaction.execute("orphan_limit", limit)
-
-
-def override(transaction: Transaction, limit: int, at_once: int | None, period: int | None, burst: int | None) -> None:
-    """Writes what an operator says of a limit instead of the code; None: what the code says counts."""
-    transaction.execute("override_limit", limit, at_once, period, burst)
-
-
-def resume(transaction: Transaction, gates: Iterable[Closed]) -> None:
-    """Opens gates that are closed since a task failed."""
-    for gate in gates:
-        transaction.execute("resume_gate", gate.limit, gate.lane, gate.task)
-
-
-def forget_gates(transaction: Transaction) -> int:
-    """Deletes up to :data:`GATES` rows of lanes that nothing needs. Returns how many."""
-    return int(transaction.value("forget_gates", GATES))
-
-
 def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:
     """Looks at the next tasks after the number *after*, and forgets what is left of those that are gone.
 
     Returns how many it forgot, and the last one that it looked at; None: there are no more.
     """
-    ((forgotten, last),) = transaction.rows("forget_traces", after, LOOKED)
+    forgotten, last = transaction.call("FBTASKS_LIMITS.FORGET_TRACES", after, LOOKED)
     return forgotten, last

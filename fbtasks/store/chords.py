@@ -31,12 +31,7 @@ class Complete:
 
 def begin(transaction: Transaction, name: str, shape: bytes | None, expires: float | None) -> int:
     """Notes that a chord begins, or begins anew. Returns its number."""
-    return int(transaction.value("celery_chord_begin", name, milliseconds(expires), shape))
-
-
-def size(transaction: Transaction, name: str, parts: int, *, more: bool = False) -> bool:
-    """Notes how many parts it has, or with *more* that it has so many more. False: there is no such chord."""
-    return bool(transaction.value("celery_chord_size", name, parts, int(more)))
+    return int(transaction.call("FBTASKS_CELERY_API.CHORD_BEGIN", name, milliseconds(expires), shape))
 
 
 def ended(
@@ -48,19 +43,14 @@ def ended(
     comes again before :func:`end`.
     """
     large = len(part.value) > INLINE
-    number, ready, shape = transaction.rows(
-        "celery_chord_part", name, part.task_id, part.index, int(final), milliseconds(expires),
+    number, ready, shape = transaction.call(
+        "FBTASKS_CELERY.CHORD_PART", name, part.task_id, part.index, int(final), milliseconds(expires),
         None if large else part.value, part.value if large else None,
-    )[0]  # fmt: skip
+    )  # fmt: skip
     if not ready:
         return number is not None, None
     parts = tuple(
         Part(task_id, index, bytes(data if short is None else short))
-        for task_id, index, short, data in transaction.rows("celery_chord_parts", number)
+        for task_id, index, short, data in transaction.rows("FBTASKS_CELERY.CHORD_PARTS", number)
     )
     return True, Complete(number, parts, None if shape is None else bytes(shape))
-
-
-def end(transaction: Transaction, name: str, number: int) -> bool:
-    """Notes that the body was sent, or that the chord has failed. False: it has begun anew meanwhile."""
-    return bool(transaction.value("celery_chord_end", name, number))

@@ -19,7 +19,7 @@ from fbtasks.firebird.identity import KnownDatabase, Mark, change, file_of, repl
 from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 from fbtasks.firebird.translate import shut_down
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store import anew, generations, migrate
 
 T = TypeVar("T")

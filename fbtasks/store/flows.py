@@ -42,7 +42,7 @@ def enqueue(transaction: Transaction, plan: Plan[Call], limits: Mapping[str, Lim
     *limits* are those whose gates its steps have to pass. Raises :class:`EnqueueError` when a step's ``task_id`` is
     taken, and what :func:`fbtasks.store.tasks.enqueue` raises.
     """
-    first, number, now = transaction.rows("step_ids", len(plan))[0]
+    first, number, now = transaction.call("FBTASKS_WORKFLOWS_API.STEP_IDS", len(plan))
     _Writing(plan, first).write(transaction, limits, now)
     return first, number
 
@@ -58,7 +58,7 @@ def replace(
     for claim, outcome, elapsed, _ in items:
         assert isinstance(outcome, Replaced)
         params = claim.id, claim.claim_id, worker_id, slot, int(elapsed * 1000)
-        done, stands, *place = transaction.rows("replace", *params)[0]
+        done, stands, *place = transaction.call("FBTASKS_WORKFLOWS.REPLACE_TASK", *params)
         if done == _STALE:
             stale.append(Stale(claim.id, stands))
         elif done == _REPLACED:
@@ -87,11 +87,11 @@ class _Inherited(NamedTuple):
 def _put_in_place(
     transaction: Transaction, task: int, outcome: Replaced, inherited: _Inherited, limits: Mapping[str, Limit]
 ) -> None:
-    first, _, now = transaction.rows("step_ids", len(outcome.plan))[0]
+    first, _, now = transaction.call("FBTASKS_WORKFLOWS_API.STEP_IDS", len(outcome.plan))
     _Writing(outcome.plan, first, {outcome.end: task}, inherited).write(transaction, limits, now)
     if inherited.enqueued_by is not None:
         last = first + len(outcome.plan) - 1
-        transaction.execute("replaced", task, first, last, inherited.enqueued_by)
+        transaction.call("FBTASKS_WORKFLOWS.REPLACED", task, first, last, inherited.enqueued_by)
 
 
 class _Writing:
@@ -116,13 +116,13 @@ class _Writing:
     def write(self, transaction: Transaction, limits: Mapping[str, Limit], now: datetime) -> None:
         """Writes it, with the time *now*."""
         for group in codec.chunks(self._nodes()):
-            transaction.execute("put_nodes", b"".join(group))
+            transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", b"".join(group))
         with tasks.ids_may_be_taken():
             for group in codec.chunks(self._steps(limits)):
-                transaction.execute("enqueue_steps", b"".join(group), now)
+                transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", b"".join(group), now)
         for node, call in self._plan.steps():
             if len(call.payload) > codec.INLINE:
-                transaction.execute("put_payload", self._number(node), call.payload)
+                transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", self._number(node), call.payload)
 
     def _number(self, node: int) -> int:
         return self._known.get(node, self._first + node)
@@ -192,17 +192,12 @@ def _runs(parts: Iterable[_Part]) -> Iterator[tuple[_Part, int]]:
         yield first, count
 
 
-def follows_groups(transaction: Transaction, queue: str) -> bool:
-    """Notes that tasks of *queue* follow groups. False when that was known."""
-    return bool(transaction.value("follows_groups", queue))
-
-
 def note_group_queues(session: Session, queues: Iterable[str]) -> None:
     """Notes that tasks of *queues* follow groups, so that their workers look at what members leave undecided."""
     for queue in queues:
         while True:
             try:
-                session.run(lambda t: follows_groups(t, queue))  # noqa: B023
+                session.call("FBTASKS_WORKFLOWS_API.FOLLOWS_GROUPS", queue)
             except DuplicateKey:  # another program notes it at this moment
                 continue
             break
@@ -217,7 +212,7 @@ def inputs(session: Session, step: int) -> tuple[Input, ...] | None:
 def _inputs(session: Session, step: int, group: int | None) -> tuple[Input, ...] | None:
     """The same; with *group* of its members."""
     found = []
-    for (packed,) in session.read("step_inputs", step, group):
+    for (packed,) in session.read("FBTASKS_WORKFLOWS.STEP_INPUTS", step, group):
         for kind, node, state, is_large, each in _unpack(packed):
             if state == 0 and kind != Follows.ON_ERROR:
                 return None
@@ -288,12 +283,12 @@ _GROUP_STATES: Final = ("open", "done", "failed")
 
 def failed_with(transaction: Transaction, task: int) -> list[int | None]:
     """The tasks that failed because *task* did: what follows groups to which it leads. None: a group is undecided."""
-    return [row[0] for row in transaction.rows("failed_with", task)]
+    return [row[0] for row in transaction.rows("FBTASKS_WORKFLOWS.FAILED_WITH", task)]
 
 
 def workflow(transaction: Transaction, node: int) -> list[NodeRow]:
     """All nodes of the workflow that *node* is part of, by their numbers."""
-    rows = transaction.rows("workflow", node)
+    rows = transaction.rows("FBTASKS_WORKFLOWS_UPKEEP.WORKFLOW", node)
     return sorted(map(_node_row, rows), key=lambda row: row.id)
 
 
@@ -323,6 +318,7 @@ def revoke_many(transaction: Transaction, ids: Sequence[int], *, terminate: bool
     """
     count, left = 0, False
     for group in codec.chunks(b"%0*d" % (_DIGITS, number) for number in ids):
-        cancelled, requested, is_left = transaction.rows("revoke_many", b"".join(group), int(terminate))[0]
+        given = b"".join(group), int(terminate)
+        cancelled, requested, is_left = transaction.call("FBTASKS_READER.CANCEL_MANY", *given)
         count, left = count + cancelled + requested, left or bool(is_left)
     return count, left

@@ -15,7 +15,8 @@ from typing import Final
 from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.signals import held_signals
-from fbtasks.sql import generation, numbered, queries
+from fbtasks.sql import generation, numbered
+from fbtasks.sql.generation import queries
 
 _NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
 

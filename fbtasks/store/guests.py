@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from fbtasks.checks import shown
 from fbtasks.errors import DatabaseError, EnqueueError
 from fbtasks.firebird.session import Transaction, identity
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
 

@@ -16,26 +16,21 @@ BATCH: Final = 500
 def store(transaction: Transaction, name: str, value: bytes, *, final: bool, expires: float | None) -> None:
     """Stores *value* for *expires* seconds, unless a final value stands there: that one stays."""
     large = len(value) > INLINE
-    transaction.execute(
-        "celery_set", name, int(final), milliseconds(expires), None if large else value, value if large else None
+    transaction.call(
+        "FBTASKS_CELERY_API.PUT_VALUE",
+        name,
+        int(final),
+        milliseconds(expires),
+        None if large else value,
+        value if large else None,
     )
 
 
 def fetch(transaction: Transaction, name: str) -> bytes | None:
     """A value; None when there is none, or it has expired."""
-    short, large = transaction.rows("celery_get", name)[0]
+    short, large = transaction.call("FBTASKS_CELERY_API.GET_VALUE", name)
     value = large if short is None else short
     return None if value is None else bytes(value)
-
-
-def delete(transaction: Transaction, name: str) -> None:
-    """Deletes a value."""
-    transaction.execute("celery_delete", name)
-
-
-def prune(transaction: Transaction, most: int = BATCH) -> int:
-    """Deletes up to *most* values and chords that have expired. Returns how many."""
-    return int(transaction.value("celery_prune", most))
 
 
 def milliseconds(seconds: float | None) -> int | None:

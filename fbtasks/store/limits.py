@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from fbtasks import clock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import in_words
 from fbtasks.store.values import as_utc
-
-_MOST: Final = 500
-"""Tasks that one transaction puts back."""
 
 
 class Policy(NamedTuple):
@@ -67,12 +64,6 @@ def policies(session: Session) -> list[Policy]:
     ]  # fmt: skip
 
 
-def policy_hash(session: Session, queue: str) -> str | None:
-    """What tells the definition of a queue from others; None: no app has said anything of it."""
-    found: str | None = session.read("policy_hash", queue)[0][0]
-    return found
-
-
 class Definition(NamedTuple):
     """What an app says of a queue."""
 
@@ -93,7 +84,7 @@ def set_policy(transaction: Transaction, definition: Definition, *, only_new: bo
     """
     queue, app, max_length, when_full, windowed, age_ms, text, digest = definition
     row = (queue, app, max_length, when_full, int(windowed), age_ms, text, digest, int(only_new))
-    return bool(transaction.value("set_policy", *row) == 1)
+    return bool(transaction.call("FBTASKS_QUEUES.SET_POLICY", *row) == 1)
 
 
 def has_limit(transaction: Transaction, queue: str) -> bool:
@@ -118,51 +109,15 @@ def room(session: Session, queue: str) -> Room:
     return Room(None, None)
 
 
-def take_limit(transaction: Transaction, queue: str, name: str) -> None:
-    """Notes that claims from a queue go by the limit *name*."""
-    transaction.execute("take_limit", name, queue)
-
-
-def pause_queue(transaction: Transaction, queue: str, *, paused: bool) -> bool:
-    """Has nothing claimed from a queue, or goes on. False when it is so already."""
-    return bool(transaction.value("pause_queue", queue, int(paused)))
-
-
-def pause_name(transaction: Transaction, name: str, *, paused: bool) -> bool:
-    """Has tasks of a name parked, or goes on: then :func:`unpark` is to follow. False when it is so already."""
-    return bool(transaction.value("pause_name", name, int(paused)))
-
-
-def park(transaction: Transaction, name: str, after: int) -> int | None:
-    """Parks some ready tasks of a paused name, behind *after*. Returns the last one; None: there are no more."""
-    last: int | None = transaction.value("park", name, after, _MOST)
-    return last
-
-
-def unpark(transaction: Transaction, name: str) -> int:
-    """Puts some parked tasks of a name that is not paused back into their queues. Returns how many; 0: all are."""
-    return int(transaction.value("unpark", name, _MOST))
-
-
 def paused_names(session: Session) -> list[str]:
     """Returns the names of tasks that are paused."""
     return [name for (name,) in session.read("paused_names")]
 
 
-def lock_policy(transaction: Transaction, queue: str) -> None:
-    """Locks what is told of a queue, so that its places are set by one transaction at a time."""
-    transaction.execute("lock_policy", queue)
-
-
-def set_places(transaction: Transaction, queue: str) -> int:
-    """Makes the places of a queue what its limit says; the caller has it locked. Returns by how many they differed."""
-    return int(transaction.value("set_places", queue))
-
-
 def set_shifts(transaction: Transaction, queue: str, shifts: Iterable[tuple[datetime, datetime]]) -> None:
     """Says anew when a queue is open."""
     packed = "".join(f"{clock.to_ms(begin):015d}{clock.to_ms(end):015d}" for begin, end in shifts)
-    transaction.execute("set_shifts", queue, packed)
+    transaction.call("FBTASKS_QUEUES.SET_SHIFTS", queue, packed)
 
 
 def now(transaction: Transaction) -> datetime:

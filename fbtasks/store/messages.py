@@ -130,45 +130,15 @@ class Taken(list[Claimed]):
     """Where in its queue it ended; None when it took less than it was to take."""
 
 
-def declare_exchange(
-    transaction: Transaction, name: str, kind: str | None, *, durable: bool = False, auto_delete: bool = False
-) -> str | None:
-    """The kind of the exchange *name*, which is made when it is missing and *kind* is given; None: there is none."""
-    found: str | None = transaction.value("msg_declare_exchange", name, kind, durable, auto_delete)
-    return found
-
-
-def drop_exchange(transaction: Transaction, name: str, *, if_unused: bool = False) -> bool:
-    """Deletes an exchange and its bindings; False when it is not there, or with *if_unused* has bindings."""
-    return bool(transaction.value("msg_drop_exchange", name, if_unused))
-
-
 def declare_queue(
     transaction: Transaction, spec: QueueSpec, consumer_id: int | None, *, passive: bool = False
 ) -> QueueFacts | None:
     """Makes the queue, or gives it the arguments of *spec*; with *passive* only looks. None: there is none."""
-    found = transaction.rows(
-        "msg_declare_queue", spec.name, passive, spec.durable, spec.auto_delete, spec.message_ttl, spec.expires,
-        spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id,
-    )[0]  # fmt: skip
+    found = transaction.call(
+        "FBTASKS_CELERY_API.DECLARE_QUEUE", spec.name, passive, spec.durable, spec.auto_delete, spec.message_ttl,
+        spec.expires, spec.max_length, spec.dead_exchange, spec.dead_routing_key, consumer_id,
+    )  # fmt: skip
     return None if found[0] is None else QueueFacts(*found)
-
-
-def drop_queue(
-    transaction: Transaction, name: str, consumer_id: int | None, *, if_unused: bool = False, if_empty: bool = False
-) -> bool:
-    """Deletes a queue, its bindings and messages. False when there is none, or a condition does not hold."""
-    return bool(transaction.value("msg_drop_queue", name, if_unused, if_empty, consumer_id))
-
-
-def bind(transaction: Transaction, queue: str, exchange: str, routing_key: str) -> int:
-    """Binds a queue: 1 done, 0 no such queue, -1 no such exchange."""
-    return int(transaction.value("msg_bind", queue, exchange, routing_key))
-
-
-def unbind(transaction: Transaction, queue: str, exchange: str, routing_key: str) -> bool:
-    """Takes a binding away. False when there was none."""
-    return bool(transaction.value("msg_unbind", queue, exchange, routing_key))
 
 
 def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[list[int], int | None]:
@@ -185,7 +155,7 @@ def publish(transaction: Transaction, items: Iterable[Publication]) -> tuple[lis
                 counts.append(routed)
         else:
             for group in chunks(map(_pack, some)):
-                packed, number = transaction.rows("msg_publish_packed", b"".join(group))[0]
+                packed, number = transaction.call("FBTASKS_CELERY_API.PUBLISH_PACKED", b"".join(group))
                 counts.extend(int(packed[at : at + 6]) for at in range(0, len(packed), 6))
     return counts, number
 
@@ -230,7 +200,7 @@ def claim(
     """
     found = Taken()
     for stale, packed, unseen, mark in transaction.rows(
-        "msg_claim", consumer_id, claim_id, queue_id, most, settled, after
+        "FBTASKS_CELERY.CLAIM", consumer_id, claim_id, queue_id, most, settled, after
     ):
         if stale < 0:
             return None
@@ -304,19 +274,9 @@ def withheld(transaction: Transaction, queue_id: int, most: int) -> list[tuple[d
     ]
 
 
-def settle(transaction: Transaction, consumer_id: int, records: bytes) -> int:
-    """Settles messages by the records of :meth:`Claimed.settle`. Returns how many are another consumer's by now."""
-    return int(transaction.value("msg_settle", consumer_id, records))
-
-
 def gives_back(record: bytes) -> bool:
     """Whether a record of :meth:`Claimed.settle` gives its message back."""
     return record[:1] in (GIVEN_BACK, UNSEEN)
-
-
-def unclaim(transaction: Transaction, consumer_id: int, claim_id: int, queue_id: int) -> int:
-    """Gives back a claim whose answer was lost. Returns how many messages."""
-    return int(transaction.value("msg_unclaim", consumer_id, claim_id, queue_id))
 
 
 def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], float | None]:
@@ -325,29 +285,11 @@ def ready(transaction: Transaction, queues: Iterable[int]) -> tuple[set[int], fl
     ready: set[int] = set()
     for begin in range(0, len(numbers), _ASKED):
         asked = "".join(f"{number:019d}" for number in numbers[begin : begin + _ASKED])
-        found, next_ms = transaction.rows("msg_ready", asked)[0]
+        found, next_ms = transaction.call("FBTASKS_CELERY.ANY_READY", asked)
         ready.update(int(found[at : at + 19]) for at in range(0, len(found), 19))
         if next_ms is not None:
             waits.append(next_ms / 1000)
     return ready, min(waits, default=None)
-
-
-def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int | None:
-    """Deletes up to *most* messages that no consumer has claimed. None when there is no such queue."""
-    gone: int | None = transaction.value("msg_purge", queue, most)
-    return gone
-
-
-def use(transaction: Transaction, consumer_id: int, queue: str, *, begins: bool) -> int | None:
-    """Notes that a process begins or ceases to consume. Returns the queue's number; None: there is none."""
-    number: int | None = transaction.value("msg_use", consumer_id, queue, int(begins))
-    return number
-
-
-def ask(transaction: Transaction, queue: str) -> int | None:
-    """The number of a queue, which counts as used by this; None: there is none."""
-    number: int | None = transaction.value("msg_ask", queue)
-    return number
 
 
 class Swept(NamedTuple):
@@ -366,7 +308,7 @@ def sweep(transaction: Transaction, after: int = 0, *, most: int = BATCH, reads:
 
     These are looked for at the beginning of each queue, and among the next *reads* messages after the number *after*.
     """
-    return Swept(*transaction.rows("msg_sweep", most, after, reads)[0])
+    return Swept(*transaction.call("FBTASKS_CELERY.SWEEP", most, after, reads))
 
 
 def bindings(transaction: Transaction) -> list[tuple[str, str, str]]:

@@ -51,7 +51,7 @@ def register(
     """
     identity = kind, host[:255], pid, pid_start, int(lease * 1000)
     worker = name and name[:255], ",".join(queues), pool, concurrency, version, "\n".join(tasks)
-    return int(transaction.value("register", *identity, *worker, delivery_limit, former))
+    return int(transaction.call("FBTASKS_WORKER.REGISTER", *identity, *worker, delivery_limit, former))
 
 
 def task_names(session: Session) -> set[str]:
@@ -119,17 +119,13 @@ def rescue(
     *share*-th part of that on by its connection. Of its silence only the last *awake* seconds count, in which the
     caller was not held up itself. A task that was charged with *crash_limit* crashes is failed.
     """
-    return Rescued(*transaction.rows("rescue", process_id, int(gone), share, int(awake * 1000), crash_limit)[0])
+    given = process_id, int(gone), share, int(awake * 1000), crash_limit
+    return Rescued(*transaction.call("FBTASKS_WORKER.RESCUE", *given))
 
 
 def kill_connection(transaction: Transaction, process_id: int, *, awake: float) -> bool:
     """Kills the connection of a process that the database takes for dead, so that its locks go. False when it lives."""
-    return bool(transaction.value("kill_connection", process_id, SHARE, int(awake * 1000)))
-
-
-def unregister(transaction: Transaction, process_id: int) -> None:
-    """Deletes a process from the register. What a consumer still holds is given back, as delivered."""
-    transaction.execute("unregister", process_id)
+    return bool(transaction.call("FBTASKS_WORKER.KILL_CONNECTION", process_id, SHARE, int(awake * 1000)))
 
 
 def serving(rows: Iterable[WorkerRow]) -> Counter[str]:

@@ -14,15 +14,10 @@ BATCH = 200
 def put(transaction: Transaction, items: Iterable[Progress]) -> None:
     """Notes how far tasks have come; what belongs to a claim that has ended is dropped."""
     for item in items:
-        transaction.execute("put_progress", *item)
+        transaction.call("FBTASKS_PROGRESS.PUT_PROGRESS", *item)
 
 
 def of_task(session: Session, task: int) -> tuple[str, bytes] | None:
     """What a task that runs has said last: a word, and what there is to say, in JSON. None: nothing."""
-    rows = session.read("progress", task)
+    rows = session.read("FBTASKS_PROGRESS_API.READ_PROGRESS", task)
     return (rows[0][0], bytes(rows[0][1])) if rows else None
-
-
-def prune(transaction: Transaction, most: int = BATCH) -> int:
-    """Deletes up to *most* rows of claims that have ended. Returns how many."""
-    return int(transaction.value("prune_progress", most))

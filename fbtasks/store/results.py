@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Stored, TaskRow
-from fbtasks.firebird.session import SNAPSHOT, Session, Transaction
+from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.states import State
 from fbtasks.store.codec import CHUNK
 from fbtasks.store.values import as_utc
@@ -109,7 +109,7 @@ def numbers(session: Session, names: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for some in _groups(possible, _HASH):
         hashes = b"".join(hashlib.sha256(name.encode("utf-8", "replace")).digest() for name in some)
-        packed = session.read("numbers", hashes)[0][0]
+        packed = session.read("FBTASKS_READER.NUMBERS", hashes)[0][0]
         for at, name in enumerate(some):
             if number := int(packed[_DIGITS * at : _DIGITS * (at + 1)]):
                 found[name] = number
@@ -118,13 +118,13 @@ def numbers(session: Session, names: Iterable[str]) -> dict[str, int]:
 
 def state(session: Session, task: int) -> tuple[State, int] | None:
     """State and ended tries of a task, live or finished. None when the caller's user may not see it."""
-    rows = session.read("state", task)
+    rows = session.read("FBTASKS_READER.STATE", task)
     return (State(rows[0][0]), rows[0][1]) if rows else None
 
 
 def outcome(session: Session, task: int) -> Stored | None:
     """The outcome of a finished task. None when the caller's user may not see it."""
-    rows = session.read("outcome", task)
+    rows = session.read("FBTASKS_READER.OUTCOME", task)
     return _stored(rows[0]) if rows else None
 
 
@@ -136,7 +136,7 @@ def outcomes(session: Session, tasks: Iterable[int]) -> dict[int, Stored | None]
     found: dict[int, Stored | None] = {}
     for some in _groups(list(tasks), _DIGITS):
         packed = b"".join(b"%0*d" % (_DIGITS, task) for task in some)
-        for task, *row in session.read("outcomes", packed):
+        for task, *row in session.read("FBTASKS_READER.OUTCOMES", packed):
             found[task] = None if row[0] is None else _stored(row)
     return found
 
@@ -192,7 +192,7 @@ def failure(session: Session, task: int) -> tuple[Claim, Failed] | None:
 
     The payload is None where it may be in its own table.
     """
-    found = session.read("failure", task)
+    found = session.read("FBTASKS_WORKER.FAILURE", task)
     if not found:
         return None
     task_id, name, queue, priority, start, tries, most, crashes, content_type, payload, error, message = found[0]
@@ -300,11 +300,6 @@ def stats(session: Session, window: timedelta) -> list[StatRow]:
             StatRow(row[0], *map(int, row[1:]))  # sums of BIGINT arrive as Decimal
             for row in transaction.rows("stats", since)
         ]
-
-
-def fold_stats(transaction: Transaction, most: int) -> int:
-    """Adds up to *most* rows of old counters to those of their days. Returns how many."""
-    return int(transaction.value("fold_stats", STAT_DAYS, most))
 
 
 def now(session: Session) -> datetime:

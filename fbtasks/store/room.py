@@ -15,5 +15,5 @@ def collect(transaction: Transaction, positions: bytes | None, reads: int = READ
 
     *positions* is what the last call returned; None: from the beginning. Returns None when all were read to their ends.
     """
-    found = transaction.value("collect", positions, reads)
+    found = transaction.call("FBTASKS_WORKER.COLLECT", positions, reads)
     return None if found is None else bytes(found)

@@ -108,21 +108,16 @@ def put(
     """
     call = schedule.call
     gates = codec.pack_gates(call.gates, limits).decode("ascii") or None
-    transaction.execute(
-        "put_schedule", id, schedule.name, app, call.name, schedule.cron, schedule.every_ms, schedule.tz,
-        schedule.missed, call.queue, call.priority, schedule.expire_ms, int(schedule.paused), call.content_type,
-        call.payload, gates, schedule.text, schedule.hash, _naive(next),
+    transaction.call(
+        "FBTASKS_SCHEDULES.PUT_SCHEDULE", id, schedule.name, app, call.name, schedule.cron, schedule.every_ms,
+        schedule.tz, schedule.missed, call.queue, call.priority, schedule.expire_ms, int(schedule.paused),
+        call.content_type, call.payload, gates, schedule.text, schedule.hash, _naive(next),
     )  # fmt: skip
-
-
-def orphan(transaction: Transaction, id: int) -> None:
-    """Notes that the code of a schedule is gone."""
-    transaction.execute("orphan_schedule", id)
 
 
 def hold(transaction: Transaction, id: int, *, held: bool, next: datetime | None = None) -> None:
     """Pauses a schedule, or has it go on: at *next*, or without one when it was to tick."""
-    transaction.execute("hold_schedule", id, int(held), _naive(next))
+    transaction.call("FBTASKS_SCHEDULES_ADMIN.HOLD_SCHEDULE", id, int(held), _naive(next))
 
 
 def override(
@@ -132,17 +127,7 @@ def override(
     next: datetime | None,
 ) -> None:
     """Writes what operators say of a schedule instead of its code. *next*: see :func:`hold`."""
-    transaction.execute("set_schedule", id, *overrides, _naive(next))
-
-
-def run(transaction: Transaction, id: int) -> int:
-    """Enqueues the task of a schedule once, now. Returns its id."""
-    return int(transaction.value("run_schedule", id))
-
-
-def remove(transaction: Transaction, id: int) -> None:
-    """Deletes a schedule."""
-    transaction.execute("remove_schedule", id)
+    transaction.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", id, *overrides, _naive(next))
 
 
 class Active(NamedTuple):
@@ -190,12 +175,16 @@ def tick(
 ) -> Done:
     """Has a schedule tick that is to tick *at*: enqueues its task for *tick*, or none, and moves on to *next*."""
     moments: tuple[Any, ...] = (_naive(at), _naive(tick), _naive(next))
-    return Done(transaction.value("tick", schedule.id, schedule.version, *moments))
+    return Done(transaction.call("FBTASKS_SCHEDULES.TICK", schedule.id, schedule.version, *moments))
 
 
 def fail(transaction: Transaction, schedule: Active, error: str) -> bool:
     """Has a schedule stand still whose tick could not be enqueued. False when it was changed meanwhile."""
-    return bool(transaction.value("fail_tick", schedule.id, schedule.version, _naive(schedule.next), error[:1000]))
+    return bool(
+        transaction.call(
+            "FBTASKS_SCHEDULES.FAIL_TICK", schedule.id, schedule.version, _naive(schedule.next), error[:1000]
+        )
+    )
 
 
 def _naive(moment: datetime | None) -> datetime | None:

@@ -77,7 +77,7 @@ def settle(use: Use, number: int, written: Any = None, away: float = 0.0) -> boo
                 return done
             back = back or clock.monotonic()
             if clock.monotonic() - back > _PATIENCE:
-                use(lambda t: kill_connection(t, number), UPDATE)
+                use(lambda t: t.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", number), UPDATE)
         except DatabaseUnavailable as error:
             if clock.monotonic() - begun >= away:
                 raise InDoubt(f"the database cannot be asked: {error}", number, written) from error
@@ -98,11 +98,3 @@ def committed(transaction: Transaction, number: int) -> bool | None:
         return None
     # None: the database has not come to this number, having lost it; 0 of a dead engine; negative: rolled back.
     return change is not None and change > 0
-
-
-def kill_connection(transaction: Transaction, number: int) -> bool:
-    """Ends the connection of a transaction: one of this user's, lost on this side, and perhaps not yet on the other.
-
-    False when there is none.
-    """
-    return bool(transaction.value("kill_own_connection", number))

@@ -48,13 +48,13 @@ def enqueue(
         found.extend(answers)
     for call, enqueued in zip(calls, found, strict=True):
         if len(call.payload) > codec.INLINE and not enqueued.duplicate:
-            transaction.execute("put_payload", enqueued.id, call.payload)
+            transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", enqueued.id, call.payload)
     return found, number
 
 
 def _enqueue(transaction: Transaction, records: bytes) -> bytes:
     with ids_may_be_taken():
-        return transaction.packed("enqueue", records)
+        return transaction.packed("FBTASKS_PRODUCER.ENQUEUE_PACKED", records)
 
 
 @contextmanager
@@ -93,17 +93,12 @@ def claim(
     """
     claims = Claims()
     flags = int(repeated), int(from_start), int(idle)
-    rows = transaction.rows("claim", worker_id, queue, most, parked_name, *flags, codec.pack_ends(ends))
+    rows = transaction.rows("FBTASKS_WORKER.CLAIM", worker_id, queue, most, parked_name, *flags, codec.pack_ends(ends))
     for claim_id, packed, unseen, missed, idles, let_in in rows:
         claims.extend(codec.unpack_claims(claim_id, queue, packed))
         claims.unseen, claims.missed, claims.idles = bool(unseen), bool(missed), bool(idles & 1)
         claims.limited, claims.let_in = idles > 1, bool(let_in)
     return claims
-
-
-def start(transaction: Transaction, claim: Claim) -> bool:
-    """Notes that a suspect is about to begin. False when the claim is stale: then it must not."""
-    return bool(transaction.value("start", claim.id, claim.claim_id))
 
 
 class Look(NamedTuple):
@@ -132,12 +127,14 @@ def any_ready(session: Session, queues: Iterable[str]) -> Look:
 
 def still_opens(session: Session, queues: Iterable[str]) -> bool:
     """Whether anything that waits in *queues* for limits or for other steps may become ready by itself."""
-    return bool(session.read("still_opens", ",".join(queues))[0][0])
+    return bool(session.read("FBTASKS_WORKER.STILL_OPENS", ",".join(queues))[0][0])
 
 
 def left(session: Session, queues: Iterable[str]) -> list[tuple[str, int, int]]:
     """Queue, state and number of the tasks that are ready, or wait for limits or other steps."""
-    return [(queue, state, count) for queue, state, count in session.read("left", ",".join(queues))]
+    return [
+        (queue, state, count) for queue, state, count in session.read("FBTASKS_WORKER.TASKS_LEFT", ",".join(queues))
+    ]
 
 
 class Promoted(NamedTuple):
@@ -167,9 +164,9 @@ def finish(transaction: Transaction, worker_id: int, slot: int, items: Iterable[
     for item in items:
         large = codec.large_result(item.outcome)
         if large is not None:
-            transaction.execute("put_result", item.claim.id, item.claim.claim_id, large)
+            transaction.call("FBTASKS_WORKER.PUT_RESULT", item.claim.id, item.claim.claim_id, large)
     for group in codec.chunks(records):
-        stale.extend(codec.unpack_stale(transaction.value("finish", worker_id, slot, b"".join(group))))
+        stale.extend(codec.unpack_stale(transaction.call("FBTASKS_WORKER.FINISH", worker_id, slot, b"".join(group))))
     return stale
 
 
@@ -192,7 +189,7 @@ def _put_rests(transaction: Transaction, slot: int, items: list[Finished]) -> li
 def _put_rest(transaction: Transaction, claim: Claim, rest: Rest) -> bool:
     """Writes what is left of one run. False when another transaction holds its task; a stale claim changes nothing."""
     written = rest.own, rest.next, rest.tries, rest.next_tries
-    number: int | None = transaction.value("put_rest", claim.id, claim.claim_id, *written)
+    number: int | None = transaction.call("FBTASKS_SOURCES.PUT_REST", claim.id, claim.claim_id, *written)
     return number != _HELD
 
 
@@ -208,12 +205,7 @@ def revoke(transaction: Transaction, task: int, *, terminate: bool = False) -> s
     The worker is asked not to try it again, or with *terminate* to stop it. None when there is no such live task that
     the caller's user may see.
     """
-    return {0: None, 1: "cancelled", 2: "requested"}[transaction.value("revoke", task, int(terminate))]
-
-
-def release_orphans(transaction: Transaction, worker_id: int, most: int = BATCH) -> int:
-    """Gives back rows that say they run and whose worker is not registered, nor *worker_id*. Returns how many."""
-    return int(transaction.value("orphans", worker_id, most))
+    return {0: None, 1: "cancelled", 2: "requested"}[transaction.call("FBTASKS_READER.CANCEL", task, int(terminate))]
 
 
 def is_live(session: Session, name: str) -> bool:
@@ -221,29 +213,14 @@ def is_live(session: Session, name: str) -> bool:
     return bool(session.read("is_live", name)[0][0])
 
 
-def retry(transaction: Transaction, task: int) -> bool:
-    """Puts a failed or cancelled task back into its queue. False when there is none."""
-    return bool(transaction.value("retry", task))
-
-
 def retry_many(transaction: Transaction, ids: Iterable[int]) -> int:
     """Puts back those of up to 1,700 tasks that have failed or were cancelled. Returns how many."""
-    return int(transaction.value("retry_many", b"".join(b"%019d" % number for number in ids)))
-
-
-def dismiss(transaction: Transaction, task: int) -> bool:
-    """Deletes a finished task. False when there is none that the caller's user may see."""
-    return bool(transaction.value("dismiss", task))
+    return int(transaction.call("FBTASKS_OPERATOR.RETRY_MANY", b"".join(b"%019d" % number for number in ids)))
 
 
 def prune(transaction: Transaction, state: State, age: timedelta, most: int = BATCH) -> int:
     """Deletes up to *most* tasks that ended in *state* longer than *age* ago. Returns how many."""
-    return int(transaction.value("prune", int(state), age // timedelta(milliseconds=1), most))
-
-
-def purge(transaction: Transaction, queue: str, most: int = BATCH) -> int:
-    """Deletes up to *most* waiting tasks of *queue*. Returns how many."""
-    return int(transaction.value("purge", queue, most))
+    return int(transaction.call("FBTASKS_UPKEEP.PRUNE", int(state), age // timedelta(milliseconds=1), most))
 
 
 def expire(transaction: Transaction, after: int, reads: int = READS, most: int = BATCH) -> tuple[int, int | None]:
@@ -251,10 +228,10 @@ def expire(transaction: Transaction, after: int, reads: int = READS, most: int =
 
     Returns how many, and the id up to which it looked; None: to the end.
     """
-    expired, last = transaction.rows("expire", after, reads, most)[0]
+    expired, last = transaction.call("FBTASKS_WORKER.EXPIRE", after, reads, most)
     return expired, last
 
 
 def fail_parked(transaction: Transaction, age: timedelta, most: int = BATCH) -> list[int]:
     """Fails up to *most* tasks that were parked longer than *age* ago. Returns their ids."""
-    return [row[0] for row in transaction.rows("fail_parked", age // timedelta(milliseconds=1), most)]
+    return [row[0] for row in transaction.rows("FBTASKS_WORKER.FAIL_PARKED", age // timedelta(milliseconds=1), most)]

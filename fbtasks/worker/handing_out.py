@@ -15,7 +15,6 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.inputs import INPUTS_GONE
 from fbtasks.store.results import now
-from fbtasks.store.tasks import start
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.gating import Gating
@@ -227,11 +226,12 @@ class HandOut:
             if self._is_overdue():
                 return
             try:
-                allowed = session.run(lambda t: start(t, claim), point="start", attempts=ATTEMPTS)  # noqa: B023
+                given = claim.id, claim.claim_id
+                allowed = session.call("FBTASKS_WORKER.TASK_BEGINS", *given, point="start", attempts=ATTEMPTS)
             except ConflictError:  # to be given back when the other transaction ends
                 allowed = False
                 self._outcomes.end(claim, Released())
-            self._executor.begin(claim, allowed=allowed)
+            self._executor.begin(claim, allowed=bool(allowed))
 
     def stop_cancelled(self, session: Session) -> None:
         """Stops what is to be stopped on request."""

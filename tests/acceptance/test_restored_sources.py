@@ -14,7 +14,6 @@ from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.services import database, subscriptions
 from fbtasks.services import sources as source_service
-from fbtasks.store import tasks
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 
@@ -158,6 +157,6 @@ def check_copy(project, copy):
     }  # fmt: skip
     assert copy.run() == {}
     with copy.app.database.session() as session:
-        session.run(lambda t: tasks.retry(t, one(copy.app, "SELECT ID FROM QUEUE_HISTORY")))
+        session.call("FBTASKS_OPERATOR.RETRY", one(copy.app, "SELECT ID FROM QUEUE_HISTORY"))
     assert copy.run() == {"key": [(1, 0), (1, 1)]}
     assert waiting(copy.app)[:3] == (0, 0, 0)

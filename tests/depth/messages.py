@@ -52,7 +52,7 @@ class Messages(Scene):
 
     def settle(self, taken):
         records = b"".join(each.settle(DONE) for each in taken)
-        self.session.run(lambda t: messages.settle(t, self.consumer, records))
+        self.session.run(lambda t: t.call("FBTASKS_CELERY.SETTLE", self.consumer, records))
 
     def consume(self, queue="q", number=None):
         """A message before all others: published, looked for, claimed and settled."""
@@ -68,7 +68,7 @@ class Messages(Scene):
     def come_and_go(self):
         """Another consumer registers, and leaves."""
         number = self.registered(self.session)
-        self.session.run(lambda t: processes.unregister(t, number))
+        self.session.call("FBTASKS_WORKER.UNREGISTER", number)
 
 
 class Backlog(Messages):
@@ -140,15 +140,15 @@ class Backlog(Messages):
 
     def drop(self):
         self.declared(self.session, "reply")
-        self.session.run(lambda t: messages.drop_queue(t, "reply", None))
+        self.session.run(lambda t: t.call("FBTASKS_CELERY.DROP_QUEUE", "reply", 0, 0, None))
 
     def auto_delete(self):
         self.declared(self.session, "reply", auto_delete=True)
         for begins in (True, False):
-            self.session.run(lambda t: messages.use(t, self.consumer, "reply", begins=begins))  # noqa: B023
+            self.session.run(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", self.consumer, "reply", int(begins)))  # noqa: B023
 
     def purge(self):
-        assert self.session.run(lambda t: messages.purge(t, "q", 100)) == 100
+        assert self.session.run(lambda t: t.call("FBTASKS_CELERY_UPKEEP.PURGE", "q", 100)) == 100
 
 
 class Bounded(Messages):
@@ -208,7 +208,7 @@ class Claimed(Messages):
         self.publish()
         number = next(self.claims)
         assert len(self.session.run(lambda t: messages.claim(t, self.consumer, number, self.number, 1, b""))) == 1
-        assert self.session.run(lambda t: messages.unclaim(t, self.consumer, number, self.number)) == 1
+        assert self.session.run(lambda t: t.call("FBTASKS_CELERY.UNCLAIM", self.consumer, number, self.number)) == 1
         self.settle(self.claim())
 
 
@@ -296,7 +296,7 @@ class Results(Scene):
     def clean_up(self):
         for number in range(10):
             self.store(f"old {number}", -1.0)
-        assert self.session.run(keyvalues.prune) == 10
+        assert self.session.call("FBTASKS_CELERY.PRUNE", 500) == 10
         assert not one(self.app, "SELECT COUNT(*) FROM QUEUE_CELERY WHERE NAME STARTING WITH 'old '")
 
 

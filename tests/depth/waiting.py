@@ -48,7 +48,7 @@ class Waiting(Scene):
         assert self.take(1) == 1
 
     def purge(self):
-        assert self.session.run(lambda t: tasks.purge(t, "default", 10)) == 10
+        assert self.session.call("FBTASKS_OPERATOR.PURGE", "default", 10) == 10
         self.fill(10)
 
     def pause(self):
@@ -80,7 +80,7 @@ def paused(): pass
             options = {"host": "here", "pid": 1, "pid_start": 1, "lease": 60.0}
             number = processes.register(transaction, "worker", **options)
             processes.heartbeat(transaction, "worker", number, lease=60.0)
-            processes.unregister(transaction, number)
+            transaction.call("FBTASKS_WORKER.UNREGISTER", number)
 
     def lines(self):
         yield Line("a plain task, by a worker", self.plain_one)

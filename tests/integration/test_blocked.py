@@ -34,10 +34,14 @@ def worker(session):
     return session.run(lambda t: processes.register(t, "worker", lease=30.0, concurrency=2, version="1", **facts))
 
 
-@pytest.mark.parametrize("move", [tasks.revoke, tasks.retry])
+def retry(transaction, number):
+    return transaction.call("FBTASKS_OPERATOR.RETRY", number)
+
+
+@pytest.mark.parametrize("move", [tasks.revoke, retry])
 def test_of_two_that_move_a_task_at_once_one_does_and_the_other_one_sees_it(app, session, wait_for, move):
     number = int(app.send_task("note").id)
-    if move is tasks.retry:
+    if move is retry:
         session.run(lambda t: tasks.revoke(t, number))
     answers = []
 
@@ -186,7 +190,7 @@ def test_a_consumers_heartbeat_waits_for_no_row(app, session):
     with held(app, "QUEUE_PROCESS", consumer):
         assert beat() == (True, False)
     assert beat() == (True, True)
-    session.run(lambda t: processes.unregister(t, consumer))
+    session.call("FBTASKS_WORKER.UNREGISTER", consumer)
     assert beat() == (False, False)
 
 

@@ -20,7 +20,7 @@ from fbtasks import FBTasks, QueueFull
 from fbtasks.errors import TaskRevoked
 from fbtasks.maintenance import queue_limits
 from fbtasks.services import tasks as task_service
-from fbtasks.store import limits, tasks
+from fbtasks.store import limits
 
 KINDS = {
     "snapshot": Isolation.SNAPSHOT,
@@ -318,10 +318,10 @@ def test_an_operators_retry_takes_a_place(opened):
     first.revoke()
     load.delay()
     with app.database.session() as session, pytest.raises(QueueFull):
-        session.run(lambda t: tasks.retry(t, int(first.id)))
+        session.call("FBTASKS_OPERATOR.RETRY", int(first.id))
     drain(app, ["imports"])
     with app.database.session() as session:
-        assert session.run(lambda t: tasks.retry(t, int(first.id)))
+        assert session.call("FBTASKS_OPERATOR.RETRY", int(first.id))
     with pytest.raises(QueueFull):
         load.delay()
     assert policy(app).places_are_right
@@ -358,7 +358,7 @@ def produce(url, kind, wait, number, out):
                 transaction.rollback()
             if rng.random() < 0.5:
                 with app.database.session() as session:
-                    session.run(lambda t: tasks.purge(t, "imports", 1))
+                    session.call("FBTASKS_OPERATOR.PURGE", "imports", 1)
     out.put((kind, wait, met))
 
 

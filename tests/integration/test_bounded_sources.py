@@ -79,7 +79,7 @@ def test_what_is_left_of_a_failed_run_has_its_place(app, session, load):
     for _ in range(6):
         change(app)
     (run,) = claim(session)
-    session.run(lambda t: t.rows("put_rest", run.id, run.claim_id, b"[[1],{}]", b"[[2],{}]", None, 0))
+    session.run(lambda t: t.rows("FBTASKS_SOURCES.PUT_REST", run.id, run.claim_id, b"[[1],{}]", b"[[2],{}]", None, 0))
     finish(session, run, outcome=Failed("E", "m"))
     assert right(session)
     (rest,) = claim(session)
@@ -89,7 +89,7 @@ def test_what_is_left_of_a_failed_run_has_its_place(app, session, load):
     (other,) = claim(session)
     finish(session, other)
     assert right(session)
-    assert session.run(lambda t: tasks.retry(t, run.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", run.id)
     (again,) = claim(session)
     finish(session, again)
     assert one(app, UNFINISHED) == 0
@@ -133,7 +133,7 @@ def test_a_held_task_has_its_turn_in_a_full_queue(app, session, load, ordering):
     finish(session, failed, outcome=Failed("E", "m", ""))
     change(app)
     (running,) = claim(session)
-    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", failed.id)
     change(app)
     load.apply_async(countdown=3600)
     load.apply_async(countdown=3600)

@@ -12,7 +12,7 @@ from fbtasks.errors import AuthenticationError, TaskDefinitionError
 from fbtasks.firebird import connections
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import Session
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store.sources.condition import check_condition
 from fbtasks.url import DatabaseURL
 

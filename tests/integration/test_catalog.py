@@ -7,7 +7,7 @@ from support.capture import script
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.firebird.session import Session
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store.sources.tables import Catalog
 
 

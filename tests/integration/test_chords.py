@@ -10,7 +10,7 @@ from support.sql import one
 from fbtasks.celery.chords import shape_of
 from fbtasks.config import Settings
 from fbtasks.firebird.session import INSERT
-from fbtasks.store import chords, keyvalues
+from fbtasks.store import chords
 from fbtasks.store.chords import Part
 from fbtasks.store.shared import SharedDatabase
 from fbtasks.url import DatabaseURL
@@ -28,19 +28,19 @@ class Store:
         return self.use(chords.begin, shape, expires)
 
     def size(self, parts, more=False):
-        return self.use(chords.size, parts, more=more)
+        return self.shared.use(lambda t: t.call("FBTASKS_CELERY_API.CHORD_SIZE", "chord", parts, int(more)), INSERT)
 
     def ended(self, task_id, index=0, value=b"v", final=True, expires=60.0):
         return self.use(chords.ended, Part(task_id, index, value), final=final, expires=expires)
 
     def end(self, number):
-        return self.use(chords.end, number)
+        return self.shared.use(lambda t: t.call("FBTASKS_CELERY.CHORD_END", "chord", number), INSERT)
 
     def use(self, function, *arguments, **options):
         return self.shared.use(lambda t: function(t, "chord", *arguments, **options), INSERT)
 
     def prune(self):
-        return self.shared.use(lambda t: keyvalues.prune(t, 100))
+        return self.shared.use(lambda t: t.call("FBTASKS_CELERY.PRUNE", 100))
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ def test_nobody_consumes_who_is_not_registered(app, url, process):
     with kombu.Connection(url) as connection:
         queue("ours", auto_delete=True)(connection.default_channel).declare()
         execute(app, "INSERT INTO QUEUE_MSG_USE (QUEUE_ID, CONSUMER_ID) SELECT ID, 999 FROM QUEUE_MSG_QUEUE")
-        assert process.shared.use(lambda t: messages.use(t, 998, "ours", begins=True)) is not None
+        assert process.shared.use(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", 998, "ours", 1)) is not None
         assert rows(app, "SELECT CONSUMER_ID FROM QUEUE_MSG_USE") == [(999,)]
         process.shared.use(messages.sweep)
         assert rows(app, "SELECT NAME FROM QUEUE_MSG_QUEUE") == []

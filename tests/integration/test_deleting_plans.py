@@ -13,7 +13,12 @@ from fbtasks.store import tasks
 @pytest.mark.parametrize(
     ("procedure", "call", "table", "index"),
     [
-        ("FBTASKS_OPERATOR.PURGE", lambda t: tasks.purge(t, "default"), "QUEUE_TASK", "QUEUE_TASK_CLAIM"),
+        (
+            "FBTASKS_OPERATOR.PURGE",
+            lambda t: t.call("FBTASKS_OPERATOR.PURGE", "default", 200),
+            "QUEUE_TASK",
+            "QUEUE_TASK_CLAIM",
+        ),
         (
             "FBTASKS_UPKEEP.PRUNE",
             lambda t: tasks.prune(t, State.FAILED, timedelta(days=1)),

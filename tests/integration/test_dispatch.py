@@ -281,7 +281,7 @@ def test_a_failed_task_that_is_retried_waits_for_its_lane(app, session):
     finish(session, failed, outcome=Failed("E", "m", ""))
     (running,) = claim(session)
     assert numbers(session, running) == [second]
-    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", failed.id)
     assert not claim(session)
     assert one(app, "SELECT STATE FROM QUEUE_TASK WHERE ID = ?", failed.id) == 4
     finish(session, running)
@@ -298,7 +298,7 @@ def test_a_failed_task_that_is_retried_in_a_free_lane_runs_at_once(app, session)
     (failed,) = claim(session)
     finish(session, failed, outcome=Failed("E", "m", ""))
     assert not claim(session)
-    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", failed.id)
     assert [each.id for each in claim(session)] == [failed.id]
     assert gates(app) == [(1, failed.id, 0, 1)]
 
@@ -308,7 +308,7 @@ def put_rest(session, claim, rest, alone=None):
 
     def work(t):
         own, following = (rest, None) if alone is None else (alone, rest)
-        number = t.value("put_rest", claim.id, claim.claim_id, own, following, None, 0)
+        number = t.call("FBTASKS_SOURCES.PUT_REST", claim.id, claim.claim_id, own, following, None, 0)
         outcome = Released() if alone is None else Failed("E", "m", "")
         assert tasks.finish(t, 1, 0, [Finished(claim, outcome, 0.0)]) == []
         return number
@@ -357,7 +357,7 @@ def test_what_follows_a_failed_change_goes_on_in_its_lane(app, session):
 
 def test_a_halted_lane_goes_on_with_the_retried_task(app, session):
     made, run, number = halted(app, session)
-    assert session.run(lambda t: tasks.retry(t, run.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", run.id)
     (again,) = claim(session)
     assert (again.id, numbers(session, again)) == (run.id, made[:1])
     finish(session, again)
@@ -370,7 +370,7 @@ def test_a_halted_lane_goes_on_with_the_retried_task(app, session):
 
 def test_a_halted_lane_goes_on_when_the_failed_task_is_discarded(app, session):
     made, run, number = halted(app, session)
-    assert session.run(lambda t: tasks.dismiss(t, run.id))
+    assert session.call("FBTASKS_READER.DISMISS", run.id)
     (follower,) = claim(session)
     assert (follower.id, numbers(session, follower)) == (number, made[1:])
 
@@ -398,7 +398,7 @@ def test_a_task_that_a_statement_fails_halts_its_lane_as_well(app, session, ends
     assert one(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", failed.id) == 11
     assert not claim(session)
     assert gates(app)[0][:3] == (lane, failed.id, 1)
-    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", failed.id)
     (again,) = claim(session)
     assert (again.id, numbers(session, again)) == (failed.id, [made])
     finish(session, again)
@@ -488,7 +488,7 @@ def test_a_stale_claim_leaves_the_run_as_it_is(app, session):
     subscribe(app, NAME)
     change(app, 1)
     (run,) = claim(session)
-    number = session.run(lambda t: t.value("put_rest", run.id, run.claim_id + 1, b"[[],{}]", None, 0, 0))
+    number = session.call("FBTASKS_SOURCES.PUT_REST", run.id, run.claim_id + 1, b"[[],{}]", None, 0, 0)
     assert number == 0
     assert one(app, "SELECT PAYLOAD FROM QUEUE_TASK WHERE ID = ?", run.id) == run.payload
 
@@ -497,7 +497,7 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
     _, run, number = halted(app, session)
     other = change(app, 2)
     with held(app, "QUEUE_TASK", number):
-        assert session.run(lambda t: tasks.dismiss(t, run.id))
+        assert session.call("FBTASKS_READER.DISMISS", run.id)
         assert taken(session, claim(session)) == [[other]]
         assert (1, None, 0, 1) in gates(app)
     a_minute_later(app)
@@ -506,9 +506,9 @@ def test_a_held_task_that_another_transaction_has_locked_delays_its_own_lane_alo
 
 def test_a_held_task_that_is_cancelled_and_retried_before_its_turn_runs_alone(app, session):
     _, run, number = halted(app, session)
-    assert session.run(lambda t: tasks.dismiss(t, run.id))  # the task that waits is to go on
+    assert session.call("FBTASKS_READER.DISMISS", run.id)  # the task that waits is to go on
     execute(app, f"EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE({number}, 12, NULL, 0, NULL, 'cancelled', NULL, NULL, NULL)")
-    assert session.run(lambda t: tasks.retry(t, number))
+    assert session.call("FBTASKS_OPERATOR.RETRY", number)
     later = change(app, 1)
     (again,) = claim(session)  # reads all of these notes at once
     assert again.id == number
@@ -526,7 +526,7 @@ def test_in_total_order_a_locked_task_has_its_turn_later(app, session):
     (failed,) = claim(session)
     finish(session, failed, outcome=Failed("E", "m", ""))
     (running,) = claim(session)
-    assert session.run(lambda t: tasks.retry(t, failed.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", failed.id)
     assert not claim(session)
     with held(app, "QUEUE_TASK", failed.id):
         finish(session, running)

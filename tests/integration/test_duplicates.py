@@ -8,7 +8,6 @@ from support.draining import drain
 from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, TaskRevoked
-from fbtasks.store import tasks
 
 pytestmark = pytest.mark.emptied
 
@@ -184,7 +183,7 @@ def test_one_that_is_put_back_at_the_same_moment_keeps_its_id(app, note, ran):
     connection = begin(app, "SNAPSHOT")
     try:
         with app.database.session() as session:
-            assert session.run(lambda t: tasks.retry(t, old._number))
+            assert session.call("FBTASKS_OPERATOR.RETRY", old._number)
         with pytest.raises(ConflictError):
             note.using(connection).apply_async((1,), task_id="order-7")
         connection.rollback()
@@ -200,7 +199,7 @@ def test_one_that_lost_its_id_is_put_back_under_its_number(app, note, ran):
     old.revoke()
     new = note.apply_async((1,), task_id="order-7")
     with app.database.session() as session:
-        assert session.run(lambda t: tasks.retry(t, old._number))
+        assert session.call("FBTASKS_OPERATOR.RETRY", old._number)
     drain(app)
     assert sorted(ran) == [0, 1]
     assert (old.get(timeout=5), new.get(timeout=5)) == (0, 1)

@@ -78,10 +78,10 @@ class Lanes:
     def operate(self, what, number, payload):
         if what == "dismiss":
             self.dismissed |= numbers(payload)
-            assert self.session.run(lambda t: tasks.dismiss(t, number))
+            assert self.session.call("FBTASKS_READER.DISMISS", number)
             return
         try:
-            assert self.session.run(lambda t: tasks.retry(t, number))
+            assert self.session.call("FBTASKS_OPERATOR.RETRY", number)
         except QueueFull:
             pass
 

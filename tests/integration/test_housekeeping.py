@@ -203,7 +203,7 @@ def test_old_counters_become_one_row_a_day_and_queue(app, session):
     assert rows(app, f"SELECT {COUNTERS} FROM QUEUE_STAT") == before
     assert [results.stats(session, window) for window in windows] == counts
     make_counters(app, 1, ago=results.STAT_DAYS + 5)  # a day that has been folded already
-    assert session.run(lambda t: results.fold_stats(t, 1000)) == 24 * 2 * 5
+    assert session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, 1000) == 24 * 2 * 5
     assert one(app, "SELECT SUM(SUCCEEDED) FROM QUEUE_STAT") == before[0][0] + 24 * 5
 
 
@@ -226,7 +226,7 @@ def test_totals_stand_still_for_readers_while_counters_are_folded(app, wait_for)
         session, left = app.database.open(), 1
         while left:
             with contextlib.suppress(ConflictError):  # with the other one
-                left = session.run(lambda t: results.fold_stats(t, 100), attempts=1)
+                left = session.call("FBTASKS_WORKER.FOLD_STATS", results.STAT_DAYS, 100, attempts=1)
             time.sleep(0.001)
         session.close()
 

@@ -9,7 +9,7 @@ from fbtasks.services import queues
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def test_one_prune_deletes_values_and_chords_up_to_its_limit(use, app):
         use(chords.ended, f"chord{number}", Part("task", 0, b"x"), final=True, expires=-1.0)
     use(keyvalues.store, "kept", b"x", final=True, expires=60.0)
     use(chords.begin, "kept", None, None)
-    assert [use(keyvalues.prune, 2) for _ in range(4)] == [2, 2, 2, 0]
+    assert [use(lambda t: t.call("FBTASKS_CELERY.PRUNE", 2)) for _ in range(4)] == [2, 2, 2, 0]
     assert one(app, "SELECT NAME FROM QUEUE_CELERY") == "kept"
     assert one(app, "SELECT NAME FROM QUEUE_CELERY_CHORD") == "kept"
     assert one(app, "SELECT COUNT(*) FROM QUEUE_CELERY_CHORD_PART") == 0

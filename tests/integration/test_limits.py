@@ -13,7 +13,7 @@ from support.variants import slow
 from fbtasks import Ordered
 from fbtasks.call import Cancelled, Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
-from fbtasks.store import admission, tasks
+from fbtasks.store import tasks
 
 pytestmark = pytest.mark.emptied
 
@@ -31,7 +31,7 @@ def leaves_nothing(app):
         session.run(lambda t: tasks.claim(t, 1, "default", 10))
         session.run(lambda t: tasks.claim(t, 1, "default", 10))
         assert one(app, "SELECT COUNT(*) FROM QUEUE_GATE WHERE USED + WAITS + HALTED <> 0") == 0
-        while session.run(admission.forget_gates):
+        while session.call("FBTASKS_LIMITS.FORGET_GATES", 1000):
             pass
     return nothing_left(app, "QUEUE_GATE")
 
@@ -192,7 +192,7 @@ def test_one_whose_worker_is_gone_keeps_its_place(app, claim):
     first, second = bill.delay(1), bill.delay(1)
     claim()
     with app.database.session() as session:
-        assert session.run(lambda t: tasks.release_orphans(t, 999)) == 1
+        assert session.call("FBTASKS_WORKER.ORPHANS", 999, 200) == 1
     assert [each.id for each in claim()] == [int(first.id)]
     assert state(app, second) == 4
 
@@ -217,7 +217,7 @@ def test_a_failed_task_that_is_put_back_waits_for_its_place(app, claim, end):
     second = bill.delay(1)
     running = claim()
     with app.database.session() as session:
-        assert session.run(lambda t: tasks.retry(t, int(first.id)))
+        assert session.call("FBTASKS_OPERATOR.RETRY", int(first.id))
     assert claim() == []
     end(running)
     running = claim()
@@ -402,12 +402,12 @@ class Walk:
             case "retry":
                 ended = rows(self.app, "SELECT ID FROM QUEUE_HISTORY WHERE STATE IN (11, 12)")
                 if ended:
-                    self.session.run(lambda t: tasks.retry(t, chosen.choice(ended)[0]))
+                    self.session.call("FBTASKS_OPERATOR.RETRY", chosen.choice(ended)[0])
             case "promote":
                 execute(self.app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")
                 self.session.run(tasks.promote)
             case "orphans":
-                self.session.run(lambda t: tasks.release_orphans(t, 999))
+                self.session.call("FBTASKS_WORKER.ORPHANS", 999, 200)
                 self.running = []
 
     def check(self):
@@ -428,7 +428,7 @@ class Walk:
             self.running = []
             ended = rows(self.app, "SELECT ID FROM QUEUE_HISTORY WHERE STATE IN (11, 12)")
             for (number,) in ended:
-                self.session.run(lambda t, n=number: tasks.retry(t, n))
+                self.session.call("FBTASKS_OPERATOR.RETRY", number)
             for each in claims:
                 self.session.run(lambda t, e=each: tasks.finish(t, 1, 0, [Finished(e, DONE)]))
             quiet = 0 if claims or ended else quiet + 1

@@ -9,7 +9,6 @@ from support.sql import page_fetches
 
 from fbtasks.call import Failed
 from fbtasks.services import subscriptions
-from fbtasks.store import tasks
 
 FAILED = Failed("builtins.ValueError", "no")
 
@@ -103,7 +102,7 @@ def test_a_claim_does_not_grow_with_the_retries_in_one_lane(app, session, claim,
             end(claims, FAILED)
             failed += [each.id for each in claims]
         claim(queue=name)
-        session.run(lambda t, failed=failed: [tasks.retry(t, number) for number in failed])
+        session.run(lambda t, failed=failed: [t.call("FBTASKS_OPERATOR.RETRY", number) for number in failed])
         before = page_fetches(session)
         assert len(claim(queue=name)) == 1
         claim(queue=name)

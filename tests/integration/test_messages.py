@@ -18,14 +18,30 @@ pytestmark = pytest.mark.emptied
 LONG = 1e6
 
 
+PROCEDURES = {
+    "bind": "FBTASKS_CELERY_API.BIND",
+    "declare_exchange": "FBTASKS_CELERY_API.DECLARE_EXCHANGE",
+    "drop_exchange": "FBTASKS_CELERY.DROP_EXCHANGE",
+    "drop_queue": "FBTASKS_CELERY.DROP_QUEUE",
+    "purge": "FBTASKS_CELERY_UPKEEP.PURGE",
+    "settle": "FBTASKS_CELERY.SETTLE",
+    "unbind": "FBTASKS_CELERY.UNBIND",
+    "unclaim": "FBTASKS_CELERY.UNCLAIM",
+    "unregister": "FBTASKS_WORKER.UNREGISTER",
+    "use": "FBTASKS_CELERY.USE_QUEUE",
+}
+
+
 class Store:
-    """The functions of ``messages`` and ``processes``, each in a transaction of its own."""
+    """The functions of ``messages`` and ``processes``, and procedures, each in a transaction of its own."""
 
     def __init__(self, shared):
         self.shared = shared
         self.claims = 0
 
     def __getattr__(self, name):
+        if name in PROCEDURES:
+            return lambda *args: self.shared.use(lambda t: t.call(PROCEDURES[name], *args))
         function = getattr(messages, name, None) or getattr(processes, name)
         return lambda *args, **options: self.shared.use(lambda t: function(t, *args, **options))
 
@@ -60,7 +76,7 @@ def texts(found):
 
 
 def test_topic_keys_match_as_in_amqp(store):
-    store.declare_exchange("t", "topic")
+    store.declare_exchange("t", "topic", 0, 0)
     cases = {
         "a.*": ["a.b", "a."], "a.#": ["a", "a.b", "a.b.c", "a."], "#": ["a", "a.b", "a.b.c", "a.", "x_y", "(a|b)"],
         "#.c": ["a.b.c"], "a.*.c": ["a.b.c"], "a.#.c": ["a.b.c"], "x_y": ["x_y"],
@@ -93,8 +109,8 @@ def test_names_may_have_any_letters_and_messages_any_bytes(store):
 
 
 def test_one_copy_for_each_queue_however_often_it_is_bound(store):
-    store.declare_exchange("f", "fanout")
-    store.declare_exchange("d", "direct")
+    store.declare_exchange("f", "fanout", 0, 0)
+    store.declare_exchange("d", "direct", 0, 0)
     for name in ("one", "two"):
         store.queue(name)
         store.bind(name, "f", "")
@@ -108,7 +124,7 @@ def test_one_copy_for_each_queue_however_often_it_is_bound(store):
     assert (store.waiting("one"), store.waiting("two")) == (2, 2)
     assert store.unbind("one", "d", "one")
     assert store.put("one", exchange="d") == 0
-    assert store.drop_exchange("f")
+    assert store.drop_exchange("f", 0)
     assert store.put("whatever", exchange="f") == -1
 
 
@@ -138,7 +154,7 @@ def test_settling_is_fenced(store):
 
 
 def test_a_message_goes_back_to_its_own_queue_alone(store):
-    store.declare_exchange("f", "fanout")
+    store.declare_exchange("f", "fanout", 0, 0)
     one, two = store.queue("one"), store.queue("two")
     for name in ("one", "two"):
         store.bind(name, "f", "")
@@ -164,7 +180,7 @@ def test_withheld_until_due(store, wait_for):
     assert (ready, 0 < seconds < 0.8) == (set(), True)
     assert texts(wait_for(lambda: store.take(consumer, queue))) == [b"soon"]
     assert store.waiting("q") == 1
-    assert store.purge("q") == 1
+    assert store.purge("q", 200) == 1
 
 
 def test_a_priority_has_the_order_of_publication_also_when_a_message_was_withheld(store):
@@ -178,7 +194,7 @@ def test_a_priority_has_the_order_of_publication_also_when_a_message_was_withhel
 
 
 def test_time_to_live_and_what_becomes_of_the_dead(store, wait_for):
-    store.declare_exchange("dead", "direct")
+    store.declare_exchange("dead", "direct", 0, 0)
     store.queue("grave")
     store.bind("grave", "dead", "rip")
     queue = store.queue("q", message_ttl=60_000, dead_exchange="dead", dead_routing_key="rip", max_length=2)
@@ -201,7 +217,7 @@ def test_the_sweep_takes_away_what_is_over(store, wait_for):
     store.queue("idle", expires=200)
     used = store.queue("used", expires=200)
     consumer, gone = store.consumer(), store.consumer()
-    store.use(consumer, "used", begins=True)
+    store.use(consumer, "used", 1)
     store.put("used", b"old", ttl=1)
     store.put("used", b"new")
     (claimed,) = [c for c in store.take(gone, used) if c.message == b"new"]
@@ -211,7 +227,7 @@ def test_the_sweep_takes_away_what_is_over(store, wait_for):
     assert store.declare_queue(QueueSpec("idle"), None, passive=True) is None
     (again,) = store.take(consumer, used)
     assert (again.id, again.redelivered) == (claimed.id, True)
-    store.use(consumer, "used", begins=False)
+    store.use(consumer, "used", 0)
     assert wait_for(lambda: store.sweep()[0]) == 1
     assert store.put("used") == 0
 
@@ -275,9 +291,9 @@ def test_what_follows_from_a_row_is_kept_also_when_it_is_changed_by_hand(store, 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(store):
     store.queue("q", auto_delete=True)
     one, two = store.consumer(), store.consumer()
-    store.use(one, "q", begins=True)
-    store.use(two, "q", begins=True)
-    store.use(one, "q", begins=False)
+    store.use(one, "q", 1)
+    store.use(two, "q", 1)
+    store.use(one, "q", 0)
     assert store.put("q") == 1
     store.rescue(two, gone=True, awake=LONG)
     assert store.put("q") == 0
@@ -324,7 +340,7 @@ def test_a_message_that_comes_back_too_often_is_not_delivered_again(store):
     assert (store.waiting("q"), store.take(consumer, queue), store.ready([queue])) == (0, [], (set(), None))
     assert store.rescue(consumer, gone=True, awake=LONG) == (1, "its process is gone", None)
     assert store.sweep()[:3] == (0, 0, 0)
-    assert store.purge("q") == 2
+    assert store.purge("q", 200) == 2
 
 
 def test_it_goes_to_the_dead_letter_exchange_where_there_is_one(store):
@@ -476,12 +492,12 @@ def test_the_count_of_a_queue_with_max_length_is_right_whatever_happens(store):
     store.queue("q", max_length=1)
     store.put("q")
     assert counted(store)[:2] == (1, 1)
-    assert store.purge("q") == 1
+    assert store.purge("q", 200) == 1
     assert counted(store)[:2] == (0, 0)
     store.put("q")
     store.shared.use(lambda t: t.script("DELETE FROM QUEUE_MSG"))  # by hand
     assert counted(store) == (0, 0, 1)
-    store.drop_queue("q", None)
+    store.drop_queue("q", 0, 0, None)
     assert counted(store) == (0, 0, 0)
 
 
@@ -532,4 +548,4 @@ def test_a_declaration_counts_up_to_a_hundred(store):
     fill(store, "q", 101)
     assert store.declare_queue(QueueSpec("q"), None).waiting == 100
     assert store.waiting("q") == 201
-    assert not store.drop_queue("q", None, if_empty=True)
+    assert not store.drop_queue("q", 0, 1, None)

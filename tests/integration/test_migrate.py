@@ -9,7 +9,7 @@ import pytest
 from fbtasks import FBTasks, SchemaError
 from fbtasks.firebird import connections, library
 from fbtasks.firebird.facts import ask
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store import migrate
 from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
@@ -124,7 +124,7 @@ def test_small_pages_and_other_tables_will_do(tmp_path):
 def test_what_others_have_in_use_is_waited_for_and_then_named(app, monkeypatch):
     other, session = app.database.open(), app.database.open()
     change = f"DROP PACKAGE BODY FBTASKS_WORKER_{session.generation}"
-    other.run(lambda t: t.execute("unregister", 1))
+    other.call("FBTASKS_WORKER.UNREGISTER", 1)
     monkeypatch.setattr(migrate, "_PATIENCE", 0.1)
     with pytest.raises(SchemaError, match=r"FBTASKS_WORKER_1.* is in use.*Stop the workers and programs that do"):
         migrate._change(session, [change])

@@ -315,7 +315,7 @@ class Store(RuleBasedStateMachine):
         claim = data.draw(st.sampled_from(self.old))
         row = self.model.live.get(claim.id)
         stands = row is not None and row.claim == claim.claim_id
-        assert self.run(lambda t: tasks.start(t, claim)) == stands
+        assert self.run(lambda t: t.call("FBTASKS_WORKER.TASK_BEGINS", claim.id, claim.claim_id)) == stands
         if stands:
             row.started = 1
 
@@ -421,7 +421,7 @@ class Store(RuleBasedStateMachine):
         self.claim_for(max(self.model.workers), row.queue, 2, True)
         if begin and row.claim is not None:
             claim = next(c for c in reversed(self.old) if c.claim_id == row.claim and c.id == row.id)
-            assert self.run(lambda t: tasks.start(t, claim))
+            assert self.run(lambda t: t.call("FBTASKS_WORKER.TASK_BEGINS", claim.id, claim.claim_id))
             row.started = 1
 
     def declare_dead(self, worker):
@@ -461,13 +461,13 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data):
         worker = self.a_worker(data)
-        self.run(lambda t: processes.unregister(t, worker))
+        self.run(lambda t: t.call("FBTASKS_WORKER.UNREGISTER", worker))
         del self.model.workers[worker]
 
     @rule()
     def orphans(self):
         lost = [r for r in self.model.live.values() if r.state is State.RUNNING and r.worker not in self.model.workers]
-        assert self.run(lambda t: tasks.release_orphans(t, 0)) == len(lost)
+        assert self.run(lambda t: t.call("FBTASKS_WORKER.ORPHANS", 0, 200)) == len(lost)
         for row in lost:
             self.model.take_back(row, 0, LIMIT)
 
@@ -493,7 +493,7 @@ class Store(RuleBasedStateMachine):
     def retry(self, data):
         past = data.draw(st.sampled_from(list(self.model.past.values())))
         may = past.state is not State.SUCCEEDED
-        assert self.run(lambda t: tasks.retry(t, past.row.id)) == may
+        assert self.run(lambda t: t.call("FBTASKS_OPERATOR.RETRY", past.row.id)) == may
         if may:
             old = past.row
             del self.model.past[old.id]
@@ -504,7 +504,7 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def forget(self, data):
         task = data.draw(st.sampled_from(list(self.model.past)))
-        assert self.run(lambda t: tasks.dismiss(t, task))
+        assert self.run(lambda t: t.call("FBTASKS_READER.DISMISS", task))
         del self.model.past[task]
 
     @rule(state=st.sampled_from([State.SUCCEEDED, State.FAILED, State.CANCELLED]))
@@ -526,7 +526,7 @@ class Store(RuleBasedStateMachine):
     @rule(queue=st.sampled_from(QUEUES))
     def purge(self, queue):
         waiting = [r.id for r in self.model.live.values() if r.queue == queue and r.state is not State.RUNNING]
-        assert self.run(lambda t: tasks.purge(t, queue)) == len(waiting)
+        assert self.run(lambda t: t.call("FBTASKS_OPERATOR.PURGE", queue, 200)) == len(waiting)
         for task in waiting:
             del self.model.live[task]
 

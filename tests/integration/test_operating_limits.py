@@ -313,7 +313,7 @@ def test_a_failed_unique_task_that_is_put_back_runs(app, claim, end, session, op
     first = app.task(name="once", unique=True, **options)(lambda n: None).delay(1)
     end(claim() or claim(), FAILED)
     assert claim() == []
-    assert session.run(lambda t: tasks.retry(t, int(first.id)))
+    assert session.call("FBTASKS_OPERATOR.RETRY", int(first.id))
     assert [each.id for each in claim() or claim()] == [int(first.id)]
 
 

@@ -89,14 +89,14 @@ def live(app):
 
 
 def revoked(app, handler, then):
-    """The task of the one row has been cancelled, and *then* this was done with it. Returns the poller."""
+    """The task of the one row has been cancelled, and *then*, a procedure, was called for it. Returns the poller."""
     fill(app, INBOX, *insert(1))
     poller = Poller(app, polls(app, handler, **STATUS))
     poller.look()
     (number,) = live(app)
     with app.database.session() as session:
         session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: then(t, number))
+        session.call(then, number)
     return poller
 
 
@@ -184,7 +184,7 @@ def test_a_failed_one_is_run_again_on_request(app, handler, shape):
 
 
 def test_a_failed_one_that_is_retried_before_its_end_was_written(app, handler):
-    revoked(app, handler, tasks.retry)
+    revoked(app, handler, "FBTASKS_OPERATOR.RETRY")
     assert statuses(app) == {"d1": "T"}
     drain(app)
     assert (handler.seen, statuses(app)) == (["d1"], {"d1": "D"})
@@ -253,7 +253,7 @@ def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
         session.run(lambda t: tasks.revoke(t, live(app)[0]))
     assert poller.look(room=1)[:3] == (1, 1, 0)
     with app.database.session() as session:
-        assert session.run(lambda t: tasks.purge(t, "default")) == 1
+        assert session.call("FBTASKS_OPERATOR.PURGE", "default", 200) == 1
     poller.look(room=1)
     execute(app, "DELETE FROM QUEUE_TASK")
     drain(app)
@@ -264,7 +264,7 @@ def test_a_task_that_is_cancelled_or_deleted_has_failed(app, handler):
 
 
 def test_a_failure_that_is_discarded_at_once_is_none_the_less_one(app, handler):
-    poller = revoked(app, handler, tasks.dismiss)
+    poller = revoked(app, handler, "FBTASKS_READER.DISMISS")
     poller.look()
     assert statuses(app) == {"d1": "E"}
     assert rows(app, "SELECT * FROM QUEUE_NOTE") == []
@@ -567,7 +567,7 @@ def test_the_end_of_a_polled_row_wakes_no_worker(app, handler):
 
         heard()
         session.run(lambda t: tasks.revoke(t, number))
-        session.run(lambda t: tasks.dismiss(t, number))
+        session.call("FBTASKS_READER.DISMISS", number)
         assert heard() == {"after"}
         assert poller.look(room=1).made == 1  # new work does
         assert heard(queue) == {"after", queue}
@@ -577,7 +577,7 @@ def test_one_worker_looks_at_a_time(app, handler):
     fill(app, INBOX, *insert(1))
     poller = Poller(app, polls(app, handler, **STATUS))
     with app.database.session() as session, session.transaction(UPDATE) as held:
-        assert held.rows("poll_begin", poller.id, 1, 1) == [(1, 0, 0)]
+        assert held.rows("FBTASKS_POLLS.BEGIN_POLL", poller.id, 1, 1) == [(1, 0, 0)]
         assert poller.look() == polling.Looked(missed=True)
     assert poller.look().made == 1
 
@@ -842,7 +842,7 @@ def test_keys_of_other_types_lead_back_to_their_rows(app, handler):
     assert len(seen) == 4
     assert statuses(app)["d2"] == "E"
     with app.database.session() as session:
-        session.run(lambda t: tasks.dismiss(t, number))
+        session.call("FBTASKS_READER.DISMISS", number)
     drain(app)
     assert rows(app, "SELECT * FROM QUEUE_POLL_KEY") == []
 

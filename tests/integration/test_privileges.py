@@ -174,7 +174,7 @@ def test_a_payload_goes_to_a_task_of_the_same_transaction_only(app):
     with app.database.session() as session:
         (number,) = ask(session, "SELECT ID FROM FBTASKS.ENQUEUE('x')")[0]
         session.run(lambda t: t.script(f"UPDATE QUEUE_TASK SET PAYLOAD = NULL WHERE ID = {number}"))
-        session.run(lambda t: t.execute("put_payload", number, b"[[1], {}]"))
+        session.call("FBTASKS_PRODUCER.PUT_PAYLOAD", number, b"[[1], {}]")
         assert session.read("payload", number) == []
 
 
@@ -428,7 +428,7 @@ def test_a_producer_knows_no_other_tasks(app, users):
         # The id is taken, which is all that the user learns.
         assert ask(session, taken) == [(1,)]
         # A payload for another user's task goes nowhere.
-        session.run(lambda t: t.execute("put_payload", theirs, b"[[9, 9], {}]"))
+        session.call("FBTASKS_PRODUCER.PUT_PAYLOAD", theirs, b"[[9, 9], {}]")
     with owner.database.session() as session:
         assert session.read("payload", theirs) == []
     assert waiting.revoke()

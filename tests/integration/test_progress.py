@@ -80,7 +80,7 @@ def test_info_while_it_runs_and_afterwards(project, wait_for):
         assert result.get(timeout=30) == "end"
         assert (result.info, result.result, result.state) == ("end", "end", "SUCCESS")
         with app.database.session() as session:
-            assert session.run(progress.prune) == 1
+            assert session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200) == 1
         assert one(app, "SELECT COUNT(*) FROM QUEUE_PROGRESS") == 0
 
 
@@ -98,10 +98,10 @@ def test_it_belongs_to_one_claim(app, claim):
     for claim_id, meta in ((claim.claim_id, b"1"), (claim.claim_id + 1, b"2"), (claim.claim_id, b'{"a":3}')):
         session.run(lambda t: progress.put(t, [Progress(claim.id, claim_id, "AT", meta)]))  # noqa: B023
     assert (result.info, result.state) == ({"a": 3}, "AT")
-    assert session.run(progress.prune) == 0
+    assert session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200) == 0
     session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Retry(0, "again"))]))
     assert (result.info, result.state) == (None, "RETRY")
-    assert session.run(progress.prune) == 1
+    assert session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200) == 1
 
 
 def test_an_operator_sees_what_a_task_said_that_runs(app, claim, url, monkeypatch, capsys):

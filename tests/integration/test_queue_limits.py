@@ -110,7 +110,7 @@ def test_a_failed_task_that_is_put_back_counts_when_it_runs(limited):
     result = report.delay()
     end(app, claim(app), Failed("builtins.ValueError", "no"))
     with app.database.session() as session:
-        assert session.run(lambda t: tasks.retry(t, int(result.id)))
+        assert session.call("FBTASKS_OPERATOR.RETRY", int(result.id))
     (again,) = claim(app)
     report.delay()
     assert claim(app) == []
@@ -124,7 +124,7 @@ def test_tasks_of_a_dead_worker_give_their_places_back(limited):
     claim(app)
     assert claim(app) == []
     with app.database.session() as session:
-        session.run(lambda t: t.value("orphans", 99, 100))
+        session.call("FBTASKS_WORKER.ORPHANS", 99, 100)
     assert len(claim(app, repeated=True)) == 1  # suspects come alone
     assert len(claim(app, repeated=True)) == 1
     assert claim(app, repeated=True) == []

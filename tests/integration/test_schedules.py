@@ -19,7 +19,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.services import schedules as service
 from fbtasks.services.workers import get_health
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store import grants, schedules, tasks
 from fbtasks.worker import ticks
 from fbtasks.worker.ticks import Ticks
@@ -615,16 +615,16 @@ def test_a_worker_brings_in_and_ticks_and_an_operator_does_the_rest(app, ran):
         found.expect(tasks.any_ready(worker, ["default"]).tick)
         assert found.look(worker)
         with pytest.raises(AuthenticationError):
-            worker.run(lambda t: schedules.run(t, 1))
+            worker.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", 1)
     with _as(app, "OPERATOR") as operator:
         operator.run(lambda t: schedules.hold(t, 1, held=True))
         operator.run(lambda t: schedules.override(t, 1, (None, 60_000, None, None), None))
-        assert operator.run(lambda t: schedules.run(t, 1)) > 0
+        assert operator.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", 1) > 0
         (row,) = schedules.read(operator)
         assert (row.state, row.when) == ("paused", (None, 60_000, None))
         with pytest.raises(AuthenticationError):
-            operator.run(lambda t: schedules.orphan(t, 1))
-        operator.run(lambda t: schedules.remove(t, 1))
+            operator.call("FBTASKS_SCHEDULES.ORPHAN_SCHEDULE", 1)
+        operator.call("FBTASKS_SCHEDULES_ADMIN.REMOVE_SCHEDULE", 1)
     with _as(app, "PRODUCER") as producer, pytest.raises(AuthenticationError):
         schedules.read(producer)
     drain(app, ["default"])

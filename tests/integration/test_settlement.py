@@ -10,7 +10,7 @@ from support.sql import one, rows
 from fbtasks import DatabaseUnavailable, EnqueueUncertain
 from fbtasks.errors import CommitUncertain
 from fbtasks.firebird.session import READ, Session, Transaction
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 from fbtasks.store import grants, settlement, tasks
 from fbtasks.store.settlement import ENQUEUE, PUBLISH
 
@@ -189,8 +189,8 @@ def test_a_user_who_may_only_enqueue_is_told_of_its_own_transactions_and_cuts_no
         numbers.append(tasks.enqueue(transaction, [add.call((1, 2), {})])[1])
     mine, theirs = numbers
     assert other.run(lambda t: settlement.committed(t, mine), READ) is None
-    assert not other.run(lambda t: settlement.kill_connection(t, theirs))
-    assert other.run(lambda t: settlement.kill_connection(t, mine))
+    assert not other.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", theirs)
+    assert other.call("FBTASKS_PRODUCER.KILL_OWN_CONNECTION", mine)
     assert other.run(lambda t: settlement.committed(t, mine), READ) is False
     assert (lost.alive(), foreign.alive()) == (False, True)
     for session in sessions:

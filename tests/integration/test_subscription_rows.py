@@ -49,7 +49,7 @@ def begin_snapshot(connection):
 
 def claim(app, from_start=1):
     with app.database.session() as session:
-        return session.run(lambda t: t.rows("claim", 1, "default", 1000, None, 0, from_start, 0, b""))
+        return session.run(lambda t: t.rows("FBTASKS_WORKER.CLAIM", 1, "default", 1000, None, 0, from_start, 0, b""))
 
 
 def logged(app, number=1):
@@ -177,7 +177,7 @@ def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
     assert rows(app, left) == [(0, True), (1, True), (2, False), (3, True)]
     assert one(app, "SELECT ERROR_MSG FROM QUEUE_HISTORY WHERE STATE = 12") == "its subscription was dropped"
     with app.database.session() as session:
-        assert session.run(lambda t: t.rows("retry", 99999999)) == [(1,)]
+        assert session.run(lambda t: t.rows("FBTASKS_OPERATOR.RETRY", 99999999)) == [(1,)]
     assert one(app, "SELECT STATE FROM QUEUE_TASK WHERE ID = 99999999") == 0
     execute(app, "DELETE FROM QUEUE_TASK WHERE STATE = 2")  # it has ended
     app.close()
@@ -667,7 +667,7 @@ def test_a_workers_role_notes_what_is_not_deployed_and_an_operators_sees_it(app,
         sources.look(session, number)
         (told,) = get_health(as_role("operator").database, 300).sources
         assert told.problem == "it has no trigger yet (fbtasks subscriptions apply -A shop)"
-        session.run(lambda t: processes.unregister(t, number))
+        session.call("FBTASKS_WORKER.UNREGISTER", number)
     assert get_health(app.database, 300).sources == []
 
 

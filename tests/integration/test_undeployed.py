@@ -53,7 +53,7 @@ class Worker:
 
     def leave(self):
         with self.app.database.session() as session:
-            session.run(lambda t: processes.unregister(t, self.id))
+            session.call("FBTASKS_WORKER.UNREGISTER", self.id)
 
 
 def told(app):

@@ -68,7 +68,7 @@ def leaves_nothing(app, claim):
         assert claim() == []
     assert rows(app, "SELECT * FROM QUEUE_GATE WHERE WAITS = 1") == []
     with app.database.session() as session:
-        while session.run(admission.forget_gates):
+        while session.call("FBTASKS_LIMITS.FORGET_GATES", 1000):
             pass
     return nothing_left(app, "QUEUE_GATE")
 
@@ -479,7 +479,7 @@ def test_an_operator_puts_a_failed_one_back_while_another_waits(app, claim, end,
     end(claim(), FAILED)
     second = index.delay(1, "newer")
     with app.database.session() as session:
-        assert session.run(lambda t: tasks.retry(t, int(first.id)))
+        assert session.call("FBTASKS_OPERATOR.RETRY", int(first.id))
     running = claim()
     assert runs(running) == [(int(second.id), b'[[1,"newer"],{}]')]
     end(running)
@@ -506,7 +506,7 @@ def test_one_whose_worker_was_killed_is_merged_into_until_it_runs_again(app, cla
     first = index.delay(1)
     claim()
     second = later(app, index, 1)
-    assert session.run(lambda t: tasks.release_orphans(t, 999)) == 1
+    assert session.call("FBTASKS_WORKER.ORPHANS", 999, 200) == 1
     third = index.delay(1)
     assert (third.duplicate, third.id) == (True, first.id)
     running = claim()
@@ -675,13 +675,13 @@ class Walk:
             case "promote":
                 self.promote()
             case "orphans":
-                self.session.run(lambda t: tasks.release_orphans(t, 999))
+                self.session.call("FBTASKS_WORKER.ORPHANS", 999, 200)
                 for each in self.running:
                     self.note(each.name, each.payload)
                 self.running = []
             case "retry":
                 for (number,) in rows(self.app, "SELECT FIRST 1 ID FROM QUEUE_HISTORY WHERE STATE = 11"):
-                    self.session.run(lambda t: tasks.retry(t, number))  # noqa: B023
+                    self.session.call("FBTASKS_OPERATOR.RETRY", number)
 
     def promote(self):
         execute(self.app, f"UPDATE QUEUE_TASK SET START_TIME = {NOW} WHERE STATE = 1")

@@ -193,7 +193,7 @@ def test_a_held_task_of_a_source_names_its_lane_and_what_has_it(served, claim, e
     else:
         change(app, 1)
         (second,) = claim()
-    assert session.run(lambda t: tasks.retry(t, first.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", first.id)
     assert not claim()
     assert waits_for(app) == {first.id: ["lane of known"]}
     assert why(app, first.id) == [
@@ -230,7 +230,7 @@ def test_a_task_of_a_source_waits_for_its_lane_before_its_limits(served, claim, 
     end(claim(), FAILED)
     change(app, 1, id=77)
     (second,) = claim()
-    assert session.run(lambda t: tasks.retry(t, first.id))
+    assert session.call("FBTASKS_OPERATOR.RETRY", first.id)
     assert waits_for(app) == {first.id: ["lane of known", "one"]}  # as its note tells
     assert not claim()
     assert waits_for(app) == {first.id: ["lane of known", "one"]}  # as its ticket tells

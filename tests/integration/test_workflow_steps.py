@@ -21,7 +21,7 @@ from fbtasks import (
 from fbtasks.call import Failed, Finished, Succeeded
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import tasks as services
-from fbtasks.store import keyvalues, tasks
+from fbtasks.store import tasks
 from fbtasks.testing import eager
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.recording import Recorder
@@ -146,7 +146,7 @@ def test_groups_in_a_group_failures_and_what_is_cancelled(app, steps):
     assert isinstance(failure(found), ValueError)
     with app.database.session() as session:
         execute(app, "UPDATE QUEUE_CELERY SET EXPIRE_TIME = STORE_TIME - 1")
-        assert session.run(keyvalues.prune) == 1
+        assert session.call("FBTASKS_CELERY.PRUNE", 500) == 1
     assert app.GroupResult.restore(result.id) is None
 
 

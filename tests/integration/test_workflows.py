@@ -572,15 +572,18 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
     """A caller that speaks to the procedures itself can tie nothing to a task that is there, nor to numbers to come."""
     taken = steps.add.delay(1)
     with app.database.session() as session:
-        first = session.run(lambda t: t.value("step_ids", 2))
+        first, _, _ = session.call("FBTASKS_WORKFLOWS_API.STEP_IDS", 2)
         record = b"L%019d%d%019d%010d%010d"
         for wrong in (record % (first, 0, int(taken.id), 1, 0), record % (first, 0, first + 1, 10, 0)):
             with pytest.raises(EnqueueError, match="the workflow cannot be enqueued"):
-                session.run(lambda t, wrong=wrong: t.execute("put_nodes", wrong), UPDATE)
+                session.call("FBTASKS_WORKFLOWS_API.PUT_NODES", wrong, kind=UPDATE)
         drain(app)
         step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
         with pytest.raises(EnqueueError, match="has the number of a task that has ended"):
-            session.run(lambda t: t.execute("enqueue_steps", step, datetime.now(UTC).replace(tzinfo=None)), UPDATE)
+            session.run(
+                lambda t: t.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", step, datetime.now(UTC).replace(tzinfo=None)),
+                UPDATE,
+            )
     assert taken.get(timeout=10) == 1
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]
 

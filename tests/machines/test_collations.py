@@ -14,7 +14,8 @@ from support.sql import execute, one, rows
 import fbtasks.kombu
 from fbtasks import FBTasks, chain
 from fbtasks.firebird import connections
-from fbtasks.sql import migrations, queries, statements, typed
+from fbtasks.sql import migrations, statements, typed
+from fbtasks.sql.generation import queries
 from fbtasks.url import DatabaseURL
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,8 @@ from fbtasks import FBTasks, SchemaError
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
-from fbtasks.sql import queries, steps
+from fbtasks.sql import steps
+from fbtasks.sql.generation import queries
 from fbtasks.store import migrate
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL

@@ -20,7 +20,7 @@ from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.services import schedules
 from fbtasks.states import State
-from fbtasks.store import admission, progress, tasks
+from fbtasks.store import admission, tasks
 from fbtasks.url import DatabaseURL
 from soak import limited, sources
 from soak.accounting import Row, Rows
@@ -135,12 +135,12 @@ class Database:
                     pass
             for _ in range(10):  # reads the notes of what has ended, and of what is forgotten
                 session.run(lambda t: tasks.claim(t, 1, "default", 1))
-            while session.run(admission.forget_gates):
+            while session.call("FBTASKS_LIMITS.FORGET_GATES", 1000):
                 pass
             after: int | None = 0
             while after is not None:
                 _, after = session.run(lambda t, after=after: admission.forget_traces(t, after))
-            session.run(progress.prune)
+            session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200)
         limits = " WHERE OWNER_ID IN (SELECT ID FROM QUEUE_LIMIT)"
         # Of notes those that nobody has read: the others are deleted by whoever reads the next.
         where = {"QUEUE_GATE": limits, "QUEUE_NOTE": f"{limits} AND ID > 0"}

@@ -18,7 +18,7 @@ from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.firebird.facts import ask
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.sql import queries
+from fbtasks.sql.generation import queries
 
 from .sql import adopt
 

@@ -259,9 +259,10 @@ def _prepare():
         importlib.import_module(name)
     with contextlib.suppress(ImportError):  # there is no embedded engine for every machine
         importlib.import_module("firebird.embedded.provider")
-    sql = importlib.import_module("fbtasks.sql")
-    sql.migrations()
-    sql.queries()
+    importlib.import_module("fbtasks.sql").migrations()
+    generation = importlib.import_module("fbtasks.sql.generation")
+    generation.queries()
+    generation.calls()
     importlib.import_module("spares")
     gc.freeze()  # no worker looks through it again, which would make a copy of it in each
 

@@ -1,7 +1,6 @@
 """Polls without a worker: a test looks at a table when it wants to."""
 
 from fbtasks.services import subscriptions
-from fbtasks.store import tasks
 from fbtasks.store.sources import polling
 
 from .draining import drain
@@ -40,7 +39,7 @@ class Poller:
 
     def retry(self, number):
         with self.app.database.session() as session:
-            return session.run(lambda t: tasks.retry(t, number))
+            return session.call("FBTASKS_OPERATOR.RETRY", number)
 
 
 def fill(app, *statements):

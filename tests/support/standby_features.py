@@ -126,7 +126,7 @@ def limits_of_queues(app):
     drain(app, ["small", "nightly"])
     execute(app, "UPDATE QUEUE_POLICY SET MAX_LENGTH = 1 WHERE QUEUE = 'small'")
     with app.database.session() as session:
-        session.run(lambda t: t.rows("set_places", "small"))
+        session.run(lambda t: t.rows("FBTASKS_QUEUES.SET_PLACES", "small"))
     app.send_task("ok", queue="small", countdown=3600)
     assert queues.purge(app.database, "small") == 1
 
@@ -247,7 +247,7 @@ def progress_of_tasks(app):
         for word in ("BEGUN", "HALF"):
             session.run(lambda t, w=word: progress.put(t, [Progress(claim.id, claim.claim_id, w, b"{}")]))
         session.run(lambda t: tasks.finish(t, 1, 0, [Finished(claim, Succeeded())]))
-        session.run(progress.prune)
+        session.call("FBTASKS_PROGRESS.PRUNE_PROGRESS", 200)
 
 
 def pauses(app):
@@ -289,11 +289,11 @@ def messages_of_kombu(app):
         run(lambda t: messages.publish(t, [Publication(exchange, key, body, **options) for body in bodies]))
 
     consumer = run(lambda t: processes.register(t, "consumer", host="here", pid=1, pid_start=1, lease=3600.0))
-    run(lambda t: messages.declare_exchange(t, "logs", "topic", durable=True))
+    run(lambda t: t.call("FBTASKS_CELERY_API.DECLARE_EXCHANGE", "logs", "topic", 1, 0))
     own = QueueSpec("own", max_length=5, dead_exchange="", dead_routing_key="own")
     queue = run(lambda t: messages.declare_queue(t, own, None)).id
-    run(lambda t: messages.bind(t, "own", "logs", "a.#"))
-    run(lambda t: messages.use(t, consumer, "own", begins=True))
+    run(lambda t: t.call("FBTASKS_CELERY_API.BIND", "own", "logs", "a.#"))
+    run(lambda t: t.call("FBTASKS_CELERY.USE_QUEUE", consumer, "own", 1))
     claims = iter(range(1, 100))
 
     def claim(most=10, settled=b""):
@@ -308,13 +308,13 @@ def messages_of_kombu(app):
         found = claim(2, settled)
         settled = b"".join(each.settle(kind) for each in found)
         assert found
-    run(lambda t: messages.settle(t, consumer, settled))
+    run(lambda t: t.call("FBTASKS_CELERY.SETTLE", consumer, settled))
     put("", "own", *[b"6"] * 7)
     claim(1)
     run(lambda t: messages.sweep(t))
-    run(lambda t: messages.purge(t, "own"))
-    run(lambda t: messages.unbind(t, "own", "logs", "a.#"))
-    run(lambda t: processes.unregister(t, consumer))
+    run(lambda t: t.call("FBTASKS_CELERY_UPKEEP.PURGE", "own", 200))
+    run(lambda t: t.call("FBTASKS_CELERY.UNBIND", "own", "logs", "a.#"))
+    run(lambda t: t.call("FBTASKS_WORKER.UNREGISTER", consumer))
 
 
 def results_of_celery(app):
@@ -324,22 +324,22 @@ def results_of_celery(app):
     for final in (False, True):
         run(lambda t, f=final: keyvalues.store(t, "key", b"x" * 9000, final=f, expires=0.001))
     number = run(lambda t: chords.begin(t, "chord", b"shape", 0.001))
-    run(lambda t: chords.size(t, "chord", 2))
+    run(lambda t: t.call("FBTASKS_CELERY_API.CHORD_SIZE", "chord", 2, 0))
     for index, value in enumerate((b"1", b"y" * 9000)):
         run(lambda t, i=index, v=value: chords.ended(t, "chord", Part(f"part{i}", i, v), final=True, expires=0.001))
-    run(lambda t: chords.end(t, "chord", number))
+    run(lambda t: t.call("FBTASKS_CELERY.CHORD_END", "chord", number))
     deadline = time.monotonic() + 10
     while one(
         app, "SELECT (SELECT COUNT(*) FROM QUEUE_CELERY) + (SELECT COUNT(*) FROM QUEUE_CELERY_CHORD) FROM RDB$DATABASE"
     ):
         assert time.monotonic() < deadline
-        run(lambda t: keyvalues.prune(t, 100))
+        run(lambda t: t.call("FBTASKS_CELERY.PRUNE", 100))
 
 
 def pruning(app):
     execute(app, "UPDATE QUEUE_STAT SET HOUR_TIME = DATEADD(-60 DAY TO HOUR_TIME)")
     with app.database.session() as session:
-        session.run(lambda t: t.rows("fold_stats", 30, 100))
+        session.run(lambda t: t.rows("FBTASKS_WORKER.FOLD_STATS", 30, 100))
         for state in (State.SUCCEEDED, State.FAILED, State.CANCELLED):
             session.run(lambda t, s=state: tasks.prune(t, s, timedelta(0)))
 

@@ -120,10 +120,10 @@ def look(session: Session, polled: Polled, room: int, most: int, *, sweep: bool 
 
 
 def _look(session: Session, transaction: Transaction, polled: Polled, room: int, most: int, *, sweep: bool) -> Looked:
-    begun = transaction.rows("poll_begin", polled.id, room, most)
-    if not begun:
+    begun = transaction.call("FBTASKS_POLLS.BEGIN_POLL", polled.id, room, most)
+    if begun is None:
         return Looked(missed=True)
-    room, notes, duplicates = begun[0]
+    room, notes, duplicates = begun
     settled = made = bad = bad_ends = lost = 0
     error = ends_error = None
     if notes and polled.statements.settle:
@@ -178,12 +178,12 @@ def _oldest(session: Session, transaction: Transaction) -> int:
     To be asked before the table is read: what has not ended then may have ended when the statement sees the table.
     """
     first, active = session.oldest_transactions()
-    return active if active - first <= 1 else int(transaction.value("poll_oldest", first, active))
+    return active if active - first <= 1 else int(transaction.call("FBTASKS_POLLS.OLDEST", first, active))
 
 
 def note_failure(session: Session, number: int, error: str | None) -> None:
     """Keeps why a poll fails; None: it does not any more."""
-    session.run(lambda t: t.execute("poll_failed", number, error and error[:1000]))
+    session.call("FBTASKS_POLLS.FAILED", number, error and error[:1000])
 
 
 class Failing(NamedTuple):

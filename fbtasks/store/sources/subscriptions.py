@@ -116,7 +116,7 @@ def deploying(session: Session) -> Iterator[None]:
         while True:
             transaction.begin()
             with suppress(ConflictError):
-                transaction.rows("deploy_lock", more=" ")
+                transaction.rows("FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK", more=" ")
                 break
             transaction.rollback()
         yield
@@ -147,7 +147,7 @@ def subscribe(
     *source* is the real name of the table. One that it *succeeds* ends when what it has is done.
     """
     given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
-    return _write(transaction, "subscribe", *given)
+    return _write(transaction, "FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given)
 
 
 def handle(
@@ -159,7 +159,7 @@ def handle(
 ) -> int:
     """The same for the handler of an event or a poll, as a worker may."""
     given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
-    return _write(transaction, "handle", *given)
+    return _write(transaction, "FBTASKS_SOURCES.HANDLE", *given)
 
 
 def _write(transaction: Transaction, name: str, *given: object) -> int:
@@ -167,16 +167,6 @@ def _write(transaction: Transaction, name: str, *given: object) -> int:
         return int(transaction.value(name, *given))
     except DuplicateKey as error:  # another process says something of the queue for the first time, too
         raise ConflictError(str(error)) from error
-
-
-def orphan(transaction: Transaction, row: Row) -> None:
-    """Notes that the code of *row* is gone."""
-    transaction.execute("subscription_orphan", row.id)
-
-
-def unhandle(transaction: Transaction, row: Row) -> None:
-    """The same for the handler of an event or a poll, as a worker may."""
-    transaction.execute("unhandle", row.id, row.app)
 
 
 def note_active(transaction: Transaction, subscription: int, text_hash: str) -> None:
@@ -189,30 +179,15 @@ def note_changing(transaction: Transaction, subscription: int) -> None:
     transaction.execute("subscription_changing", subscription)
 
 
-def hold(transaction: Transaction, subscription: int, held: Held | None) -> None:
-    """Has a subscription pause, be silent, or with None go on."""
-    transaction.execute("subscription_hold", subscription, held)
-
-
-def unsubscribe(transaction: Transaction, subscription: int) -> None:
-    """Has a subscription end, whatever it still has."""
-    transaction.execute("unsubscribe", subscription)
-
-
 def erase(session: Session, subscription: int) -> bool:
     """Deletes what a dropped subscription has, in batches. Whether nothing remains."""
     while True:
-        rows = session.run(lambda t: t.rows("subscription_erase", subscription, BATCH))
-        if not rows:
+        found = session.call("FBTASKS_SOURCES_OWNER.ERASE_SUBSCRIPTION", subscription, BATCH)
+        if found is None:
             return True
-        erased, remains = rows[0]
+        erased, remains = found
         if not erased:
             return not remains
-
-
-def forget(transaction: Transaction, subscription: int) -> bool:
-    """Deletes the row of a dropped subscription. False when something else of it is left."""
-    return bool(transaction.value("subscription_forget", subscription))
 
 
 def is_done(session: Session, subscription: int) -> bool:
@@ -232,14 +207,6 @@ def backlogs(session: Session) -> dict[int, Backlog]:
     return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
 
 
-def hand_on_events(transaction: Transaction) -> None:
-    """Gives some of the events that are kept since they had no handler to all handlers that are there by now.
-
-    It is for :func:`prune_events` to give them the others.
-    """
-    transaction.execute("hand_on_events", EVENTS)
-
-
 def unhandled_events(session: Session) -> list[Unhandled]:
     """Returns the events that are kept and for which there is no subscription."""
     return [each._replace(since=as_utc(each.since)) for each in map(Unhandled._make, session.read("unhandled_events"))]
@@ -255,4 +222,4 @@ def prune_events(transaction: Transaction) -> int:
 
     Returns how many; where that is :data:`EVENTS`, there may be more.
     """
-    return int(transaction.value("prune_events", KEPT // timedelta(milliseconds=1), EVENTS))
+    return int(transaction.call("FBTASKS_SOURCES_UPKEEP.PRUNE_EVENTS", KEPT // timedelta(milliseconds=1), EVENTS))

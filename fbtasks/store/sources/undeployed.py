@@ -32,11 +32,11 @@ def read(session: Session) -> list[Undeployed]:
 
 def note(transaction: Transaction, worker_id: int, found: Iterable[tuple[Definition, str]]) -> None:
     """Notes definitions of a worker, and why they are not deployed, in the place of what it noted before."""
-    transaction.execute("undeployed_clear", worker_id)
+    transaction.call("FBTASKS_SOURCES.CLEAR_UNDEPLOYED", worker_id)
     for each, problem in found:
         named = each.app[:_LONGEST], each.name[:_LONGEST], each.kind, each.source_name[:_LONGEST]
         given = *named, each.feed.queue, each.hash, problem[:_LONGEST_PROBLEM]
-        transaction.execute("undeployed_put", worker_id, *given)
+        transaction.call("FBTASKS_SOURCES.PUT_UNDEPLOYED", worker_id, *given)
 
 
 def forget(session: Session, app: str, definitions: Iterable[Definition]) -> None:
@@ -45,4 +45,4 @@ def forget(session: Session, app: str, definitions: Iterable[Definition]) -> Non
     noted = read(session) if deployed else []
     for name in {each.name for each in noted if each.app == app[:_LONGEST]} & deployed.keys():
         given = app[:_LONGEST], name, deployed[name]
-        session.run(lambda t, given=given: t.execute("undeployed_forget", *given))  # type: ignore[misc]
+        session.call("FBTASKS_SOURCES.FORGET_UNDEPLOYED", *given)
