@@ -132,7 +132,7 @@ def statements(file: Path) -> int:
 
 
 def query_seconds(file: Path, prefix: str) -> float:
-    """The seconds that a process, which has ended, spent in the queries whose names begin with *prefix*."""
+    """The seconds that a process, which has ended, spent in queries and procedures whose names begin with *prefix*."""
     found: dict[str, float] = json.loads(Path(f"{file}.json").read_text())
     return sum(seconds for name, seconds in found.items() if name.startswith(prefix))
 

@@ -170,7 +170,7 @@ def _claim_cost(bench: Bench, *, snapshot: bool) -> float:
         trial.stamps(count)
         trial.wait_settled()
         trial.stop()
-        return trial.query_seconds("claim") / count
+        return trial.query_seconds("FBTASKS_WORKER.CLAIM") / count
 
 
 MEASURES: Final[dict[str, Callable[[Bench], Samples]]] = {

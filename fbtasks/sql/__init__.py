@@ -1,4 +1,4 @@
-"""The SQL of fbtasks, in files: numbered migrations, named queries, what roles may do. Nothing but SQL lives here."""
+"""The SQL of fbtasks, in files: numbered migrations, packages, named queries, what roles may do."""
 
 from __future__ import annotations
 

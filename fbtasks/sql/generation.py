@@ -1,9 +1,11 @@
 """The packages of the queue, each written once in ``packages``, made in the database with the number of a generation.
 
-The statements that name them have that number as well: the named queries, and the calls of procedures. A file has
-sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
+A file has sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
 is made of the heads of its procedures and functions, but of those that begin with ``PRIVATE``, which the package alone
 may call.
+
+The statements that name packages have the number as well: the named queries, and calls of procedures, which are made of
+the same heads. Python names those like ``FBTASKS_QUEUES.SET_PLACES``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _PART: Final = re.compile(
     r"|(?P<private>PRIVATE )?(?P<head>(?P<kind>PROCEDURE|FUNCTION) (?P<name>\w+).*?)\nAS\b(?P<body>.*))",
     re.DOTALL | re.MULTILINE,
 )
-_ONE_ROW: Final = re.compile(r"(?:;|\b(?:BEGIN|END))\s*SUSPEND;\s*END\s*\Z")
+_ROW_AT_END: Final = re.compile(r"(?:;|\b(?:BEGIN|END))\s*SUSPEND;\s*END\s*\Z")
 _DIGITS: Final = re.compile(r"\([\d, ]+\)")
 _COMMENT: Final = re.compile(r"--.*")
 _DEFAULT: Final = re.compile(r"\s*=\s*(?:_ASCII )?(?:'[^']*'|-?\w+)")
@@ -50,10 +52,10 @@ class Routine(NamedTuple):
 
     @property
     def is_selectable(self) -> bool:
-        """Whether it may return another number of rows than one: if not, SUSPEND is its last statement, or nowhere."""
+        """Whether a call may return no row or several. With SUSPEND as the last statement alone, it returns one."""
         body = _COMMENT.sub("", self.body)
         suspends = body.count("SUSPEND")
-        return suspends > 1 or (suspends == 1 and ("EXIT" in body or not _ONE_ROW.search(body[-200:])))
+        return suspends > 1 or (suspends == 1 and ("EXIT" in body or not _ROW_AT_END.search(body[-200:])))
 
     def call(self, package: str) -> str:
         """The statement that calls this procedure of *package* with all of its parameters."""

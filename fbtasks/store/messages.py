@@ -1,7 +1,8 @@
-"""Messages of the kombu transport in the database: declared, published, claimed, settled, rescued.
+"""Messages of the kombu transport in the database: published, claimed, read, swept.
 
-Names in the procedures are AMQP's. Every function is one statement in the caller's transaction; what travels in numbers
-is packed in strings (see ``codec``): a row or a parameter costs the driver more than its content does.
+Names in the procedures are AMQP's; those whose arguments need no packing are called by the transport itself. Every
+function is one statement in the caller's transaction; what travels in numbers is packed in strings (see ``codec``): a
+row or a parameter costs the driver more than its content does.
 """
 
 from __future__ import annotations

@@ -293,8 +293,8 @@ def test_whether_others_pass_one_that_is_to_be_tried_again(claim, end, move, dur
 
 
 @pytest.mark.usefixtures("url")  # a new file: what two keys let go at once comes in the order of its rows
-@pytest.mark.parametrize("operator", ["retry", "dismiss"])
-def test_an_order_that_stops_on_a_failure_goes_on_when_that_is_put_right(app, claim, end, move, operator):
+@pytest.mark.parametrize("procedure", ["FBTASKS_OPERATOR.RETRY", "FBTASKS_READER.DISMISS"])
+def test_an_order_that_stops_on_a_failure_goes_on_when_that_is_put_right(app, claim, end, move, procedure):
     moves = move(stop_on_failure=True)
     first, second = moves.delay(1, 1), moves.delay(1, 2)
     other = moves.delay(2, 1)
@@ -303,11 +303,11 @@ def test_an_order_that_stops_on_a_failure_goes_on_when_that_is_put_right(app, cl
     end(claims, FAILED)
     assert claim() == []
     with app.database.session() as session:
-        assert session.run(lambda t: getattr(tasks, operator)(t, int(first.id)))
+        assert session.call(procedure, int(first.id))
     claims = claim()
-    assert [each.id for each in claims] == [int(first.id) if operator == "retry" else int(second.id)]
+    assert [each.id for each in claims] == [int(first.id) if procedure == "FBTASKS_OPERATOR.RETRY" else int(second.id)]
     end(claims)
-    if operator == "retry":
+    if procedure == "FBTASKS_OPERATOR.RETRY":
         assert [each.id for each in claim()] == [int(second.id)]
 
 

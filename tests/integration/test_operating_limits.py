@@ -293,13 +293,13 @@ def test_a_closed_key_is_opened_by_its_value_or_by_the_failed_task(app, claim, s
     assert one(app, "SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?", int(first.id)) == 11
 
 
-@pytest.mark.parametrize("operator", ["retry", "dismiss"])
-def test_an_order_of_a_task_with_several_limits_goes_on_when_that_is_put_right(app, claim, end, stopped, operator):
+@pytest.mark.parametrize("procedure", ["FBTASKS_OPERATOR.RETRY", "FBTASKS_READER.DISMISS"])
+def test_an_order_of_a_task_with_several_limits_goes_on_when_that_is_put_right(app, claim, end, stopped, procedure):
     first, second = stopped(limits={"all": None})
     with app.database.session() as session:
         session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(0)))  # which leaves it there
-        assert session.run(lambda t: getattr(tasks, operator)(t, int(first.id)))
-    expected = [first, second] if operator == "retry" else [second]
+        assert session.call(procedure, int(first.id))
+    expected = [first, second] if procedure == "FBTASKS_OPERATOR.RETRY" else [second]
     found = []
     while claims := claim() or claim():
         found += [each.id for each in claims]

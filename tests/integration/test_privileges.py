@@ -182,7 +182,7 @@ def test_a_payload_goes_to_a_task_of_the_same_transaction_only(app):
 
 
 class Messages:
-    """The functions of ``messages`` as one user calls them, each in a transaction of its own."""
+    """The functions of ``messages``, and procedures, as one user calls them, each in a transaction of its own."""
 
     def __init__(self, url):
         self.shared = SharedDatabase(Settings("test", url=url))
@@ -190,6 +190,12 @@ class Messages:
     def __getattr__(self, name):
         function = getattr(messages, name)
         return lambda *args, **options: self.shared.use(lambda t: function(t, *args, **options))
+
+    def declare_exchange(self, name, kind):
+        return self.shared.use(lambda t: t.call("FBTASKS_CELERY_API.DECLARE_EXCHANGE", name, kind, 0, 0))
+
+    def bind(self, queue, exchange, key):
+        return self.shared.use(lambda t: t.call("FBTASKS_CELERY_API.BIND", queue, exchange, key))
 
     def queue(self, name, **options):
         return self.declare_queue(QueueSpec(name, **options), None).id

@@ -17,6 +17,7 @@ from fbtasks.notify import outcomes
 
 pytestmark = pytest.mark.emptied
 
+OUTCOMES = "FBTASKS_READER.OUTCOMES"
 NAMES = ("fbtasks-results", "fbtasks-events")
 
 
@@ -62,7 +63,7 @@ def test_many_waiters_share_one_thread_one_listener_and_each_look(app, add, thre
             await asyncio.sleep(0.01)
         await asyncio.sleep(1)
         assert threads() == (sorted(NAMES), 0)
-        looks, statements = names_of(asked).count("outcomes"), len(asked)
+        looks, statements = names_of(asked).count(OUTCOMES), len(asked)
         before = len(asked)
         await asyncio.to_thread(drain, app)
         found = await asyncio.gather(*waiting)
@@ -73,10 +74,10 @@ def test_many_waiters_share_one_thread_one_listener_and_each_look(app, add, thre
     assert found == [n + 1 for n in range(count)]
     assert looks < 20  # the pauses grow from 20 ms to a second
     assert statements <= 2 * looks + 2  # what the schema is, once, comes with the first connection
-    assert set(after) <= {"outcomes", "generation"}  # that with each new connection
+    assert set(after) <= {OUTCOMES, "generation"}  # that with each new connection
     print(f"{looks} looks in the first second, {len(after)} while {count} tasks ended")
     assert len(after) < count + 200  # one for each event at most, and one a second
-    assert {thread for name, thread in asked if name == "outcomes"} == {"fbtasks-results"}
+    assert {thread for name, thread in asked if name == OUTCOMES} == {"fbtasks-results"}
     wait_for(lambda: threads()[0] == ["fbtasks-events"])
     app.close()
     wait_for(lambda: threads()[0] == [])
@@ -173,8 +174,8 @@ def test_many_names_cost_one_statement(app, add, asked):
         return await asyncio.gather(*(app.AsyncResult(f"order-{n}").aget(timeout=30) for n in range(50)))
 
     assert asyncio.run(main()) == list(range(50))
-    assert names_of(asked).count("numbers") <= 3
-    assert names_of(asked).count("outcomes") <= 3
+    assert names_of(asked).count("FBTASKS_READER.NUMBERS") <= 3
+    assert names_of(asked).count(OUTCOMES) <= 3
 
 
 def test_what_was_enqueued_here_is_known_by_its_number(app, add, asked):
@@ -182,7 +183,7 @@ def test_what_was_enqueued_here_is_known_by_its_number(app, add, asked):
     drain(app)
     asked.clear()
     assert result.get(timeout=5) == 2
-    assert names_of(asked) == ["outcomes"]
+    assert names_of(asked) == [OUTCOMES]
 
 
 def test_several_loops_and_one_that_ends_with_waiters(app, add, wait_for):
