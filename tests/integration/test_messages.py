@@ -96,7 +96,7 @@ def test_topic_keys_match_as_in_amqp(store):
 def test_names_may_have_any_letters_and_messages_any_bytes(store):
     text = bytes(range(256)) * 31
     name = "\N{SNOWMAN};:\N{PILE OF POO}" * 50
-    store.declare_exchange(name, "direct")
+    store.declare_exchange(name, "direct", 0, 0)
     queue, consumer = store.queue(name, dead_exchange="", dead_routing_key="grave"), store.consumer()
     grave = store.queue("grave")
     store.bind(name, name, name)
@@ -254,27 +254,27 @@ def test_what_another_transaction_holds_is_left(store, app):
     with held(app, "QUEUE_MSG", first.id):
         expire(store, f"ID <> {first.id}")
         assert store.sweep().expired == 2
-        assert store.purge("q") == 0
+        assert store.purge("q", 200) == 0
         store.queue("q", max_length=5)
-    assert store.purge("q") == 1
+    assert store.purge("q", 200) == 1
 
 
 def test_an_auto_delete_exchange_goes_with_its_last_binding(store):
     for queue in ("one", "two"):
         store.queue(queue)
-    store.declare_exchange("x", "fanout", auto_delete=True)
+    store.declare_exchange("x", "fanout", 0, 1)
     for queue in ("one", "two"):
         store.bind(queue, "x", "")
     store.unbind("one", "x", "")
     assert store.put("", exchange="x") == 1
-    store.drop_queue("two", None)
+    store.drop_queue("two", 0, 0, None)
     assert store.put("", exchange="x") == -1
 
 
 def test_what_follows_from_a_row_is_kept_also_when_it_is_changed_by_hand(store, app):
     queue, consumer = store.queue("q"), store.consumer()
     store.bind("q", "amq.topic", "#")
-    store.use(consumer, "q", begins=True)
+    store.use(consumer, "q", 1)
     for _ in range(2):
         store.put("q", b"x" * 20_000)
     claimed, _ = store.take(consumer, queue)
