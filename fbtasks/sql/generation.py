@@ -2,18 +2,19 @@
 
 A file has sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
 is made of the heads of its procedures and functions, but of those that begin with ``PRIVATE``, which the package alone
-may call.
+may call. Beside them stands FBTASKS_HOOKS (see ``hooks.py``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from fbtasks.sql import numbered, statements, typed
+from fbtasks.sql import hooks, numbered, statements, typed
+from fbtasks.sql.hooks import Feature
 
 _SECTION: Final = re.compile(r"PACKAGE (FBTASKS_\w+)")
 _ROUTINE: Final = re.compile(r"(PRIVATE )?((PROCEDURE|FUNCTION) (\w+).*?)\nAS\b(.*)", re.DOTALL)
@@ -55,19 +56,36 @@ def triggers() -> tuple[str, ...]:
     return tuple(statements(typed((files(__package__) / "triggers.sql").read_text("utf-8"))))
 
 
-def headers(generation: int) -> Iterator[str]:
-    """Yields the statements that make the headers."""
-    for name, routines in packages().items():
+def headers(generation: int, features: Iterable[Feature]) -> Iterator[str]:
+    """Yields the statements that make the headers, in a database that has *features*."""
+    for name, routines in with_hooks(features).items():
         heads = "".join(f"    {each.head};\n" for each in routines if not each.private)
         yield numbered(f"CREATE PACKAGE {name}_{generation}\nSQL SECURITY DEFINER\nAS\nBEGIN\n{heads}END", generation)
 
 
-def bodies(generation: int) -> Iterator[str]:
+def bodies(generation: int, features: Iterable[Feature]) -> Iterator[str]:
     """Yields the statements that make the bodies, for which all headers must be there."""
-    for name, routines in packages().items():
+    for name, routines in with_hooks(features).items():
         declared = "".join(f"    {each.head};\n" for each in routines if each.private)
         defined = "".join(f"{_without_defaults(each.head)}\nAS{each.body}\n" for each in routines)
         yield numbered(f"CREATE PACKAGE BODY {name}_{generation}\nAS\nBEGIN\n{declared}{defined}END", generation)
+
+
+def with_hooks(features: Iterable[Feature]) -> Mapping[str, tuple[Routine, ...]]:
+    """Returns the routines of each package, of FBTASKS_HOOKS as well, in a database that has *features*."""
+    found = hooks.procedures(_there(features))
+    called = (Routine("PROCEDURE", hook.name, hook.head, f"\n{body}", private=False) for hook, body in found)
+    return {**packages(), hooks.PACKAGE: tuple(called)}
+
+
+def _there(features: Iterable[Feature]) -> Iterator[Feature]:
+    """Yields *features* with those hooks that this release has a procedure for, where their packages are its own."""
+    own = packages()
+    for each in features:
+        if not each.package.startswith("FBTASKS_"):
+            yield each
+        elif each.package in own:
+            yield each._replace(hooks=each.hooks & {routine.name for routine in own[each.package]})
 
 
 def _without_defaults(head: str) -> str:

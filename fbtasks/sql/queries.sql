@@ -476,6 +476,12 @@ INSERT INTO QUEUE_SCHEMA_STEP (VERSION, STEP) VALUES (?, ?)
 -- name: generation
 SELECT NUMBER, HASH FROM QUEUE_GENERATION
 
+-- name: features
+-- Those whose packages are here: of this distribution, whose packages each generation has, and of others.
+SELECT F.NAME, F.HOOKS, F.PACKAGE FROM QUEUE_FEATURE F
+    WHERE F.PACKAGE STARTING WITH 'FBTASKS_'
+        OR EXISTS(SELECT 1 FROM RDB$PACKAGES P WHERE P.RDB$PACKAGE_NAME = F.PACKAGE)
+
 -- name: next_generation
 SELECT NEXT VALUE FOR QUEUE_GENERATION_SEQ FROM RDB$DATABASE
 

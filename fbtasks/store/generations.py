@@ -16,15 +16,23 @@ from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.signals import held_signals
 from fbtasks.sql import generation, numbered, queries
+from fbtasks.sql.hooks import Feature
 
 _NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
 
 
 @cache
-def fingerprint() -> str:
-    """Returns the hash of the packages and triggers of this release."""
-    text = "\n".join((*generation.headers(0), *generation.bodies(0), *generation.triggers()))
+def fingerprint(features: tuple[Feature, ...]) -> str:
+    """Returns the hash of the packages and triggers of this release, in a database that has *features*."""
+    text = "\n".join((*generation.headers(0, features), *generation.bodies(0, features), *generation.triggers()))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def features(session: Session) -> tuple[Feature, ...]:
+    """Returns the features of the database whose packages are there: not only those that this process knows."""
+    return tuple(
+        Feature(name, frozenset(hooks.split()), package) for name, hooks, package in session.read("features", more=" ")
+    )
 
 
 def current(session: Session) -> int:
@@ -46,20 +54,20 @@ def renew(session: Session) -> bool:
 
     The caller keeps others from migrating. When it is cut nothing has changed, and what it has made goes later.
     """
-    found = session.read("generation", more=" ")
-    if found and found[0][1].strip() == fingerprint():
+    found, known = session.read("generation", more=" "), features(session)
+    if found and found[0][1].strip() == fingerprint(known):
         use(session, found[0][0])
         return False
     number = session.run(lambda t: int(t.value("next_generation")))
 
     def make(transaction: Transaction) -> None:
-        for statement in (*generation.headers(number), *generation.bodies(number)):
+        for statement in (*generation.headers(number, known), *generation.bodies(number, known)):
             transaction.script(statement)
 
     def put_into_use(transaction: Transaction) -> None:
         for statement in generation.triggers():
             transaction.script(numbered(statement, number))
-        transaction.execute("set_generation", number, fingerprint())
+        transaction.execute("set_generation", number, fingerprint(known))
 
     with held_signals():
         session.run(make, point="migrate", attempts=1)

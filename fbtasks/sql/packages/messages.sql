@@ -777,6 +777,13 @@ BEGIN
             EXECUTE PROCEDURE DISUSE(USER_ID);
 END^
 
+PROCEDURE PROCESS_LEFT (PROCESS_ID BIGINT)
+RETURNS (RELEASED INTEGER)
+AS
+BEGIN
+    EXECUTE PROCEDURE GIVE_BACK(PROCESS_ID) RETURNING_VALUES RELEASED;
+END^
+
 -- Takes away a message that waits and has expired. DONE is 0 when it has not, or another transaction
 -- holds it. Called by the sweep.
 PRIVATE PROCEDURE EXPIRE (ID BIGINT, NOW_UTC TIMESTAMP)

@@ -1,6 +1,6 @@
 -- Sources of work in the database: changes of tables and events, and how they become tasks. The transaction of a
 -- change or an event only inserts, into tables without a unique key that a writer chooses: it never waits or fails
--- because of another one. Order, coalescing and limits are decided later, by the workers' FBTASKS_SOURCES.DISPATCH.
+-- because of another one. Order, coalescing and limits are decided later, by the workers' FBTASKS_SOURCES.FILL.
 SET TERM ^ ;
 
 PACKAGE FBTASKS_SOURCES^
@@ -782,13 +782,37 @@ BEGIN
         SUSPEND;
 END^
 
+-- Whether the sources of QUEUE may have something for a claim now, and else in how many milliseconds (NULL: when
+-- something happens).
+PROCEDURE LOOK (QUEUE QUEUE_NAME)
+RETURNS (READY SMALLINT, NEXT_MS BIGINT)
+AS
+    DECLARE FULL_UP SMALLINT;
+    DECLARE SUBSCRIPTION_ID INTEGER;
+    DECLARE ONE_READY SMALLINT;
+    DECLARE ONE_NEXT_MS BIGINT;
+BEGIN
+    SELECT IIF(P.MAX_LENGTH IS NOT NULL AND NOT EXISTS(
+            SELECT 1 FROM QUEUE_PLACE F WHERE F.QUEUE = :QUEUE AND F.NO_ >= 0 ORDER BY F.QUEUE, F.NO_), 1, 0)
+        FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.FED = 1 INTO :FULL_UP;
+    IF (FULL_UP IS NULL) THEN
+        EXIT;
+    READY = 0;
+    FOR SELECT W.SUBSCRIPTION_ID FROM SOURCES_WITH_WORK(:QUEUE) W INTO :SUBSCRIPTION_ID DO
+    BEGIN
+        EXECUTE PROCEDURE SOURCE_READY(SUBSCRIPTION_ID, 1, FULL_UP) RETURNING_VALUES ONE_READY, ONE_NEXT_MS;
+        READY = MAXVALUE(READY, ONE_READY);
+        NEXT_MS = MINVALUE(COALESCE(NEXT_MS, ONE_NEXT_MS), COALESCE(ONE_NEXT_MS, NEXT_MS));
+    END
+END^
+
 -- Makes up to ROOM tasks of what the sources of a queue have, less those that are ready in it, and where the queue
 -- has a limit no more than there are free places; a held task, which has one, is let in all the same. Rank by rank,
 -- as the claim that calls this; those of one rank that have something share the room. MISSED is 1 when another
 -- transaction is at one, or in its way, or may be ending what something now waits for. CROWDED is 1 when ready tasks
 -- have left less room than the sources have need of. When it turns out that other transactions hold those, it is
 -- called again with HELD_RANK: ready tasks are not counted then, and sources of higher ranks are not asked.
-PROCEDURE DISPATCH (
+PROCEDURE FILL (
     QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, HELD_RANK SMALLINT)
 RETURNS (MISSED SMALLINT, CROWDED SMALLINT)
 AS

@@ -33,7 +33,7 @@ END^
 -- its ID: that undoes the lock, and all else of the statement. Who gets the lock knows that the task has not begun,
 -- whatever the caller's transaction sees. What it does not see, or another transaction holds, is not found: the call
 -- is enqueued, and merged by a claim.
-PROCEDURE FIND_DUPLICATE (
+PROCEDURE ENQUEUING (
     GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
 RETURNS (ID BIGINT)
 AS

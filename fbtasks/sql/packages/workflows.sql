@@ -213,19 +213,19 @@ BEGIN
     END
 END^
 
--- Called when a task that others follow, or that a group counts, has ended: succeeded (STATE 10), failed (11),
--- cancelled (12). NULL: it was deleted by hand, before it ran. Of a success the row of the history is written
--- afterwards.
-PROCEDURE STEP_ENDED (ID BIGINT, STATE SMALLINT)
+-- Goes on with what follows a task that has ended (see the hook), and with the group that counts it.
+PROCEDURE ENDED (ID BIGINT, STATE SMALLINT, IS_STEP BOOLEAN)
 AS
     DECLARE GROUP_ID BIGINT;
     DECLARE VERDICT SMALLINT;
 BEGIN
+    IF (NOT IS_STEP) THEN
+        EXIT;
     IF (STATE IS DISTINCT FROM 10) THEN
     BEGIN
         EXECUTE PROCEDURE CASCADE(ID, ID);
         IF (STATE IS NULL) THEN
-            EXECUTE PROCEDURE FORGET_STEP(ID);
+            EXECUTE PROCEDURE FORGOTTEN(ID);
     END
     ELSE
     BEGIN
@@ -236,17 +236,18 @@ BEGIN
     END
 END^
 
--- Whether there are notes of groups.
-PROCEDURE GROUPS_READY
-RETURNS (READY SMALLINT)
+-- Whether there are notes of groups, and QUEUE has tasks that follow some.
+PROCEDURE LOOK (QUEUE QUEUE_NAME)
+RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 AS
 BEGIN
-    READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = 0 AND N.ID > 0 ORDER BY N.OWNER_ID, N.ID), 1, 0);
+    READY = IIF(EXISTS(SELECT 1 FROM QUEUE_NOTE N WHERE N.OWNER_ID = 0 AND N.ID > 0 ORDER BY N.OWNER_ID, N.ID)
+        AND EXISTS(SELECT 1 FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.GROUPED = 1), 1, 0);
 END^
 
 -- Reads the notes of groups, by those whose members ended at the same time, and looks at those groups. Called by a
 -- claim, where tasks follow groups. MISSED is 1 when another transaction is at it.
-PROCEDURE FOLD_GROUPS
+PROCEDURE DECIDE
 RETURNS (MISSED SMALLINT)
 AS
     DECLARE WAS_READ_ID BIGINT;
@@ -287,16 +288,15 @@ BEGIN
 END^
 
 -- Whether the result of a task that has ended is still to be given to another one.
-PROCEDURE STEP_IS_NEEDED (ID BIGINT)
-RETURNS (IS_NEEDED SMALLINT)
+PROCEDURE KEEPS (ID BIGINT)
+RETURNS (KEPT SMALLINT)
 AS
     DECLARE GROUP_ID BIGINT;
 BEGIN
-    IS_NEEDED = 0;
-    WHILE (ID IS NOT NULL AND IS_NEEDED = 0) DO
+    WHILE (ID IS NOT NULL AND KEPT IS NULL) DO
     BEGIN
         IF (EXISTS(SELECT 1 FROM QUEUE_LINK L JOIN QUEUE_TASK T ON T.ID = L.TO_ID WHERE L.FROM_ID = :ID)) THEN
-            IS_NEEDED = 1;
+            KEPT = 1;
         GROUP_ID = NULL;
         SELECT N.GROUP_ID FROM QUEUE_NODE N WHERE N.NODE_ID = :ID INTO :GROUP_ID;
         ID = GROUP_ID;
@@ -304,7 +304,7 @@ BEGIN
 END^
 
 -- Forgets what followed a task that is not known any more, and that a group has counted it.
-PROCEDURE FORGET_STEP (ID BIGINT)
+PROCEDURE FORGOTTEN (ID BIGINT)
 AS
     DECLARE GROUP_ID BIGINT;
     DECLARE NUMBER INTEGER;
@@ -329,18 +329,17 @@ BEGIN
     END
 END^
 
--- Whether a task follows one that has not succeeded.
-PROCEDURE STEP_WAITS (ID BIGINT)
-RETURNS (WAITS SMALLINT)
+-- A step is not put back before the one that it follows has succeeded.
+PROCEDURE REVIVING (ID BIGINT)
+RETURNS (REFUSED SMALLINT)
 AS
     DECLARE FROM_ID BIGINT;
 BEGIN
-    WAITS = 0;
     FOR SELECT L.FROM_ID FROM QUEUE_LINK L WHERE L.TO_ID = :ID AND L.KIND < 2 INTO :FROM_ID DO
         IF (EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = :FROM_ID)
                 OR EXISTS(SELECT 1 FROM QUEUE_HISTORY H WHERE H.ID = :FROM_ID AND H.STATE IN (11, 12))
                 OR EXISTS(SELECT 1 FROM QUEUE_GROUP G WHERE G.ID = :FROM_ID AND G.STATE <> 1)) THEN
-            WAITS = 1;
+            REFUSED = 1;
 END^
 
 -- Puts a step back that was ended because of another one: it awaits that again. DONE is 0 when it was not.
@@ -354,7 +353,7 @@ BEGIN
     SELECT P.QUEUE, P.MAX_LENGTH FROM QUEUE_HISTORY H JOIN QUEUE_POLICY P ON P.QUEUE = H.QUEUE
         WHERE H.ID = :ID AND H.STATE IN (11, 12) INTO :QUEUE, :MAX_LENGTH;
     IF (MAX_LENGTH IS NOT NULL) THEN
-        EXECUTE PROCEDURE FBTASKS_QUEUES.TAKE_PLACE(QUEUE, MAX_LENGTH, 'reject') RETURNING_VALUES PLACED;
+        EXECUTE PROCEDURE FBTASKS_HOOKS.RESERVE(QUEUE, MAX_LENGTH, 'reject') RETURNING_VALUES PLACED;
     INSERT INTO QUEUE_TASK (ID, HAS_TASK_ID, HAS_HOLDS, HAS_PLACE, IS_STEP, HAS_INPUTS, DELAYS_START, DELAYS_EXPIRY,
         WAKES, OWNER_ID, LANE, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, MAX_TRIES, ENQUEUED_BY,
         CONTENT_TYPE, PAYLOAD)
@@ -367,7 +366,7 @@ BEGIN
 END^
 
 -- Puts back what was ended because of a task that is tried again, by hand.
-PROCEDURE REOPEN_STEPS (ID BIGINT)
+PROCEDURE REVIVED (ID BIGINT)
 AS
     DECLARE AT_NO BIGINT;
     DECLARE TO_ID BIGINT;
@@ -755,7 +754,7 @@ BEGIN
         IF (IS_OPEN = 0 OR PAUSED = 1) THEN
             CONTINUE;
         IF (LIMIT_ID IS NOT NULL) THEN
-            EXECUTE PROCEDURE FBTASKS_LIMITS.HAS_ROOM(LIMIT_ID) RETURNING_VALUES IS_OPEN, OPENS_MS;
+            EXECUTE PROCEDURE FBTASKS_HOOKS.HAS_ROOM(LIMIT_ID) RETURNING_VALUES IS_OPEN, OPENS_MS;
         IF (IS_OPEN = 0) THEN
         BEGIN
             IF (OPENS_MS IS NULL AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK R WHERE R.STATE = 2 AND R.QUEUE = :QUEUE
