@@ -14,9 +14,9 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 from fbtasks.sql import hooks, numbered, statements, typed
-from fbtasks.sql.hooks import Feature
+from fbtasks.sql.hooks import Answering
 
-_SECTION: Final = re.compile(r"PACKAGE (FBTASKS_\w+)")
+_SECTION: Final = re.compile(r"PACKAGE (\w+)")
 _ROUTINE: Final = re.compile(r"(PRIVATE )?((PROCEDURE|FUNCTION) (\w+).*?)\nAS\b(.*)", re.DOTALL)
 _DEFAULT: Final = re.compile(r"\s*=\s*(?:_ASCII )?(?:'[^']*'|-?\w+)")
 
@@ -36,18 +36,25 @@ class Routine(NamedTuple):
 @cache
 def packages() -> Mapping[str, tuple[Routine, ...]]:
     """The routines of each package."""
+    entries = sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name)
+    found = sections((entry.name, typed(entry.read_text("utf-8"))) for entry in entries)
+    return {name: tuple(routines) for name, routines in found.items()}
+
+
+def sections(texts: Iterable[tuple[str, str]]) -> dict[str, list[Routine]]:
+    """Returns the routines of each package in files, of which each is a name and the text."""
     found: dict[str, list[Routine]] = {}
-    for entry in sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name):
+    for name, text in texts:
         section: list[Routine] | None = None
-        for statement in statements(typed(entry.read_text("utf-8"))):
+        for statement in statements(text):
             if match := _SECTION.fullmatch(statement):
                 section = found.setdefault(match[1], [])
                 continue
             match = _ROUTINE.fullmatch(statement)
-            assert match is not None, f"{entry.name}: {statement:.80}"
-            assert section is not None, f"{entry.name}: {match[4]} stands before the first package"
+            assert match is not None, f"{name}: {statement:.80}"
+            assert section is not None, f"{name}: {match[4]} stands before the first package"
             section.append(Routine(match[3], match[4], match[2], match[5], bool(match[1])))
-    return {name: tuple(routines) for name, routines in found.items()}
+    return found
 
 
 @cache
@@ -56,33 +63,40 @@ def triggers() -> tuple[str, ...]:
     return tuple(statements(typed((files(__package__) / "triggers.sql").read_text("utf-8"))))
 
 
-def headers(generation: int, features: Iterable[Feature]) -> Iterator[str]:
+def headers(generation: int, features: Iterable[Answering]) -> Iterator[str]:
     """Yields the statements that make the headers, in a database that has *features*."""
     for name, routines in with_hooks(features).items():
-        heads = "".join(f"    {each.head};\n" for each in routines if not each.private)
-        yield numbered(f"CREATE PACKAGE {name}_{generation}\nSQL SECURITY DEFINER\nAS\nBEGIN\n{heads}END", generation)
+        header, _ = package_sources(routines)
+        yield numbered(f"CREATE PACKAGE {name}_{generation}\nSQL SECURITY DEFINER\nAS\n{header}", generation)
 
 
-def bodies(generation: int, features: Iterable[Feature]) -> Iterator[str]:
+def bodies(generation: int, features: Iterable[Answering]) -> Iterator[str]:
     """Yields the statements that make the bodies, for which all headers must be there."""
     for name, routines in with_hooks(features).items():
-        declared = "".join(f"    {each.head};\n" for each in routines if each.private)
-        defined = "".join(f"{_without_defaults(each.head)}\nAS{each.body}\n" for each in routines)
-        yield numbered(f"CREATE PACKAGE BODY {name}_{generation}\nAS\nBEGIN\n{declared}{defined}END", generation)
+        _, body = package_sources(routines)
+        yield numbered(f"CREATE PACKAGE BODY {name}_{generation}\nAS\n{body}", generation)
 
 
-def with_hooks(features: Iterable[Feature]) -> Mapping[str, tuple[Routine, ...]]:
+def package_sources(routines: Iterable[Routine]) -> tuple[str, str]:
+    """Returns the header and the body of a package, behind ``AS``."""
+    heads = "".join(f"    {each.head};\n" for each in routines if not each.private)
+    declared = "".join(f"    {each.head};\n" for each in routines if each.private)
+    defined = "".join(f"{_without_defaults(each.head)}\nAS{each.body}\n" for each in routines)
+    return f"BEGIN\n{heads}END", f"BEGIN\n{declared}{defined}END"
+
+
+def with_hooks(features: Iterable[Answering]) -> Mapping[str, tuple[Routine, ...]]:
     """Returns the routines of each package, of FBTASKS_HOOKS as well, in a database that has *features*."""
     found = hooks.procedures(_there(features))
     called = (Routine("PROCEDURE", hook.name, hook.head, f"\n{body}", private=False) for hook, body in found)
     return {**packages(), hooks.PACKAGE: tuple(called)}
 
 
-def _there(features: Iterable[Feature]) -> Iterator[Feature]:
+def _there(features: Iterable[Answering]) -> Iterator[Answering]:
     """Yields *features* with those hooks that this release has a procedure for, where their packages are its own."""
     own = packages()
     for each in features:
-        if not each.package.startswith("FBTASKS_"):
+        if not each.is_ours:
             yield each
         elif each.package in own:
             yield each._replace(hooks=each.hooks & {routine.name for routine in own[each.package]})

@@ -24,10 +24,11 @@ _MERGED: Final = {
     "SUM": "COALESCE({0} + ONE_{0}, {0}, ONE_{0})",
 }
 """By word, what a result becomes by one more answer."""
+_CARRIED: Final = "EXISTS(SELECT 1 FROM QUEUE_EXTRA E WHERE E.TASK_ID = :ID AND E.FEATURE = _ASCII '{}')"
 _WIDTH: Final = 120
 
 
-class Feature(NamedTuple):
+class Answering(NamedTuple):
     """A row of QUEUE_FEATURE."""
 
     name: str
@@ -35,6 +36,11 @@ class Feature(NamedTuple):
     """The names of those that its package answers."""
     package: str
     """Its name; of a feature in this distribution without the generation."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is of this distribution: then each generation has packages of it."""
+        return self.package.startswith("FBTASKS_")
 
 
 class Result(NamedTuple):
@@ -54,13 +60,18 @@ class Hook(NamedTuple):
     results: tuple[Result, ...]
 
     @property
+    def is_of_a_task(self) -> bool:
+        """Whether it is about one task."""
+        return self.parameters[:1] == ("ID BIGINT",)
+
+    @property
     def head(self) -> str:
         """Its name, parameters and results, as a procedure has them."""
         given = f" ({', '.join(self.parameters)})" if self.parameters else ""
         results = ", ".join(f"{each.name} {each.kind}" for each in self.results)
         return "\n".join((*_lines(f"PROCEDURE {self.name}{given}"), *_lines(f"RETURNS ({results})" if results else "")))
 
-    def body(self, answering: Sequence[Feature]) -> str:
+    def body(self, answering: Sequence[Answering]) -> str:
         """What the procedure does where these features answer the hook, from ``DECLARE`` or ``BEGIN`` on."""
         asks_first = any(each.word == "FIRST" for each in self.results)
         merges = len(answering) > 1 and bool(self.results) and not asks_first
@@ -69,12 +80,16 @@ class Hook(NamedTuple):
         for number, feature in enumerate(answering):
             if number and asks_first:
                 lines += [f"    IF ({self.results[0].name} IS NOT NULL) THEN", "        EXIT;"]
-            lines += _lines(self._call(feature, "ONE_" if number and merges else ""), "    ")
+            indent = "    "
+            if self.is_of_a_task and not feature.is_ours:
+                lines.append(f"    IF ({_CARRIED.format(feature.name)}) THEN")
+                indent = "        "
+            lines += _lines(self._call(feature, "ONE_" if number and merges else ""), indent)
             if number and merges:
                 lines += [f"    {each.name} = {_MERGED[each.word].format(each.name)};" for each in self.results]
         return "\n".join([*lines, "END"])
 
-    def _call(self, feature: Feature, prefix: str) -> str:
+    def _call(self, feature: Answering, prefix: str) -> str:
         given = ", ".join(each.split()[0] for each in self.parameters)
         results = ", ".join(prefix + each.name for each in self.results)
         return (
@@ -112,7 +127,7 @@ def _result(text: str) -> Result:
     return Result(name, head, word) if word == "FIRST" or word in _MERGED else Result(name, kind, "")
 
 
-def procedures(features: Iterable[Feature]) -> Iterator[tuple[Hook, str]]:
+def procedures(features: Iterable[Answering]) -> Iterator[tuple[Hook, str]]:
     """Yields each hook with the body that it has for *features*, which are asked in the order of their names."""
     in_order = sorted(features)
     for hook in hooks().values():

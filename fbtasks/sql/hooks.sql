@@ -18,6 +18,9 @@ RETURNS (OTHER_ID BIGINT FIRST)^
 HOOK RESERVE (QUEUE QUEUE_NAME, MAX_LENGTH INTEGER, WHEN_FULL VARCHAR(11) CHARACTER SET ASCII)
 RETURNS (TAKEN SMALLINT FIRST)^
 
+-- A task was enqueued that carries extras of features.
+HOOK ENQUEUED (ID BIGINT)^
+
 -- A task has ended, whichever statement ended it: succeeded (STATE 10), failed (11), cancelled (12). NULL: it was
 -- deleted before it ran. Of a success the row of the history is written afterwards. IS_STEP is as in QUEUE_TASK.
 HOOK ENDED (ID BIGINT, STATE SMALLINT, IS_STEP BOOLEAN)^

@@ -42,10 +42,14 @@ BEGIN
         END
     END
     -- A running task that is deleted has succeeded, unless FBTASKS_CORE.ARCHIVE deletes it.
-    IF (OLD.IS_STEP
+    IF ((OLD.IS_STEP OR OLD.HAS_EXTRAS)
             AND OLD.ID IS DISTINCT FROM CAST(RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_FAILED') AS BIGINT)
             AND OLD.ID IS DISTINCT FROM CAST(RDB$GET_CONTEXT('USER_TRANSACTION', 'FBTASKS_CANCELLED') AS BIGINT)) THEN
+    BEGIN
         EXECUTE PROCEDURE FBTASKS_HOOKS.ENDED(OLD.ID, IIF(OLD.STATE = 2, 10, NULL), OLD.IS_STEP);
+        IF (OLD.HAS_EXTRAS) THEN
+            DELETE FROM QUEUE_EXTRA E WHERE E.TASK_ID = OLD.ID;
+    END
 END^
 
 -- Lets the lane of a failed task go on when the task is discarded.
@@ -63,8 +67,12 @@ BEGIN
     IF (OLD.HAS_HOLDS) THEN
         EXECUTE PROCEDURE FBTASKS_CORE.FORGET_HOLDS(OLD.ID, OLD.STATE);
     -- Not when it was put back into its queue.
-    IF (OLD.IS_STEP AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = OLD.ID)) THEN
+    IF ((OLD.IS_STEP OR OLD.HAS_EXTRAS) AND NOT EXISTS(SELECT 1 FROM QUEUE_TASK T WHERE T.ID = OLD.ID)) THEN
+    BEGIN
         EXECUTE PROCEDURE FBTASKS_HOOKS.FORGOTTEN(OLD.ID);
+        IF (OLD.HAS_EXTRAS) THEN
+            DELETE FROM QUEUE_EXTRA E WHERE E.TASK_ID = OLD.ID;
+    END
 END^
 
 -- Keeps the place of a message in the index, and the count of its queue, whichever statement changes it: a

@@ -16,22 +16,23 @@ from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.signals import held_signals
 from fbtasks.sql import generation, numbered, queries
-from fbtasks.sql.hooks import Feature
+from fbtasks.sql.hooks import Answering
 
 _NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
 
 
 @cache
-def fingerprint(features: tuple[Feature, ...]) -> str:
+def fingerprint(features: tuple[Answering, ...]) -> str:
     """Returns the hash of the packages and triggers of this release, in a database that has *features*."""
     text = "\n".join((*generation.headers(0, features), *generation.bodies(0, features), *generation.triggers()))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def features(session: Session) -> tuple[Feature, ...]:
+def features(session: Session) -> tuple[Answering, ...]:
     """Returns the features of the database whose packages are there: not only those that this process knows."""
     return tuple(
-        Feature(name, frozenset(hooks.split()), package) for name, hooks, package in session.read("features", more=" ")
+        Answering(name, frozenset(hooks.split()), package)
+        for name, hooks, package in session.read("features", more=" ")
     )
 
 
@@ -87,6 +88,7 @@ def drop_former(session: Session, *, locked: bool = False) -> int:
         name: int(match[1]) for (name,) in session.read("numbered_packages") if (match := _NUMBERED.fullmatch(name))
     }
     former = [name for name, number in numbers.items() if number < in_use or (locked and number > in_use)]
+    former += [name for (name,) in session.read("former_packages", more=" ")]  # of features of other distributions
     if not former or session.read("connections_of_before", more=" ")[0][0]:
         return 0
 

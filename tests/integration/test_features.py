@@ -8,7 +8,7 @@ from support.golden import kept
 from support.sql import rows
 
 from fbtasks.sql import generation, hooks, statements
-from fbtasks.sql.hooks import Feature
+from fbtasks.sql.hooks import Answering
 
 WIRING = Path(__file__).parent / "wiring.sql"
 CORE = ("queue.sql", "holds.sql", "claim.sql", "rescue.sql", "processes.sql")
@@ -51,13 +51,13 @@ def test_the_core_names_no_feature():
 
 
 def test_a_hook_asks_the_features_in_the_order_of_their_names():
-    first, second = Feature("a", frozenset({"KEEPS"}), "A_1"), Feature("b", frozenset({"KEEPS"}), "B_7")
+    first, second = Answering("a", frozenset({"KEEPS"}), "A_1"), Answering("b", frozenset({"KEEPS"}), "B_7")
     body = made([second, first])["KEEPS"]
     assert body.index("A_1.KEEPS(ID)") < body.index("IF (KEPT IS NOT NULL)") < body.index("B_7.KEEPS(ID)")
 
 
 def test_answers_of_several_features_are_put_together():
-    several = [Feature(name, frozenset({"LOOK", "PROCESS_LEFT"}), f"{name}_1") for name in ("X", "Y")]
+    several = [Answering(name, frozenset({"LOOK", "PROCESS_LEFT"}), f"{name}_1") for name in ("X", "Y")]
     body = made(several)
     assert "READY = COALESCE(MAXVALUE(READY, ONE_READY), READY, ONE_READY);" in body["LOOK"]
     assert "NEXT_MS = COALESCE(MINVALUE(NEXT_MS, ONE_NEXT_MS), NEXT_MS, ONE_NEXT_MS);" in body["LOOK"]
@@ -69,8 +69,8 @@ def test_without_features_the_hooks_are_empty():
 
 
 def test_a_feature_that_this_release_lacks_is_not_called():
-    gone = Feature("gone", frozenset({"KEEPS"}), "FBTASKS_GONE")
-    later = Feature("limits", frozenset({"KEEPS"}), "FBTASKS_LIMITS")
+    gone = Answering("gone", frozenset({"KEEPS"}), "FBTASKS_GONE")
+    later = Answering("limits", frozenset({"KEEPS"}), "FBTASKS_LIMITS")
     text = "\n".join(generation.bodies(1, [gone, later]))
     assert "FBTASKS_GONE" not in text
     assert "FBTASKS_LIMITS_1.KEEPS" not in text

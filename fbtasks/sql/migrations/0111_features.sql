@@ -8,10 +8,20 @@ CREATE TABLE QUEUE_FEATURE (
     -- Which hooks (hooks.sql) PACKAGE has procedures for, divided by spaces. FBTASKS_HOOKS is made from these rows,
     -- whatever the process knows that makes it: so apps with different features keep each other's hooks.
     HOOKS VARCHAR(1000) CHARACTER SET ASCII DEFAULT '' NOT NULL,
-    -- Of a feature of this distribution without the generation; of another one with its version.
-    PACKAGE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    -- Of a feature of this distribution without the generation; of another one with its version. NULL: it is being
+    -- made.
+    PACKAGE VARCHAR(63) CHARACTER SET ASCII,
     -- When its upkeep is due.
     UPKEEP_TIME TIMESTAMP
+)^
+
+-- What features of other distributions have to say about a task. A worker that lacks one of them parks the task. The
+-- rows go with the task, and of one that has failed or was cancelled with its history.
+CREATE TABLE QUEUE_EXTRA (
+    TASK_ID BIGINT NOT NULL,
+    FEATURE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    DATA VARCHAR(4000) CHARACTER SET OCTETS NOT NULL,
+    CONSTRAINT QUEUE_EXTRA_TASK PRIMARY KEY (TASK_ID, FEATURE)
 )^
 COMMIT^
 
@@ -28,6 +38,6 @@ INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE)
 INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE, HOOKS)
     VALUES ('sources', 106, 'FBTASKS_SOURCES', 'FILL LOOK')^
 INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE, HOOKS)
-    VALUES ('workflows', 108, 'FBTASKS_WORKFLOWS', 'ENDED FORGOTTEN KEEPS LOOK REVIVED REVIVING DECIDE')^
+    VALUES ('workflows', 108, 'FBTASKS_WORKFLOWS', 'DECIDE ENDED FORGOTTEN KEEPS LOOK REVIVED REVIVING')^
 
 SET TERM ; ^
