@@ -16,6 +16,7 @@ from fbtasks.feature import Feature
 from fbtasks.firebird.session import Session
 from fbtasks.sql import generation, hooks, statements
 from fbtasks.sql.generation import Routine
+from fbtasks.sql.hooks import Answering
 
 _OF_A_GENERATION: Final = re.compile(r"\bFBTASKS_(?!TASKS\b)\w+(?=\.)")
 
@@ -33,6 +34,11 @@ class Schema(NamedTuple):
     """The name of its package, which has the version at its end; one without hooks may have none."""
     sources: tuple[str, str]
     """The header and the body of the package, behind ``AS``; empty where it has none."""
+
+    @property
+    def answering(self) -> Answering:
+        """It as a row of QUEUE_FEATURE."""
+        return Answering(self.name, self.hooks, self.package)
 
     @property
     def statements(self) -> tuple[str, ...]:

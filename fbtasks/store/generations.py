@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
@@ -30,10 +31,8 @@ def fingerprint(features: tuple[Answering, ...]) -> str:
 
 def features(session: Session) -> tuple[Answering, ...]:
     """Returns the features of the database whose packages are there: not only those that this process knows."""
-    return tuple(
-        Answering(name, frozenset(hooks.split()), package)
-        for name, hooks, package in session.read("features", more=" ")
-    )
+    found = session.read("features", more=" ")
+    return tuple(Answering(name, frozenset(hooks.split()), package) for name, hooks, package in found)
 
 
 def current(session: Session) -> int:
@@ -50,13 +49,16 @@ def use(session: Session, number: int) -> None:
     session.queries = queries(number)
 
 
-def renew(session: Session) -> bool:
+def renew(session: Session, new: Iterable[Answering] = ()) -> bool:
     """Makes the packages of this release, unless those in use are made of the same text. Returns whether it did.
 
-    The caller keeps others from migrating. When it is cut nothing has changed, and what it has made goes later.
+    *new* are features that the database is to call from then on. The caller keeps others from migrating. When it is cut
+    nothing has changed, and what it has made goes later.
     """
-    found, known = session.read("generation", more=" "), features(session)
+    found, named = session.read("generation", more=" "), {each.name: each for each in (*features(session), *new)}
+    known = tuple(named[name] for name in sorted(named))
     if found and found[0][1].strip() == fingerprint(known):
+        session.run(lambda t: _note(t, new), point="migrate")
         use(session, found[0][0])
         return False
     number = session.run(lambda t: int(t.value("next_generation")))
@@ -68,6 +70,7 @@ def renew(session: Session) -> bool:
     def put_into_use(transaction: Transaction) -> None:
         for statement in generation.triggers():
             transaction.script(numbered(statement, number))
+        _note(transaction, new)
         transaction.execute("set_generation", number, fingerprint(known))
 
     with held_signals():
@@ -75,6 +78,11 @@ def renew(session: Session) -> bool:
         session.run(put_into_use, point="migrate", attempts=1)
     use(session, number)
     return True
+
+
+def _note(transaction: Transaction, new: Iterable[Answering]) -> None:
+    for each in new:
+        transaction.execute("feature_answers", each.package, " ".join(sorted(each.hooks)), each.name)
 
 
 def drop_former(session: Session, *, locked: bool = False) -> int:

@@ -130,9 +130,8 @@ def migrate(session: Session, others: Sequence[Schema] = ()) -> list[int]:
         if found is not None and found > latest_version():
             check(session, found)  # raises: what a later release has made stays in use
         _take_steps(session)
-        for each in others:
-            _take_feature(session, each)
-        generations.renew(session)
+        new = [each.answering for each in others if _take_feature(session, each)]
+        generations.renew(session, new)
         generations.drop_former(session, locked=True)
         grants.refresh(session)  # before the schema counts as complete
         done = current_version(session) or 0
@@ -176,8 +175,8 @@ def _take_steps(session: Session) -> None:
         _change(session, [statement for step in group for statement in step.statements], group)
 
 
-def _take_feature(session: Session, wanted: Schema) -> None:
-    """Makes what is missing of a feature. Its package is called from the next generation on."""
+def _take_feature(session: Session, wanted: Schema) -> bool:
+    """Makes what is missing of a feature. Returns whether the next generation is to call its package."""
     outdated = features.is_outdated(session, wanted)
     done = features.done(session, wanted)
     for number, statements in wanted.migrations:
@@ -185,9 +184,7 @@ def _take_feature(session: Session, wanted: Schema) -> None:
             _change(session, statements, note=("feature_migrated", wanted.name, number))
     if not features.has_package(session, wanted):
         _change(session, wanted.statements)
-    if outdated:
-        answers = " ".join(sorted(wanted.hooks))
-        session.run(lambda t: t.execute("feature_answers", wanted.package, answers, wanted.name), point="migrate")
+    return outdated
 
 
 def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:

@@ -216,7 +216,8 @@ def test_a_next_version_is_made_beside_the_former_one(with_audit, folder, url):
     package = folder / "packages" / "audit.sql"
     package.write_text(package.read_text().replace("'ended'", "'was ended'"))
     with closing(audited(url, of(folder), name="next")) as later:
-        later.migrate()
+        with closing(with_audit.database.open()):  # which may call the former one
+            later.migrate()
         assert rows(later, "SELECT VERSION, PACKAGE FROM QUEUE_FEATURE WHERE NAME = 'audit'") == [(2, "AUDIT_2")]
         assert [name for (name,) in rows(later, PACKAGES)][:2] == ["AUDIT_1", "AUDIT_2"]
         result = later.tasks["add"].delay(1, 2)
@@ -238,13 +239,12 @@ def test_a_next_version_is_made_beside_the_former_one(with_audit, folder, url):
 
 def test_a_migration_that_was_cut_is_gone_on_with(with_audit, url, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(generations, "renew", lambda session: 1 / 0)
+        patched.setattr(generations, "renew", lambda session, new: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             with_audit.migrate()
     with closing(FBTasks("without", url)) as other:
         other.migrate()
-        assert one(other, GENERATION) == 2, "its tables and its package were there"
-    with_audit.migrate()
+        assert one(other, GENERATION) == 1
     result = with_audit.tasks["add"].delay(1, 2)
     drain(with_audit)
     assert trail(with_audit, result)[-1] == ("ended", State.SUCCEEDED)
