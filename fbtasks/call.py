@@ -54,6 +54,8 @@ class Call(NamedTuple):
     """Tries allowed; 0: without limit; None: as the task's own policy says."""
     task_id: str | None = None
     gates: tuple[Gate, ...] = ()
+    extras: tuple[tuple[str, bytes], ...] = ()
+    """What features of other distributions have to say about it, by their names."""
 
 
 class Enqueued(NamedTuple):
@@ -116,6 +118,8 @@ class Claim(NamedTuple):
     inputs: tuple[Input, ...] = ()
     members: tuple[Claim, ...] = ()
     """The claims that are run together, when this is a batch of them; all else is as of the first one."""
+    has_extras: bool = False
+    """Whether features of other distributions have something to say about it."""
 
 
 def batch_of(members: Sequence[Claim]) -> Claim:
@@ -243,7 +247,10 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The worker does not know a task of this name; it waits for one that does."""
+    """The worker does not know a task of this name, or lacks a feature that it needs; it waits for one that does."""
+
+    lacks: str = ""
+    """The name of the feature."""
 
 
 @dataclass(frozen=True, slots=True)

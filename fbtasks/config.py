@@ -10,6 +10,7 @@ from fbtasks import checks
 from fbtasks.checks import optional
 from fbtasks.declare import Given, check_fields, given
 from fbtasks.errors import ConfigurationError
+from fbtasks.feature import Feature, checked
 from fbtasks.request import Hook
 from fbtasks.url import DatabaseURL, resolve_url
 
@@ -47,7 +48,7 @@ def _keys(_what: str, value: Any) -> tuple[bytes, ...]:
 class Settings:
     """The validated settings of an app. Raises :class:`ConfigurationError` for a value that cannot be used.
 
-    In another process they have no hooks and no class of tasks, which may be such as cannot be sent there.
+    In another process they have no hooks, no features and no class of tasks, which may be such as cannot be sent there.
     """
 
     name: Annotated[str, _name]
@@ -89,6 +90,9 @@ class Settings:
     task_class: type[Any] | None = None
     """What ``app.task`` makes of a function; None: a ``Task``."""
 
+    features: Annotated[Given[Sequence[Feature], tuple[Feature, ...]], checked] = given(())
+    """Those of other distributions."""
+
     def __post_init__(self) -> None:
         check_fields(self)
         if self.queues is not None and self.default_queue not in self.queues:
@@ -98,7 +102,13 @@ class Settings:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "on_success": None, "on_failure": None, "on_retry": None, "task_class": None}
+        own = {"on_success": None, "on_failure": None, "on_retry": None, "task_class": None, "features": ()}
+        return {**self.__dict__, **own}
+
+    @property
+    def feature_names(self) -> str:
+        """The names of its features, each between spaces."""
+        return "".join(f" {each.name} " for each in self.features)
 
     @property
     def zone_name(self) -> str:

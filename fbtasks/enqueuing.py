@@ -11,6 +11,7 @@ from fbtasks.call import Call, Enqueued, Gate, OnDuplicate
 from fbtasks.config import Settings
 from fbtasks.declare import chosen
 from fbtasks.errors import DuplicateTask, EnqueueError, EnqueueUncertain, UnknownQueueError
+from fbtasks.feature import LONGEST_EXTRA, Feature
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.known_limits import KnownLimits
@@ -79,7 +80,7 @@ class Enqueuer:
         if serializer is not None:
             self._serializer.check(serializer)
         payload = self._serializer.dump_call(args, kwargs, task=name, serializer=serializer or task.serializer)
-        return Call(
+        made = Call(
             name=name,
             queue=self.check_queue(given.get("queue")) or task.queue or self._settings.default_queue,
             content_type=payload.content_type,
@@ -90,6 +91,7 @@ class Enqueuer:
             max_tries=given.get("max_retries"),
             task_id=given.get("task_id"),
         )
+        return with_extras(made, self._settings.features) if self._settings.features else made
 
     def check_queue(self, queue: str | None) -> str | None:
         """Returns *queue*. Raises :class:`ConfigurationError`, or :class:`UnknownQueueError` for one not declared."""
@@ -215,6 +217,22 @@ class Enqueuer:
     def _use(self, work: Callable[[Transaction], T], kind: bytes) -> T:
         point = "enqueue" if kind == ENQUEUE else ""
         return self._database.use(lambda session: session.run(work, kind, point))
+
+
+def with_extras(call: Call, features: Iterable[Feature]) -> Call:
+    """*call* with what *features* have to say about it. Raises :class:`EnqueueError` for what cannot be written."""
+    extras = []
+    for each in features:
+        data = each.prepare(call) if hasattr(each, "prepare") else None
+        if data is None:
+            continue
+        if not isinstance(data, bytes) or len(data) > LONGEST_EXTRA:
+            raise EnqueueError(
+                f"the feature {each.name!r} says {checks.shown(data)} about a call of {call.name!r:.80}: it must be "
+                f"bytes, at most {LONGEST_EXTRA}."
+            )
+        extras.append((each.name, data))
+    return call._replace(extras=tuple(extras))
 
 
 def _refuse_duplicates(calls: Sequence[Call]) -> None:

@@ -30,7 +30,8 @@ def why_waiting(session: Session, row: TaskRow, waits: Sequence[Wait]) -> list[s
         case State.HELD:
             return [*_held(session, row, waits), *_of_queue(session, row)]
         case State.PARKED:
-            return [*(_paused(session, row, "and it is parked") or _unknown(session, row)), *_of_queue(session, row)]
+            paused = _paused(session, row, "and it is parked")
+            return [*(paused or _lacking(session, row) or _unknown(session, row)), *_of_queue(session, row)]
         case State.AWAITING:
             return [f"a step that it follows has not ended: fbtasks inspect workflow {row.id}"]
         case _:
@@ -41,6 +42,23 @@ def _paused(session: Session, row: TaskRow, so: str) -> list[str]:
     if row.name not in limits.paused_names(session):
         return []
     return [f"the task name {row.name} is paused, {so}. To go on: {how_to_resume(names=[row.name])}"]
+
+
+def _lacking(session: Session, row: TaskRow) -> list[str]:
+    """What it needs of features that a worker that took it lacked."""
+    needed = [name for (name,) in session.read("extras", row.id)]
+    lacking = [name for name in needed if name not in processes.features(session)]
+    if lacking:
+        return [
+            f"it needs the feature {lacking[0]}, which no worker has, and it is parked. Start one of an app that has "
+            f"it: fbtasks worker -A MODULE -Q {row.queue}"
+        ]
+    if needed and row.name in processes.task_names(session):
+        return [
+            f"a worker took it that lacks the feature {needed[0]}, and it is parked. One that has it takes it in a "
+            "moment"
+        ]
+    return []
 
 
 def _unknown(session: Session, row: TaskRow) -> list[str]:

@@ -2,7 +2,7 @@
 
 A file has sections, ``PACKAGE NAME``, and what is in them goes to that package, whichever file it stands in. A header
 is made of the heads of its procedures and functions, but of those that begin with ``PRIVATE``, which the package alone
-may call.
+may call. Beside them stands FBTASKS_HOOKS (see ``hooks.py``).
 
 The statements that name packages have the number as well: the named queries, and calls of procedures, which are made of
 the same heads. Python names those like ``FBTASKS_QUEUES.SET_PLACES``.
@@ -11,12 +11,13 @@ the same heads. Python names those like ``FBTASKS_QUEUES.SET_PLACES``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from fbtasks.sql import named_queries, numbered, statements, typed
+from fbtasks.sql import hooks, named_queries, numbered, statements, typed
+from fbtasks.sql.hooks import Answering
 
 _PART: Final = re.compile(
     r"^(?:PACKAGE (?P<package>\w+)"
@@ -103,27 +104,37 @@ def calls() -> Mapping[str, str]:
 @cache
 def packages() -> Mapping[str, tuple[Routine, ...]]:
     """The routines of each package."""
-    found: dict[str, list[Routine]] = {}
-    for package, each in _routines():
-        found.setdefault(package, []).append(each._replace(head=typed(each.head), body=typed(each.body)))
+    entries = sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name)
+    found = sections((entry.name, typed(entry.read_text("utf-8"))) for entry in entries)
     return {name: tuple(routines) for name, routines in found.items()}
+
+
+def sections(texts: Iterable[tuple[str, str]]) -> dict[str, list[Routine]]:
+    """Returns the routines of each package in files, of which each is a name and the text."""
+    found: dict[str, list[Routine]] = {}
+    for name, text in texts:
+        for package, each in _parts(name, text):
+            found.setdefault(package, []).append(each)
+    return found
 
 
 def _routines() -> Iterator[tuple[str, Routine]]:
     """Yields the name of a package, and a routine of it as it is written."""
     for entry in sorted((files(__package__) / "packages").iterdir(), key=lambda each: each.name):
-        package = ""
-        text, _, _ = entry.read_text("utf-8").partition("^\n\nSET TERM ; ^")
-        for part in text.split("^\n"):
-            match = _PART.search(part)
-            assert match is not None, f"{entry.name}: {part:.80}"
-            package = match["package"] or package
-            assert package, f"{entry.name}: {match['name']} stands before the first package"
-            if match["name"]:
-                yield (
-                    package,
-                    Routine(match["kind"], match["name"], match["head"], match["body"], bool(match["private"])),
-                )
+        yield from _parts(entry.name, entry.read_text("utf-8"))
+
+
+def _parts(name: str, text: str) -> Iterator[tuple[str, Routine]]:
+    """Yields the name of a package, and a routine of it, of the file *name*."""
+    package = ""
+    text, _, _ = text.partition("^\n\nSET TERM ; ^")
+    for part in text.split("^\n"):
+        match = _PART.search(part)
+        assert match is not None, f"{name}: {part:.80}"
+        package = match["package"] or package
+        assert package, f"{name}: {match['name']} stands before the first package"
+        if match["name"]:
+            yield package, Routine(match["kind"], match["name"], match["head"], match["body"], bool(match["private"]))
 
 
 @cache
@@ -132,19 +143,43 @@ def triggers() -> tuple[str, ...]:
     return tuple(statements(typed((files(__package__) / "triggers.sql").read_text("utf-8"))))
 
 
-def headers(generation: int) -> Iterator[str]:
-    """Yields the statements that make the headers."""
-    for name, routines in packages().items():
-        heads = "".join(f"    {each.head};\n" for each in routines if not each.private)
-        yield numbered(f"CREATE PACKAGE {name}_{generation}\nSQL SECURITY DEFINER\nAS\nBEGIN\n{heads}END", generation)
+def headers(generation: int, features: Iterable[Answering]) -> Iterator[str]:
+    """Yields the statements that make the headers, in a database that has *features*."""
+    for name, routines in with_hooks(features).items():
+        header, _ = package_sources(routines)
+        yield numbered(f"CREATE PACKAGE {name}_{generation}\nSQL SECURITY DEFINER\nAS\n{header}", generation)
 
 
-def bodies(generation: int) -> Iterator[str]:
+def bodies(generation: int, features: Iterable[Answering]) -> Iterator[str]:
     """Yields the statements that make the bodies, for which all headers must be there."""
-    for name, routines in packages().items():
-        declared = "".join(f"    {each.head};\n" for each in routines if each.private)
-        defined = "".join(f"{_without_defaults(each.head)}\nAS{each.body}\n" for each in routines)
-        yield numbered(f"CREATE PACKAGE BODY {name}_{generation}\nAS\nBEGIN\n{declared}{defined}END", generation)
+    for name, routines in with_hooks(features).items():
+        _, body = package_sources(routines)
+        yield numbered(f"CREATE PACKAGE BODY {name}_{generation}\nAS\n{body}", generation)
+
+
+def package_sources(routines: Iterable[Routine]) -> tuple[str, str]:
+    """Returns the header and the body of a package, behind ``AS``."""
+    heads = "".join(f"    {each.head};\n" for each in routines if not each.private)
+    declared = "".join(f"    {each.head};\n" for each in routines if each.private)
+    defined = "".join(f"{_without_defaults(each.head)}\nAS{each.body}\n" for each in routines)
+    return f"BEGIN\n{heads}END", f"BEGIN\n{declared}{defined}END"
+
+
+def with_hooks(features: Iterable[Answering]) -> Mapping[str, tuple[Routine, ...]]:
+    """Returns the routines of each package, of FBTASKS_HOOKS as well, in a database that has *features*."""
+    found = hooks.procedures(_there(features))
+    called = (Routine("PROCEDURE", hook.name, hook.head, f"\n{body}", private=False) for hook, body in found)
+    return {**packages(), hooks.PACKAGE: tuple(called)}
+
+
+def _there(features: Iterable[Answering]) -> Iterator[Answering]:
+    """Yields *features* with those hooks that this release has a procedure for, where their packages are its own."""
+    own = packages()
+    for each in features:
+        if not each.is_ours:
+            yield each
+        elif each.package in own:
+            yield each._replace(hooks=each.hooks & {routine.name for routine in own[each.package]})
 
 
 def _without_defaults(head: str) -> str:

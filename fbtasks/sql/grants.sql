@@ -1,7 +1,7 @@
 -- What each role may do. A package is named without its generation: the name stands for all that the database has,
 -- and one that it does not have is skipped. Packages are SQL SECURITY DEFINER. What FBTASKS_CORE has is called by
 -- other packages alone, and granted to no role: a caller could forge who has enqueued a task, or end one without its
--- claim. What changes triggers belongs to the owner (FBTASKS_SOURCES_OWNER).
+-- claim. So is FBTASKS_HOOKS. What changes triggers belongs to the owner (FBTASKS_SOURCES_OWNER).
 
 -- For SQL of the application's own.
 GRANT EXECUTE ON PACKAGE FBTASKS TO FBTASKS_PRODUCER, FBTASKS_WORKER;
@@ -42,8 +42,10 @@ GRANT SELECT ON TABLE
     QUEUE_CELERY_CHORD, QUEUE_CELERY_CHORD_PART
     TO FBTASKS_WORKER, FBTASKS_OPERATOR;
 
--- Tables, to read. All ask for the version of the schema and the generation of the packages before anything else.
-GRANT SELECT ON TABLE QUEUE_SCHEMA, QUEUE_GENERATION TO FBTASKS_PRODUCER, FBTASKS_WORKER, FBTASKS_OPERATOR;
+-- Tables, to read. All ask for the version of the schema, of the features that they use, and the generation of the
+-- packages before anything else.
+GRANT SELECT ON TABLE QUEUE_SCHEMA, QUEUE_GENERATION, QUEUE_FEATURE
+    TO FBTASKS_PRODUCER, FBTASKS_WORKER, FBTASKS_OPERATOR;
 GRANT SELECT ON TABLE
     QUEUE_POLICY, QUEUE_PLACE, QUEUE_SHIFT, QUEUE_SUBSCRIPTION, QUEUE_CHANGE, QUEUE_DISPATCH, QUEUE_HANDLER,
         QUEUE_GATE, QUEUE_NOTE,
@@ -51,7 +53,7 @@ GRANT SELECT ON TABLE
     TO FBTASKS_WORKER, FBTASKS_OPERATOR;
 GRANT SELECT ON TABLE
     QUEUE_IDENTITY, QUEUE_TASK, QUEUE_PAYLOAD, QUEUE_PROCESS, QUEUE_CANCEL, QUEUE_PROGRESS, QUEUE_LINK, QUEUE_GROUP,
-        QUEUE_NODE, QUEUE_REDIRECT
+        QUEUE_NODE, QUEUE_REDIRECT, QUEUE_EXTRA
     TO FBTASKS_WORKER, FBTASKS_OPERATOR;
 GRANT SELECT ON TABLE QUEUE_TASK_ID, QUEUE_HISTORY, QUEUE_RESULT, QUEUE_STAT TO FBTASKS_OPERATOR;
 -- What the generated statements of a poll read.

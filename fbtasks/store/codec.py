@@ -112,6 +112,11 @@ def pack_call(call: Call, limits: Mapping[str, Limit] = NO_LIMITS, *, finds: boo
     return _gated(record, pack_gates(call.gates, limits, finds=finds and call.task_id is None))
 
 
+def pack_extras(extras: Iterable[tuple[str, bytes]]) -> bytes:
+    """The extras of a task for FBTASKS_PRODUCER.PUT_EXTRAS."""
+    return b"".join(b"%02d%04d%b%b" % (len(name), len(data), name.encode("ascii"), data) for name, data in extras)
+
+
 def _gated(record: bytes, gates: bytes) -> bytes:
     """A record whose first letter is small, with *gates* at its end."""
     mark = b"n" if record[:1] == b"-" else record[:1].lower()
@@ -175,6 +180,7 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
             bool(marks & 1),
             bool(marks & 2),
             bool(marks & 4),
+            has_extras=bool(marks & 8),
         )
 
 
@@ -227,8 +233,8 @@ def _pack_finished(item: Finished) -> bytes:
             kind = b"W"
         case PutBefore(gates):
             kind, message = b"G", gates
-        case Parked():
-            kind = b"P"
+        case Parked(feature):
+            kind, message = (b"E", f"it needs the feature {feature}") if feature else (b"P", "")
         case Advanced():
             kind = b"A"
         case Released():

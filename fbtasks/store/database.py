@@ -20,7 +20,7 @@ from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 from fbtasks.firebird.translate import shut_down
 from fbtasks.sql.generation import queries
-from fbtasks.store import anew, generations, migrate
+from fbtasks.store import anew, features, generations, migrate
 
 T = TypeVar("T")
 _TRIES: Final = 5
@@ -171,11 +171,15 @@ class Database:
                 migrate.check_charset(session)
                 found = migrate.current_version(session)
                 outdated = create if found is None else found < migrate.latest_version()
+                wanted = features.schemas(self.settings.features)
+                if found == migrate.latest_version() and self.settings.migrates:
+                    outdated = any(features.is_outdated(session, each) for each in wanted)
                 if self.settings.migrates and outdated:
                     self._migrate(session)
                     lends = False
                 else:
                     migrate.check(session, found)
+                    features.check(session, wanted)
                     if not session.generation:  # another process has made the queue since this session was opened
                         self._use_packages(session)
             except BaseException:
@@ -235,14 +239,15 @@ class Database:
 
     def _migrate_with(self, session: Session) -> list[int]:
         deadline = clock.monotonic() + _OVERTAKEN
+        others = features.schemas(self.settings.features)
         try:
-            return migrate.migrate(session)
+            return migrate.migrate(session, others)
         except migrate.Overtaken as error:
             overtaken = error
         while clock.monotonic() < deadline:
             time.sleep(0.05)
             with closing(self._open()) as another, suppress(migrate.Overtaken):
-                return migrate.migrate(another)
+                return migrate.migrate(another, others)
         raise SchemaError(
             f"{self.url} cannot be migrated: another process has been making the queue for {_OVERTAKEN:g} s. End it, "
             "and run: fbtasks migrate --url URL"

@@ -123,6 +123,8 @@ class _Writing:
         for node, call in self._plan.steps():
             if len(call.payload) > codec.INLINE:
                 transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", self._number(node), call.payload)
+            if call.extras:
+                transaction.call("FBTASKS_PRODUCER.PUT_EXTRAS", self._number(node), codec.pack_extras(call.extras))
 
     def _number(self, node: int) -> int:
         return self._known.get(node, self._first + node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
@@ -17,15 +18,22 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.signals import held_signals
 from fbtasks.sql import generation, numbered
 from fbtasks.sql.generation import queries
+from fbtasks.sql.hooks import Answering
 
 _NUMBERED: Final = re.compile(r"FBTASKS_\w+_(\d+)")
 
 
 @cache
-def fingerprint() -> str:
-    """Returns the hash of the packages and triggers of this release."""
-    text = "\n".join((*generation.headers(0), *generation.bodies(0), *generation.triggers()))
+def fingerprint(features: tuple[Answering, ...]) -> str:
+    """Returns the hash of the packages and triggers of this release, in a database that has *features*."""
+    text = "\n".join((*generation.headers(0, features), *generation.bodies(0, features), *generation.triggers()))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def features(session: Session) -> tuple[Answering, ...]:
+    """Returns the features of the database whose packages are there: not only those that this process knows."""
+    found = session.read("features", more=" ")
+    return tuple(Answering(name, frozenset(hooks.split()), package) for name, hooks, package in found)
 
 
 def current(session: Session) -> int:
@@ -42,31 +50,40 @@ def use(session: Session, number: int) -> None:
     session.queries = queries(number)
 
 
-def renew(session: Session) -> bool:
+def renew(session: Session, new: Iterable[Answering] = ()) -> bool:
     """Makes the packages of this release, unless those in use are made of the same text. Returns whether it did.
 
-    The caller keeps others from migrating. When it is cut nothing has changed, and what it has made goes later.
+    *new* are features that the database is to call from then on. The caller keeps others from migrating. When it is cut
+    nothing has changed, and what it has made goes later.
     """
-    found = session.read("generation", more=" ")
-    if found and found[0][1].strip() == fingerprint():
+    found, named = session.read("generation", more=" "), {each.name: each for each in (*features(session), *new)}
+    known = tuple(named[name] for name in sorted(named))
+    if found and found[0][1].strip() == fingerprint(known):
+        session.run(lambda t: _note(t, new), point="migrate")
         use(session, found[0][0])
         return False
     number = session.run(lambda t: int(t.value("next_generation")))
 
     def make(transaction: Transaction) -> None:
-        for statement in (*generation.headers(number), *generation.bodies(number)):
+        for statement in (*generation.headers(number, known), *generation.bodies(number, known)):
             transaction.script(statement)
 
     def put_into_use(transaction: Transaction) -> None:
         for statement in generation.triggers():
             transaction.script(numbered(statement, number))
-        transaction.execute("set_generation", number, fingerprint())
+        _note(transaction, new)
+        transaction.execute("set_generation", number, fingerprint(known))
 
     with held_signals():
         session.run(make, point="migrate", attempts=1)
         session.run(put_into_use, point="migrate", attempts=1)
     use(session, number)
     return True
+
+
+def _note(transaction: Transaction, new: Iterable[Answering]) -> None:
+    for each in new:
+        transaction.execute("feature_answers", each.package, " ".join(sorted(each.hooks)), each.name)
 
 
 def drop_former(session: Session, *, locked: bool = False) -> int:
@@ -80,6 +97,7 @@ def drop_former(session: Session, *, locked: bool = False) -> int:
         name: int(match[1]) for (name,) in session.read("numbered_packages") if (match := _NUMBERED.fullmatch(name))
     }
     former = [name for name, number in numbers.items() if number < in_use or (locked and number > in_use)]
+    former += [name for (name,) in session.read("former_packages", more=" ")]  # of features of other distributions
     if not former or session.read("connections_of_before", more=" ")[0][0]:
         return 0
 

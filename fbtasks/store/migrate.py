@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from fbtasks.errors import (
     AuthenticationError,
@@ -27,7 +27,8 @@ from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.firebird.signals import held_signals
 from fbtasks.sql import Made, Migration, Step, made, migrations, steps
-from fbtasks.store import generations, grants
+from fbtasks.store import features, generations, grants
+from fbtasks.store.features import Schema
 from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0
@@ -115,8 +116,10 @@ def _refuse_development_version(session: Session, found: int | None) -> None:
         )
 
 
-def migrate(session: Session) -> list[int]:
+def migrate(session: Session, others: Sequence[Schema] = ()) -> list[int]:
     """Brings the schema up to date. Returns the versions that this call applied.
+
+    *others* are schemas of features of other distributions, which are made beside it.
 
     Safe when many processes start at once. Raises :class:`SchemaError` when the database cannot hold the queue, or
     refuses a step; close the session then: it may have loaded what was undone. Raises :class:`Overtaken` when it is to
@@ -127,7 +130,8 @@ def migrate(session: Session) -> list[int]:
         if found is not None and found > latest_version():
             check(session, found)  # raises: what a later release has made stays in use
         _take_steps(session)
-        generations.renew(session)
+        new = [each.answering for each in others if _take_feature(session, each)]
+        generations.renew(session, new)
         generations.drop_former(session, locked=True)
         grants.refresh(session)  # before the schema counts as complete
         done = current_version(session) or 0
@@ -169,6 +173,18 @@ def _take_steps(session: Session) -> None:
         _change(session, [session.queries["schema_steps_create"]])
     for group in _groups(pending, alone=session.url.embedded):
         _change(session, [statement for step in group for statement in step.statements], group)
+
+
+def _take_feature(session: Session, wanted: Schema) -> bool:
+    """Makes what is missing of a feature. Returns whether the next generation is to call its package."""
+    outdated = features.is_outdated(session, wanted)
+    done = features.done(session, wanted)
+    for number, statements in wanted.migrations:
+        if number > done:
+            _change(session, statements, note=("feature_migrated", wanted.name, number))
+    if not features.has_package(session, wanted):
+        _change(session, wanted.statements)
+    return outdated
 
 
 def _groups(pending: list[Step], *, alone: bool) -> Iterator[list[Step]]:
@@ -234,8 +250,15 @@ def _read_ledger(session: Session) -> set[str]:
         return _ledger(transaction)
 
 
-def _change(session: Session, statements: Sequence[str], done: Iterable[Step] = ()) -> None:
+def _change(
+    session: Session,
+    statements: Sequence[str],
+    done: Iterable[Step] = (),
+    note: tuple[str, *tuple[Any, ...]] | None = None,
+) -> None:
     """Runs one transaction of a migration, which is *done* with it; what another process has in use is waited for.
+
+    *note* is a query that notes what was done, with its parameters.
 
     Signals that ask to end are held meanwhile. Raises :class:`SchemaError` when the database refuses it.
     """
@@ -247,6 +270,8 @@ def _change(session: Session, statements: Sequence[str], done: Iterable[Step] = 
             transaction.script(statement)
         for step in done:
             transaction.execute("schema_step_done", step.version, step.number)
+        if note is not None:
+            transaction.execute(*note)
 
     deadline = time.monotonic() + _PATIENCE
     while True:

@@ -43,20 +43,27 @@ def register(
     tasks: Iterable[str] = (),
     delivery_limit: int | None = None,
     former: int | None = None,
+    features: str = "",
 ) -> int:
     """Announces a process, with a lease of *lease* seconds. Returns its id.
 
     Tasks that are still claimed as *former*, which is not registered any more, are claimed by this worker then. What
-    came back more than *delivery_limit* times is not delivered to this consumer (None: any number of times).
+    came back more than *delivery_limit* times is not delivered to this consumer (None: any number of times). *features*
+    are the names of those of other distributions that it has, each between spaces.
     """
     identity = kind, host[:255], pid, pid_start, int(lease * 1000)
     worker = name and name[:255], ",".join(queues), pool, concurrency, version, "\n".join(tasks)
-    return int(transaction.call("FBTASKS_WORKER.REGISTER", *identity, *worker, delivery_limit, former))
+    return int(transaction.call("FBTASKS_WORKER.REGISTER", *identity, *worker, delivery_limit, former, features))
 
 
 def task_names(session: Session) -> set[str]:
     """Returns the names of the tasks that registered workers know."""
     return {name for (names,) in session.read("worker_tasks") for name in (names or "").split("\n") if name}
+
+
+def features(session: Session) -> set[str]:
+    """Returns the names of the features of other distributions that registered workers have."""
+    return {name for (names,) in session.read("worker_features") for name in names.split()}
 
 
 def namesakes(session: Session, name: str, process_id: int) -> list[tuple[str, int, int]]:

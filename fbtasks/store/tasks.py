@@ -49,6 +49,8 @@ def enqueue(
     for call, enqueued in zip(calls, found, strict=True):
         if len(call.payload) > codec.INLINE and not enqueued.duplicate:
             transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", enqueued.id, call.payload)
+        if call.extras and not enqueued.duplicate:
+            transaction.call("FBTASKS_PRODUCER.PUT_EXTRAS", enqueued.id, codec.pack_extras(call.extras))
     return found, number
 
 

@@ -48,7 +48,7 @@ class Consumer:
         self._app = app
         self._executor = executor
         self._options = options
-        self.membership = Membership(options, app.tasks, app.settings.crash_limit)
+        self.membership = Membership(options, app.tasks, app.settings)
         self.draining = Draining(options.grace, self.membership.beat_soon)
         self._burst = Burst()
         self.connection = Connection(app.database, self.membership)
@@ -59,7 +59,14 @@ class Consumer:
         self.tally = self._outcomes.tally
         self._hooks = FailureHooks(app, executor)
         self._hand_out = HandOut(
-            app.tasks, executor, self.membership, self._outcomes, self._hooks, Gating(app), own_limits(options.shares)
+            app.tasks,
+            executor,
+            self.membership,
+            self._outcomes,
+            self._hooks,
+            Gating(app),
+            own_limits(options.shares),
+            app.settings.feature_names,
         )
         self._ticks = Ticks()
         self._intake = Intake(

@@ -42,8 +42,11 @@ class HandOut:
         hooks: FailureHooks,
         gating: Gating,
         own_limits: Mapping[str, int],
+        features: str,
     ) -> None:
         """*tasks*: those that the executor can run. *own_limits*: how many of a queue may be here at a time."""
+        self.features = features
+        """The names of those of other distributions that it has, each between spaces."""
         self._executor = executor
         self._membership = membership
         self._outcomes = outcomes
@@ -64,6 +67,8 @@ class HandOut:
         """Whether a task was claimed that has not passed the gates of its limits."""
         self._to_check = False
         """Whether a task with a window was claimed, which may be closed."""
+        self._has_extras = False
+        """Whether a task was claimed that needs features of other distributions."""
         self.lets_next_in = False
         """Whether a task has ended whose end lets another one in: then there may be something to claim at once."""
         self.limited: frozenset[str] = frozenset()
@@ -143,6 +148,7 @@ class HandOut:
                 self._claims.append(claim)
                 self._ungated |= has_gates and not self._gating.passes(claim)
                 self._to_check |= claim.name in self._windows
+                self._has_extras |= any(each.has_extras for each in claim.members or (claim,))
             else:
                 self.unknown.meet(claim.name)
                 self._outcomes.end(claim, Parked())
@@ -151,6 +157,8 @@ class HandOut:
 
     def submit(self, session: Session) -> None:
         """Hands out what was claimed, as far as the executor takes it."""
+        if self._has_extras:
+            self._park_lacking(session)
         if self._ungated:
             self._put_before(session)
         if self._to_check:
@@ -166,6 +174,28 @@ class HandOut:
             if refused or not group:
                 return
             self._since = clock.monotonic()
+
+    def _park_lacking(self, session: Session) -> None:
+        """Parks what needs a feature that this worker lacks."""
+        kept: deque[Claim] = deque()
+        for claim in self._claims:
+            parts = []
+            for part in claim.members or (claim,):
+                lacks = self._lacks(session, part)
+                if lacks:
+                    self.unknown.meet(part.name, lacks)
+                    self._outcomes.end(part, Parked(lacks))
+                else:
+                    parts.append(part)
+            if parts:
+                kept.append(batch_of(parts) if claim.members else claim)
+        self._claims = kept
+        self._has_extras = False
+
+    def _lacks(self, session: Session, claim: Claim) -> str:
+        """A feature that *claim* needs, and this worker lacks; empty when there is none."""
+        needed = session.read("extras", claim.id) if claim.has_extras else ()
+        return next((name for (name,) in needed if f" {name} " not in self.features), "")
 
     def _put_before(self, session: Session) -> None:
         """Has tasks that were enqueued without their limits wait before the gates of those."""

@@ -233,7 +233,7 @@ class Intake:
 
     def _look_for_parked(self, session: Session) -> None:
         since, known = self.parked.begin(), self._hand_out.known
-        names = session.read("parked_names")
+        names = session.read("parked_names", self._hand_out.features)
         found = [(queue, name) for queue, name in names if name in known and queue in self._queues]
         self.parked.looked(since, found, events=self._events_arrive())
 

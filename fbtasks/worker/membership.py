@@ -11,6 +11,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import HeartbeatReply
+from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import INSERT, Session
@@ -35,7 +36,7 @@ RESCUE_ATTEMPTS: Final = 10
 class Membership:
     """Registers the worker, renews its lease, and takes over what dead neighbours held."""
 
-    def __init__(self, options: WorkerOptions, tasks: Iterable[str], crash_limit: int) -> None:
+    def __init__(self, options: WorkerOptions, tasks: Iterable[str], settings: Settings) -> None:
         self.worker_id = 0
         self.rhythm = Rhythm(options.lease)
         self._registration = Registration(
@@ -47,11 +48,12 @@ class Membership:
             concurrency=options.concurrency,
             version=VERSION,
             tasks=sorted(tasks),
+            features=settings.feature_names,
         )
         self.monitor = self._registration.monitor
         self.monitor.begin()
         self._name = options.name
-        self._crash_limit = crash_limit
+        self._crash_limit = settings.crash_limit
         self.next_beat = 0.0
         """The monotonic time of the next heartbeat."""
         self._pidfds: dict[int, int] = {}

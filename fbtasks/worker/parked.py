@@ -63,34 +63,40 @@ class ParkedNames:
 
 
 class UnknownNames:
-    """Says in the log which names this worker met and does not know: one line for each name and minute."""
+    """Says in the log which names this worker met and does not know: one line for each name and minute.
+
+    The same of features that tasks need and the worker lacks.
+    """
 
     def __init__(self) -> None:
-        self._met: Counter[str] = Counter()
-        self._quiet_until: dict[str, float] = {}
+        self._met: Counter[tuple[str, str]] = Counter()
+        self._quiet_until: dict[tuple[str, str], float] = {}
 
-    def meet(self, name: str) -> None:
-        """A task of that name is parked."""
-        self._met[name] += 1
+    def meet(self, name: str, feature: str = "") -> None:
+        """A task of that name is parked, because of the *feature* that is lacking, or else of its name."""
+        self._met[name, feature] += 1
 
     @property
     def next_line(self) -> float | None:
         """The monotonic time at which something is to be said."""
-        return min((self._quiet_until.get(name, 0.0) for name in self._met), default=None)
+        return min((self._quiet_until.get(met, 0.0) for met in self._met), default=None)
 
     def say(self, *, at_once: bool = False) -> None:
         """Says what is due, or *at_once* all that has not been said."""
         if not self._met:
             return
         now = clock.monotonic()
-        self._quiet_until = {name: until for name, until in self._quiet_until.items() if until > now}
-        for name in [name for name in self._met if at_once or name not in self._quiet_until]:
-            count = self._met.pop(name)
-            self._quiet_until[name] = now + SAY
+        self._quiet_until = {met: until for met, until in self._quiet_until.items() if until > now}
+        for met in [met for met in self._met if at_once or met not in self._quiet_until]:
+            count = self._met.pop(met)
+            self._quiet_until[met] = now + SAY
             logger.error(
-                "%d %s named %r %s parked: this worker knows no task of that name. Start a worker that imports it.",
+                "%d %s named %r %s parked: this worker %s.",
                 count,
                 "task" if count == 1 else "tasks",
-                name,
+                met[0],
                 "is" if count == 1 else "are",
+                f"has no feature {met[1]}, which it needs. Start a worker of an app that has it"
+                if met[1]
+                else "knows no task of that name. Start a worker that imports it",
             )

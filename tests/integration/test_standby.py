@@ -13,7 +13,8 @@ from support.variants import slow
 
 import fbtasks
 from fbtasks.sql import migrations, statements
-from fbtasks.sql.generation import packages, triggers
+from fbtasks.sql.generation import triggers, with_hooks
+from fbtasks.store import generations
 
 KEYLESS = """
     SELECT TRIM(R.RDB$RELATION_NAME) FROM RDB$RELATIONS R
@@ -52,9 +53,11 @@ class Routine:
         return called.intersection(known)
 
 
-def routines():
+def routines(app):
     """All that one statement may run, by package (None: a trigger) and name, with the tables of triggers."""
-    found = {(package, each.name): Routine(each.body) for package, inside in packages().items() for each in inside}
+    with app.database.session() as session:
+        packages = with_hooks(generations.features(session))
+    found = {(package, each.name): Routine(each.body) for package, inside in packages.items() for each in inside}
     fired = {}
     made = [*triggers(), *(statement for migration in migrations() for statement in statements(migration.script))]
     for statement in made:
@@ -92,7 +95,7 @@ def test_no_declared_cursor_changes_a_row_that_the_same_statement_may_have_made(
     keys = {}
     for table, column in rows(app, KEYS):
         keys.setdefault(table, set()).add(column)
-    found, fired = routines()
+    found, fired = routines(app)
     assert unsafe(found, fired, keys) == set()
 
 
@@ -115,7 +118,7 @@ def test_no_other_text_declares_a_cursor():
     assert [path for path in texts if re.search(r"DECLARE \w+ CURSOR", path.read_text("utf-8"))] == []
 
 
-SCHEMA = ["QUEUE_GENERATION", "QUEUE_IDENTITY", "QUEUE_SCHEMA", "QUEUE_SCHEMA_STEP"]
+SCHEMA = ["QUEUE_FEATURE", "QUEUE_GENERATION", "QUEUE_IDENTITY", "QUEUE_SCHEMA", "QUEUE_SCHEMA_STEP"]
 """Tables that are written when a database is made or migrated, before the copy is."""
 
 

@@ -33,6 +33,15 @@ def plain_tasks(app):
     results[0].forget()
 
 
+def extras(app):
+    """Tasks that need a feature of another distribution, which is not here: one is parked, and both are cancelled."""
+    app.task(name="extra")(lambda: None)
+    call = app.enqueuer.make_call("extra", (), {})._replace(extras=(("elsewhere", b"1"), ("other", b"2")))
+    parked, waiting = app.enqueuer.enqueue([call])[0], app.enqueuer.enqueue([call._replace(queue="waits")])[0]
+    drain(app)
+    assert service.cancel(app.database, [str(parked.id), str(waiting.id)]).count == 2
+
+
 def failures_and_retries(app):
     tries = Counter()
 
@@ -422,7 +431,7 @@ def _flat(values):
 
 
 ALL = [
-    plain_tasks, failures_and_retries, priorities, scheduled_tasks, workflows, periodic_tasks, limits_of_tasks,
+    plain_tasks, extras, failures_and_retries, priorities, scheduled_tasks, workflows, periodic_tasks, limits_of_tasks,
     limits_of_queues, unique_tasks, batches, changes, events, polls, progress_of_tasks, pauses, rescues,
     messages_of_kombu, results_of_celery, pruning, left_behind,
 ]  # fmt: skip

@@ -52,7 +52,7 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
 )^
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
--- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.FEED_ONE. Its key has a number of
+-- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.FEED. Its key has a number of
 -- QUEUE_CHANGE_SEQ: no writer meets another one.
 CREATE TABLE QUEUE_CHANGE (
     SUBSCRIPTION_ID INTEGER NOT NULL,

@@ -172,7 +172,7 @@ BEGIN
         WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = :LANE;
 END^
 
--- Lets in the batches of a limit that QUEUE is to claim now, as FEED_ONE does tasks of other limits. Another queue
+-- Lets in the batches of a limit that QUEUE is to claim now, as FEED does tasks of other limits. Another queue
 -- whose batches wait is told. MOST tasks in all.
 PROCEDURE FEED_BATCHES (
     LIMIT_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, MOST INTEGER, READY_RANK SMALLINT, LESS_SAME INTEGER,

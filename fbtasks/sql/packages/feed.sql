@@ -24,22 +24,9 @@ BEGIN
     END
 END^
 
--- What an owner is to QUEUE. KIND: L a limit, B one that lets tasks in by batches, S a subscription, whose tasks are of
--- PRIORITY_RANK; NULL: nothing, or it is paused.
-PRIVATE PROCEDURE OWNER_KIND (OWNER_ID INTEGER, QUEUE QUEUE_NAME)
-RETURNS (KIND QUEUE_MARK, PRIORITY_RANK SMALLINT)
-AS
-BEGIN
-    SELECT IIF(L.BATCH IS NULL, 'L', 'B') FROM QUEUE_LIMIT L WHERE L.ID = :OWNER_ID INTO :KIND;
-    IF (KIND IS NULL) THEN
-        SELECT 'S', S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S
-            WHERE S.ID = :OWNER_ID AND S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll'
-            INTO :KIND, :PRIORITY_RANK;
-END^
-
--- The owners that may let something of QUEUE in: of which something is noted, which have changes, or whose moment has
--- come; up to 50 of each, from FIRST_ID on. One may come several times. The tables lead from one to the next, so that
--- those are met alone of which there is something. KIND G is that of groups.
+-- The owners that may let something of QUEUE in: of which something is noted, which have something that nobody notes,
+-- or whose moment has come; up to 50 of each, from FIRST_ID on. One may come several times. The tables lead from one to
+-- the next, so that those are met alone of which there is something. KIND G is that of groups.
 PRIVATE PROCEDURE DUE_OWNERS (QUEUE QUEUE_NAME, FIRST_ID INTEGER)
 RETURNS (OWNER_ID INTEGER, KIND QUEUE_MARK, PRIORITY_RANK SMALLINT, NUMBER INTEGER)
 AS
@@ -57,7 +44,7 @@ BEGIN
         KIND = 'G';
         SUSPEND;
     END
-    WHILE (PART < 4) DO  -- notes, and changes, each from FIRST_ID on, and then those before
+    WHILE (PART < 4) DO  -- notes, and the others, each from FIRST_ID on, and then those before
     BEGIN
         MOST = IIF(MOD(PART, 2) = 0, NUMBER + 50, MOST);
         NEXT_ID = IIF(MOD(PART, 2) = 0, FIRST_ID, 1);
@@ -68,12 +55,11 @@ BEGIN
                 OWNER_ID = (SELECT FIRST 1 N.OWNER_ID FROM QUEUE_NOTE N
                     WHERE N.QUEUE = :QUEUE AND N.OWNER_ID >= :NEXT_ID ORDER BY N.QUEUE, N.OWNER_ID);
             ELSE
-                OWNER_ID = (SELECT FIRST 1 C.SUBSCRIPTION_ID FROM QUEUE_CHANGE C
-                    WHERE C.SUBSCRIPTION_ID >= :NEXT_ID ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID);
+                EXECUTE PROCEDURE FBTASKS_HOOKS.NEXT_OWNER(NEXT_ID) RETURNING_VALUES OWNER_ID;
             IF (OWNER_ID IS NULL OR OWNER_ID > LAST_ID) THEN
                 LEAVE;
             NEXT_ID = CAST(OWNER_ID AS BIGINT) + 1;  -- not >, which would read all of this one
-            EXECUTE PROCEDURE OWNER_KIND(OWNER_ID, QUEUE) RETURNING_VALUES KIND, PRIORITY_RANK;
+            EXECUTE PROCEDURE FBTASKS_HOOKS.OWNER(OWNER_ID, QUEUE) RETURNING_VALUES KIND, PRIORITY_RANK;
             IF (KIND = 'S' OR (PART < 2 AND KIND IS NOT NULL)) THEN
             BEGIN
                 NUMBER = NUMBER + 1;
@@ -86,7 +72,7 @@ BEGIN
         WHERE F.QUEUE = :QUEUE AND F.DUE_TIME BETWEEN TIMESTAMP '0001-01-01' AND :NOW_UTC
         ORDER BY F.QUEUE, F.DUE_TIME INTO :OWNER_ID DO
     BEGIN
-        EXECUTE PROCEDURE OWNER_KIND(OWNER_ID, QUEUE) RETURNING_VALUES KIND, PRIORITY_RANK;
+        EXECUTE PROCEDURE FBTASKS_HOOKS.OWNER(OWNER_ID, QUEUE) RETURNING_VALUES KIND, PRIORITY_RANK;
         NUMBER = NUMBER + 1;
         IF (KIND IS NOT NULL) THEN
             SUSPEND;
@@ -94,13 +80,13 @@ BEGIN
 END^
 
 -- Whether an owner may let something of QUEUE in now, and else in how many milliseconds (NULL: when something happens).
--- With FULL_UP the queue has no free place.
-PROCEDURE LOOK (QUEUE QUEUE_NAME, FULL_UP SMALLINT)
+PROCEDURE LOOK (QUEUE QUEUE_NAME)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
     DECLARE OWNER_ID INTEGER;
     DECLARE KIND QUEUE_MARK;
+    DECLARE FULL_UP SMALLINT = 0;
     DECLARE ONE_MS BIGINT;
     DECLARE DUE_TIME TIMESTAMP;
 BEGIN
@@ -114,7 +100,10 @@ BEGIN
         READY = 1;
         IF (KIND = 'S') THEN
         BEGIN
-            EXECUTE PROCEDURE FBTASKS_SOURCES.SOURCE_READY(OWNER_ID, 1, FULL_UP) RETURNING_VALUES READY, ONE_MS;
+            SELECT IIF(EXISTS(SELECT 1 FROM QUEUE_PLACE F WHERE F.QUEUE = P.QUEUE AND F.NO_ >= 0
+                    ORDER BY F.QUEUE, F.NO_), 0, 1)
+                FROM QUEUE_POLICY P WHERE P.QUEUE = :QUEUE AND P.MAX_LENGTH IS NOT NULL INTO :FULL_UP;
+            EXECUTE PROCEDURE FBTASKS_HOOKS.LOOK(OWNER_ID, 1, FULL_UP) RETURNING_VALUES READY, ONE_MS;
             NEXT_MS = MINVALUE(COALESCE(NEXT_MS, ONE_MS), COALESCE(ONE_MS, NEXT_MS));
         END
         IF (READY = 1) THEN
@@ -159,6 +148,7 @@ AS
     DECLARE READY INTEGER;
     DECLARE HALF INTEGER;
     DECLARE READY_TIME TIMESTAMP;
+    DECLARE SINCE_TIME TIMESTAMP;
     DECLARE AGE_MS BIGINT;
     DECLARE ROOM_LEFT INTEGER;
     DECLARE ROOM_AFTER INTEGER;
@@ -215,10 +205,11 @@ BEGIN
                 IF (READY > 0 AND PRIORITY_RANK = READY_RANK) THEN
                     LESS_SAME = MINVALUE(READY, HALF);
                 ELSE IF (READY > 0 AND PRIORITY_RANK > READY_RANK AND AGE_MS > 0) THEN
-                    LESS_SAME = IIF(DATEDIFF(MILLISECOND FROM (SELECT FIRST 1 C.RAISE_TIME FROM QUEUE_CHANGE C
-                            WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1
-                            ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID) TO READY_TIME)
+                BEGIN
+                    EXECUTE PROCEDURE FBTASKS_HOOKS.WAITS_SINCE(OWNER_ID) RETURNING_VALUES SINCE_TIME;
+                    LESS_SAME = IIF(DATEDIFF(MILLISECOND FROM SINCE_TIME TO READY_TIME)
                         > CAST(PRIORITY_RANK - READY_RANK AS BIGINT) * AGE_MS, READY, ROOM);
+                END
                 ELSE IF (READY > 0 AND PRIORITY_RANK > READY_RANK) THEN
                     LESS_SAME = READY_SHARE(QUEUE, PRIORITY_RANK, ROOM, HALF);
                 CROWDED = IIF(SHARE > ROOM_LEFT - LESS_SAME, 1, CROWDED);
@@ -234,26 +225,23 @@ BEGIN
             MISSED_ONE = 0;
             FEW_IDS = '';
             IF (KIND = 'G') THEN
-                EXECUTE PROCEDURE FBTASKS_WORKFLOWS.FOLD_GROUPS RETURNING_VALUES MISSED_ONE;
+                EXECUTE PROCEDURE FBTASKS_HOOKS.DECIDE RETURNING_VALUES MISSED_ONE;
             ELSE IF (PRIORITY_RANK > LAST_RANK) THEN
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_SOURCES.SOURCE_READY(OWNER_ID, FROM_START, 0)
+                EXECUTE PROCEDURE FBTASKS_HOOKS.LOOK(OWNER_ID, FROM_START, 0)
                     RETURNING_VALUES ONE_IDLES, NEXT_MS;
                 IDLES = MAXVALUE(IDLES, ONE_IDLES);
             END
-            ELSE IF (SHARE > 0 AND KIND = 'L') THEN
-                EXECUTE PROCEDURE FBTASKS_LIMITS.FEED_ONE(OWNER_ID, QUEUE, SHARE, READY_RANK, LESS_SAME, LESS_HIGHER)
-                    RETURNING_VALUES FEW_IDS, ROOM_AFTER, MISSED_ONE;
             ELSE IF (SHARE > 0 AND KIND = 'B') THEN
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_LIMITS.FEED_BATCHES(OWNER_ID, QUEUE, SHARE, 1000 - CHAR_LENGTH(IDS) / 19,
+                EXECUTE PROCEDURE FBTASKS_HOOKS.FEED_BATCHES(OWNER_ID, QUEUE, SHARE, 1000 - CHAR_LENGTH(IDS) / 19,
                     READY_RANK, LESS_SAME, LESS_HIGHER) RETURNING_VALUES MANY_IDS, ROOM_AFTER, MISSED_ONE;
                 IDS = IDS || MANY_IDS;
             END
             ELSE IF (SHARE > 0) THEN
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_SOURCES.FEED_ONE(OWNER_ID, QUEUE, SHARE, FROM_START)
-                    RETURNING_VALUES FEW_IDS, ROOM_AFTER, MISSED_ONE;
+                EXECUTE PROCEDURE FBTASKS_HOOKS.FEED(OWNER_ID, QUEUE, SHARE, FROM_START, READY_RANK, LESS_SAME,
+                    LESS_HIGHER) RETURNING_VALUES FEW_IDS, ROOM_AFTER, MISSED_ONE;
                 -- Another transaction has locked a row of it: all else goes on.
                 WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
                     MISSED_ONE = 1;

@@ -174,7 +174,7 @@ END^
 
 -- Gives a task its limits, of 32 characters each: a mark; the limit in 11; the lane in 20. One that is due waits for
 -- the first one from here on. Marks: - and, when the place is kept while the task waits for another try, K; of a unique
--- task in their place u and U, or l and L, or r and R, which FBTASKS_LIMITS.FIND_DUPLICATE reads: such a task is found
+-- task in their place u and U, or l and L, or r and R, which FBTASKS_LIMITS.ENQUEUING reads: such a task is found
 -- by others before it is due.
 PROCEDURE HOLD_BACK (
     TASK_ID BIGINT, GATES VARCHAR(320) CHARACTER SET ASCII, QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT, IS_DUE SMALLINT)

@@ -169,7 +169,7 @@ END^
 
 -- Lets tasks in at the lanes of a limit of which something is noted, or whose moment has come, in turn. READ_ID is how
 -- far notes of the limit have been read: one that was read has a number below 0, from which the next reader deletes it.
--- Called by FEED_ONE, under its lock, with its parameters.
+-- Called by FEED, under its lock, with its parameters.
 PRIVATE PROCEDURE OPEN_LANES (
     LIMIT_ID INTEGER, QUEUE QUEUE_NAME, READ_ID BIGINT, ROOM INTEGER, READY_RANK SMALLINT, LESS_SAME INTEGER,
     LESS_HIGHER INTEGER, NOW_UTC TIMESTAMP)
@@ -257,13 +257,22 @@ BEGIN
     CLOSE WOKEN;
 END^
 
+-- What a limit is to a queue.
+PROCEDURE OWNER (OWNER_ID INTEGER, QUEUE QUEUE_NAME)
+RETURNS (KIND QUEUE_MARK, PRIORITY_RANK SMALLINT)
+AS
+BEGIN
+    SELECT IIF(L.BATCH IS NULL, 'L', 'B') FROM QUEUE_LIMIT L WHERE L.ID = :OWNER_ID INTO :KIND;
+END^
+
 -- Lets in tasks of one limit, but for batches, that QUEUE is to claim now: their ids, of 19 digits, in IDS, 100 at
 -- most. Long texts that are returned cost more than what is done here for one task. Up to ROOM, of which what is ready
 -- has its part (KEPT_ROOM). A task of another queue becomes ready there. Who has the limit's row of QUEUE_DISPATCH
 -- locked does this, and sees all that was done under that lock before; MISSED is 1 when another one has it, or what it
 -- needs.
-PROCEDURE FEED_ONE (
-    LIMIT_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, READY_RANK SMALLINT, LESS_SAME INTEGER, LESS_HIGHER INTEGER)
+PROCEDURE FEED (
+    LIMIT_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, READY_RANK SMALLINT, LESS_SAME INTEGER,
+    LESS_HIGHER INTEGER)
 RETURNS (IDS VARCHAR(1900) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -271,8 +280,12 @@ AS
     DECLARE READ_ID BIGINT;
     DECLARE MARK_ID BIGINT;
     DECLARE LAST_LANE BIGINT;
+    DECLARE IS_LIMIT SMALLINT;
     DECLARE UNIQUE_UNTIL VARCHAR(5) CHARACTER SET ASCII;
 BEGIN
+    SELECT 1, L.UNIQUE_UNTIL FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :IS_LIMIT, :UNIQUE_UNTIL;
+    IF (IS_LIMIT IS NULL) THEN
+        EXIT;
     IDS = '';
     ROOM_LEFT = ROOM;
     MISSED = 0;
@@ -283,7 +296,6 @@ BEGIN
         EXIT;
     END
     NOW_UTC = QUEUE_NOW();
-    SELECT L.UNIQUE_UNTIL FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :UNIQUE_UNTIL;
     IF (UNIQUE_UNTIL IS NOT NULL) THEN
         EXECUTE PROCEDURE OPEN_UNIQUE(LIMIT_ID, QUEUE, WAS_READ_ID, ROOM, READY_RANK, LESS_SAME, LESS_HIGHER, NOW_UTC)
             RETURNING_VALUES IDS, ROOM_LEFT, READ_ID, MISSED;
@@ -353,13 +365,13 @@ BEGIN
     IF (PERIOD_US > 0) THEN
         ROOM = MINVALUE(ROOM, IIF(FREE_US > NOW_US, 0, (NOW_US - FREE_US) / PERIOD_US + 1));
     -- Whether more is ready than there is room for, so that the end of a task wakes workers, is told by the claim
-    -- (TAKE_ROOM).
+    -- (TOOK).
     IF (ROOM = 0) THEN
         UPDATE QUEUE_GATE G SET WAITS = 1 WHERE G.OWNER_ID = :LIMIT_ID AND G.LANE = 0 AND G.WAITS = 0;
 END^
 
 -- Notes that a claim has taken TAKEN of the room that ROOM told it; WAITS is 1 when it could have taken more.
-PROCEDURE TAKE_ROOM (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT)
+PROCEDURE TOOK (LIMIT_ID INTEGER, TAKEN INTEGER, WAITS SMALLINT)
 AS
     DECLARE PERIOD_US BIGINT;
     DECLARE FIRST_US BIGINT;

@@ -111,7 +111,7 @@ BEGIN
         LARGE_BODY = IIF(OCTET_LENGTH(BODY) > 2000, BODY, NULL);
     END
     IF (PLACES IS NOT NULL) THEN
-        EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that FEED_ONE holds
+        EXECUTE PROCEDURE FBTASKS_QUEUES.PICK_PLACE(QUEUE) RETURNING_VALUES PLACED;  -- of those that FEED holds
     EXECUTE PROCEDURE FBTASKS_CORE.ADD_TASK(TASK_ID, OWNER_ID, LANE, NAME, QUEUE, PRIORITY_RANK, FIRST_TIME, NOW_UTC,
         NULL, 1, PLACED, NULL, IIF(LARGE_BODY IS NULL, CAST(BODY AS VARCHAR(2000) CHARACTER SET OCTETS), NULL),
         LARGE_BODY);
@@ -272,7 +272,7 @@ END^
 -- Reads the notes of a subscription, and opens up to ROOM lanes by them: for up to PLACES new tasks (NULL: the queue
 -- has no limit). Where changes wait for others, a lane for which changes alone wait is waiting then. IDS are those that
 -- QUEUE is to claim. MISSED is 1 when a task waits for a lane whose task may have ended unseen. READ_ID is as in
--- FBTASKS_LIMITS.OPEN_LANES. Called by FEED_ONE, under its lock.
+-- FBTASKS_LIMITS.OPEN_LANES. Called by FEED, under its lock.
 PRIVATE PROCEDURE READ_NOTES (
     OWNER_ID INTEGER, READ_ID BIGINT, ROOM INTEGER, QUEUE QUEUE_NAME, PLACES INTEGER, NOW_UTC TIMESTAMP)
 RETURNS (
@@ -480,7 +480,7 @@ BEGIN
 END^
 
 -- Makes tasks by the key: visits lanes with news, in turn from FIRST_LANE on, and those whose time has come. The other
--- parameters, and what is returned, are those of FEED_ONE, which calls this under its lock.
+-- parameters, and what is returned, are those of FEED, which calls this under its lock.
 PRIVATE PROCEDURE VISIT_LANES (
     SUBSCRIPTION_ID INTEGER, FIRST_LANE BIGINT, AFTER_MS BIGINT, ROOM INTEGER, QUEUE QUEUE_NAME, PLACES INTEGER,
     NOW_UTC TIMESTAMP)
@@ -563,7 +563,7 @@ END^
 
 -- Makes tasks of what has just come in lane 0 behind AFTER_ID, for a subscription without an order, or IN_ORDER, one at
 -- a time. LAST_ID is the last change that it took; MORE is NULL when no task was tried to be made, and 1 when it has
--- left some of them. The other parameters, and what is returned, are those of FEED_ONE, which calls this under its
+-- left some of them. The other parameters, and what is returned, are those of FEED, which calls this under its
 -- lock.
 PRIVATE PROCEDURE VISIT_LOG (
     SUBSCRIPTION_ID INTEGER, IN_ORDER SMALLINT, AFTER_ID BIGINT, ROOM INTEGER, QUEUE QUEUE_NAME, PLACES INTEGER,
@@ -627,6 +627,34 @@ BEGIN
     END
 END^
 
+-- What a subscription is to a queue: nothing while it is paused, or when a poll makes its tasks.
+PROCEDURE OWNER (OWNER_ID INTEGER, QUEUE QUEUE_NAME)
+RETURNS (KIND QUEUE_MARK, PRIORITY_RANK SMALLINT)
+AS
+BEGIN
+    SELECT 'S', S.PRIORITY_RANK FROM QUEUE_SUBSCRIPTION S
+        WHERE S.ID = :OWNER_ID AND S.QUEUE = :QUEUE AND S.STATE = 'active' AND S.KIND <> 'poll'
+        INTO :KIND, :PRIORITY_RANK;
+END^
+
+-- The first subscription from FIRST_ID on that has changes: the index leads to it.
+PROCEDURE NEXT_OWNER (FIRST_ID BIGINT)
+RETURNS (OWNER_ID INTEGER)
+AS
+BEGIN
+    SELECT FIRST 1 C.SUBSCRIPTION_ID FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID >= :FIRST_ID
+        ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :OWNER_ID;
+END^
+
+-- Since when a change waits that has its turn soon.
+PROCEDURE WAITS_SINCE (OWNER_ID INTEGER)
+RETURNS (SINCE_TIME TIMESTAMP)
+AS
+BEGIN
+    SELECT FIRST 1 C.RAISE_TIME FROM QUEUE_CHANGE C WHERE C.SUBSCRIPTION_ID = :OWNER_ID AND C.NEWS = 1
+        ORDER BY C.SUBSCRIPTION_ID, C.NEWS, C.LANE, C.ID INTO :SINCE_TIME;
+END^
+
 -- Makes tasks of what one subscription has in the log, in its order, and lets in what waits in the lines of its lanes:
 -- up to ROOM that QUEUE is to claim now, and no more than 100. Where its queue has a limit it holds places for new
 -- ones; a task that is let in again has one. The transaction that has the row of QUEUE_DISPATCH locked does this, and
@@ -635,7 +663,9 @@ END^
 -- keeps, and what was committed late is found the next time with 1; in total order it is found at once. By key, lanes
 -- are visited in turn; those that are shut have their changes moved behind them, so that they are not met again: so
 -- many in a claim that others go on.
-PROCEDURE FEED_ONE (SUBSCRIPTION_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT)
+PROCEDURE FEED (
+    SUBSCRIPTION_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, READY_RANK SMALLINT,
+    LESS_SAME INTEGER, LESS_HIGHER INTEGER)
 RETURNS (IDS VARCHAR(1900) CHARACTER SET ASCII, ROOM_LEFT INTEGER, MISSED SMALLINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;
@@ -659,7 +689,7 @@ BEGIN
     ROOM_LEFT = ROOM;
     ROOM = MINVALUE(ROOM, 100);
     MISSED = 0;
-    EXECUTE PROCEDURE SOURCE_READY(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
+    EXECUTE PROCEDURE LOOK(SUBSCRIPTION_ID, FROM_START, 0) RETURNING_VALUES READY, NEXT_MS;
     IF (READY = 0) THEN  -- nothing is locked or written
         EXIT;
     EXECUTE PROCEDURE FBTASKS_CORE.TRY_LOCK_OWNER(SUBSCRIPTION_ID) RETURNING_VALUES READ_ID, MARK_ID, LAST_LANE;
@@ -706,7 +736,7 @@ END^
 -- Whether the subscription has something for a dispatcher to do now, and else how many milliseconds remain until it
 -- has (NULL: nothing waits for a time). With FULL_UP its queue has no free place: then that is what can be done
 -- without one.
-PROCEDURE SOURCE_READY (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT, FULL_UP SMALLINT)
+PROCEDURE LOOK (SUBSCRIPTION_ID INTEGER, FROM_START SMALLINT, FULL_UP SMALLINT)
 RETURNS (READY SMALLINT, NEXT_MS BIGINT)
 AS
     DECLARE NOW_UTC TIMESTAMP;

@@ -33,7 +33,7 @@ END^
 -- its ID: that undoes the lock, and all else of the statement. Who gets the lock knows that the task has not begun,
 -- whatever the caller's transaction sees. What it does not see, or another transaction holds, is not found: the call
 -- is enqueued, and merged by a claim.
-PROCEDURE FIND_DUPLICATE (
+PROCEDURE ENQUEUING (
     GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
 RETURNS (ID BIGINT)
 AS
@@ -228,7 +228,7 @@ BEGIN
 END^
 
 -- Reads the notes of a limit of unique tasks, and lets in the holders of keys whose moment has come. MISSED is 1 when
--- another transaction has a task that is to be merged. As OPEN_LANES is, called by FEED_ONE.
+-- another transaction has a task that is to be merged. As OPEN_LANES is, called by FEED.
 PRIVATE PROCEDURE OPEN_UNIQUE (
     LIMIT_ID INTEGER, QUEUE QUEUE_NAME, READ_ID BIGINT, ROOM INTEGER, READY_RANK SMALLINT, LESS_SAME INTEGER,
     LESS_HIGHER INTEGER, NOW_UTC TIMESTAMP)

@@ -1,0 +1,43 @@
+-- The features that the database has: those of this distribution, and those of others that have been migrated here.
+SET TERM ^ ;
+
+CREATE TABLE QUEUE_FEATURE (
+    NAME VARCHAR(63) CHARACTER SET ASCII NOT NULL PRIMARY KEY,
+    -- The last of the migrations of its own.
+    VERSION INTEGER NOT NULL,
+    -- Which hooks (hooks.sql) PACKAGE has procedures for, divided by spaces. FBTASKS_HOOKS is made from these rows,
+    -- whatever the process knows that makes it: so apps with different features keep each other's hooks.
+    HOOKS VARCHAR(1000) CHARACTER SET ASCII DEFAULT '' NOT NULL,
+    -- Of a feature of this distribution without the generation; of another one with its version. NULL: it is being
+    -- made.
+    PACKAGE VARCHAR(63) CHARACTER SET ASCII,
+    -- When its upkeep is due.
+    UPKEEP_TIME TIMESTAMP
+)^
+
+-- What features of other distributions have to say about a task. A worker that lacks one of them parks the task. The
+-- rows go with the task, and of one that has failed or was cancelled with its history.
+CREATE TABLE QUEUE_EXTRA (
+    TASK_ID BIGINT NOT NULL,
+    FEATURE VARCHAR(63) CHARACTER SET ASCII NOT NULL,
+    DATA VARCHAR(4000) CHARACTER SET OCTETS NOT NULL,
+    CONSTRAINT QUEUE_EXTRA_TASK PRIMARY KEY (TASK_ID, FEATURE)
+)^
+COMMIT^
+
+INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE, HOOKS)
+    VALUES ('celery', 102, 'FBTASKS_CELERY', 'PROCESS_LEFT')^
+INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE, HOOKS)
+    VALUES ('limits', 104, 'FBTASKS_LIMITS', 'ENQUEUING FEED FEED_BATCHES HAS_ROOM OWNER ROOM TOOK')^
+INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE)
+    VALUES ('progress', 109, 'FBTASKS_PROGRESS')^
+INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE, HOOKS)
+    VALUES ('queues', 100, 'FBTASKS_QUEUES', 'RESERVE')^
+INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE)
+    VALUES ('schedules', 107, 'FBTASKS_SCHEDULES')^
+INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE, HOOKS)
+    VALUES ('sources', 106, 'FBTASKS_SOURCES', 'FEED LOOK NEXT_OWNER OWNER WAITS_SINCE')^
+INSERT INTO QUEUE_FEATURE (NAME, VERSION, PACKAGE, HOOKS)
+    VALUES ('workflows', 108, 'FBTASKS_WORKFLOWS', 'DECIDE ENDED FORGOTTEN KEEPS REVIVED REVIVING')^
+
+SET TERM ; ^

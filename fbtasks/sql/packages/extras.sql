@@ -1,0 +1,55 @@
+-- What features of other distributions have to say about a task: written with it, and asked for by a worker that is to
+-- run it.
+SET TERM ^ ;
+
+PACKAGE FBTASKS_CORE^
+
+-- A feature of which a task has an extra, and that the worker lacks, or with NULL all of them; NULL: there is none.
+FUNCTION LACKED_FEATURE (TASK_ID BIGINT, WORKER_ID BIGINT)
+RETURNS VARCHAR(63) CHARACTER SET ASCII
+AS
+    DECLARE FEATURE VARCHAR(63) CHARACTER SET ASCII;
+BEGIN
+    SELECT FIRST 1 E.FEATURE FROM QUEUE_EXTRA E
+        WHERE E.TASK_ID = :TASK_ID AND NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS P
+            WHERE P.ID = COALESCE(:WORKER_ID, P.ID) AND POSITION(' ' || E.FEATURE || ' ' IN P.FEATURES) > 0)
+        ORDER BY E.TASK_ID, E.FEATURE INTO :FEATURE;
+    RETURN FEATURE;
+END^
+
+PACKAGE FBTASKS_PRODUCER^
+
+-- The extras of a task, in the transaction that enqueued it: no caller can give one to another's task. A record for
+-- each has the lengths of its values in 2 and 4 characters, then the feature and its data.
+PROCEDURE PUT_EXTRAS (ID BIGINT, RECORDS QUEUE_RECORDS)
+AS
+    DECLARE AT_BYTE INTEGER = 1;
+    DECLARE LEN_FEATURE INTEGER;
+    DECLARE LEN_DATA INTEGER;
+    DECLARE IS_LIVE SMALLINT;
+BEGIN
+    UPDATE QUEUE_TASK T SET HAS_EXTRAS = TRUE WHERE T.ID = :ID AND NOT T.HAS_EXTRAS AND T.ENQUEUED_BY = CURRENT_USER
+        AND T.RDB$RECORD_VERSION = CURRENT_TRANSACTION;
+    IS_LIVE = ROW_COUNT;
+    IF (IS_LIVE = 0) THEN
+    BEGIN
+        UPDATE QUEUE_HISTORY H SET HAS_EXTRAS = TRUE  -- it was dropped, and an operator may put it back
+            WHERE H.ID = :ID AND NOT H.HAS_EXTRAS AND H.STATE = 12 AND H.ENQUEUED_BY = CURRENT_USER
+                AND H.RDB$RECORD_VERSION = CURRENT_TRANSACTION;
+        IF (ROW_COUNT = 0) THEN
+            EXIT;
+    END
+    WHILE (AT_BYTE < OCTET_LENGTH(RECORDS)) DO
+    BEGIN
+        LEN_FEATURE = CAST(SUBSTRING(RECORDS FROM AT_BYTE FOR 2) AS INTEGER);
+        LEN_DATA = CAST(SUBSTRING(RECORDS FROM AT_BYTE + 2 FOR 4) AS INTEGER);
+        INSERT INTO QUEUE_EXTRA (TASK_ID, FEATURE, DATA)
+            VALUES (:ID, SUBSTRING(:RECORDS FROM :AT_BYTE + 6 FOR :LEN_FEATURE),
+                SUBSTRING(:RECORDS FROM :AT_BYTE + 6 + :LEN_FEATURE FOR :LEN_DATA));
+        AT_BYTE = AT_BYTE + 6 + LEN_FEATURE + LEN_DATA;
+    END
+    IF (IS_LIVE = 1) THEN
+        EXECUTE PROCEDURE FBTASKS_HOOKS.ENQUEUED(ID);
+END^
+
+SET TERM ; ^

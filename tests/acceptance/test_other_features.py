@@ -1,0 +1,70 @@
+"""Two applications on one database, in processes of their own, of which one has a feature that the other lacks."""
+
+from pathlib import Path
+
+import pytest
+import support
+from support.sql import one, rows
+
+from fbtasks import FBTasks
+from fbtasks.states import State
+
+pytestmark = pytest.mark.acceptance
+
+WITH = """
+    import sys
+    sys.path.insert(0, {tests!r})
+    from support.auditing import Audit
+    app = FBTasks('with', features=[Audit('shared', 'own')])
+    @app.task(name='shared')
+    def shared(a, b): return a + b
+    @app.task(name='own')
+    def own(): return 'with'
+"""
+WITHOUT = """
+    @app.task(name='shared')
+    def shared(a, b): return a + b
+    @app.task(name='own')
+    def own(): return 'without'
+"""
+TRAIL = "SELECT TRIM(HOOK), STATE FROM AUDIT_TRAIL WHERE TASK_ID = ? ORDER BY NO_"
+
+
+@pytest.fixture
+def two(project):
+    """The command line of both applications, and their database."""
+    project.write(WITH.format(tests=str(Path(support.__file__).parents[1])), name="audited")
+    project.write(WITHOUT)
+    return project
+
+
+def parked(app, number):
+    return one(app, "SELECT COUNT(*) FROM QUEUE_TASK WHERE ID = ? AND STATE = ?", number, State.PARKED)
+
+
+@pytest.mark.parametrize("order", [("audited", "proj"), ("proj", "audited")])
+def test_each_keeps_what_the_other_has_made(two, wait_for, order):
+    for name in order:
+        two.run("migrate", "-A", name, process=True)
+    app = FBTasks("looks", two.url)
+    try:
+        two.worker("-c", "1")
+        mine, others = (int(two.python(PUT.format(name))) for name in ("audited", "proj"))
+        wait_for(lambda: parked(app, mine))
+        assert app.AsyncResult(str(others)).get(timeout=60) == 3
+        shown = two.run("inspect", "task", str(mine)).stdout
+        assert "it needs the feature audit, which no worker has, and it is parked" in " ".join(shown.split())
+        assert "1 task named 'shared' is parked: this worker has no feature audit" in two.logs()
+        two.run("migrate", "-A", "proj", process=True)
+        two.worker("-A", "audited", "-c", "1")
+        assert app.AsyncResult(str(mine)).get(timeout=60) == 3
+        assert rows(app, TRAIL, mine) == [("enqueued", None), ("ended", State.SUCCEEDED)]
+        assert rows(app, TRAIL, others) == []
+        cancelled = int(two.python(PUT.format("audited").replace("delay(1, 2)", "apply_async((1, 2), countdown=3600)")))
+        two.run("cancel", str(cancelled))
+        assert rows(app, TRAIL, cancelled) == [("enqueued", None), ("ended", State.CANCELLED)]
+    finally:
+        app.close()
+
+
+PUT = "from {} import shared; print(shared.delay(1, 2).id)"

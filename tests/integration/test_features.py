@@ -1,0 +1,98 @@
+"""The package FBTASKS_HOOKS, by which the core calls features: what it is made of, and what it does."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.golden import kept
+from support.sql import rows
+
+from fbtasks.sql import generation, hooks, statements
+from fbtasks.sql.hooks import Answering
+
+WIRING = Path(__file__).parent / "wiring.sql"
+CORE = ("queue.sql", "holds.sql", "claim.sql", "rescue.sql", "processes.sql")
+BODY = "SELECT RDB$PACKAGE_BODY_SOURCE FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_HOOKS_'"
+FEATURES = "SELECT NAME, PACKAGE, HOOKS FROM QUEUE_FEATURE ORDER BY NAME"
+
+
+@pytest.mark.emptied
+def test_what_the_core_calls_of_features(app):
+    """The file beside this one is where to see what else happens, when a task ends."""
+    ((body,),) = rows(app, BODY)
+    found = re.sub(r"(FBTASKS_\w+?)_\d+\b", r"\1", str(body)).replace("\nPROCEDURE", "\n\nPROCEDURE").splitlines()
+    assert found == kept(WIRING, found)
+
+
+@pytest.mark.emptied
+def test_each_feature_is_said_to_answer_the_hooks_that_its_package_has(app):
+    packages = generation.packages()
+    for name, package, said in rows(app, FEATURES):
+        answered = {each.name for each in packages[package] if not each.private} & set(hooks.hooks())
+        assert set(said.split()) == answered, name
+
+
+def test_a_feature_answers_a_hook_with_its_parameters_and_results():
+    known = hooks.hooks()
+    for package, routines in generation.packages().items():
+        for each in routines:
+            if package in FEATURE_PACKAGES and each.name in known:
+                assert shape(each.head) == shape(known[each.name].head), f"{package}.{each.name}"
+
+
+def test_the_core_names_no_feature():
+    folder = Path(generation.__file__).parent
+    for trigger in generation.triggers():
+        if re.search(r"TRIGGER \w+ FOR (QUEUE_TASK|QUEUE_HISTORY)\b", trigger):
+            assert not FEATURE_PACKAGES & set(re.findall(r"\b(FBTASKS_\w+)\.", re.sub(r"--.*", "", trigger)))
+    for path in (folder / "packages" / name for name in CORE):
+        text = re.sub(r"--.*", "", path.read_text("utf-8"))
+        of_core = re.split(r"^PACKAGE (\w+)\^", text, flags=re.MULTILINE)
+        for package, section in zip(of_core[1::2], of_core[2::2], strict=True):
+            if package not in FEATURE_PACKAGES:
+                assert not FEATURE_PACKAGES & set(re.findall(r"\b(FBTASKS_\w+)\.", section)), f"{path.name} {package}"
+
+
+def test_a_hook_asks_the_features_in_the_order_of_their_names():
+    first, second = Answering("a", frozenset({"KEEPS"}), "A_1"), Answering("b", frozenset({"KEEPS"}), "B_7")
+    body = made([second, first])["KEEPS"]
+    assert body.index("A_1.KEEPS(ID)") < body.index("IF (KEPT IS NOT NULL)") < body.index("B_7.KEEPS(ID)")
+
+
+def test_answers_of_several_features_are_put_together():
+    several = [Answering(name, frozenset({"DECIDE", "NEXT_OWNER", "PROCESS_LEFT"}), f"{name}_1") for name in ("X", "Y")]
+    body = made(several)
+    assert "MISSED = COALESCE(MAXVALUE(MISSED, ONE_MISSED), MISSED, ONE_MISSED);" in body["DECIDE"]
+    assert "OWNER_ID = COALESCE(MINVALUE(OWNER_ID, ONE_OWNER_ID), OWNER_ID, ONE_OWNER_ID);" in body["NEXT_OWNER"]
+    assert "RELEASED = COALESCE(RELEASED + ONE_RELEASED, RELEASED, ONE_RELEASED);" in body["PROCESS_LEFT"]
+
+
+def test_without_features_the_hooks_are_empty():
+    assert {" ".join(body.split()) for body in made([]).values()} == {"BEGIN END"}
+
+
+def test_a_feature_that_this_release_lacks_is_not_called():
+    gone = Answering("gone", frozenset({"KEEPS"}), "FBTASKS_GONE")
+    later = Answering("limits", frozenset({"KEEPS"}), "FBTASKS_LIMITS")
+    text = "\n".join(generation.bodies(1, [gone, later]))
+    assert "FBTASKS_GONE" not in text
+    assert "FBTASKS_LIMITS_1.KEEPS" not in text
+
+
+FEATURE_PACKAGES = {
+    match[1]
+    for statement in statements((Path(generation.__file__).parent / "migrations" / "0111_features.sql").read_text())
+    if (match := re.search(r"'(FBTASKS_\w+)'", statement))
+}
+
+
+def made(features):
+    """The bodies of the hooks by name."""
+    return {hook.name: body for hook, body in hooks.procedures(features)}
+
+
+def shape(head):
+    """The types of the parameters and results in the head of a procedure."""
+    given, _, results = head.partition("RETURNS")
+    lists = [part.partition("(")[2].rpartition(")")[0] for part in (given, results)]
+    return [[each.split(None, 1)[1] for each in part.split(",")] if part else [] for part in lists]

@@ -1,0 +1,323 @@
+"""Features of other distributions: their schemas and hooks, beside apps that lack them on the same database."""
+
+import shutil
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from support.auditing import FOLDER, Audit
+from support.sql import execute, one, rows
+
+from fbtasks import ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
+from fbtasks.feature import Feature
+from fbtasks.services import tasks as service
+from fbtasks.states import State
+from fbtasks.store import generations, tasks
+from fbtasks.testing import drain
+
+TRAIL = "SELECT TRIM(HOOK), STATE FROM AUDIT_TRAIL WHERE TASK_ID = ? ORDER BY NO_"
+PACKAGES = (
+    "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'AUDIT_' "
+    "OR RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_HOOKS_' ORDER BY 1"
+)
+GENERATION = "SELECT NUMBER FROM QUEUE_GENERATION"
+
+
+def add(a, b):
+    return a + b
+
+
+def fail():
+    raise ValueError("no")
+
+
+def audited(url, *features, name="audited"):
+    """An app with the feature, and the two tasks, which it audits."""
+    app = FBTasks(name, url, features=features or [Audit("add", "fail")])
+    app.task(name="add")(add)
+    app.task(name="fail")(fail)
+    return app
+
+
+@pytest.fixture
+def with_audit(url, app):
+    """An app with the feature, on a database that others have made."""
+    app.close()
+    with closing(audited(url)) as made:
+        yield made
+
+
+@pytest.fixture
+def without(with_audit, url):
+    """Another app on that database, which lacks the feature."""
+    with_audit.migrate()
+    with closing(FBTasks("without", url)) as app:
+        app.task(name="add")(add)
+        app.task(name="fail")(fail)
+        yield app
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the feature's schema, to be changed."""
+    path = tmp_path / "audit"
+    shutil.copytree(FOLDER, path)
+    return path
+
+
+def of(folder):
+    """The feature with that schema."""
+    feature = Audit("add", "fail")
+    feature.schema = folder
+    return feature
+
+
+def trail(app, result):
+    return rows(app, TRAIL, int(result.id))
+
+
+def state(app, result):
+    """The state of a task, live or ended."""
+    found = "SELECT STATE FROM QUEUE_TASK WHERE ID = ? UNION ALL SELECT STATE FROM QUEUE_HISTORY WHERE ID = ?"
+    return one(app, found, int(result.id), int(result.id))
+
+
+def extras(app):
+    return one(app, "SELECT COUNT(*) FROM QUEUE_EXTRA")
+
+
+def test_an_app_without_the_feature_changes_nothing_of_it(with_audit, without):
+    number = one(with_audit, GENERATION)
+    assert number == 2
+    without.migrate()
+    assert one(with_audit, GENERATION) == number
+    result = with_audit.tasks["add"].delay(1, 2)
+    drain(with_audit)
+    assert result.get(timeout=0) == 3
+    assert trail(with_audit, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
+
+
+def test_the_next_generation_of_an_app_without_it_calls_it(with_audit, without, monkeypatch):
+    more = (*generations.generation.triggers(), "COMMENT ON TABLE QUEUE_TASK IS 'later'")
+    monkeypatch.setattr(generations.generation, "triggers", lambda: more)
+    generations.fingerprint.cache_clear()
+    without.migrate()
+    generations.fingerprint.cache_clear()
+    assert one(without, GENERATION) == 3
+    with_audit.close()
+    result = with_audit.tasks["add"].delay(1, 2)
+    drain(with_audit)
+    assert trail(with_audit, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
+
+
+def test_its_hooks_are_called_whoever_ends_the_task(with_audit, without):
+    task = with_audit.tasks["add"]
+    cancelled, purged, expired = task.delay(1, 1), task.apply_async((1, 2), queue="other"), task.delay(1, 3)
+    assert without.AsyncResult(cancelled.id).cancel()
+    with without.database.session() as session:
+        assert session.run(lambda t: t.call("FBTASKS_OPERATOR.PURGE", "other", 10)) == 1
+    execute(
+        without, "UPDATE QUEUE_TASK SET EXPIRE_TIME = DATEADD(-1 HOUR TO QUEUE_NOW()) WHERE ID = ?", int(expired.id)
+    )
+    drain(without)
+    assert trail(without, cancelled) == [("enqueued", None), ("ended", State.CANCELLED)]
+    assert trail(without, purged) == [("enqueued", None), ("ended", None)]
+    assert trail(without, expired) == [("enqueued", None), ("ended", State.CANCELLED)]
+
+
+def test_what_is_said_of_a_task_goes_with_it(with_audit, without):
+    succeeded, failed = with_audit.tasks["add"].delay(1, 2), with_audit.tasks["fail"].delay()
+    drain(with_audit)
+    assert trail(with_audit, succeeded)[-1] == ("ended", State.SUCCEEDED)
+    assert extras(with_audit) == 1
+    with without.database.session() as session:
+        assert session.run(lambda t: t.call("FBTASKS_OPERATOR.RETRY", int(failed.id)))
+    drain(without)
+    assert state(with_audit, failed) == State.PARKED
+    drain(with_audit)
+    with without.database.session() as session:
+        assert session.run(lambda t: tasks.prune(t, State.FAILED, timedelta(0))) == 1
+    found = [("enqueued", None), ("ended", State.FAILED), ("ended", State.FAILED), ("forgotten", None)]
+    assert trail(with_audit, failed) == found
+    assert extras(with_audit) == 0
+
+
+def test_tasks_of_which_it_says_nothing_meet_none_of_its_hooks(with_audit, without):
+    plain = without.tasks["add"].delay(1, 2)
+    step = chain(without.tasks["add"].s(1, 2), without.tasks["fail"].si()).delay()
+    drain(without)
+    assert plain.get(timeout=0) == 3
+    assert state(without, step) == State.FAILED
+    assert one(with_audit, "SELECT COUNT(*) FROM AUDIT_TRAIL") == 0
+
+
+def test_a_step_that_ends_because_of_another_one_is_told_of(with_audit):
+    step = chain(
+        with_audit.tasks["fail"].si(), with_audit.tasks["add"].si(1, 2), with_audit.tasks["add"].si(3, 4)
+    ).delay()
+    drain(with_audit)
+    assert trail(with_audit, step) == [("enqueued", None), ("ended", State.CANCELLED)]
+    assert trail(with_audit, step.parent) == [("enqueued", None), ("ended", State.CANCELLED)]
+    with with_audit.database.session() as session:
+        assert session.run(lambda t: t.call("FBTASKS_OPERATOR.RETRY", int(step.parent.parent.id)))
+    drain(with_audit)
+    assert trail(with_audit, step)[2:] == [("ended", State.CANCELLED)]
+
+
+def test_each_way_to_enqueue_takes_it_along(with_audit):
+    task = with_audit.tasks["add"]
+    many = task.delay_many([(1, 2), (3, 4)])
+    with closing(with_audit.connect()) as connection:
+        mine = task.using(connection).delay(5, 6)
+        connection.commit()
+    drain(with_audit)
+    for result in (*many, mine):
+        assert trail(with_audit, result) == [("enqueued", None), ("ended", State.SUCCEEDED)]
+
+
+def test_a_worker_without_it_parks_the_task_and_says_why(with_audit, without, caplog):
+    waiting, plain = with_audit.tasks["add"].delay(1, 2), without.tasks["add"].delay(3, 4)
+    drain(without)
+    assert plain.get(timeout=0) == 7
+    (said,) = [record.getMessage() for record in caplog.records if "parked" in record.getMessage()]
+    assert said.startswith("1 task named 'add' is parked: this worker has no feature audit, which it needs.")
+    found = service.get_task(without.database, waiting.id)
+    assert found.row.state is State.PARKED
+    assert found.row.error_msg == "it needs the feature audit"
+    assert found.why[0].startswith("it needs the feature audit, which no worker has, and it is parked. Start one")
+    drain(without)
+    assert state(without, waiting) == State.PARKED
+    drain(with_audit)
+    assert waiting.get(timeout=0) == 3
+
+
+def test_a_parked_task_of_the_same_name_is_taken_by_a_worker_without_it(with_audit, without, url):
+    waiting, unknown = with_audit.tasks["add"].delay(1, 2), without.tasks["add"].delay(3, 4)
+    with closing(FBTasks("knows nothing", url)) as other:
+        drain(other)
+    assert {state(without, each) for each in (waiting, unknown)} == {State.PARKED}
+    drain(without)
+    assert unknown.get(timeout=0) == 7
+    assert state(without, waiting) == State.PARKED
+
+
+def test_what_no_worker_can_run_fails_with_the_feature(with_audit, without):
+    waiting = with_audit.tasks["add"].delay(1, 2)
+    drain(without)
+    with without.database.session() as session:
+        assert session.run(lambda t: tasks.fail_parked(t, timedelta(0))) == [int(waiting.id)]
+    (error,) = rows(without, "SELECT ERROR_MSG FROM QUEUE_HISTORY")[0]
+    assert str(error).startswith("no worker has the feature audit, which this task needs: start one")
+
+
+def test_a_next_version_is_made_beside_the_former_one(with_audit, folder, url):
+    with_audit.migrate()
+    (folder / "migrations" / "0002_who.sql").write_text("ALTER TABLE AUDIT_TRAIL ADD WHO VARCHAR(63);\n")
+    package = folder / "packages" / "audit.sql"
+    package.write_text(package.read_text().replace("'ended'", "'was ended'"))
+    with closing(audited(url, of(folder), name="next")) as later:
+        with closing(with_audit.database.open()):  # which may call the former one
+            later.migrate()
+        assert rows(later, "SELECT VERSION, PACKAGE FROM QUEUE_FEATURE WHERE NAME = 'audit'") == [(2, "AUDIT_2")]
+        assert [name for (name,) in rows(later, PACKAGES)][:2] == ["AUDIT_1", "AUDIT_2"]
+        result = later.tasks["add"].delay(1, 2)
+        drain(later)
+        assert trail(later, result)[-1] == ("was ended", State.SUCCEEDED)
+        with_audit.close()
+        with (
+            closing(audited(url, name="former")) as former,
+            pytest.raises(SchemaError, match=r"The feature audit has version 2 in .* knows versions up to 1"),
+        ):
+            former.tasks["add"].delay(1, 2)
+        later.close()
+        later.migrate()
+        later.close()
+        with closing(later.database.open()) as session:
+            generations.drop_former(session)
+        assert [name for (name,) in rows(later, PACKAGES)] == ["AUDIT_2", "FBTASKS_HOOKS_3"]
+
+
+def test_a_migration_that_was_cut_is_gone_on_with(with_audit, url, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(generations, "renew", lambda session, new: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            with_audit.migrate()
+    with closing(FBTasks("without", url)) as other:
+        other.migrate()
+        assert one(other, GENERATION) == 1
+    result = with_audit.tasks["add"].delay(1, 2)
+    drain(with_audit)
+    assert trail(with_audit, result)[-1] == ("ended", State.SUCCEEDED)
+
+
+def test_another_text_of_its_package_needs_a_migration(with_audit, folder, url):
+    with_audit.migrate()
+    package = folder / "packages" / "audit.sql"
+    package.write_text(package.read_text().replace("'ended'", "'was ended'"))
+    with closing(audited(url, of(folder), name="changed")) as changed, pytest.raises(SchemaError, match="next number"):
+        changed.migrate()
+
+
+def test_an_app_that_may_not_migrate_says_what_is_missing(app, url):
+    with (
+        closing(FBTasks("bound", url, features=[Audit("add")], auto_migrate=False)) as bound,
+        pytest.raises(SchemaError, match=r"has no feature audit of version 1\. Run: fbtasks migrate -A"),
+    ):
+        bound.task(name="add")(add).delay(1, 2)
+
+
+class Named(Feature):
+    def __init__(self, name, **members):
+        self.name = name
+        for member, value in members.items():
+            setattr(self, member, value)
+
+
+@pytest.mark.no_database
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        ("audit", "must be a list of features"),
+        ([Audit], "is no object with a name"),
+        ([Named("limits")], "be none of celery, limits"),
+        ([Named("Audit")], "small letters"),
+        ([Named("queue_of_mine")], "not with fbtasks or queue"),
+        ([Named("one"), Named("one")], "two features of the name 'one'"),
+    ],
+)
+def test_what_is_no_feature_is_refused(url, features, said):
+    with pytest.raises(ConfigurationError, match=said):
+        FBTasks("wrong", url, features=features)
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"hooks": {"SOMETIMES"}}, "SOMETIMES, which is no hook"),
+        ({"hooks": {"ENDED"}}, "has no schema="),
+        ({"schema": "nowhere"}, "no migrations/NNNN_NAME.sql in nowhere"),
+        ({"schema": FOLDER, "hooks": {"KEEPS"}}, "has no procedure KEEPS"),
+    ],
+)
+def test_a_schema_that_cannot_be_is_refused(url, members, said):
+    with (
+        closing(FBTasks("wrong", url, features=[Named("audit", **members)])) as app,
+        pytest.raises(ConfigurationError, match=said),
+    ):
+        app.migrate()
+
+
+def test_its_package_calls_none_of_a_generation(folder, url):
+    package = folder / "packages" / "audit.sql"
+    package.write_text(
+        package.read_text().replace("EXECUTE PROCEDURE PUT_TRAIL", "EXECUTE PROCEDURE FBTASKS_CORE.X", 1)
+    )
+    with closing(audited(url, of(folder))) as app, pytest.raises(ConfigurationError, match="names FBTASKS_CORE"):
+        app.migrate()
+
+
+def test_what_it_says_must_be_bytes_of_some_length(with_audit, monkeypatch):
+    for said in ("text", b"x" * 4001):
+        monkeypatch.setattr(Audit, "prepare", lambda self, call, said=said: said)
+        with pytest.raises(EnqueueError, match="must be bytes, at most 4000"):
+            with_audit.tasks["add"].delay(1, 2)
