@@ -57,7 +57,7 @@ BEGIN
 END^
 
 -- Refuses a caller that may not reach Celery's remote control and events. WHAT, with its verb, is what it asked for.
-PROCEDURE CHECK_RULES (WHAT VARCHAR(300) CHARACTER SET UTF8)
+PROCEDURE CHECK_RULES (WHAT QUEUE_MESSAGE)
 AS
 BEGIN
     IF (NOT RULES()) THEN
