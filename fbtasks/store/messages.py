@@ -37,6 +37,9 @@ _ASKED: Final = 400
 DELIVERY_LIMIT: Final = 20
 """How often a message may come back after it was delivered, as in RabbitMQ's quorum queues."""
 
+_NULL: Final = b"%15d" % -1
+"""No time, in a record of a publication."""
+
 DONE: Final = b"A"
 DONE_WITH_BODY: Final = b"a"
 REJECTED: Final = b"D"
@@ -174,8 +177,8 @@ def _pack(item: Publication) -> bytes:
     return b"".join(
         (
             b"%d" % item.priority,
-            b"%15d" % (-1 if item.start is None else max(0, item.start)),
-            b"%15d" % (-1 if item.ttl is None else item.ttl),
+            _NULL if item.start is None else b"%015d" % max(0, item.start),
+            _NULL if item.ttl is None else b"%015d" % item.ttl,
             b"%04d%04d%04d%05d" % (len(exchange), len(key), len(fallback), len(item.message)),
             exchange,
             key,

@@ -230,13 +230,14 @@ class Queues(Messages):
 
     def lines(self):
         yield Line("publish, look, claim and acknowledge", self.consume)
-        yield Line("publish through an exchange", self.publish_through)
+        yield Line("publish through an exchange, claim and acknowledge", self.publish_through)
         yield Line("the sweep", self.sweep)
         yield Line("a consumer comes and goes", self.come_and_go)
 
     def publish_through(self):
         self.session.run(lambda t: messages.bind(t, "q", "amq.direct", "key"))
         self.session.run(lambda t: messages.publish(t, [Publication("amq.direct", "key", b"x")]))
+        self.settle(self.claim())
 
 
 class Expired(Messages):

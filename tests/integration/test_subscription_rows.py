@@ -164,7 +164,7 @@ def test_a_drop_deletes_what_hangs_on_it_and_frees_its_tasks(app):
     execute(
         app,
         "INSERT INTO QUEUE_HISTORY (ID, NAME, QUEUE, STATE, PRIORITY_RANK, RAISE_TIME, START_TIME, FINISH_TIME, "
-        "TRY_COUNT, CRASH_COUNT, SOURCE_ID, HAS_HOLDS, CONTENT_TYPE) SELECT 99999999, 'changed', 'default', 11, 0, "
+        "TRY_COUNT, CRASH_COUNT, SOURCE_ID, HAS_LANE, CONTENT_TYPE) SELECT 99999999, 'changed', 'default', 11, 0, "
         "RAISE_TIME, START_TIME, START_TIME, 1, 0, 1, TRUE, CONTENT_TYPE FROM QUEUE_TASK WHERE ID = ?",
         ids[0],
     )
