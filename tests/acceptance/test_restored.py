@@ -4,8 +4,8 @@ import os
 from contextlib import closing, suppress
 
 import pytest
-from firebird.driver import connect_server, driver_config
 from firebird.driver.types import ShutdownMethod, ShutdownMode, SrvRestoreFlag
+from support.services import services_of
 from support.sql import execute
 
 from fbtasks import FBTasks
@@ -27,10 +27,7 @@ TASKS = """
 
 def restore(url):
     """As an operator does it: takes the database off-line, which ends all connections, and restores the backup."""
-    if driver_config.get_server("restored") is None:
-        config = driver_config.register_server("restored")
-        config.host.value, config.port.value = url.host, str(url.port)
-    with connect_server("restored", user=url.user, password=url.password) as server:
+    with services_of(url) as server:
         path, backup = url.database, f"{url.database}.fbk"
         server.database.backup(database=path, backup=backup)
         server.wait()

@@ -5,9 +5,9 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
-from firebird.driver import connect_server, driver_config
 from support.capture import script
 from support.recorded import waiting
+from support.services import services_of
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
@@ -20,21 +20,11 @@ from fbtasks.url import DatabaseURL
 pytestmark = pytest.mark.acceptance
 
 
-def server_of(url):
-    """Connects to the services of the engine that has the database, embedded or on a server."""
-    if url.embedded:
-        return connect_server("")
-    if driver_config.get_server("beside") is None:
-        config = driver_config.register_server("beside")
-        config.host.value, config.port.value = url.host, str(url.port)
-    return connect_server("beside", user=url.user, password=url.password)
-
-
 @contextmanager
 def restored(url):
     """Backs the database up, and restores that beside it. The block gets the URL of the copy, which is dropped then."""
     copy = replace(url, database=f"{url.database}.restored")
-    with server_of(url) as server:
+    with services_of(url) as server:
         server.database.backup(database=url.database, backup=f"{url.database}.fbk")
         server.wait()
         server.database.restore(backup=f"{url.database}.fbk", database=copy.database)

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from support.rules import ids
+from support.services import services_of
 from support.sql import execute, one
 
 from fbtasks import FBTasks
@@ -176,13 +177,9 @@ class Database:
             os.replace(target, self.parsed.database)
 
     def _serve(self, ask: Callable[[Any], None]) -> None:
-        from firebird.driver import connect_server
-
         self.disconnect()
         self._app.close()
-        host = "" if self.parsed.embedded else f"{self.parsed.host}/{self.parsed.port}"
-        login = {"user": self.parsed.user or "SYSDBA", "password": self.parsed.password}
-        with connect_server(host, **login) as service:
+        with services_of(self.parsed) as service:
             ask(service)
             for _ in service:
                 pass
