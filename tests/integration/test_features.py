@@ -1,14 +1,18 @@
 """The package FBTASKS_HOOKS, by which the core calls features: what it is made of, and what it does."""
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from support.golden import kept
-from support.sql import rows
+from support.sql import execute, rows
 
 from fbtasks.sql import generation, hooks, statements
 from fbtasks.sql.hooks import Answering
+from fbtasks.states import State
+from fbtasks.store import generations, tasks
+from fbtasks.testing import drain
 
 WIRING = Path(__file__).parent / "wiring.sql"
 CORE = ("queue.sql", "holds.sql", "claim.sql", "rescue.sql", "processes.sql")
@@ -77,6 +81,38 @@ def test_a_feature_that_this_release_lacks_is_not_called():
     text = "\n".join(generation.bodies(1, [gone, later]))
     assert "FBTASKS_GONE" not in text
     assert "FBTASKS_LIMITS_1.KEEPS" not in text
+
+
+def test_a_plain_task_meets_no_hook(app, monkeypatch):
+    """Enqueued alone and in bulk, by SQL and by Python, run, tried again, failed, cancelled, expired and pruned."""
+    monkeypatch.setattr(
+        hooks.Hook, "body", lambda hook, answering: "BEGIN\n    EXCEPTION QUEUE_BAD_CALL 'a hook';\nEND"
+    )
+    generations.fingerprint.cache_clear()
+    app.migrate()
+    generations.fingerprint.cache_clear()
+    assert rows(app, "SELECT NUMBER FROM QUEUE_GENERATION") == [(2,)]
+    app.close()
+
+    @app.task(name="plain", max_retries=1, default_retry_delay=0, autoretry_for=(ValueError,))
+    def plain(number):
+        if number < 0:
+            raise ValueError(number)
+        return number
+
+    results = [plain.delay(1), *plain.delay_many([(2,), (3,)]), plain.apply_async((4,), countdown=0.01)]
+    failed, expired = plain.delay(-1), plain.apply_async((5,), expires=0.001)
+    cancelled = plain.apply_async((6,), countdown=3600)
+    assert cancelled.cancel()
+    execute(app, "SELECT ID FROM FBTASKS.ENQUEUE('plain', '[7]')")
+    while not all(each.ready() for each in (*results, failed, expired)):
+        drain(app)
+    assert [each.get(timeout=0) for each in results] == [1, 2, 3, 4]
+    assert failed.failed()
+    assert expired.status == "REVOKED"
+    with app.database.session() as session:
+        for state, ended in ((State.SUCCEEDED, 5), (State.FAILED, 1), (State.CANCELLED, 2)):
+            assert session.run(lambda t, s=state: tasks.prune(t, s, timedelta(0))) == ended
 
 
 FEATURE_PACKAGES = {
