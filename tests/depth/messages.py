@@ -235,7 +235,7 @@ class Queues(Messages):
         yield Line("a consumer comes and goes", self.come_and_go)
 
     def publish_through(self):
-        self.session.run(lambda t: messages.bind(t, "q", "amq.direct", "key"))
+        self.session.run(lambda t: t.call("FBTASKS_CELERY_API.BIND", "q", "amq.direct", "key"))
         self.session.run(lambda t: messages.publish(t, [Publication("amq.direct", "key", b"x")]))
         self.settle(self.claim())
 

@@ -38,6 +38,6 @@ def test_the_clock_is_read_where_its_zone_is_kept():
     ]
     assert places == [
         "RETURN DATEADD(DATEDIFF(MILLISECOND FROM TIMESTAMP '2000-01-01 00:00:00 +00:00' TO CURRENT_TIMESTAMP)",
-        "NOW_UTC = QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE));",
+        "TO QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE))) AS BIGINT);",
         "VALUES (?, ?, CURRENT_TIMESTAMP)",  # QUEUE_SCHEMA is there before QUEUE_NOW()
     ]

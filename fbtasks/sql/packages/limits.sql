@@ -309,12 +309,21 @@ END^
 -- The limit of a queue is taken by the claim itself: its tasks wait as they do without one, and those that are
 -- claimed are counted at one gate, of lane 0, whose row stays.
 
+-- The server's clock in microseconds since 1970, of this moment: a statement may have begun before the one that had the
+-- lock.
+PRIVATE FUNCTION CLOCK_US
+RETURNS BIGINT
+AS
+BEGIN
+    RETURN 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01'
+        TO QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE))) AS BIGINT);
+END^
+
 -- How many tasks the limit of a queue lets a claim of up to MOST take now: ROOM. Who gets its row of QUEUE_DISPATCH
 -- locked is told, and has it locked from here on; with MISSED 1 another one has.
 PROCEDURE ROOM (LIMIT_ID INTEGER, MOST INTEGER)
 RETURNS (ROOM INTEGER, MISSED SMALLINT)
 AS
-    DECLARE NOW_UTC TIMESTAMP;
     DECLARE NOW_US BIGINT;
     DECLARE WAS_READ_ID BIGINT;
     DECLARE READ_ID BIGINT;
@@ -338,9 +347,7 @@ BEGIN
         MISSED = 1;
         EXIT;
     END
-    -- The server's clock of this moment: this statement may have begun before the one that had the lock.
-    NOW_UTC = QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE));
-    NOW_US = 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01' TO NOW_UTC) AS BIGINT);
+    NOW_US = CLOCK_US();
     FOR SELECT FIRST 1000 N.ID, N.KIND FROM QUEUE_NOTE N WHERE N.OWNER_ID = :LIMIT_ID AND N.ID > 0
         ORDER BY N.OWNER_ID, N.ID INTO :ID, :KIND DO
     BEGIN
@@ -377,9 +384,8 @@ AS
     DECLARE FIRST_US BIGINT;
 BEGIN
     -- A token that was free for longer than a burst lasts is lost.
-    SELECT COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0), 1000 * CAST(DATEDIFF(MILLISECOND FROM TIMESTAMP '1970-01-01'
-            TO QUEUE_UTC(CAST('NOW' AS TIMESTAMP WITH TIME ZONE))) AS BIGINT)
-            - (COALESCE(L.SET_BURST, L.BURST, 1) - 1) * COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0)
+    SELECT COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0),
+            CLOCK_US() - (COALESCE(L.SET_BURST, L.BURST, 1) - 1) * COALESCE(L.SET_PERIOD_US, L.PERIOD_US, 0)
         FROM QUEUE_LIMIT L WHERE L.ID = :LIMIT_ID INTO :PERIOD_US, :FIRST_US;
     UPDATE QUEUE_GATE G SET USED = USED + :TAKEN, WAITS = :WAITS,
             FREE_US = MAXVALUE(COALESCE(G.FREE_US, 0), :FIRST_US) + :TAKEN * :PERIOD_US
