@@ -11,14 +11,13 @@ from typing import Any
 
 
 class PackedCall:
-    """A prepared ``EXECUTE PROCEDURE`` of one VARCHAR, or VARBINARY, that returns one. Further parameters are NULL."""
+    """A prepared ``EXECUTE PROCEDURE`` of one VARCHAR, or VARBINARY, that returns one."""
 
     def __init__(self, statement: Any) -> None:
         self._statement = statement
-        meta = statement._in_meta
-        self._in = meta.get_offset(0)
-        self._in_null, *self._nulls = map(meta.get_null_offset, range(meta.get_count()))
-        self._room = meta.get_length(0)
+        self._in = statement._in_meta.get_offset(0)
+        self._in_null = statement._in_meta.get_null_offset(0)
+        self._room = statement._in_meta.get_length(0)
         self._out = statement._out_meta.get_offset(0)
 
     def __call__(self, transaction: Any, data: bytes) -> bytes:
@@ -30,8 +29,6 @@ class PackedCall:
         given, answer = statement._in_buffer, statement._out_buffer
         at = ctypes.addressof(given)
         ctypes.memset(at + self._in_null, 0, 2)
-        for null in self._nulls:
-            ctypes.memset(at + null, 1, 1)
         ctypes.memmove(at + self._in, len(data).to_bytes(2, "little") + data, 2 + len(data))
         statement._istmt.execute(transaction._tra, statement._in_meta, given, statement._out_meta, answer)
         at = ctypes.addressof(answer) + self._out

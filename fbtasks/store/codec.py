@@ -8,7 +8,7 @@ does. The other half of each format is in the procedure named beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -121,6 +121,11 @@ def _gated(record: bytes, gates: bytes) -> bytes:
     """A record whose first letter is small, with *gates* at its end."""
     mark = b"n" if record[:1] == b"-" else record[:1].lower()
     return b"%b%b%02d%b" % (mark, record[1:], len(gates) // GATE, gates)
+
+
+def steps_at(now: datetime) -> bytes:
+    """What stands before the records of steps for FBTASKS_PRODUCER.ENQUEUE_PACKED, all of which have the time *now*."""
+    return b"@" + f"{now:%Y-%m-%d %H:%M:%S}.{now.microsecond // 100:04}".encode("ascii")
 
 
 def unpack_enqueued(packed: bytes) -> tuple[list[Enqueued], int]:
@@ -283,12 +288,12 @@ def _clip(text: str, characters: int, limit: int) -> bytes:
     return data
 
 
-def chunks(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Groups of records that fit one string each."""
+def chunks(records: Iterable[bytes], most: int = CHUNK) -> Iterator[list[bytes]]:
+    """Groups of records that fit one string of *most* bytes each."""
     group: list[bytes] = []
     size = 0
     for record in records:
-        if group and size + len(record) > CHUNK:
+        if group and size + len(record) > most:
             yield group
             group, size = [], 0
         group.append(record)

@@ -118,8 +118,9 @@ class _Writing:
         for group in codec.chunks(self._nodes()):
             transaction.call("FBTASKS_WORKFLOWS_API.PUT_NODES", b"".join(group))
         with tasks.ids_may_be_taken():
-            for group in codec.chunks(self._steps(limits)):
-                transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", b"".join(group), now)
+            head = codec.steps_at(now)
+            for group in codec.chunks(self._steps(limits), codec.CHUNK - len(head)):
+                transaction.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", head + b"".join(group))
         for node, call in self._plan.steps():
             if len(call.payload) > codec.INLINE:
                 transaction.call("FBTASKS_PRODUCER.PUT_PAYLOAD", self._number(node), call.payload)

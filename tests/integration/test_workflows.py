@@ -581,8 +581,7 @@ def test_only_own_tasks_are_made_to_follow(app, steps):
         step = b"%019d0%05d%b" % (int(taken.id), 0, codec.pack_call(steps.add.call((7,), {})))
         with pytest.raises(EnqueueError, match="has the number of a task that has ended"):
             session.run(
-                lambda t: t.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", step, datetime.now(UTC).replace(tzinfo=None)),
-                UPDATE,
+                lambda t: t.call("FBTASKS_PRODUCER.ENQUEUE_PACKED", codec.steps_at(datetime.now(UTC)) + step), UPDATE
             )
     assert taken.get(timeout=10) == 1
     assert json.loads(services.get_task(app.database, taken.id).arguments.data) == [[1], {}]

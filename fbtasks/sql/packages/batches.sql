@@ -146,8 +146,7 @@ BEGIN
             SKIPPED = 1;
         ELSE IF (EXPIRE_TIME <= NOW_UTC) THEN
         BEGIN
-            EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(TASK_ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL,
-                NULL);
+            EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(TASK_ID, 'expired before it began');
             WAITING = WAITING - 1;
         END
         ELSE

@@ -255,7 +255,7 @@ BEGIN
             || ', is not above 0: insert rows by FBTASKS_CORE.ENQUEUE, or with an ID of QUEUE_TASK_SEQ',
             NULL, NULL, NULL);
     ELSE IF (IS_EXPIRED = 1) THEN
-        EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL, NULL);
+        EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(ID, 'expired before it began');
     ELSE
         EXECUTE PROCEDURE FBTASKS_CORE.PUT_ASIDE(ID, IS_PAUSED);
 END^
@@ -559,8 +559,7 @@ BEGIN
             FOR SELECT T.STATE FROM QUEUE_TASK T WHERE T.ID = :ID AND T.STATE <> 2 AND T.EXPIRE_TIME <= :NOW_UTC
                 FOR UPDATE WITH LOCK SKIP LOCKED INTO :STATE AS CURSOR C DO
             BEGIN
-                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL,
-                    NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(ID, 'expired before it began');
                 EXPIRED = EXPIRED + 1;
             END
         IF (SEEN >= READS OR EXPIRED >= MOST) THEN

@@ -138,8 +138,7 @@ BEGIN
             VERDICT = IIF(IN_ORDER = 1 OR SKIPPED > 100, 'L', 'N');
         END
         ELSE IF (EXPIRE_TIME <= NOW_UTC) THEN
-            EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(TASK_ID, 12, NULL, 0, NULL, 'expired before it began', NULL, NULL,
-                NULL);
+            EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(TASK_ID, 'expired before it began');
         ELSE
         BEGIN
             USED = USED + HAS_PLACES;

@@ -252,8 +252,8 @@ BEGIN
         EXECUTE PROCEDURE LET_IN(TASK_ID);
     END
     ELSE IF (ENDED = 3) THEN
-        EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(TASK_ID, 12, NULL, 0, NULL,
-            'not run again: its row is gone, or its status was changed', NULL, NULL, NULL);
+        EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(TASK_ID,
+            'not run again: its row is gone, or its status was changed');
     ELSE
     BEGIN
         IF (KEEPS = 1) THEN

@@ -163,7 +163,7 @@ BEGIN
     END
     IF (STATE IN (0, 1, 3, 4, 5)) THEN
     BEGIN
-        EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL, NULL);
+        EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(ID, 'cancelled on request');
         DONE = 1;
     END
     ELSE IF (STATE = 2) THEN

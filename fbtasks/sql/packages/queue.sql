@@ -81,6 +81,14 @@ BEGIN
         EXECUTE PROCEDURE FBTASKS_HOOKS.ENDED(ID, STATE, IS_STEP);
 END^
 
+-- Cancels a task that has not begun. Who may call ARCHIVE has room for its traceback each time that it is called, at
+-- the price of some microseconds: so what is often called, and seldom ends a task, calls this.
+PROCEDURE CANCEL_WAITING (ID BIGINT, REASON VARCHAR(100) CHARACTER SET ASCII)
+AS
+BEGIN
+    EXECUTE PROCEDURE ARCHIVE(ID, 12, NULL, 0, NULL, REASON, NULL, NULL, NULL);
+END^
+
 -- Notes the id that a caller gave. When the caller's transaction sees that it is known already, DUPLICATE is 1 and ID
 -- the task that has it. When another transaction has it that this one does not see, the violation of
 -- QUEUE_TASK_ID_TAKEN is the answer: that transaction may still roll back, and without WAIT the engine says so before
@@ -197,7 +205,7 @@ BEGIN
         IF (TASK_ID IS NOT NULL) THEN
             UPDATE QUEUE_TASK T SET HAS_TASK_ID = TRUE WHERE T.ID = :ID;
         IF (MAX_LENGTH IS NOT NULL AND PLACED = 0) THEN
-            EXECUTE PROCEDURE ARCHIVE(ID, 12, NULL, 0, NULL, 'dropped: the queue is full', NULL, NULL, NULL);
+            EXECUTE PROCEDURE CANCEL_WAITING(ID, 'dropped: the queue is full');
         ELSE
             POST_EVENT 'fbtasks:queue:' || QUEUE;
     END
@@ -372,7 +380,7 @@ BEGIN
     FETCH OLDEST INTO :ID;
     DROPPED = ROW_COUNT;
     IF (DROPPED = 1) THEN
-        EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'dropped: the queue is full', NULL, NULL, NULL);
+        EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(ID, 'dropped: the queue is full');
     CLOSE OLDEST;
 END^
 
@@ -403,14 +411,15 @@ PACKAGE FBTASKS_PRODUCER^
 -- The door for programs: enqueues many calls, or the steps of a workflow, in one round trip. CALLS has a record for
 -- each: a header of fixed widths (see store/codec.py), and then the values. IDS is the number of the transaction in
 -- 19 characters, then 20 for each call: the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique
--- one into which the call would be merged. With a NOW_UTC they are steps, which have another header before theirs
--- (see store/flows.py): the last ones come first, so that what follows a step is there when it ends, and with one
--- time, so that they run in the order of their numbers. A workflow is enqueued whole: where a call alone would be
--- dropped or be a duplicate, it is refused.
-PROCEDURE ENQUEUE_PACKED (CALLS QUEUE_RECORDS, NOW_UTC TIMESTAMP = NULL)
+-- one into which the call would be merged. Behind an @ and a time of 24 characters they are steps, which have another
+-- header before theirs (see store/flows.py): the last ones come first, so that what follows a step is there when it
+-- ends, and with one time, so that they run in the order of their numbers. A workflow is enqueued whole: where a call
+-- alone would be dropped or be a duplicate, it is refused.
+PROCEDURE ENQUEUE_PACKED (CALLS QUEUE_RECORDS)
 RETURNS (IDS QUEUE_DIGITS)
 AS
     DECLARE AT_BYTE INTEGER = 1;
+    DECLARE NOW_UTC TIMESTAMP;
     DECLARE START_TIME TIMESTAMP;
     DECLARE EXPIRE_TIME TIMESTAMP;
     DECLARE MAX_TRIES INTEGER;
@@ -444,8 +453,14 @@ AS
     DECLARE DELAYS_START BOOLEAN = FALSE;
     DECLARE DELAYS_EXPIRY BOOLEAN = FALSE;
 BEGIN
-    ARE_STEPS = IIF(NOW_UTC IS NULL, 0, 1);
-    NOW_UTC = COALESCE(NOW_UTC, QUEUE_NOW());
+    ARE_STEPS = IIF(CALLS STARTING WITH '@', 1, 0);
+    IF (ARE_STEPS = 1) THEN
+    BEGIN
+        NOW_UTC = CAST(SUBSTRING(CALLS FROM 2 FOR 24) AS TIMESTAMP);
+        AT_BYTE = 26;
+    END
+    ELSE
+        NOW_UTC = QUEUE_NOW();
     IDS = LPAD(CURRENT_TRANSACTION, 19, '0');
     WHILE (AT_BYTE <= OCTET_LENGTH(CALLS)) DO
     BEGIN
@@ -550,8 +565,7 @@ BEGIN
                 EXECUTE PROCEDURE FBTASKS_CORE.HOLD_BACK(ID, GATES, QUEUE, -PRIORITY,
                     IIF(AWAITS = 1 OR START_TIME > NOW_UTC, 0, 1));
             IF (MAX_LENGTH IS NOT NULL AND PLACED = 0) THEN
-                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'dropped: the queue is full', NULL, NULL,
-                    NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(ID, 'dropped: the queue is full');
         END
         IDS = IDS || LPAD(COALESCE(ID, 0), 19, '0') || DUPLICATE;
     END

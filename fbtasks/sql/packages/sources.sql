@@ -211,8 +211,7 @@ BEGIN
             IF (STOPS = 0) THEN
                 UPDATE QUEUE_HOLD H SET SORT_KEY = 20000 WHERE H.TASK_ID = :ID AND H.STEP = -1;
             IF (EXISTS(SELECT 1 FROM QUEUE_CANCEL C WHERE C.ID = :ID)) THEN
-                EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(NEXT_ID, 12, NULL, 0, NULL, 'cancelled on request', NULL, NULL,
-                    NULL);
+                EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(NEXT_ID, 'cancelled on request');
             ELSE
                 EXECUTE PROCEDURE FBTASKS_CORE.MAKE_READY(NEXT_ID);
         END

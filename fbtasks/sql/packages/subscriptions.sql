@@ -288,8 +288,7 @@ BEGIN
             CONTINUE;
         DELETE FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.STEP = -1;
         IF (STATE = 4 AND SORT_KEY = 0) THEN
-            EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 12, NULL, 0, NULL, 'its subscription was dropped', NULL, NULL,
-                NULL);
+            EXECUTE PROCEDURE FBTASKS_CORE.CANCEL_WAITING(ID, 'its subscription was dropped');
         ERASED = ERASED + 1;
         IF (ERASED >= MOST) THEN
             LEAVE;
