@@ -152,6 +152,7 @@ def test_tasks_of_which_it_says_nothing_meet_none_of_its_hooks(with_audit, witho
 
 
 def test_a_step_that_ends_because_of_another_one_is_told_of(with_audit):
+    with_audit.migrate()
     step = chain(
         with_audit.tasks["fail"].si(), with_audit.tasks["add"].si(1, 2), with_audit.tasks["add"].si(3, 4)
     ).delay()
@@ -165,6 +166,7 @@ def test_a_step_that_ends_because_of_another_one_is_told_of(with_audit):
 
 
 def test_each_way_to_enqueue_takes_it_along(with_audit):
+    with_audit.migrate()
     task = with_audit.tasks["add"]
     many = task.delay_many([(1, 2), (3, 4)])
     with closing(with_audit.connect()) as connection:
@@ -245,6 +247,7 @@ def test_a_migration_that_was_cut_is_gone_on_with(with_audit, url, monkeypatch):
     with closing(FBTasks("without", url)) as other:
         other.migrate()
         assert one(other, GENERATION) == 1
+    with_audit.migrate()
     result = with_audit.tasks["add"].delay(1, 2)
     drain(with_audit)
     assert trail(with_audit, result)[-1] == ("ended", State.SUCCEEDED)
