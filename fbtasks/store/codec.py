@@ -150,14 +150,14 @@ def unpack_claims(claim_id: int, queue: str, packed: bytes) -> Iterator[Claim]:
         colon = packed.index(b":", at)
         task, start, len_name, len_type, len_payload, *rest = packed[at:colon].split(b";")
         name_at = at = colon + 1
-        if not rest:  # nothing is out of the ordinary
+        if len(rest) == 1:  # nothing is out of the ordinary, but that it may have holds
             type_at = at + int(len_name)
             payload_at = type_at + int(len_type)
             at = payload_at + int(len_payload)
             name, kind, payload = packed[name_at:type_at], packed[type_at:payload_at], packed[payload_at:at]
             yield Claim(
                 int(task), claim_id, name.decode(), queue, 0, 0, 0, None, int(start), None,
-                kind.decode("ascii"), payload,
+                kind.decode("ascii"), payload, None, 0, rest[0] == b"1",
             )  # fmt: skip
             continue
         fields: list[Any] = [int(field) if field else None for field in rest]

@@ -116,9 +116,11 @@ CREATE TABLE QUEUE_TASK (
     SOURCE_ID INTEGER,
     WORKER_ID BIGINT,
     CLAIM_ID BIGINT,
-    -- Nothing about it is out of the ordinary: a claim has no more to tell of it than its name and its payload.
-    IS_PLAIN COMPUTED BY (PRIORITY_RANK = 0 AND TRY_COUNT = 0 AND CRASH_COUNT = 0 AND SUSPECT = 0 AND MAX_TRIES IS NULL
-        AND EXPIRE_TIME IS NULL AND NOT (HAS_TASK_ID OR HAS_HOLDS OR IS_STEP OR HAS_INPUTS OR HAS_EXTRAS)),
+    -- What a claim tells of it between its numbers and its texts, when nothing about it is out of the ordinary: whether
+    -- it has holds. NULL: more (FBTASKS_WORKER.EXTRAS).
+    CLAIM_MARK COMPUTED BY (CASE WHEN PRIORITY_RANK = 0 AND TRY_COUNT = 0 AND CRASH_COUNT = 0 AND SUSPECT = 0
+        AND MAX_TRIES IS NULL AND EXPIRE_TIME IS NULL AND NOT (HAS_TASK_ID OR IS_STEP OR HAS_INPUTS OR HAS_EXTRAS)
+        THEN IIF(HAS_HOLDS, ';1:', ';0:') END),
     -- Why it is tried again.
     ERROR_MSG BLOB SUB_TYPE TEXT CHARACTER SET UTF8 COLLATE UTF8,
     ENQUEUED_BY VARCHAR(63) CHARACTER SET UTF8 COLLATE UTF8,
