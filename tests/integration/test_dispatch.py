@@ -140,16 +140,15 @@ def test_ready_tasks_that_other_transactions_hold_take_no_room(app, session, mos
     assert [each.name for each in claim(session)] == ["locked"] * 2
 
 
-def test_that_a_lane_may_be_ending_unseen_is_told_though_others_hold_ready_tasks(app, session):
+def test_that_another_one_is_at_a_subscription_is_told_though_others_hold_ready_tasks(app, session):
     """What the first dispatch of a claim has told is not lost when there is a second."""
     subscribe(app, NAME)
-    for lane in (1, 5):  # after the last the lanes have their turns from the first one
-        change(app, lane)
-        claim(session)
+    subscribe(app, "tests.other", id=2)
     locked = app.send_task("locked").id
-    change(app, 1)
+    change(app, 1, id=2)
     other = change(app, 2)
-    with held(app, "QUEUE_TASK", locked):
+    with held(app, "QUEUE_TASK", locked), app.connect() as connection, connection.cursor() as cursor:
+        assert cursor.execute("SELECT 1 FROM QUEUE_DISPATCH WHERE SUBSCRIPTION_ID = 2 WITH LOCK").fetchall()
         found = claim(session, 2)
     assert (taken(session, found), found.missed) == ([[other]], True)
 
@@ -461,12 +460,45 @@ def test_what_comes_while_its_lane_is_ending_unseen_is_looked_for_again(app, ses
         with other.transaction(UPDATE) as t:
             assert tasks.finish(t, 1, 0, [Finished(first, Succeeded(keep=False), 0.0)]) == []
             later = change(app, lane)
-            found = claim(session)
-            assert (list(found), found.missed) == ([], True)
-            found = claim(session)  # it waits there already
-            assert (list(found), found.missed) == ([], False)
-        assert session.run(lambda t: t.rows("any_ready", "default"))[0][0] == 1
+            assert claim(session) == []
+            ready, _, look_ms, *_ = session.run(lambda t: t.rows("any_ready", "default"))[0]
+            assert ready == 1 or look_ms <= 50
+            times = "SELECT DATEDIFF(MILLISECOND FROM QUEUE_NOW() TO WAKE_TIME) FROM QUEUE_GATE"
+            execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 SECOND TO QUEUE_NOW())")
+            assert claim(session) == []  # it is still shut, and looked at again later
+            assert one(app, times) > 0
+        execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 SECOND TO QUEUE_NOW())")
     assert taken(session, claim(session)) == [[later]]
+
+
+def test_a_lane_that_stays_shut_is_looked_at_less_and_less(app, session):
+    subscribe(app, NAME)
+    change(app, 1)
+    (first,) = claim(session)
+    for age, within in ((1, 2_000), (30, 40_000), (3600, 60_000)):
+        change(app, 1)
+        execute(app, "UPDATE QUEUE_CHANGE SET RAISE_TIME = DATEADD(? SECOND TO QUEUE_NOW())", -age)
+        assert claim(session) == []
+        execute(app, "UPDATE QUEUE_GATE SET WAKE_TIME = DATEADD(-1 SECOND TO QUEUE_NOW())")
+        assert claim(session) == []
+        again = one(app, "SELECT DATEDIFF(MILLISECOND FROM QUEUE_NOW() TO WAKE_TIME) FROM QUEUE_GATE")
+        assert min(900 * age, 50_000) < again <= within
+    finish(session, first)
+    assert len(claim(session)) == 1
+
+
+def test_the_end_of_a_task_leaves_a_note_only_where_something_waits(app, session):
+    subscribe(app, NAME)
+    for waits in (0, 1):
+        change(app, 1)
+        (run,) = claim(session)
+        for _ in range(waits):
+            change(app, 1)
+            assert claim(session) == []
+        finish(session, run)
+        assert one(app, "SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0") == waits
+        finish(session, *claim(session))
+    assert left(app) == (0, 0, 0, 0, 0)
 
 
 def test_a_cancelled_task_halts_nothing(app, session):
@@ -550,6 +582,7 @@ def test_a_locked_row_of_a_subscription_holds_up_no_other_one_and_no_plain_task(
     first, second = change(app, 1, id=1), change(app, 1, id=1)
     (running,) = claim(session, 1)
     assert numbers(session, running) == [first]
+    assert not claim(session)  # from now on the end of the first one is noted
     finish(session, running)
     change(app, 1, id=2)
     app.task(name="plain")(lambda: None).delay()

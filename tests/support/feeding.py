@@ -49,12 +49,14 @@ def write(app, id, lane, number, text, age_ms=0):
 
 
 def gates(app):
-    """Lane, holder, halted and waits of each gate."""
-    holder = (
-        "SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = G.OWNER_ID AND H.LANE = G.LANE AND H.SORT_KEY = 30000"
-    )
+    """Lane, holder, halted and waits of each lane that is not free."""
     return rows(
-        app, f"SELECT G.LANE, COALESCE(G.HOLDER_ID, ({holder})), G.HALTED, G.WAITS FROM QUEUE_GATE G ORDER BY G.LANE"
+        app,
+        "SELECT L.LANE, COALESCE(G.HOLDER_ID, (SELECT H.TASK_ID FROM QUEUE_HOLD H WHERE H.OWNER_ID = L.OWNER_ID "
+        "AND H.LANE = L.LANE AND H.SORT_KEY IN (30000, 30002))), COALESCE(G.HALTED, 0), COALESCE(G.WAITS, 0) "
+        "FROM (SELECT OWNER_ID, LANE FROM QUEUE_GATE UNION "
+        "SELECT OWNER_ID, LANE FROM QUEUE_HOLD WHERE SORT_KEY IN (30000, 30002)) L "
+        "LEFT JOIN QUEUE_GATE G ON G.OWNER_ID = L.OWNER_ID AND G.LANE = L.LANE ORDER BY L.LANE",
     )
 
 

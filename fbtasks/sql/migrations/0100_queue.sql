@@ -166,8 +166,10 @@ CREATE TABLE QUEUE_CANCEL (
 
 -- Lanes: of each key of a limit, and of each lane of a subscription, how many tasks are in (USED), by QUEUE_HOLD, as
 -- far as notes of them have been read. A lane of a subscription, in which one task is at a time, is
---   free      no row: no task is in, and nothing waits
---   shut      USED is 1; a note of the end of that task opens it
+--   free      no row here, and no task is in by QUEUE_HOLD
+--   shut      one is, and there is no row here: nothing waits, and its end is not noted
+--   full      USED is 1, HOLDER_ID is the task that is in, and WAITS: a note of its end opens the lane. Who saw nothing
+--             wait may have ended it without one: so the lane is looked at again at WAKE_TIME
 --   halted    HALTED: HOLDER_ID has failed; a note that it was put back or discarded opens the lane
 --   waiting   USED is 0, WAITS: it is opened at WAKE_TIME
 -- WAITS tells that changes wait for the lane, or tasks in its line. Of a polled table HOLDER_ID is the task of the row
@@ -197,7 +199,8 @@ CREATE TABLE QUEUE_HOLD (
     OWNER_ID INTEGER NOT NULL,
     LANE BIGINT NOT NULL,
     -- From -9999 to 9999: its place in the line, by its PRIORITY_RANK, or 0 where the order is that of enqueueing;
-    -- 20000: it is not its turn to wait here; 30000: it was let in, and has a place to give back; 30001: it was let in.
+    -- 20000: it is not its turn to wait here; 30000: it was let in, and its end is told; 30001: it was let in; 30002:
+    -- it was let in alone, and its end is told when something waits there, or it has failed.
     -- Never NULL: of a row that leaves a range of an index the engine leaves nothing there.
     SORT_KEY SMALLINT NOT NULL,
     -- 1 when its place stays taken while the task waits for another try.

@@ -148,17 +148,18 @@ BEGIN
     POST_EVENT 'fbtasks:queue:' || QUEUE;
 END^
 
--- Notes that the lane of an owner has let a task in: it waits for the next one that it has to pass, or else is to be
--- claimed. IS_CLAIMED is 1 when QUEUE, which is asking, is its own. In another queue it becomes ready.
+-- Notes that the lane of an owner has let a task in, whose SORT_KEY there says so: it waits for the next one that it
+-- has to pass, or else is to be claimed. IS_CLAIMED is 1 when QUEUE, which is asking, is its own. In another queue it
+-- becomes ready.
 PROCEDURE PASS (
-    TASK_ID BIGINT, STEP SMALLINT, HAS_PLACE SMALLINT, TASK_QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT, SUSPECT SMALLINT,
-    QUEUE QUEUE_NAME)
+    TASK_ID BIGINT, STEP SMALLINT, SORT_KEY SMALLINT, TASK_QUEUE QUEUE_NAME, PRIORITY_RANK SMALLINT,
+    SUSPECT SMALLINT, QUEUE QUEUE_NAME)
 RETURNS (IS_CLAIMED SMALLINT)
 AS
     DECLARE WAITS SMALLINT = 0;
 BEGIN
     IS_CLAIMED = 0;
-    UPDATE QUEUE_HOLD H SET SORT_KEY = IIF(:HAS_PLACE = 1, 30000, 30001) WHERE H.TASK_ID = :TASK_ID AND H.STEP = :STEP;
+    UPDATE QUEUE_HOLD H SET SORT_KEY = :SORT_KEY WHERE H.TASK_ID = :TASK_ID AND H.STEP = :STEP;
     IF (EXISTS(SELECT 1 FROM QUEUE_HOLD H WHERE H.TASK_ID = :TASK_ID AND H.STEP > :STEP AND H.SORT_KEY < 30000)) THEN
         EXECUTE PROCEDURE NEXT_HOLD(TASK_ID, PRIORITY_RANK, TASK_QUEUE) RETURNING_VALUES WAITS;
     IF (WAITS = 0 AND TASK_QUEUE = QUEUE AND SUSPECT = 0) THEN
@@ -237,7 +238,8 @@ BEGIN
             UPDATE QUEUE_HOLD H SET SORT_KEY = 20000 WHERE H.TASK_ID = :ID AND H.STEP = :STEP;
         ELSE
             DELETE FROM QUEUE_HOLD H WHERE H.TASK_ID = :ID AND H.STEP = :STEP;
-        IF (SORT_KEY = 30000) THEN
+        IF (SORT_KEY = 30000 OR (SORT_KEY = 30002 AND (FAILED = 1 OR EXISTS(SELECT 1 FROM QUEUE_GATE G
+                WHERE G.OWNER_ID = :OWNER_ID AND G.LANE = :LANE AND G.WAITS = 1)))) THEN
             EXECUTE PROCEDURE TELL_LANE(OWNER_ID, LANE,
                 CASE WHEN FAILED = 1 THEN 'S' WHEN STEP = -1 AND STATE <> 2 THEN 'G' ELSE 'F' END, ID);
     END
