@@ -13,11 +13,6 @@ HOOK ENQUEUING (
     GATES VARCHAR(320) CHARACTER SET ASCII, IS_DUE SMALLINT, PRIORITY_RANK SMALLINT, EXPIRE_TIME TIMESTAMP)
 RETURNS (OTHER_ID BIGINT FIRST)^
 
--- Before the insert of a task into a queue with a limit on its length. TAKEN is 0 when the new task is to be dropped;
--- the exception QUEUE_FULL says that it cannot be enqueued.
-HOOK RESERVE (QUEUE QUEUE_NAME, MAX_LENGTH INTEGER, WHEN_FULL VARCHAR(11) CHARACTER SET ASCII)
-RETURNS (TAKEN SMALLINT FIRST)^
-
 -- A task was enqueued that carries extras of features.
 HOOK ENQUEUED (ID BIGINT)^
 

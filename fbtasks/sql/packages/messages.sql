@@ -478,7 +478,7 @@ END^
 
 -- Gives back what a consumer held, as delivered, and notes that it consumes from nothing. Rows that another transaction
 -- holds at this moment are left for the sweep. Called by other procedures, before the consumer leaves the register.
-PROCEDURE GIVE_BACK (CONSUMER_ID BIGINT)
+PROCEDURE PROCESS_LEFT (CONSUMER_ID BIGINT)
 RETURNS (RELEASED INTEGER)
 AS
     DECLARE QUEUE_ID BIGINT;
@@ -492,13 +492,6 @@ BEGIN
         RELEASED = RELEASED + DONE;
     END
     DELETE FROM QUEUE_MSG_USE U WHERE U.CONSUMER_ID = :CONSUMER_ID;
-END^
-
-PROCEDURE PROCESS_LEFT (PROCESS_ID BIGINT)
-RETURNS (RELEASED INTEGER)
-AS
-BEGIN
-    EXECUTE PROCEDURE GIVE_BACK(PROCESS_ID) RETURNING_VALUES RELEASED;
 END^
 
 -- The consumers that hold messages and are not registered, once for each queue; it reads one message of each.
@@ -542,7 +535,7 @@ BEGIN
     EXPIRED = 0;
     FOR SELECT U.CONSUMER_ID FROM UNREGISTERED U INTO :CONSUMER_ID DO
     BEGIN
-        EXECUTE PROCEDURE GIVE_BACK(CONSUMER_ID) RETURNING_VALUES HELD;
+        EXECUTE PROCEDURE PROCESS_LEFT(CONSUMER_ID) RETURNING_VALUES HELD;
         RELEASED = RELEASED + HELD;
     END
     DELETE FROM QUEUE_MSG_USE U WHERE NOT EXISTS(SELECT 1 FROM QUEUE_PROCESS N WHERE N.ID = U.CONSUMER_ID);
