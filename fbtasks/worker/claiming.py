@@ -34,12 +34,12 @@ class Marks(NamedTuple):
 
     def moved(self, claims: Claims, most: int) -> Marks:
         """Those after a claim of up to *most* tasks: it has read all that is above its last one."""
+        if claims.let_in:  # it has read nothing of the queue, or no more than other transactions hold
+            return self
         known = self.known
         found = {claim.priority for claim in claims}
         if not found <= known:
             known = frozenset(found | known if len(found | known) <= PRIORITIES else sorted(found)[-PRIORITIES:])
-        if claims.let_in:  # it has read nothing of the queue, or no more than other transactions hold
-            return self
         if len(claims) < most:
             return Marks({}, self.until, known)
         last = claims[-1]
