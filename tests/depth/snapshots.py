@@ -12,7 +12,7 @@ from fbtasks.worker.claiming import Claiming
 
 from .scene import Line, Scene
 
-NOTES = "each claim walks over the notes of all that was enqueued and has ended since the snapshot"
+LOG = "each look at the log walks over the changes that were handled since the snapshot began"
 
 
 class Snapshots(Scene):
@@ -75,7 +75,7 @@ def heard(event): pass
         for task in (self.limited, self.ordered, self.unique, self.batched):
             yield Line(f"one that is {task.options.queue}", lambda task=task: self.one_of(task), wears=False)
         yield Line("a chord of two members", self.chord, wears=False)
-        yield Line("an event with an order key", self.event, fault=NOTES, wears=False)
+        yield Line("an event with an order key", self.event, fault=LOG, wears=False)
 
     def one_of(self, task):
         task.delay()
