@@ -32,8 +32,8 @@ def test_they_are_read_in_the_order_of_the_index(app, procedure, call, table, in
     app.migrate()
     with closing(app.database.open()) as session:
         session.run(call)
-        (cursor,) = [plan for plan in plans(session, procedure) if plan.startswith("Cursor ") and f'"{table}"' in plan]
-    lines = cursor.split(f'Table "{table}"')
-    print(cursor)
+        (loop,) = [plan for plan in plans(session, procedure) if f'"{table}"' in plan and f'"{index}"' in plan]
+    lines = loop.split(f'Table "{table}"')
+    print(loop)
     assert f'-> Index "{index}"' in lines[1].splitlines()[1]  # and not by a bitmap of all that it finds there
     assert "Sort" not in lines[0]

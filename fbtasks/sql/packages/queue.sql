@@ -752,21 +752,14 @@ AS
     DECLARE FAILED INTEGER = 0;
     DECLARE NAME QUEUE_TEXT;
     DECLARE LACKED VARCHAR(63) CHARACTER SET ASCII;
-    DECLARE LIMIT_TIME TIMESTAMP;
-    DECLARE C CURSOR FOR (
-        SELECT T.ID, T.NAME, IIF(T.HAS_EXTRAS, FBTASKS_CORE.LACKED_FEATURE(T.ID, NULL), NULL) AS LACKED
-        FROM QUEUE_TASK T WHERE T.STATE = 3 AND T.CLAIM_TIME < :LIMIT_TIME
-        AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = T.NAME)
-        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
-    LIMIT_TIME = DATEADD(-AGE_MS MILLISECOND TO QUEUE_NOW());
-    OPEN C;
-    WHILE (1 = 1) DO
+    FOR SELECT T.ID, T.NAME, IIF(T.HAS_EXTRAS, FBTASKS_CORE.LACKED_FEATURE(T.ID, NULL), NULL) FROM QUEUE_TASK T
+        WHERE T.STATE = 3 AND T.CLAIM_TIME < DATEADD(-:AGE_MS MILLISECOND TO QUEUE_NOW())
+            AND NOT EXISTS(SELECT 1 FROM QUEUE_RULE R WHERE R.NAME = T.NAME)
+        INTO :ID, :NAME, :LACKED DO
     BEGIN
-        FETCH C INTO :ID, :NAME, :LACKED;
-        IF (ROW_COUNT = 0) THEN
-            LEAVE;
-        UPDATE QUEUE_TASK SET CLAIM_TIME = CLAIM_TIME WHERE CURRENT OF C;
+        IF (FBTASKS_CORE.LOCKED_STATE(ID, '3') IS NULL) THEN
+            CONTINUE;
         EXECUTE PROCEDURE FBTASKS_CORE.ARCHIVE(ID, 11, NULL, 0, 'fbtasks.errors.UnknownTaskError',
             IIF(LACKED IS NULL, 'no worker knows a task named ''' || SUBSTRING(NAME FROM 1 FOR 200)
                 || ''': start one that imports its module', 'no worker has the feature ' || LACKED
@@ -777,7 +770,6 @@ BEGIN
         IF (FAILED >= MOST) THEN
             LEAVE;
     END
-    CLOSE C;
 END^
 
 -- Adds up to MOST rows of counters, of days before the last DAYS whole ones, to one row a day and queue, whose
@@ -881,27 +873,21 @@ PROCEDURE PURGE (QUEUE QUEUE_NAME, MOST INTEGER)
 RETURNS (PURGED INTEGER)
 AS
     DECLARE ID BIGINT;
-    -- In the order of the index: else each call would look up all tasks of the queue before its first row.
-    DECLARE C CURSOR FOR (
-        SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4, 5) AND T.QUEUE = :QUEUE
-        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID
-        FOR UPDATE WITH LOCK SKIP LOCKED);
 BEGIN
     PURGED = 0;
-    OPEN C;
-    WHILE (1 = 1) DO
+    -- In the order of the index: else each call would look up all tasks of the queue before its first row.
+    FOR SELECT T.ID FROM QUEUE_TASK T WHERE T.STATE IN (0, 1, 3, 4, 5) AND T.QUEUE = :QUEUE
+        ORDER BY T.STATE, T.QUEUE, T.PRIORITY_RANK, T.START_TIME, T.ID INTO :ID DO
     BEGIN
-        FETCH C INTO :ID;
-        IF (ROW_COUNT = 0) THEN
-            LEAVE;
-        DELETE FROM QUEUE_TASK WHERE CURRENT OF C;
+        IF (FBTASKS_CORE.LOCKED_STATE(ID, '01345') IS NULL) THEN
+            CONTINUE;
+        DELETE FROM QUEUE_TASK T WHERE T.ID = :ID;
         DELETE FROM QUEUE_PAYLOAD P WHERE P.ID = :ID;
         DELETE FROM QUEUE_TASK_ID N WHERE N.ID = :ID;
         PURGED = PURGED + 1;
         IF (PURGED >= MOST) THEN
             LEAVE;
     END
-    CLOSE C;
     SUSPEND;
 END^
 
