@@ -12,8 +12,6 @@ from fbtasks.worker.claiming import Claiming
 
 from .scene import Line, Scene
 
-LOG = "each look at the log walks over the changes that were handled since the snapshot began"
-
 
 class Snapshots(Scene):
     """Something that is done while snapshots are open."""
@@ -61,6 +59,8 @@ def total(numbers): pass
 def heard(event): pass
 """
 
+    events = 0
+
     def set_up(self):
         super().set_up()
         self.hold()
@@ -75,7 +75,7 @@ def heard(event): pass
         for task in (self.limited, self.ordered, self.unique, self.batched):
             yield Line(f"one that is {task.options.queue}", lambda task=task: self.one_of(task), wears=False)
         yield Line("a chord of two members", self.chord, wears=False)
-        yield Line("an event with an order key", self.event, fault=LOG, wears=False)
+        yield Line("an event with an order key, of many", self.event, wears=False)
 
     def one_of(self, task):
         task.delay()
@@ -90,7 +90,8 @@ def heard(event): pass
             ended += len(claims)
 
     def event(self):
-        self.app.raise_event("now", order_key="key")
+        self.events = self.events + 1
+        self.app.raise_event("now", order_key=f"key {self.events % 1000}")
         self.take_one("events")
 
 

@@ -71,7 +71,8 @@ class SourceRows:
 def read(query: Any, *, whole: bool) -> SourceRows:
     """The tables of sources; *query* returns the rows of a statement. Without *whole*, only what waits."""
     ((changes, rows),) = query(
-        "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE), (SELECT COUNT(*) FROM SOAK_INBOX WHERE STATUS IN ('R', 'T')) "
+        "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0), "
+        "(SELECT COUNT(*) FROM SOAK_INBOX WHERE STATUS IN ('R', 'T')) "
         "FROM RDB$DATABASE"
     )
     if not whole:

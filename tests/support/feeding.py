@@ -64,7 +64,7 @@ def left(app):
     """How much is left in the log, of lanes, tasks in their lines, notes and tasks."""
     return rows(
         app,
-        "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE), (SELECT COUNT(*) FROM QUEUE_GATE), "
+        "SELECT (SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0), (SELECT COUNT(*) FROM QUEUE_GATE), "
         "(SELECT COUNT(*) FROM QUEUE_HOLD WHERE SORT_KEY < 20000), (SELECT COUNT(*) FROM QUEUE_NOTE WHERE ID > 0), "
         "(SELECT COUNT(*) FROM QUEUE_TASK) FROM RDB$DATABASE",
     )[0]

@@ -57,7 +57,7 @@ def waiting(app):
     counts = ", ".join(
         f"(SELECT COUNT(*) FROM {table})"
         for table in (
-            "QUEUE_CHANGE",
+            "QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0",
             "QUEUE_TASK",
             "QUEUE_NOTE WHERE ID > 0",
             "QUEUE_GATE G WHERE G.USED > 0",

@@ -53,7 +53,9 @@ CREATE TABLE QUEUE_SUBSCRIPTION (
 CREATE INDEX QUEUE_SUBSCRIPTION_QUEUE ON QUEUE_SUBSCRIPTION (QUEUE, PRIORITY_RANK)^
 
 -- The log of changes: written by triggers, emptied by FBTASKS_SOURCES.FEED. Its key has a number of
--- QUEUE_CHANGE_SEQ: no writer meets another one.
+-- QUEUE_CHANGE_SEQ: no writer meets another one. One that was taken has the number of its subscription below 0 and a
+-- LANE of QUEUE_NOTE_SEQ, and is deleted in another transaction: of a row that is deleted where it stood, an old
+-- snapshot keeps the key, and each look at the log would meet it.
 CREATE TABLE QUEUE_CHANGE (
     SUBSCRIPTION_ID INTEGER NOT NULL,
     -- 1: it has just come; NULL: it waits behind its lane (QUEUE_GATE). In lane 0 of a total order it
@@ -88,7 +90,12 @@ CREATE TABLE QUEUE_DISPATCH (
     TAKEN BIGINT DEFAULT 0 NOT NULL,
     -- How many notes have been read, and how many of these are deleted.
     NOTES_READ BIGINT DEFAULT 0 NOT NULL,
-    NOTES_DELETED BIGINT DEFAULT 0 NOT NULL
+    NOTES_DELETED BIGINT DEFAULT 0 NOT NULL,
+    -- Up to which LANE changes have been taken, and up to which they are deleted.
+    TAKEN_NO BIGINT DEFAULT 0 NOT NULL,
+    GONE_NO BIGINT DEFAULT 0 NOT NULL,
+    -- The transaction that has read notes, or taken changes, at last: it deletes none of them.
+    LAST_TX BIGINT
 )^
 
 -- What the raising of an event reads. DIRECT: 0 it goes through the log; 1 only with an order key; 2 never; -1 it is
