@@ -53,11 +53,12 @@ HOOK WAITS_SINCE (OWNER_ID INTEGER)
 RETURNS (SINCE_TIME TIMESTAMP FIRST)^
 
 -- Lets in up to ROOM tasks of an owner that a claim from QUEUE is to take: their IDS, of 19 digits, 100 at most. An
--- owner of KIND S is called with the room that is its own; of others, what is ready has its part: READY_RANK, LESS_SAME
--- and LESS_HIGHER are as in FBTASKS_LIMITS.KEPT_ROOM. NULL: the owner is another feature's.
+-- owner of KIND S is called with the room that is its own, and writes its tasks as claimed by WORKER_ID; of others,
+-- what is ready has its part: READY_RANK, LESS_SAME and LESS_HIGHER are as in FBTASKS_LIMITS.KEPT_ROOM. NULL: the owner
+-- is another feature's.
 HOOK FEED (
     OWNER_ID INTEGER, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, READY_RANK SMALLINT, LESS_SAME INTEGER,
-    LESS_HIGHER INTEGER)
+    LESS_HIGHER INTEGER, WORKER_ID BIGINT)
 RETURNS (IDS VARCHAR(1900) CHARACTER SET ASCII FIRST, ROOM_LEFT INTEGER, MISSED SMALLINT)^
 
 -- The same for an owner of KIND B, up to MOST tasks. Long texts that are returned cost more than what is done for one

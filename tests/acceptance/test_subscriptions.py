@@ -385,7 +385,11 @@ def test_a_paused_event_waits_in_the_log_and_a_silent_one_is_not_heard(project, 
     assert handlers() == [("order.paid", 2)]
     with shop.database.session() as session:
         session.run(prune_events)
-    assert one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0") == one(shop, "SELECT COUNT(*) FROM QUEUE_TASK") == 0
+    assert (
+        one(shop, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0")
+        == one(shop, "SELECT COUNT(*) FROM QUEUE_TASK")
+        == 0
+    )
 
 
 def test_unknown_names_are_refused(project, shop):

@@ -120,7 +120,11 @@ def test_of_bulk_inserts_what_was_committed_arrives_once(app, heard, count, orde
     assert Counter(heard) == Counter(range(1, count + 1))
     if order == "total":
         assert heard == sorted(heard)
-    assert rows(app, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0") == rows(app, "SELECT COUNT(*) FROM QUEUE_TASK") == [(0,)]
+    assert (
+        rows(app, "SELECT COUNT(*) FROM QUEUE_CHANGE WHERE SUBSCRIPTION_ID >= 0")
+        == rows(app, "SELECT COUNT(*) FROM QUEUE_TASK")
+        == [(0,)]
+    )
 
 
 def told(app, caplog):

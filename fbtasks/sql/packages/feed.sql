@@ -134,7 +134,8 @@ END^
 -- at again. With FROM_START subscriptions are looked at from the start, for what was committed late. IDLES is 1 when
 -- one whose tasks are idle work, behind LAST_RANK, has something. CROWDED is 1 when owners have left room to ready
 -- tasks: the claim calls this again with READY_HELD when other transactions hold those.
-PROCEDURE FEED (QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, LAST_RANK SMALLINT, READY_HELD SMALLINT)
+PROCEDURE FEED (
+    WORKER_ID BIGINT, QUEUE QUEUE_NAME, ROOM INTEGER, FROM_START SMALLINT, LAST_RANK SMALLINT, READY_HELD SMALLINT)
 RETURNS (IDS QUEUE_IDS, ADMITTED INTEGER, MISSED SMALLINT, CROWDED SMALLINT, IDLES SMALLINT)
 AS
     DECLARE PASSES INTEGER = 0;
@@ -242,7 +243,7 @@ BEGIN
             ELSE IF (SHARE > 0) THEN
             BEGIN
                 EXECUTE PROCEDURE FBTASKS_HOOKS.FEED(OWNER_ID, QUEUE, SHARE, FROM_START, READY_RANK, LESS_SAME,
-                    LESS_HIGHER) RETURNING_VALUES FEW_IDS, ROOM_AFTER, MISSED_ONE;
+                    LESS_HIGHER, WORKER_ID) RETURNING_VALUES FEW_IDS, ROOM_AFTER, MISSED_ONE;
                 -- Another transaction has locked a row of it: all else goes on.
                 WHEN GDSCODE DEADLOCK, GDSCODE UPDATE_CONFLICT, GDSCODE LOCK_CONFLICT DO
                     MISSED_ONE = 1;
