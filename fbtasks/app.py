@@ -12,6 +12,7 @@ from fbtasks.call import Call
 from fbtasks.canvas import TaskSignature
 from fbtasks.conf import Conf
 from fbtasks.config import Settings
+from fbtasks.database.database import Database
 from fbtasks.declare import refuse_unknown, shows, takes, typed
 from fbtasks.definition import (
     Task,
@@ -47,7 +48,6 @@ from fbtasks.schedules import Periodic, Schedule, ScheduleOptions
 from fbtasks.serialize import Serializer
 from fbtasks.services.database import migrate
 from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
-from fbtasks.store.database import Database
 from fbtasks.subscriptions import EventSource
 
 P = ParamSpec("P")

@@ -9,6 +9,9 @@ from typing import Any, Final, TypeVar, Unpack
 from fbtasks import checks
 from fbtasks.call import Call, Enqueued, Gate, OnDuplicate
 from fbtasks.config import Settings
+from fbtasks.database import guests, settlement
+from fbtasks.database.database import Database
+from fbtasks.database.settlement import ENQUEUE, InDoubt
 from fbtasks.declare import chosen
 from fbtasks.errors import DuplicateTask, EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.feature import LONGEST_EXTRA, Feature
@@ -21,10 +24,8 @@ from fbtasks.plan import Plan
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
 from fbtasks.serialize import Serializer
-from fbtasks.store import flows, guests, raising, settlement, tasks
+from fbtasks.store import flows, raising, tasks
 from fbtasks.store.codec import Limit
-from fbtasks.store.database import Database
-from fbtasks.store.settlement import ENQUEUE, InDoubt
 from fbtasks.store.sources.silence import silence
 from fbtasks.subscriptions import event_name
 from fbtasks.times import expiry_of, moment_of, start_of

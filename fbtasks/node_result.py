@@ -15,10 +15,10 @@ from fbtasks.store import flows
 
 if TYPE_CHECKING:
     from fbtasks.config import Settings
+    from fbtasks.database.database import Database
     from fbtasks.notify.outcomes import OutcomeReader
     from fbtasks.notify.results import Waiter
     from fbtasks.serialize import Serializer
-    from fbtasks.store.database import Database
 
 REVOKED_AT_ONCE: Final = 500
 """Tasks that are cancelled in one transaction."""

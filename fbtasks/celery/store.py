@@ -9,13 +9,13 @@ from typing import Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.config import Settings
+from fbtasks.database.one_per_database import OnePerDatabase
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.firebird import fork
 from fbtasks.firebird.session import INSERT, Transaction
 from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.store import keyvalues
-from fbtasks.store.one_per_database import OnePerDatabase
-from fbtasks.store.shared import SharedDatabase
 
 T = TypeVar("T")
 POLL: Final = 1.0

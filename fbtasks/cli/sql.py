@@ -18,8 +18,8 @@ from fbtasks.cli import answers
 from fbtasks.cli.options import DatabaseArgs, json_option, with_database
 from fbtasks.cli.output import say
 from fbtasks.cli.splitter import Splitter
+from fbtasks.database.adhoc import Answer, Statements
 from fbtasks.errors import FBTasksError
-from fbtasks.store.adhoc import Answer, Statements
 from fbtasks.threads import Background
 from fbtasks.url import DatabaseURL
 

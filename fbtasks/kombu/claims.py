@@ -8,11 +8,11 @@ from itertools import count
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.kombu.settlements import Settlements
 from fbtasks.store import messages
 from fbtasks.store.messages import Taken
-from fbtasks.store.shared import SharedDatabase
 
 _UNCLAIM: Final = 1.0
 """Seconds after which a claim whose answer was lost is given back once more."""

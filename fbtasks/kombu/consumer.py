@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from fbtasks.database.migrate import refuse_copy
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import READ
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
 from fbtasks.maintenance.room import Room
 from fbtasks.store import messages
-from fbtasks.store.migrate import refuse_copy
-from fbtasks.store.shared import SharedDatabase
 
 logger = logging.getLogger("fbtasks.kombu")
 HEARTBEAT: Final = 1.0

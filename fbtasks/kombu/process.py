@@ -9,6 +9,8 @@ from typing import Final
 from weakref import WeakSet
 
 from fbtasks.config import Settings
+from fbtasks.database.one_per_database import OnePerDatabase
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import DatabaseError, DatabaseReplaced
 from fbtasks.firebird import fork
 from fbtasks.kombu.alarm import Alarm
@@ -21,8 +23,6 @@ from fbtasks.kombu.queues import ConsumedQueues
 from fbtasks.kombu.settlements import Settlements
 from fbtasks.kombu.thread import ConsumerThread
 from fbtasks.store.messages import DELIVERY_LIMIT, Taken
-from fbtasks.store.one_per_database import OnePerDatabase
-from fbtasks.store.shared import SharedDatabase
 from fbtasks.threads import deferred
 from fbtasks.url import DatabaseURL
 

@@ -8,12 +8,13 @@ from dataclasses import astuple
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.database import settlement
+from fbtasks.database.settlement import PUBLISH, InDoubt
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import CommitUncertain
 from fbtasks.kombu.transaction import current
-from fbtasks.store import messages, settlement
+from fbtasks.store import messages
 from fbtasks.store.messages import Publication
-from fbtasks.store.settlement import PUBLISH, InDoubt
-from fbtasks.store.shared import SharedDatabase
 
 _REMEMBERED: Final = 300.0
 """Seconds for which a publication in doubt is known again. Not for ever: a sweep makes rollbacks look like commits."""

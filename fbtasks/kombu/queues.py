@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from weakref import WeakKeyDictionary
 
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird.session import Transaction
 from fbtasks.kombu.consumer import Consumer
 from fbtasks.kombu.inbox import Inbox
 from fbtasks.store.messages import BUCKETS
-from fbtasks.store.shared import SharedDatabase
 
 
 class ConsumedQueue:

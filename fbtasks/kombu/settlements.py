@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
 from fbtasks.kombu.alarm import Alarm
 from fbtasks.store import messages
 from fbtasks.store.codec import chunks
-from fbtasks.store.shared import SharedDatabase
 
 logger = logging.getLogger("fbtasks.kombu")
 _GATHER: Final = 0.01

@@ -7,6 +7,7 @@ import threading
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseUnavailable
 from fbtasks.kombu.alarm import Alarm
 from fbtasks.kombu.claims import Claims
@@ -16,7 +17,6 @@ from fbtasks.kombu.queues import ConsumedQueues
 from fbtasks.kombu.settlements import Settlements
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.store import messages
-from fbtasks.store.shared import SharedDatabase
 from fbtasks.threads import Background
 
 logger = logging.getLogger("fbtasks.kombu")

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from fbtasks.database import guests
+from fbtasks.database.database import Database
 from fbtasks.firebird.session import Transaction
-from fbtasks.store import guests
-from fbtasks.store.database import Database
 
 _connection: ContextVar[Any] = ContextVar("fbtasks_kombu_connection", default=None)
 

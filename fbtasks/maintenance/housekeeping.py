@@ -12,13 +12,14 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.config import Settings
+from fbtasks.database import generations
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.maintenance.room import Room
 from fbtasks.showing import count
 from fbtasks.states import State
-from fbtasks.store import generations, keyvalues, progress, results, tasks
+from fbtasks.store import keyvalues, progress, results, tasks
 from fbtasks.store.sources import subscriptions
 
 logger = logging.getLogger(__name__)

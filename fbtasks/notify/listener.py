@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from fbtasks import clock
+from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.firebird import fork
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import Session
-from fbtasks.store.database import Database
 from fbtasks.threads import Background
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from fbtasks.database.database import Database
 from fbtasks.notify.listener import Listener
-from fbtasks.store.database import Database
 
 BUCKETS: Final = 15
 """Result events are posted per id modulo this number, so that few names tell of any number of tasks."""

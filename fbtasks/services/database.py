@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from fbtasks.database import grants
+from fbtasks.database import migrate as schema
+from fbtasks.database.database import Database
+from fbtasks.database.grants import ROLES as ROLES
 from fbtasks.errors import ForeignDatabaseError
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance.queue_limits import sync_queues
 from fbtasks.queues import QueueDefinition
-from fbtasks.store import grants
-from fbtasks.store import migrate as schema
-from fbtasks.store.database import Database
-from fbtasks.store.grants import ROLES as ROLES
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.gates import lane_of
@@ -16,7 +17,6 @@ from fbtasks.services.choosing import choose
 from fbtasks.showing import count
 from fbtasks.store import admission
 from fbtasks.store.admission import Closed, Load, Row
-from fbtasks.store.database import Database
 from fbtasks.store.sources import subscriptions
 
 

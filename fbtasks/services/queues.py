@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
+from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session
 from fbtasks.queues import age_in, describe_window
 from fbtasks.services.choosing import InCode
 from fbtasks.store import limits, processes, results, tasks
-from fbtasks.store.database import Database
 from fbtasks.store.results import QueueRow as QueueRow
 from fbtasks.store.results import StatRow as StatRow
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.schedules import sync_schedules
@@ -16,7 +17,6 @@ from fbtasks.schedules import Schedule
 from fbtasks.serialize import JSON_TYPE
 from fbtasks.services.choosing import choose
 from fbtasks.store import limits, schedules
-from fbtasks.store.database import Database
 from fbtasks.store.schedules import Row
 from fbtasks.ticking import cron_text, every_ms
 from fbtasks.windows import zone

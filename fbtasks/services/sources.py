@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
+from fbtasks.database.database import Database
 from fbtasks.deploy.comparing import Found, trigger_problems
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.feeds import change_source, digest
 from fbtasks.firebird.session import Session
 from fbtasks.showing import count
-from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, polling, subscriptions, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection

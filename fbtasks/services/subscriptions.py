@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
+from fbtasks.database.database import Database
 from fbtasks.deploy import applying
 from fbtasks.deploy.applying import Connection as Connection
 from fbtasks.deploy.comparing import Found, steps, trigger_problems
@@ -20,7 +21,6 @@ from fbtasks.firebird.session import Session
 from fbtasks.services.choosing import none_such
 from fbtasks.services.sources import SourceProblem, capture
 from fbtasks.showing import count
-from fbtasks.store.database import Database
 from fbtasks.store.sources import ddl, existing, subscriptions, undeployed
 from fbtasks.store.sources.subscriptions import Held, Row, deploying
 from fbtasks.store.sources.tables import Catalog

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from fbtasks.call import Stored, TaskRow
+from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance.housekeeping import prune as prune_batches
@@ -20,7 +21,6 @@ from fbtasks.services.waiting import why_waiting
 from fbtasks.spool import Spool
 from fbtasks.states import State
 from fbtasks.store import admission, progress, results, tasks
-from fbtasks.store.database import Database
 from fbtasks.store.results import Filter as Filter
 
 RETRY_BATCH: Final = 500

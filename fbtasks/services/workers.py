@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fbtasks.call import WorkerRow
+from fbtasks.database.database import Database
 from fbtasks.firebird.session import Session
 from fbtasks.services import limits, schedules
 from fbtasks.services.limits import LimitProblem
@@ -13,7 +14,6 @@ from fbtasks.services.schedules import ScheduleProblem
 from fbtasks.services.sources import SourceProblem, find_problems
 from fbtasks.states import State
 from fbtasks.store import processes, results
-from fbtasks.store.database import Database
 from fbtasks.store.sources import polling
 from fbtasks.store.sources.polling import Failing
 

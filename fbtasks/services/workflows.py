@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
 from fbtasks.services.tasks import find_number
 from fbtasks.store import flows
-from fbtasks.store.database import Database
 from fbtasks.store.flows import NodeRow as NodeRow
 
 ON_FAILURE: Final = "on failure"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from fbtasks.database.values import as_utc
 from fbtasks.errors import DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import LimitDefinition
 from fbtasks.states import State
 from fbtasks.store.codec import Limit
-from fbtasks.store.values import as_utc
 
 GATES: Final = 1000
 """Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fbtasks import clock
+from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import in_words
-from fbtasks.store.values import as_utc
 
 
 class Policy(NamedTuple):

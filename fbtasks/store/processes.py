@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
 from fbtasks.call import HeartbeatReply, Neighbour, WorkerRow
+from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.shares import queue_in
-from fbtasks.store.values import as_utc
 
 Kind = Literal["worker", "consumer"]
 SHARE: Final = 7

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from fbtasks.call import When
+from fbtasks.database.values import as_naive_utc
 from fbtasks.firebird.session import Transaction
-from fbtasks.store.values import as_naive_utc
 
 
 def raise_event(transaction: Transaction, event: str, data: str, start: When, order_key: str | None) -> int:

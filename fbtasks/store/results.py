@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks import clock
 from fbtasks.call import Claim, Failed, Stored, TaskRow
+from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.states import State
 from fbtasks.store.codec import CHUNK
-from fbtasks.store.values import as_utc
 
 T = TypeVar("T")
 STAT_DAYS: Final = 7

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from fbtasks.database.values import as_naive_utc, as_utc
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.schedules import Schedule
 from fbtasks.store import codec
 from fbtasks.store.codec import Limit
-from fbtasks.store.values import as_naive_utc, as_utc
 from fbtasks.ticking import Missed, Timing, timing
 
 

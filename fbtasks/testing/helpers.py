@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from fbtasks.app import FBTasks
-from fbtasks.store.migrate import check_identity
+from fbtasks.database.migrate import check_identity
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from fbtasks import clock
+from fbtasks.database.database import SHUT_DOWN_LOOK, Database
 from fbtasks.errors import DatabaseError, DatabaseShutDown
 from fbtasks.firebird.session import Session
-from fbtasks.store.database import SHUT_DOWN_LOOK, Database
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.membership import Membership
 

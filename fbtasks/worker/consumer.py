@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.call import Advanced, Released
+from fbtasks.database.database import SHUT_DOWN_LOOK
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
@@ -21,7 +22,6 @@ from fbtasks.notify.listener import WatchedListener
 from fbtasks.shares import own_limits
 from fbtasks.showing import count
 from fbtasks.store import tasks
-from fbtasks.store.database import SHUT_DOWN_LOOK
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining

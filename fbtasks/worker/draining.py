@@ -8,9 +8,9 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.call import Claim
+from fbtasks.database.migrate import latest_version
 from fbtasks.errors import DatabaseReplaced
 from fbtasks.states import State
-from fbtasks.store.migrate import latest_version
 
 logger = logging.getLogger("fbtasks.worker")
 BURST_SAYS: Final = 2.0

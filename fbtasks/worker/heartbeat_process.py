@@ -16,12 +16,12 @@ from typing import Any
 
 from fbtasks import sockets
 from fbtasks.config import Settings
+from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseError
 from fbtasks.firebird.identity import Mark
 from fbtasks.firebird.session import Session
 from fbtasks.liveness import hosts
 from fbtasks.liveness.registration import Registration
-from fbtasks.store.database import Database
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child_status import ChildStatus

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
+from fbtasks.database.migrate import check_identity
 from fbtasks.firebird.embedded import mutex_repair
-from fbtasks.store.migrate import check_identity
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.children import ChildExecutor
 from fbtasks.worker.executors.solo import SoloExecutor

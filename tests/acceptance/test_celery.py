@@ -17,8 +17,9 @@ import pytest
 from support.proxy import Proxy
 from support.sql import rows
 
+from fbtasks.database import grants
 from fbtasks.firebird import connections
-from fbtasks.store import grants, messages
+from fbtasks.store import messages
 from fbtasks.store.messages import Publication
 from fbtasks.url import DatabaseURL
 

@@ -6,7 +6,7 @@ import pytest
 from support.sql import kill_connection, one, rows
 
 from fbtasks import DatabaseError
-from fbtasks.store.adhoc import Answer, Statements
+from fbtasks.database.adhoc import Answer, Statements
 
 REFUSED = "this statement would change the database, and `fbtasks sql` only reads: start it with --write."
 

@@ -4,8 +4,8 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, SchemaError
+from fbtasks.database import migrate
 from fbtasks.sql import steps
-from fbtasks.store import migrate
 
 OWN = "SELECT COUNT(*) FROM RDB$RELATIONS WHERE RDB$SYSTEM_FLAG = 0"
 

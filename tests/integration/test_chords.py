@@ -9,10 +9,10 @@ from support.sql import one
 
 from fbtasks.celery.chords import shape_of
 from fbtasks.config import Settings
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird.session import INSERT
 from fbtasks.store import chords
 from fbtasks.store.chords import Part
-from fbtasks.store.shared import SharedDatabase
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.emptied

@@ -12,6 +12,7 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import kombu as transport
+from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.kombu import process as processes
 from fbtasks.kombu import settlements
@@ -19,7 +20,6 @@ from fbtasks.kombu.claims import Uncertain
 from fbtasks.kombu.thread import ConsumerThread
 from fbtasks.store import messages
 from fbtasks.store import processes as register
-from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
 
 LINGER = 0.3

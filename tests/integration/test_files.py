@@ -15,10 +15,10 @@ from support.sql import rows
 
 import fbtasks.kombu
 from fbtasks import DatabaseReplaced, DatabaseUnavailable, EngineError, FBTasks, ForeignDatabaseError
+from fbtasks.database.database import Database
+from fbtasks.database.migrate import adopt
 from fbtasks.firebird import connections
 from fbtasks.firebird.identity import FileIdentity, file_of
-from fbtasks.store.database import Database
-from fbtasks.store.migrate import adopt
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.consumer import Consumer

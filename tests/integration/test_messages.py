@@ -7,10 +7,10 @@ import pytest
 from support.sql import execute, held, named, one, table_reads
 
 from fbtasks.config import Settings
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.liveness import hosts
 from fbtasks.store import messages, processes
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
-from fbtasks.store.shared import SharedDatabase
 from fbtasks.url import DatabaseURL
 
 pytestmark = pytest.mark.emptied

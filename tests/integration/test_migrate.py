@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from fbtasks import FBTasks, SchemaError
+from fbtasks.database import migrate
+from fbtasks.database.database import Database
 from fbtasks.firebird import connections, library
 from fbtasks.firebird.facts import ask
 from fbtasks.sql.generation import queries
-from fbtasks.store import migrate
-from fbtasks.store.database import Database
 from fbtasks.url import DatabaseURL
 
 

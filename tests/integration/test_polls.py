@@ -16,14 +16,15 @@ from support.sql import NOW, execute, one, rows
 from support.variants import slow
 
 from fbtasks import FBTasks, testing
+from fbtasks.database import grants
+from fbtasks.database.migrate import adopt
 from fbtasks.errors import ConfigurationError
 from fbtasks.feeds import poll_source
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions, workers
-from fbtasks.store import grants, limits, results, tasks
-from fbtasks.store.migrate import adopt
+from fbtasks.store import limits, results, tasks
 from fbtasks.store.sources import polling
 from fbtasks.store.sources.polls import resolve
 from fbtasks.store.sources.tables import Catalog

@@ -14,13 +14,14 @@ from support.users import Users
 
 from fbtasks import ResultTimeout
 from fbtasks.config import Settings
+from fbtasks.database import grants
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.sql import grants as lines
 from fbtasks.sql import numbered
 from fbtasks.states import State
-from fbtasks.store import grants, messages, results, tasks
+from fbtasks.store import messages, results, tasks
 from fbtasks.store.messages import Publication, QueueSpec
-from fbtasks.store.shared import SharedDatabase
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 

@@ -13,8 +13,8 @@ from support.users import Users
 
 from fbtasks import FBTasks, group
 from fbtasks.call import Succeeded
+from fbtasks.database import grants
 from fbtasks.services import pausing
-from fbtasks.store import grants
 from fbtasks.url import DatabaseURL
 
 

@@ -14,13 +14,14 @@ from support.programs import started
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import FBTasks, clock
+from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.services import schedules as service
 from fbtasks.services.workers import get_health
 from fbtasks.sql.generation import queries
-from fbtasks.store import grants, schedules, tasks
+from fbtasks.store import schedules, tasks
 from fbtasks.worker import ticks
 from fbtasks.worker.ticks import Ticks
 

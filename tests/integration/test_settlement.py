@@ -8,11 +8,12 @@ from support.draining import drain
 from support.sql import one, rows
 
 from fbtasks import DatabaseUnavailable, EnqueueUncertain
+from fbtasks.database import grants, settlement
+from fbtasks.database.settlement import ENQUEUE, PUBLISH
 from fbtasks.errors import CommitUncertain
 from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.sql.generation import queries
-from fbtasks.store import grants, settlement, tasks
-from fbtasks.store.settlement import ENQUEUE, PUBLISH
+from fbtasks.store import tasks
 
 pytestmark = pytest.mark.emptied
 

@@ -12,9 +12,9 @@ from support.sql import rows
 from support.variants import slow
 
 import fbtasks
+from fbtasks.database import generations
 from fbtasks.sql import migrations, statements
 from fbtasks.sql.generation import triggers, with_hooks
-from fbtasks.store import generations
 
 KEYLESS = """
     SELECT TRIM(R.RDB$RELATION_NAME) FROM RDB$RELATIONS R

@@ -12,6 +12,7 @@ from support.programs import command_line
 from support.sql import NOW, execute, named, one, rows
 
 from fbtasks import FBTasks, changes
+from fbtasks.database import grants
 from fbtasks.deploy import applying
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.firebird import connections
@@ -20,7 +21,7 @@ from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
 from fbtasks.services.workers import get_health
-from fbtasks.store import grants, processes, tasks
+from fbtasks.store import processes, tasks
 from fbtasks.store.sources import subscriptions as event_store
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL

@@ -12,8 +12,8 @@ from support.draining import drain
 
 import fbtasks.kombu
 from fbtasks import EnqueueError, FBTasks, ResultTimeout
+from fbtasks.database.guests import _same_name
 from fbtasks.firebird import connections
-from fbtasks.store.guests import _same_name
 from fbtasks.testing import eager
 from fbtasks.url import DatabaseURL
 

@@ -14,12 +14,12 @@ from support.programs import command_line_in, started
 from support.signals import as_in_a_terminal
 
 from fbtasks import FBTasks, SchemaError
+from fbtasks.database import migrate
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import Session
 from fbtasks.sql import steps
 from fbtasks.sql.generation import queries
-from fbtasks.store import migrate
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 

@@ -16,7 +16,7 @@ SOURCE = """
         with open("ledger", "a") as file:
             file.write(f"{n}\\n")
 """
-OFTEN = "import fbtasks.store.database as database\ndatabase.SHUT_DOWN_LOOK = 0.5\n"
+OFTEN = "import fbtasks.database.database as database\ndatabase.SHUT_DOWN_LOOK = 0.5\n"
 SAID = "is shut down for maintenance"
 
 

@@ -5,8 +5,8 @@ from functools import partial
 from unittest import mock
 
 from fbtasks import FBTasks, testing
+from fbtasks.database.database import Database
 from fbtasks.firebird.session import Session
-from fbtasks.store.database import Database
 
 
 def drain(app: FBTasks, queues: Iterable[str] | None = None) -> None:

@@ -6,8 +6,8 @@ from urllib.parse import quote
 import pytest
 
 from fbtasks import FBTasks
+from fbtasks.database import grants
 from fbtasks.firebird import connections
-from fbtasks.store import grants
 from fbtasks.url import DatabaseURL
 
 

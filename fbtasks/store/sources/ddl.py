@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.store.sources import triggers
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.triggers import trigger_name as trigger_name
-from fbtasks.store.values import as_utc
 
 
 class Trigger(NamedTuple):

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
+from fbtasks.database.values import as_utc
 from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.feeds import Definition
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.store.values import as_utc
 
 Held = Literal["paused", "silent"]
 KEPT: Final = timedelta(days=1)

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Any, Final
 
+from fbtasks.database import features, generations, grants
+from fbtasks.database.features import Schema
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -27,8 +29,6 @@ from fbtasks.firebird.identity import is_at
 from fbtasks.firebird.session import READ, SNAPSHOT, Session, Transaction
 from fbtasks.firebird.signals import held_signals
 from fbtasks.sql import Made, Migration, Step, made, migrations, steps
-from fbtasks.store import features, generations, grants
-from fbtasks.store.features import Schema
 from fbtasks.url import DatabaseURL
 
 _PATIENCE: Final = 20.0

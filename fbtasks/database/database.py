@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from fbtasks import clock
 from fbtasks.config import Settings
+from fbtasks.database import anew, features, generations, migrate
 from fbtasks.errors import CommitUncertain, DatabaseReplaced, DatabaseUnavailable, SchemaError
 from fbtasks.firebird import connections, fork
 from fbtasks.firebird.facts import Facts
@@ -20,7 +21,6 @@ from fbtasks.firebird.pool import Pool
 from fbtasks.firebird.session import Session, identity
 from fbtasks.firebird.translate import shut_down
 from fbtasks.sql.generation import queries
-from fbtasks.store import anew, features, generations, migrate
 
 T = TypeVar("T")
 _TRIES: Final = 5

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from fbtasks.config import Settings
+from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird import fork
-from fbtasks.store.shared import SharedDatabase
 
 
 class UserOfDatabase(Protocol):

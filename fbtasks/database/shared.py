@@ -15,11 +15,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Final, TypeVar
 
 from fbtasks.config import Settings
+from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseReplaced, DuplicateKey
 from fbtasks.firebird import fork, watchdog
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import MOST_ATTEMPTS, READ, UPDATE, Session, Transaction
-from fbtasks.store.database import Database
 
 T = TypeVar("T")
 _PATIENCE: Final = 30.0
