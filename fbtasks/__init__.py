@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from fbtasks.app import FBTasks
     from fbtasks.canvas import Signature, chain, chord, group
     from fbtasks.changes import Change
-    from fbtasks.definition import Task, shared_task, task
     from fbtasks.errors import (
         AuthenticationError,
         CaptureError,
@@ -47,11 +46,12 @@ if TYPE_CHECKING:
     from fbtasks.events import Event
     from fbtasks.group_result import GroupResult
     from fbtasks.limits import Ordered, Unique, debounce
-    from fbtasks.middleware import OutgoingCall
     from fbtasks.request import Request, current_request
     from fbtasks.result import AsyncResult
-    from fbtasks.retry import RetryPolicy, RetryRule
     from fbtasks.rows import Row
+    from fbtasks.tasks.definition import Task, shared_task, task
+    from fbtasks.tasks.middleware import OutgoingCall
+    from fbtasks.tasks.retry import RetryPolicy, RetryRule
 
 __all__ = [
     "AsyncResult",
@@ -116,11 +116,11 @@ _HOMES = {
     "canvas": ("Signature", "chain", "chord", "group"),
     "changes": ("Change",),
     "events": ("Event",),
-    "middleware": ("OutgoingCall",),
+    "tasks.middleware": ("OutgoingCall",),
     "result": ("AsyncResult",),
     "group_result": ("GroupResult",),
-    "retry": ("RetryPolicy", "RetryRule"),
-    "definition": ("Task", "shared_task", "task"),
+    "tasks.retry": ("RetryPolicy", "RetryRule"),
+    "tasks.definition": ("Task", "shared_task", "task"),
     "rows": ("Row",),
     "request": ("Request", "current_request"),
     "limits": ("Ordered", "Unique", "debounce"),

@@ -7,14 +7,32 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
-from fbtasks import checks
-from fbtasks.call import Call
 from fbtasks.canvas import TaskSignature
 from fbtasks.conf import Conf
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
-from fbtasks.declare import refuse_unknown, shows, takes, typed
-from fbtasks.definition import (
+from fbtasks.enqueuing import Enqueuer
+from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
+from fbtasks.fed_options import OnChange, OnEvent, PollTable
+from fbtasks.feeds import Feed
+from fbtasks.gates import Gates
+from fbtasks.group_result import Groups
+from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
+from fbtasks.notify.outcomes import OutcomeReader
+from fbtasks.notify.results import ResultListener, Waiter
+from fbtasks.periodic import adding, make_schedule
+from fbtasks.periodic import decorator as periodic_decorator
+from fbtasks.plan import Plan
+from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
+from fbtasks.result import AsyncResult
+from fbtasks.schedules import Periodic, Schedule, ScheduleOptions
+from fbtasks.services.database import migrate
+from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
+from fbtasks.subscriptions import EventSource
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.declare import refuse_unknown, shows, takes, typed
+from fbtasks.tasks.definition import (
     Task,
     decorator,
     define,
@@ -25,30 +43,12 @@ from fbtasks.definition import (
     send_calls,
     unbound_tasks,
 )
-from fbtasks.discovery import Discovery, Packages
-from fbtasks.enqueuing import Enqueuer
-from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
-from fbtasks.fed_options import OnChange, OnEvent, PollTable
-from fbtasks.feeds import Feed
-from fbtasks.function import as_arguments, same_code
-from fbtasks.gates import Gates
-from fbtasks.group_result import Groups
-from fbtasks.handlers import check_class
-from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
-from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through
-from fbtasks.notify.outcomes import OutcomeReader
-from fbtasks.notify.results import ResultListener, Waiter
-from fbtasks.options import CallOptions, TaskOptions, task_name, unknown
-from fbtasks.periodic import adding, make_schedule
-from fbtasks.periodic import decorator as periodic_decorator
-from fbtasks.plan import Plan
-from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
-from fbtasks.result import AsyncResult
-from fbtasks.schedules import Periodic, Schedule, ScheduleOptions
-from fbtasks.serialize import Serializer
-from fbtasks.services.database import migrate
-from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
-from fbtasks.subscriptions import EventSource
+from fbtasks.tasks.discovery import Discovery, Packages
+from fbtasks.tasks.function import as_arguments, same_code
+from fbtasks.tasks.handlers import check_class
+from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through
+from fbtasks.tasks.options import CallOptions, TaskOptions, task_name, unknown
+from fbtasks.tasks.serialize import Serializer
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fbtasks.call import Claim, Finished, Several
-from fbtasks.checks import shown
-from fbtasks.definition import Task
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.runner import Prepared, Runner, RunResult
-from fbtasks.showing import count
+from fbtasks.tasks.call import Claim, Finished, Several
+from fbtasks.tasks.checks import shown
+from fbtasks.tasks.definition import Task
+from fbtasks.tasks.showing import count
 
 
 class BatchRunner(Runner):

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, Unpack
 
-from fbtasks import checks
-from fbtasks.call import Call
 from fbtasks.compiling import KNOWN_LATER, App, Compiler, End, Place
-from fbtasks.declare import chosen
 from fbtasks.errors import EnqueueError
-from fbtasks.function import as_arguments
 from fbtasks.group_result import GroupResult
-from fbtasks.options import CallOptions, CommonOptions, unknown_of_call
 from fbtasks.plan import Follows, Member, ReplaceRequested
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.declare import chosen
+from fbtasks.tasks.function import as_arguments
+from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call
 
 OnError = Literal["fail", "collect"]
 _OF_ONE_CALL: Final = ("countdown", "eta", "task_id")

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from fbtasks.errors import SerializationError
-from fbtasks.showing import brief
+from fbtasks.tasks.showing import brief
 
 Op = Literal["insert", "update", "delete"]
 _OPS: Final[dict[str, Op]] = {"I": "insert", "U": "update", "D": "delete"}
@@ -50,7 +50,7 @@ class Change:
 
 def load(data: bytes) -> Change:
     """Returns the change that a row of the log holds. Raises :class:`SerializationError` when it is none."""
-    from fbtasks import formats
+    from fbtasks.tasks import formats
 
     try:
         return read(formats.load_json(data))

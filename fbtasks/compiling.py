@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from fbtasks.call import Call
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.group_result import GroupResult
 from fbtasks.node_result import Application, NodeResult
 from fbtasks.plan import Follows, Link, Member, Plan, ReplaceRequested
 from fbtasks.result import AsyncResult
-from fbtasks.showing import count
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.showing import count
 
 KNOWN_LATER: Final = object()
 """In the place of a result that tasks are still to make."""

@@ -6,12 +6,12 @@ from datetime import timedelta, tzinfo
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fbtasks import checks
-from fbtasks.checks import optional
-from fbtasks.declare import Given, check_fields, given
 from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Feature, checked
 from fbtasks.request import Hook
+from fbtasks.tasks import checks
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import Given, check_fields, given
 from fbtasks.url import DatabaseURL, resolve_url
 
 LARGEST: Final = 2**31 - 1

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import clock
 from fbtasks.batch_runner import BatchRunner
-from fbtasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.notify.outcomes import Wait
 from fbtasks.plan import Follows, Link, Plan
 from fbtasks.result import AsyncResult
-from fbtasks.showing import count
 from fbtasks.states import State
+from fbtasks.tasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
+from fbtasks.tasks.showing import count
 
 if TYPE_CHECKING:
-    from fbtasks.definition import App
+    from fbtasks.tasks.definition import App
 
 
 class EagerResult(AsyncResult[Any]):

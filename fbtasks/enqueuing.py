@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar, Unpack
 
-from fbtasks import checks
-from fbtasks.call import Call, Enqueued, Gate, OnDuplicate
 from fbtasks.config import Settings
 from fbtasks.database import guests, settlement
 from fbtasks.database.database import Database
 from fbtasks.database.settlement import ENQUEUE, InDoubt
-from fbtasks.declare import chosen
 from fbtasks.errors import DuplicateTask, EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.feature import LONGEST_EXTRA, Feature
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
 from fbtasks.known_limits import KnownLimits
 from fbtasks.limits import LimitDefinition
-from fbtasks.options import CallOptions, CommonOptions, unknown_of_call
 from fbtasks.plan import Plan
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
-from fbtasks.serialize import Serializer
 from fbtasks.store import flows, raising, tasks
 from fbtasks.store.codec import Limit
 from fbtasks.store.sources.silence import silence
 from fbtasks.subscriptions import event_name
-from fbtasks.times import expiry_of, moment_of, start_of
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call, Enqueued, Gate, OnDuplicate
+from fbtasks.tasks.declare import chosen
+from fbtasks.tasks.options import CallOptions, CommonOptions, unknown_of_call
+from fbtasks.tasks.serialize import Serializer
+from fbtasks.tasks.times import expiry_of, moment_of, start_of
 
 T = TypeVar("T")
 _ASKED: Final = 10.0

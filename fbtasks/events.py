@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fbtasks.errors import SerializationError
-from fbtasks.showing import brief
+from fbtasks.tasks.showing import brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def read(members: Any) -> Event:
 
     Its data is a text in it, which is read here: what was raised with broken JSON fails alone.
     """
-    from fbtasks import formats
+    from fbtasks.tasks import formats
 
     try:
         return Event(

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
-from fbtasks import checks
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks import checks
 
 if TYPE_CHECKING:
-    from fbtasks.call import Call
+    from fbtasks.tasks.call import Call
 
 OURS: Final = frozenset({"celery", "limits", "progress", "queues", "schedules", "sources", "workflows"})
 """The names of the features of this distribution."""

@@ -6,11 +6,11 @@ A record of these classes is never made: signatures and type checkers have them 
 from dataclasses import dataclass
 from typing import Annotated
 
-from fbtasks import checks
-from fbtasks.options import CommonOptions
 from fbtasks.poll_source import PollSource
 from fbtasks.sources import ChangeSource
 from fbtasks.subscriptions import Delivery, EventSource, event_name
+from fbtasks.tasks import checks
+from fbtasks.tasks.options import CommonOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

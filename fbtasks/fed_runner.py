@@ -10,13 +10,13 @@ from typing import Any
 
 from fbtasks import clock
 from fbtasks.batch_runner import BatchRunner
-from fbtasks.call import Cancelled, Claim, Failed, Released
-from fbtasks.definition import Task
 from fbtasks.errors import FBTasksError
 from fbtasks.request import running
 from fbtasks.runner import Prepared, RunResult
 from fbtasks.runs import Run, Step, check_call
 from fbtasks.subscriptions import Subscription
+from fbtasks.tasks.call import Cancelled, Claim, Failed, Released
+from fbtasks.tasks.definition import Task
 
 TURN = 1.0
 """Seconds after which a run makes no further call: what is left goes back, so that other tasks have their turn."""

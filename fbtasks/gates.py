@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from fbtasks import checks
-from fbtasks.call import Gate, OnDuplicate
 from fbtasks.errors import EnqueueError, TaskDefinitionError
 from fbtasks.limits import Key, LimitDefinition, Ordered, Unique, batch_limit, order_limit, unique_limit
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Gate, OnDuplicate
 
 MOST_LIMITS: Final = 10
 """Limits of one task: a record of a call has room for so many."""

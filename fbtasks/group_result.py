@@ -8,14 +8,15 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fbtasks import checks, clock
+from fbtasks import clock
 from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
 from fbtasks.node_result import Application, NodeResult, revoke_all
 from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.result import AsyncResult
-from fbtasks.showing import count
 from fbtasks.states import State
 from fbtasks.store import keyvalues
+from fbtasks.tasks import checks
+from fbtasks.tasks.showing import count
 
 KEPT: Final = timedelta(days=30)
 """How long the members of a group are known at least, that is saved; longer where results are."""

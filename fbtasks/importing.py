@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Final
 
 from fbtasks.app import FBTasks
-from fbtasks.definition import Task
 from fbtasks.errors import ConfigurationError
-from fbtasks.modules import import_named
+from fbtasks.tasks.definition import Task
+from fbtasks.tasks.modules import import_named
 
 
 def import_app(path: str) -> FBTasks:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from fbtasks.call import Failed, Input
 from fbtasks.errors import TaskNotFound, TaskRevoked
-from fbtasks.remote_error import rebuild_exception
-from fbtasks.serialize import JSON_TYPE, Payload, Serializer
 from fbtasks.states import State
+from fbtasks.tasks.call import Failed, Input
+from fbtasks.tasks.remote_error import rebuild_exception
+from fbtasks.tasks.serialize import JSON_TYPE, Payload, Serializer
 
 INPUTS_GONE: Final = Failed(
     "fbtasks.errors.TaskNotFound",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from fbtasks.call import Call
 from fbtasks.database.database import Database
 from fbtasks.errors import AuthenticationError, EnqueueError
 from fbtasks.firebird.session import Session
@@ -13,6 +12,7 @@ from fbtasks.limits import LimitDefinition
 from fbtasks.maintenance.task_limits import bring_in
 from fbtasks.store import admission
 from fbtasks.store.codec import Limit
+from fbtasks.tasks.call import Call
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
-from fbtasks import checks, clock
-from fbtasks.checks import optional
-from fbtasks.declare import check_fields
+from fbtasks import clock
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks import checks
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import check_fields
 
 Key = str | tuple[str, ...] | Callable[..., Any] | None
 """What a limit is counted by: the names of arguments, a function of them, or nothing."""

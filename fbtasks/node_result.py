@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from fbtasks.database.database import Database
     from fbtasks.notify.outcomes import OutcomeReader
     from fbtasks.notify.results import Waiter
-    from fbtasks.serialize import Serializer
+    from fbtasks.tasks.serialize import Serializer
 
 REVOKED_AT_ONCE: Final = 500
 """Tasks that are cancelled in one transaction."""
 
 
 class Application(Protocol):
-    """The app as its results know it. :class:`fbtasks.definition.App` adds the tasks."""
+    """The app as its results know it. :class:`fbtasks.tasks.definition.App` adds the tasks."""
 
     name: str
     settings: Settings

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from fbtasks import checks
-from fbtasks.call import Call
-from fbtasks.declare import options_of, refuse_unknown, shows
-from fbtasks.definition import Task, define
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import FBTasksError, TaskDefinitionError
-from fbtasks.function import as_arguments
-from fbtasks.options import TaskOptions, task_name, unknown
 from fbtasks.schedules import Schedule, ScheduleOptions
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.declare import options_of, refuse_unknown, shows
+from fbtasks.tasks.definition import Task, define
+from fbtasks.tasks.function import as_arguments
+from fbtasks.tasks.options import TaskOptions, task_name, unknown
 from fbtasks.ticking import every_ms
 
 O = ParamSpec("O")  # noqa: E741  # options

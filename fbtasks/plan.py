@@ -8,11 +8,11 @@ from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fbtasks.errors import FBTasksError
-from fbtasks.showing import count
+from fbtasks.tasks.showing import count
 
 
 class Step(Protocol):
-    """What a plan knows of a step: a :class:`fbtasks.call.Call`."""
+    """What a plan knows of a step: a :class:`fbtasks.tasks.call.Call`."""
 
     @property
     def queue(self) -> str:

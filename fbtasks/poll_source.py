@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fbtasks import checks, declare
-from fbtasks.checks import optional
-from fbtasks.declare import Given, given
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
 from fbtasks.sources import Names, Order, charset_name, column_names, condition, some_columns
+from fbtasks.tasks import checks, declare
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import Given, given
 
 Status = str | int
 _STATUSES: Final = ("ready", "taken", "done", "failed")

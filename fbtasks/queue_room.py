@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Call
 from fbtasks.database.database import Database
 from fbtasks.errors import AuthenticationError, EnqueueError, QueueFull
 from fbtasks.firebird.session import READ
 from fbtasks.maintenance.queue_limits import bring_in
 from fbtasks.notify.results import ResultListener
 from fbtasks.queues import QueueDefinition
-from fbtasks.showing import count
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.showing import count
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from fbtasks import checks, limits, windows
-from fbtasks.checks import optional
-from fbtasks.declare import check_fields
+from fbtasks import limits, windows
 from fbtasks.errors import ConfigurationError
 from fbtasks.limits import LimitDefinition, queue_limit
+from fbtasks.tasks import checks
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import check_fields
 from fbtasks.windows import Window, check_window_options, window_of
 
 WhenFull = Literal["wait", "reject", "drop_oldest", "drop_newest"]

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from fbtasks import clock
-from fbtasks.call import Call, Enqueued, Failed, Stored
 from fbtasks.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -20,11 +19,12 @@ from fbtasks.firebird.session import Session
 from fbtasks.node_result import Application, NodeResult
 from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.notify.results import event_of
-from fbtasks.remote_error import rebuild_exception
-from fbtasks.serialize import Payload
-from fbtasks.showing import count
 from fbtasks.states import State, celery_name
 from fbtasks.store import progress, results, tasks
+from fbtasks.tasks.call import Call, Enqueued, Failed, Stored
+from fbtasks.tasks.remote_error import rebuild_exception
+from fbtasks.tasks.serialize import Payload
+from fbtasks.tasks.showing import count
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fbtasks.errors import SerializationError
-from fbtasks.showing import brief
+from fbtasks.tasks.showing import brief
 
 _PLACE: Final = re.compile(r"\s*-?At block line: \d+, col: \d+")
 

@@ -12,7 +12,14 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import (
+from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
+from fbtasks.inputs import given_by
+from fbtasks.interrupts import Interrupts, TaskStopped
+from fbtasks.plan import ReplaceRequested
+from fbtasks.reports import SILENT, Reports
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
+from fbtasks.runs import arguments
+from fbtasks.tasks.call import (
     Cancelled,
     Claim,
     Failed,
@@ -25,17 +32,10 @@ from fbtasks.call import (
     Succeeded,
     rest_of,
 )
-from fbtasks.definition import App, Task
-from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
-from fbtasks.inputs import given_by
-from fbtasks.interrupts import Interrupts, TaskStopped
-from fbtasks.middleware import Around, run_through
-from fbtasks.plan import ReplaceRequested
-from fbtasks.remote_error import describe_exception, rebuild_exception
-from fbtasks.reports import SILENT, Reports
-from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
-from fbtasks.runs import arguments
-from fbtasks.serialize import Payload
+from fbtasks.tasks.definition import App, Task
+from fbtasks.tasks.middleware import Around, run_through
+from fbtasks.tasks.remote_error import describe_exception, rebuild_exception
+from fbtasks.tasks.serialize import Payload
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from fbtasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Outcome, Released, Rest, Retry, Snoozed
 from fbtasks.changes import Change
 from fbtasks.coalescing import join, key_of
 from fbtasks.errors import CaptureError, SerializationError
 from fbtasks.subscriptions import Occurrence, Subscription
+from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Outcome, Released, Rest, Retry, Snoozed
 
 _DECODER: Final = json.JSONDecoder(strict=False)
 _BETWEEN: Final = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
@@ -176,7 +176,7 @@ def _read(subscription: Subscription, members: Iterable[Any]) -> Iterator[Occurr
 
 def members(payload: bytes) -> list[Any]:
     """The JSON objects of a payload. Raises :class:`ValueError` for what cannot be read."""
-    from fbtasks import formats
+    from fbtasks.tasks import formats
 
     return [formats.load_json(piece.encode()) for piece in pieces(payload)]
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final, NamedTuple
 
-from fbtasks import checks, windows
-from fbtasks.call import Call
-from fbtasks.checks import optional
-from fbtasks.declare import check_fields
+from fbtasks import windows
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.options import TaskOptions
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import check_fields
+from fbtasks.tasks.options import TaskOptions
 from fbtasks.ticking import Missed, cron_text, every_ms
 
 _MISSED: Final = ("one", "skip", "all")

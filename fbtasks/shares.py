@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fbtasks import checks
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks import checks
 
 MOST: Final = 1000
 """The largest weight, and the most tasks that a worker runs at once."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from fbtasks import checks, declare
-from fbtasks.checks import optional
-from fbtasks.declare import Given, given
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
+from fbtasks.tasks import checks, declare
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import Given, given
 
 Order = Literal["key", "total"]
 Names = str | Iterable[str]

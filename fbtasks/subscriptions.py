@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from fbtasks import changes, checks, declare, events, rows
+from fbtasks import changes, events, rows
 from fbtasks.changes import Change
-from fbtasks.checks import optional
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
 from fbtasks.events import Event
 from fbtasks.poll_source import PollSource
 from fbtasks.rows import Row
 from fbtasks.sources import ChangeSource, Order, order_check
+from fbtasks.tasks import checks, declare
+from fbtasks.tasks.checks import optional
 
 RUN: Final = 250
 """The most changes that one task is given when they are handled one by one."""

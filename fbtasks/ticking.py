@@ -17,8 +17,8 @@ from functools import cache
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from fbtasks import checks
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks import checks
 
 Missed = Literal["one", "skip", "all"]
 """What becomes of ticks at which no worker was there."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fbtasks import checks
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks import checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,10 +23,10 @@ from fbtasks.errors import (
     UnknownQueueError,
     UnknownTaskError,
 )
-from fbtasks.options import task_name
 from fbtasks.services import tasks
 from fbtasks.services.tasks import TaskStatus
 from fbtasks.states import State
+from fbtasks.tasks.options import task_name
 
 
 @click.command()

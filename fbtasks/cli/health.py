@@ -11,7 +11,7 @@ from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_databas
 from fbtasks.cli.output import answer, span
 from fbtasks.services.sources import SourceProblem, older_writers
 from fbtasks.services.workers import Health, get_health
-from fbtasks.showing import count
+from fbtasks.tasks.showing import count
 
 
 @click.command()

@@ -10,7 +10,6 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from fbtasks.call import TaskRow, WorkerRow
 from fbtasks.cli.output import ago, failure, say, since, span, visible, write
 from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
@@ -20,9 +19,10 @@ from fbtasks.services.schedules import ScheduleRow
 from fbtasks.services.sources import LoadedSource, SourceRow
 from fbtasks.services.subscriptions import Connection, Step
 from fbtasks.services.workflows import ON_FAILURE, FoldedLine
-from fbtasks.showing import count, sentence
 from fbtasks.spool import Spool
 from fbtasks.states import State
+from fbtasks.tasks.call import TaskRow, WorkerRow
+from fbtasks.tasks.showing import count, sentence
 
 _NARROWEST: Final = 40
 """The fewest columns of the screen that sentences are wrapped to."""

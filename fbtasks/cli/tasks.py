@@ -9,7 +9,7 @@ from fbtasks.cli.output import answer, print_json, say
 from fbtasks.cli.progress import Progress
 from fbtasks.errors import FBTasksError
 from fbtasks.services import queues, tasks
-from fbtasks.showing import count
+from fbtasks.tasks.showing import count
 
 
 def _report(changes: tasks.TaskChanges, what: str, as_json: bool, hint: str = "") -> None:

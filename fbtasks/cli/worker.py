@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import click
 
-from fbtasks import checks
 from fbtasks.app import FBTasks
 from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app, refuse_green_threads
 from fbtasks.liveness.hosts import host_name
 from fbtasks.shares import Share, parse_shares, share_text
+from fbtasks.tasks import checks
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions

@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from fbtasks.checks import shown
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseError, EnqueueError
 from fbtasks.firebird.session import Transaction, identity
 from fbtasks.sql.generation import queries
+from fbtasks.tasks.checks import shown
 from fbtasks.url import DatabaseURL
 
 _WANTED: Final = (

@@ -23,7 +23,6 @@ from fbtasks.errors import (
 from fbtasks.feeds import Definition, digest
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.poll_source import PollSource
-from fbtasks.showing import brief
 from fbtasks.store.sources import condition, ddl, polling, subscriptions
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection as Connection
@@ -31,6 +30,7 @@ from fbtasks.store.sources.ddl import Trigger
 from fbtasks.store.sources.subscriptions import Row
 from fbtasks.store.sources.tables import Catalog
 from fbtasks.subscriptions import EventSource
+from fbtasks.tasks.showing import brief
 
 
 class Resolved(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 from kombu.exceptions import BatchPublishError
 
 from fbtasks.errors import DatabaseError
-from fbtasks.showing import count
 from fbtasks.store.messages import Publication
+from fbtasks.tasks.showing import count
 
 
 class PublishBatch:

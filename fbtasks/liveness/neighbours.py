@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fbtasks import clock
-from fbtasks.call import HeartbeatReply, Neighbour
 from fbtasks.liveness import hosts
 from fbtasks.store.processes import SHARE
+from fbtasks.tasks.call import HeartbeatReply, Neighbour
 
 BEATS: Final = 14
 """Heartbeats in a lease."""

@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from fbtasks.call import HeartbeatReply, Neighbour
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Transaction
 from fbtasks.liveness import hosts
 from fbtasks.liveness.neighbours import NeighbourMonitor, Rhythm, Suspect
 from fbtasks.store import processes
 from fbtasks.store.processes import Kind, Rescued
+from fbtasks.tasks.call import HeartbeatReply, Neighbour
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.maintenance.room import Room
-from fbtasks.showing import count
 from fbtasks.states import State
 from fbtasks.store import keyvalues, progress, results, tasks
 from fbtasks.store.sources import subscriptions
+from fbtasks.tasks.showing import count
 
 logger = logging.getLogger(__name__)
 

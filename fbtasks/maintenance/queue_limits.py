@@ -11,9 +11,9 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.firsts import write_first
 from fbtasks.queues import QueueDefinition, window_from
-from fbtasks.showing import count
 from fbtasks.store import admission, limits
 from fbtasks.store.limits import Definition, Policy
+from fbtasks.tasks.showing import count
 from fbtasks.windows import Window
 
 logger = logging.getLogger(__name__)

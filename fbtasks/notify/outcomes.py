@@ -17,13 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fbtasks import clock
-from fbtasks.call import Stored
 from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Session
 from fbtasks.notify.results import ResultListener, event_of
 from fbtasks.store import results
+from fbtasks.tasks.call import Stored
 from fbtasks.threads import Background
 
 if TYPE_CHECKING:

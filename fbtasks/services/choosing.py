@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from fbtasks.checks import did_you_mean
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks.checks import did_you_mean
 
 T = TypeVar("T")
 InCode = Callable[[], Iterable[str]] | None

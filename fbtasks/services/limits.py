@@ -14,10 +14,10 @@ from fbtasks.gates import lane_of
 from fbtasks.limits import QUEUE, LimitDefinition, LimitOptions, define_limit, rate_text
 from fbtasks.maintenance.task_limits import sync_limits
 from fbtasks.services.choosing import choose
-from fbtasks.showing import count
 from fbtasks.store import admission
 from fbtasks.store.admission import Closed, Load, Row
 from fbtasks.store.sources import subscriptions
+from fbtasks.tasks.showing import count
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from fbtasks.checks import did_you_mean
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.services.choosing import InCode
 from fbtasks.services.queues import check_queue
 from fbtasks.store import limits, processes, tasks
+from fbtasks.tasks.checks import did_you_mean
 
 _MOST: Final = 500
 """Tasks that one transaction parks, or puts back."""

@@ -14,10 +14,10 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.schedules import Schedule
-from fbtasks.serialize import JSON_TYPE
 from fbtasks.services.choosing import choose
 from fbtasks.store import limits, schedules
 from fbtasks.store.schedules import Row
+from fbtasks.tasks.serialize import JSON_TYPE
 from fbtasks.ticking import cron_text, every_ms
 from fbtasks.windows import zone
 

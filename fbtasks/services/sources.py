@@ -13,13 +13,13 @@ from fbtasks.deploy.comparing import Found, trigger_problems
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.feeds import change_source, digest
 from fbtasks.firebird.session import Session
-from fbtasks.showing import count
 from fbtasks.store.sources import ddl, polling, subscriptions, undeployed
 from fbtasks.store.sources.capture import Capture, resolve
 from fbtasks.store.sources.ddl import Connection
 from fbtasks.store.sources.subscriptions import KEPT, MANY, Backlog, Load, Row, Unhandled
 from fbtasks.store.sources.tables import Catalog
 from fbtasks.store.sources.undeployed import Undeployed
+from fbtasks.tasks.showing import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

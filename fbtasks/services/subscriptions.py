@@ -20,10 +20,10 @@ from fbtasks.feeds import Feed as Feed
 from fbtasks.firebird.session import Session
 from fbtasks.services.choosing import none_such
 from fbtasks.services.sources import SourceProblem, capture
-from fbtasks.showing import count
 from fbtasks.store.sources import ddl, existing, subscriptions, undeployed
 from fbtasks.store.sources.subscriptions import Held, Row, deploying
 from fbtasks.store.sources.tables import Catalog
+from fbtasks.tasks.showing import count
 
 T = TypeVar("T")
 _LOOK: Final = 0.2

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from fbtasks.call import Stored, TaskRow
 from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance.housekeeping import prune as prune_batches
-from fbtasks.serialize import JSON_TYPE, Payload
 from fbtasks.services.choosing import InCode
 from fbtasks.services.queues import check_queue
 from fbtasks.services.waiting import why_waiting
@@ -22,6 +20,8 @@ from fbtasks.spool import Spool
 from fbtasks.states import State
 from fbtasks.store import admission, progress, results, tasks
 from fbtasks.store.results import Filter as Filter
+from fbtasks.tasks.call import Stored, TaskRow
+from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
 RETRY_BATCH: Final = 500
 """Tasks that :func:`retry_failed` puts back in one transaction."""

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from fbtasks.call import TaskRow
 from fbtasks.firebird.session import Session
 from fbtasks.services.limits import kind_of
 from fbtasks.services.pausing import how_to_resume
-from fbtasks.showing import count
 from fbtasks.states import State
 from fbtasks.store import admission, limits, processes, results
 from fbtasks.store.admission import Gate, Wait
+from fbtasks.tasks.call import TaskRow
+from fbtasks.tasks.showing import count
 
 
 def why_waiting(session: Session, row: TaskRow, waits: Sequence[Wait]) -> list[str]:

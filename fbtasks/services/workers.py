@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fbtasks.call import WorkerRow
 from fbtasks.database.database import Database
 from fbtasks.firebird.session import Session
 from fbtasks.services import limits, schedules
@@ -16,6 +15,7 @@ from fbtasks.states import State
 from fbtasks.store import processes, results
 from fbtasks.store.sources import polling
 from fbtasks.store.sources.polling import Failing
+from fbtasks.tasks.call import WorkerRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from fbtasks import clock
-from fbtasks.call import (
+from fbtasks.errors import EnqueueError, StatementRefused
+from fbtasks.tasks.call import (
     Advanced,
     Call,
     Cancelled,
@@ -34,7 +35,6 @@ from fbtasks.call import (
     Succeeded,
     When,
 )
-from fbtasks.errors import EnqueueError, StatementRefused
 
 CHUNK: Final = 32_765
 """The longest string that a procedure takes or returns, in bytes."""

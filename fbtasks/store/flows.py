@@ -9,13 +9,13 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fbtasks.call import Call, Finished, Input, Replaced, Stale
 from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.plan import Follows, Plan
 from fbtasks.states import State
 from fbtasks.store import codec, results, tasks
 from fbtasks.store.codec import Limit
+from fbtasks.tasks.call import Call, Finished, Input, Replaced, Stale
 
 _DIGITS: Final = 19
 _GROUP: Final = -1

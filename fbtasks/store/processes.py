@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
-from fbtasks.call import HeartbeatReply, Neighbour, WorkerRow
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.shares import queue_in
+from fbtasks.tasks.call import HeartbeatReply, Neighbour, WorkerRow
 
 Kind = Literal["worker", "consumer"]
 SHARE: Final = 7

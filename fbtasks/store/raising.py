@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fbtasks.call import When
 from fbtasks.database.values import as_naive_utc
 from fbtasks.firebird.session import Transaction
+from fbtasks.tasks.call import When
 
 
 def raise_event(transaction: Transaction, event: str, data: str, start: When, order_key: str | None) -> int:

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Claim, Failed, Stored, TaskRow
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import SNAPSHOT, Session
 from fbtasks.states import State
 from fbtasks.store.codec import CHUNK
+from fbtasks.tasks.call import Claim, Failed, Stored, TaskRow
 
 T = TypeVar("T")
 STAT_DAYS: Final = 7

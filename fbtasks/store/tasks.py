@@ -8,12 +8,12 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fbtasks.call import Call, Claim, Claims, Enqueued, Finished, Rest, Stale, Succeeded, rest_of
 from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.states import State
 from fbtasks.store import codec
 from fbtasks.store.codec import Limit
+from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Rest, Stale, Succeeded, rest_of
 
 BATCH: Final = 200
 """Rows that maintenance moves in one transaction."""

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fbtasks import clock
-from fbtasks.call import Claim, Claims, batch_of
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.shares import Share
 from fbtasks.store import flows, tasks
 from fbtasks.store.codec import Ends
+from fbtasks.tasks.call import Claim, Claims, batch_of
 from fbtasks.worker.turns import Turns
 
 LOOK_BACK: Final = 1.0

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Advanced, Released
 from fbtasks.database.database import SHUT_DOWN_LOOK
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
 from fbtasks.firebird.embedded.hostlock import HostLock
@@ -20,8 +19,9 @@ from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.notify.listener import WatchedListener
 from fbtasks.shares import own_limits
-from fbtasks.showing import count
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Advanced, Released
+from fbtasks.tasks.showing import count
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Claim
 from fbtasks.database.migrate import latest_version
 from fbtasks.errors import DatabaseReplaced
 from fbtasks.states import State
+from fbtasks.tasks.call import Claim
 
 logger = logging.getLogger("fbtasks.worker")
 BURST_SAYS: Final = 2.0

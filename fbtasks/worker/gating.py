@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.errors import FBTasksError
 from fbtasks.gates import Gates
 from fbtasks.inputs import given_by
-from fbtasks.serialize import Payload
 from fbtasks.store.codec import pack_gates
+from fbtasks.tasks.call import Claim, Failed, Outcome, PutBefore
+from fbtasks.tasks.serialize import Payload
 
 
 class Gating:

@@ -9,12 +9,12 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
-from fbtasks.definition import Task
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.inputs import INPUTS_GONE
 from fbtasks.store.results import now
+from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
+from fbtasks.tasks.definition import Task
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.gating import Gating

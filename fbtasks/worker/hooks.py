@@ -9,12 +9,12 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.runner import failure_hooks
-from fbtasks.showing import count
 from fbtasks.store import flows, results
+from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
+from fbtasks.tasks.showing import count
 from fbtasks.worker.claiming import with_payload
 from fbtasks.worker.executors.base import Executor
 

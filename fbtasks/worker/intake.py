@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Claims
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.shares import Share
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Claims
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.handing_out import HandOut
 from fbtasks.worker.hindrances import Hindrances

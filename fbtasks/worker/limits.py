@@ -6,10 +6,10 @@ import random
 from typing import Final
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim, Failed, Outcome, Retry, Several
-from fbtasks.definition import Task
 from fbtasks.errors import HeartbeatTimeout, SerializationError, TimeLimitExceeded
 from fbtasks.runs import Run, members
+from fbtasks.tasks.call import Claim, Failed, Outcome, Retry, Several
+from fbtasks.tasks.definition import Task
 
 HOOKS: Final = 60.0
 """Seconds that the on_failure hooks of a task may take together."""

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import HeartbeatReply
 from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird import connections
@@ -20,6 +19,7 @@ from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
 from fbtasks.shares import Share, share_text
 from fbtasks.store import processes
+from fbtasks.tasks.call import HeartbeatReply
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
 from fbtasks.worker.child_status import ChildStatus

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import (
+from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.firebird.translate import connection_was_lost
+from fbtasks.store import codec
+from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
     Claim,
@@ -27,11 +32,6 @@ from fbtasks.call import (
     Succeeded,
     is_last_crash,
 )
-from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
-from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.firebird.session import Session, Transaction
-from fbtasks.firebird.translate import connection_was_lost
-from fbtasks.store import codec
 from fbtasks.worker.hindrances import Hindrance
 from fbtasks.worker.logs import together
 from fbtasks.worker.recording import ATTEMPTS, Prepare, Recorder, no_limits

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.definition import Task
 from fbtasks.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -30,6 +29,7 @@ from fbtasks.store.sources import polling
 from fbtasks.store.sources.polling import Known, Looked, Polled
 from fbtasks.store.sources.subscriptions import is_done
 from fbtasks.store.sources.tables import quoted
+from fbtasks.tasks.definition import Task
 from fbtasks.worker.hindrances import SAY
 from fbtasks.worker.task_log import one_line
 

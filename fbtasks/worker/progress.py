@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fbtasks import clock
-from fbtasks.call import Progress
+from fbtasks.tasks.call import Progress
 
 WAITS: Final = 0.5
 """Seconds for which it waits for outcomes to be written with."""

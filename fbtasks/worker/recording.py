@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from fbtasks import clock
-from fbtasks.call import Call, Finished, Replaced, Stale
 from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.plan import Plan
 from fbtasks.store import codec, flows, progress, tasks
 from fbtasks.store.codec import Limit
+from fbtasks.tasks.call import Call, Finished, Replaced, Stale
 from fbtasks.worker.progress import ProgressNotes
 
 T = TypeVar("T")

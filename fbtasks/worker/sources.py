@@ -10,8 +10,8 @@ from fbtasks.app import FBTasks
 from fbtasks.errors import AuthenticationError, ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.services import subscriptions
-from fbtasks.showing import sentence
 from fbtasks.subscriptions import Kind
+from fbtasks.tasks.showing import sentence
 
 logger = logging.getLogger("fbtasks.worker")
 

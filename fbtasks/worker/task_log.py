@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fbtasks.call import (
+from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
     Claim,
@@ -22,7 +22,7 @@ from fbtasks.call import (
     crashes,
     is_last_crash,
 )
-from fbtasks.showing import count, shorten
+from fbtasks.tasks.showing import count, shorten
 from fbtasks.worker.logs import visible
 
 logger = logging.getLogger("fbtasks.worker")

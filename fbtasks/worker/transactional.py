@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from fbtasks import clock
-from fbtasks.call import Cancelled, Claim, Finished, Released, Replaced, Retry, Snoozed, Stale, Succeeded
 from fbtasks.errors import (
     CommitUncertain,
     ConflictError,
@@ -26,6 +25,7 @@ from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.runner import RunResult
 from fbtasks.sources import ChangeSource
+from fbtasks.tasks.call import Cancelled, Claim, Finished, Released, Replaced, Retry, Snoozed, Stale, Succeeded
 from fbtasks.worker.recording import Recorder
 from fbtasks.worker.task_log import label
 

@@ -15,7 +15,7 @@ import struct
 import tempfile
 from typing import Final, NamedTuple
 
-from fbtasks.call import Claim, Failed, Outcome, Succeeded
+from fbtasks.tasks.call import Claim, Failed, Outcome, Succeeded
 
 PACKET: Final = 16_384
 """Bytes of a task that go in a packet; of a longer one the packet carries the file."""

@@ -10,8 +10,8 @@ from support.sql import one
 from support.variants import slow
 
 from fbtasks import WorkerLost
-from fbtasks.call import Call, Replaced, Rest, Retry, Succeeded
 from fbtasks.plan import Follows, Link, Member, Plan
+from fbtasks.tasks.call import Call, Replaced, Rest, Retry, Succeeded
 from fbtasks.worker.executors.channel import Hearing
 from fbtasks.worker.wire import Ended, pack_message
 

@@ -153,7 +153,7 @@ def test_a_queue_in_a_database_that_is_there_is_told_as_well(path, caplog):
 
 ANOTHER = """
 import os, sys
-import firebird.driver, fbtasks.formats  # which this user may read, and the other one perhaps not
+import firebird.driver, fbtasks.tasks.formats  # which this user may read, and the other one perhaps not
 from fbtasks import EngineError, FBTasks
 if os.getuid() == 0:
     os.setgroups([])

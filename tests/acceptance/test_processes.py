@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fbtasks.call import Claim
 from fbtasks.interrupts import SOFT
 from fbtasks.liveness import hosts
+from fbtasks.tasks.call import Claim
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.processes import Process
 

@@ -14,12 +14,12 @@ import fbtasks
 from fbtasks import FBTasks, Task
 from fbtasks.cli import main
 from fbtasks.config import Settings
-from fbtasks.declare import options_of
 from fbtasks.fed_options import FedTaskOptions, OnChange, OnEvent, PollTable
 from fbtasks.limits import LimitOptions
-from fbtasks.options import CallOptions, TaskOptions
 from fbtasks.queues import QueueOptions
 from fbtasks.schedules import ScheduleOptions
+from fbtasks.tasks.declare import options_of
+from fbtasks.tasks.options import CallOptions, TaskOptions
 from fbtasks.testing import drain
 
 ROOT = Path(__file__).parents[2]

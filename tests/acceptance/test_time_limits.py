@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.children import child_executor
 
-from fbtasks.call import Claim, Failed
+from fbtasks.tasks.call import Claim, Failed
 
 pytestmark = pytest.mark.acceptance
 LIMIT = 0.8

@@ -10,9 +10,9 @@ from support.held import unread
 from support.programs import command_line_in
 
 from fbtasks import FBTasks
-from fbtasks.call import Finished, Succeeded
 from fbtasks.maintenance.room import Room
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 
 from .beside import Heavy
 

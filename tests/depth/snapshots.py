@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from firebird.driver import Isolation, tpb
 
 from fbtasks import group
-from fbtasks.call import Succeeded
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Succeeded
 from fbtasks.worker.claiming import Claiming
 
 from .scene import Line, Scene

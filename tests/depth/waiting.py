@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from support.sql import execute, one
 
-from fbtasks.call import Failed, Succeeded
 from fbtasks.states import State
 from fbtasks.store import processes, tasks
+from fbtasks.tasks.call import Failed, Succeeded
 
 from .beside import Heavy
 from .scene import Line, Scene

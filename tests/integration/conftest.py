@@ -6,8 +6,8 @@ import pytest
 from support.draining import drain
 from support.emptied import Emptied
 
-from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.testing import eager
 
 

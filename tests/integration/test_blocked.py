@@ -10,11 +10,11 @@ import pytest
 from support.draining import drain
 from support.sql import execute, held, one, rows
 
-from fbtasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
 from fbtasks.store import processes, tasks
+from fbtasks.tasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.worker import draining, outcomes
 from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.outcomes import Outcomes

@@ -5,8 +5,8 @@ from support.feeding import change, handle, left, subscribe
 from support.sql import execute, one, rows
 
 from fbtasks import QueueFull
-from fbtasks.call import Claim, Failed, Finished, Released, Succeeded
 from fbtasks.store import limits, tasks
+from fbtasks.tasks.call import Claim, Failed, Finished, Released, Succeeded
 
 pytestmark = pytest.mark.emptied
 

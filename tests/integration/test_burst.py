@@ -9,12 +9,12 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import Ordered, Unique, debounce, group
-from fbtasks.call import Failed, Finished, Parked, Succeeded
 from fbtasks.liveness.neighbours import Rhythm
 from fbtasks.liveness.registration import Registration
 from fbtasks.maintenance import queue_limits
 from fbtasks.services import pausing
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Failed, Finished, Parked, Succeeded
 from fbtasks.testing import drain
 from fbtasks.worker import consumer, draining, intake
 

@@ -5,8 +5,8 @@ from contextlib import closing
 import pytest
 from support.sql import execute, out_of_order, table_reads
 
-from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 
 INSERT = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN

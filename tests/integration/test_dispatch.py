@@ -8,11 +8,11 @@ import pytest
 from support.feeding import change, gates, left, subscribe, write
 from support.sql import execute, held, one, plans
 
-from fbtasks.call import Cancelled, Failed, Finished, Parked, Released, Succeeded
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
 from fbtasks.states import State
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Cancelled, Failed, Finished, Parked, Released, Succeeded
 
 pytestmark = pytest.mark.emptied
 

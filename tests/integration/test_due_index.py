@@ -3,8 +3,8 @@
 import pytest
 from support.sql import execute, one, page_fetches, rows
 
-from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 
 SCHEDULED = """
     EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN

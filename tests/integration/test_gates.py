@@ -9,8 +9,8 @@ from support.feeding import left, subscribe
 from support.sql import NOW, execute, named
 
 from fbtasks import QueueFull
-from fbtasks.call import Advanced, Failed, Finished, Released, Rest, Succeeded
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Advanced, Failed, Finished, Released, Rest, Succeeded
 
 NAME = "tests.handle"
 STEPS = ["change", "claim"] * 5 + ["done"] * 3 + ["released", "failed", "failed", "advanced", "failed with rest"]

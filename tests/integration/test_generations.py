@@ -6,10 +6,10 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, SchemaError
-from fbtasks.call import Finished, Succeeded
 from fbtasks.database import generations, grants
 from fbtasks.sql import generation
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_WORKER_'"
 

@@ -7,7 +7,7 @@ import pytest
 from support.children import child_executor
 
 from fbtasks import ConfigurationError, HeartbeatTimeout
-from fbtasks.call import Claim, Failed, Retry, Succeeded
+from fbtasks.tasks.call import Claim, Failed, Retry, Succeeded
 from fbtasks.testing import drain
 from fbtasks.worker.child_status import ChildStatus
 

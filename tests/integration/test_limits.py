@@ -11,9 +11,9 @@ from support.sql import NOW, execute, held, one, rows
 from support.variants import slow
 
 from fbtasks import Ordered
-from fbtasks.call import Cancelled, Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 from fbtasks.errors import ConflictError
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Cancelled, Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied
 

@@ -7,8 +7,8 @@ import pytest
 from firebird.driver import Isolation, tpb
 from support.sql import page_fetches
 
-from fbtasks.call import Failed
 from fbtasks.services import subscriptions
+from fbtasks.tasks.call import Failed
 
 FAILED = Failed("builtins.ValueError", "no")
 

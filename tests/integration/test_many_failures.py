@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from depth.counter import Counter
 
-from fbtasks.call import Failed
+from fbtasks.tasks.call import Failed
 
 COUNT = 300
 

@@ -8,8 +8,8 @@ from support.held import unread
 from support.sql import execute, one, page_fetches, row_reads
 from support.variants import slow
 
-from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 
 DONE = Succeeded(keep=False)
 SNAPSHOT = bytes((3, 2, 6))  # isc_tpb_concurrency

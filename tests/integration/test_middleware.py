@@ -13,7 +13,7 @@ from support.recorded import capture, inserts
 from support.sql import execute, one
 
 from fbtasks import ConfigurationError, EnqueueError, FBTasks, TaskDefinitionError, TaskFailure, current_request
-from fbtasks.call import Claim, Succeeded
+from fbtasks.tasks.call import Claim, Succeeded
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied

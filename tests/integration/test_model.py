@@ -22,10 +22,10 @@ from hypothesis.stateful import (
 from support import rules
 
 from fbtasks import FBTasks
-from fbtasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
 from fbtasks.firebird.session import INSERT
 from fbtasks.states import State
 from fbtasks.store import codec, processes, results, tasks
+from fbtasks.tasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
 
 LEASE = 3.0
 LIMIT = 2

@@ -12,7 +12,6 @@ from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, Ordered
-from fbtasks.call import Failed, Finished, Retry, Succeeded
 from fbtasks.cli import commands
 from fbtasks.cli.render import lets_in
 from fbtasks.errors import ConfigurationError, ConflictError
@@ -26,6 +25,7 @@ from fbtasks.services.workers import get_health
 from fbtasks.states import State
 from fbtasks.store import tasks
 from fbtasks.store.results import Filter
+from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from support.draining import drain
 
-from fbtasks.call import Finished, Succeeded
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.worker.claiming import LOOK_BACK, Claiming
 
 

@@ -12,9 +12,9 @@ from support.sql import named, one
 from support.users import Users
 
 from fbtasks import FBTasks, group
-from fbtasks.call import Succeeded
 from fbtasks.database import grants
 from fbtasks.services import pausing
+from fbtasks.tasks.call import Succeeded
 from fbtasks.url import DatabaseURL
 
 

@@ -13,9 +13,9 @@ from support.sql import one, rows
 from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
-from fbtasks.call import Claim, Finished, Progress, Retry, Succeeded
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.store import progress, tasks
+from fbtasks.tasks.call import Claim, Finished, Progress, Retry, Succeeded
 from fbtasks.testing import eager
 from fbtasks.worker.progress import ProgressNotes
 from fbtasks.worker.recording import Recorder

@@ -8,9 +8,9 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.call import Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 from fbtasks.maintenance import queue_limits
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied
 

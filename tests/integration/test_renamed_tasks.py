@@ -7,8 +7,8 @@ import pytest
 from support.draining import drain
 
 from fbtasks import FBTasks
-from fbtasks.call import Retry
 from fbtasks.store import processes
+from fbtasks.tasks.call import Retry
 
 
 @pytest.fixture

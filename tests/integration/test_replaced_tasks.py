@@ -9,7 +9,6 @@ from support.results import failure
 from support.sql import execute, one, rows
 
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
-from fbtasks.call import Call, Claim, Replaced, Retry
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.plan import Plan
@@ -17,6 +16,7 @@ from fbtasks.runner import Runner
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Call, Claim, Replaced, Retry
 from fbtasks.worker.recording import Recorder
 
 pytestmark = pytest.mark.emptied

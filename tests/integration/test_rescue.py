@@ -9,11 +9,11 @@ from depth.counter import Counter
 from support.sql import execute, held, one, rows
 
 from fbtasks import kombu as transport
-from fbtasks.call import Failed, Finished, Released, Stale
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import UPDATE
 from fbtasks.kombu.process import process_for
 from fbtasks.store import processes, tasks
+from fbtasks.tasks.call import Failed, Finished, Released, Stale
 from fbtasks.url import DatabaseURL
 
 LONG = 1e6

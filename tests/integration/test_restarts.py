@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from support.variants import slow
 
-from fbtasks.call import Failed
 from fbtasks.states import State
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Failed
 
 COUNT = 3_000
 STEP = 20

@@ -7,13 +7,13 @@ import pytest
 from support.sql import execute, one, table_reads
 
 from fbtasks import ConfigurationError, FBTasks, SchemaError, TaskNotFound
-from fbtasks.serialize import Payload
 from fbtasks.services import database, queues, tasks, workers
 from fbtasks.services.tasks import Filter, TaskChange
 from fbtasks.sql import migrations
 from fbtasks.states import State
 from fbtasks.store import processes, results
 from fbtasks.store import tasks as store
+from fbtasks.tasks.serialize import Payload
 from fbtasks.testing import drain
 
 

@@ -8,7 +8,7 @@ from support.recorded import capture, inserts
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, QueueFull, ResultTimeout
-from fbtasks.call import Claim, Snoozed
+from fbtasks.tasks.call import Claim, Snoozed
 from fbtasks.testing import eager
 
 

@@ -5,7 +5,7 @@ from support.children import child_executor
 from support.draining import drain
 
 from fbtasks import FBTasks, current_request
-from fbtasks.call import Claim, Retry
+from fbtasks.tasks.call import Claim, Retry
 from fbtasks.testing import eager
 
 

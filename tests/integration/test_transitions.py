@@ -11,9 +11,9 @@ from support.rules import TRANSITIONS
 from support.sql import NOW, execute, rows
 
 from fbtasks import FBTasks, group
-from fbtasks.call import Cancelled, Failed, Finished, Released, Succeeded
 from fbtasks.states import State
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Cancelled, Failed, Finished, Released, Succeeded
 
 MOVES = [
     "CREATE SEQUENCE MOVE_SEQ",

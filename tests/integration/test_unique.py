@@ -10,10 +10,10 @@ from support.programs import command_line
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import DuplicateTask, Unique, debounce
-from fbtasks.call import Failed, Finished, Retry, Succeeded
 from fbtasks.errors import EnqueueError, ResultTimeout, TaskRevoked
 from fbtasks.services import tasks as task_service
 from fbtasks.store import admission, tasks
+from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
 from fbtasks.worker.gating import Gating
 
 pytestmark = pytest.mark.emptied

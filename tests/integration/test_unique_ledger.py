@@ -10,10 +10,10 @@ from firebird.driver.types import DatabaseError
 from support.sql import execute, one, rows
 
 from fbtasks import Unique
-from fbtasks.call import Finished, Succeeded
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.translate import translate
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Finished, Succeeded
 
 WRITERS = 3
 KEYS = 30

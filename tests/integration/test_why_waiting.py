@@ -9,12 +9,12 @@ from support.programs import command_line
 from support.sql import execute, one
 
 from fbtasks import Ordered, Unique, debounce
-from fbtasks.call import Failed, Finished, Parked, PutBefore, Retry
 from fbtasks.services import pausing
 from fbtasks.services import tasks as service
 from fbtasks.states import State
 from fbtasks.store import processes, tasks
 from fbtasks.store.results import Filter
+from fbtasks.tasks.call import Failed, Finished, Parked, PutBefore, Retry
 
 pytestmark = pytest.mark.emptied
 

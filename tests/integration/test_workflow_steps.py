@@ -18,10 +18,10 @@ from fbtasks import (
     TaskRevoked,
     group,
 )
-from fbtasks.call import Failed, Finished, Succeeded
 from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.services import tasks as services
 from fbtasks.store import tasks
+from fbtasks.tasks.call import Failed, Finished, Succeeded
 from fbtasks.testing import eager
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.recording import Recorder

@@ -28,12 +28,12 @@ from fbtasks import (
     chord,
     group,
 )
-from fbtasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 from fbtasks.firebird.session import UPDATE
 from fbtasks.services import tasks as services
 from fbtasks.services import workflows
 from fbtasks.states import State
 from fbtasks.store import codec, tasks
+from fbtasks.tasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied
 

@@ -27,7 +27,7 @@ OF_A_TERMINAL = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals that a terminal sends."""
 IMPORTED = (
     "fbtasks.cli.worker",
-    "fbtasks.formats",
+    "fbtasks.tasks.formats",
     "fbtasks.worker.child.loop_server",
     "fbtasks.worker.child.process",
     "fbtasks.worker.heartbeat_process",

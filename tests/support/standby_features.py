@@ -6,7 +6,6 @@ from datetime import timedelta
 from unittest import mock
 
 from fbtasks import Ordered, Unique, chain, chord, debounce, group
-from fbtasks.call import Finished, Progress, Released, Succeeded
 from fbtasks.database import generations
 from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.services import pausing, queues, subscriptions
@@ -17,6 +16,7 @@ from fbtasks.store import chords, keyvalues, messages, processes, progress, task
 from fbtasks.store.chords import Part
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.store.sources import polling
+from fbtasks.tasks.call import Finished, Progress, Released, Succeeded
 from fbtasks.worker.ticks import Ticks
 
 from .capture import script

@@ -23,7 +23,7 @@ from fbtasks import (
     celery_words,
 )
 from fbtasks.cli import main
-from fbtasks.options import TaskOptions
+from fbtasks.tasks.options import TaskOptions
 from fbtasks.worker.options import POOLS
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "from-celery.md"

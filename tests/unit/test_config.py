@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fbtasks.checks import queue_name
 from fbtasks.config import Settings
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks.checks import queue_name
 from fbtasks.url import DatabaseURL, resolve_url
 
 FILE = DatabaseURL("/data/queue.fdb")

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from fbtasks.call import HeartbeatReply, Neighbour
 from fbtasks.liveness import hosts, neighbours
 from fbtasks.liveness.neighbours import BEATS, HANGS, NeighbourMonitor, Rhythm
 from fbtasks.store.processes import SHARE
+from fbtasks.tasks.call import HeartbeatReply, Neighbour
 
 LEASE = 28.0
 HEARTBEAT, GRACE = LEASE / BEATS, LEASE / SHARE

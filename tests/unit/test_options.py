@@ -12,10 +12,10 @@ import pytest
 
 from fbtasks import FBTasks, RetryPolicy, Task, task
 from fbtasks.config import Settings
-from fbtasks.declare import options_of
-from fbtasks.definition import TaskCalls
 from fbtasks.fed_options import OnChange, OnEvent, PollTable
-from fbtasks.options import CallOptions, RetryOptions, TaskOptions
+from fbtasks.tasks.declare import options_of
+from fbtasks.tasks.definition import TaskCalls
+from fbtasks.tasks.options import CallOptions, RetryOptions, TaskOptions
 
 app = FBTasks("a", "firebird:///nosuch/queue.fdb")
 

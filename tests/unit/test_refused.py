@@ -24,9 +24,9 @@ from fbtasks import (
     UnknownTaskError,
     task,
 )
-from fbtasks.call import MOST_TRIES, Call, Claim, Crashed, Finished, Released
 from fbtasks.errors import StatementRefused
 from fbtasks.store import codec
+from fbtasks.tasks.call import MOST_TRIES, Call, Claim, Crashed, Finished, Released
 
 URL = "firebird:///nosuch/queue.fdb"
 """Never opened: all of this is refused before."""
@@ -216,7 +216,7 @@ OPTIONS: list[tuple[dict[str, Any], type[FBTasksError], str]] = [
     (
         {"on_failure": RetryPolicy},
         ConfigurationError,
-        "on_failure <class 'fbtasks.retry.RetryPolicy'> must be a function of the request and the result or "
+        "on_failure <class 'fbtasks.tasks.retry.RetryPolicy'> must be a function of the request and the result or "
         "exception. RetryPolicy is a class: give an object of it, or a function.",
     ),
     ({"on_failure": "f"}, ConfigurationError, "on_failure 'f' must be a function of the request and the result or "),

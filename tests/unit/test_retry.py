@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbtasks.errors import ConfigurationError, ConflictError, DatabaseError
-from fbtasks.retry import CONFLICT_BACKOFF, RetryPolicy, RetryRule, most_specific
+from fbtasks.tasks.retry import CONFLICT_BACKOFF, RetryPolicy, RetryRule, most_specific
 
 seconds = st.floats(0, 1e9)
 rngs = st.integers(0, 2**32).map(random.Random)

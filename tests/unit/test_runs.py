@@ -5,12 +5,12 @@ import json
 import pytest
 from support.recorded import change, event, inserts
 
-from fbtasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Rest, Retry
 from fbtasks.coalescing import join
 from fbtasks.errors import CaptureError, SerializationError
 from fbtasks.runs import Run, pieces
 from fbtasks.sources import ChangeSource
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
+from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Rest, Retry
 
 FAILED = Failed("builtins.ValueError", "no")
 RETRY = Retry(1.0, "no")

@@ -27,8 +27,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kombu import serialization
 
-from fbtasks import FBTasks, serialize
-from fbtasks.call import Failed
+from fbtasks import FBTasks
 from fbtasks.errors import (
     ConfigurationError,
     ContentDisallowed,
@@ -38,15 +37,10 @@ from fbtasks.errors import (
     TaskFailure,
     UnknownQueueError,
 )
-from fbtasks.remote_error import describe_exception, rebuild_exception
-from fbtasks.serialize import (
-    JSON_TYPE,
-    MAX_DEPTH,
-    PICKLE_TYPE,
-    Payload,
-    Serializer,
-    show_json,
-)
+from fbtasks.tasks import serialize
+from fbtasks.tasks.call import Failed
+from fbtasks.tasks.remote_error import describe_exception, rebuild_exception
+from fbtasks.tasks.serialize import JSON_TYPE, MAX_DEPTH, PICKLE_TYPE, Payload, Serializer, show_json
 
 KEY = b"a key for the tests only"
 

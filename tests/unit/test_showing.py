@@ -2,7 +2,7 @@
 
 import pytest
 
-from fbtasks.showing import count
+from fbtasks.tasks.showing import count
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fbtasks.call import (
+from fbtasks.tasks.call import (
     Advanced,
     Cancelled,
     Claim,

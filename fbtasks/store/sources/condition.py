@@ -8,7 +8,6 @@ from typing import Final
 from fbtasks.errors import AuthenticationError, StatementRefused, TaskDefinitionError
 from fbtasks.firebird.session import READ, Session, Transaction
 from fbtasks.firebird.translate import is_wrong_text
-from fbtasks.showing import brief
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.polls import Poll, Statements
 from fbtasks.store.sources.tables import quoted
@@ -20,6 +19,7 @@ from fbtasks.store.sources.triggers import (
     why_not_compiled,
     without_place,
 )
+from fbtasks.tasks.showing import brief
 
 _RIGHTS: Final = {
     0: "SELECT ON TABLE",

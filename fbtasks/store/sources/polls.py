@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.poll_source import PollSource
-from fbtasks.showing import count
 from fbtasks.sql import numbered
 from fbtasks.store.sources import expressions, tables, texts
 from fbtasks.store.sources.capture import check_column
 from fbtasks.store.sources.expressions import Value, concatenated, most, record, value
 from fbtasks.store.sources.tables import BIGINT, BLOB, INTEGER, SMALLINT, Column, Table, quoted
 from fbtasks.store.sources.texts import charset_of, constant
+from fbtasks.tasks.showing import count
 
 NAME: Final = "fbtasks:"
 """What stands before a task's number in a status that names it."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fbtasks.checks import did_you_mean
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.store.sources.tables import Column, Table, meant, quoted
+from fbtasks.tasks.checks import did_you_mean
 
 TOKEN: Final = re.compile(
     r"--[^\n]*|/\*.*?\*/"

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from fbtasks.errors import FBTasksError, TaskDefinitionError
-from fbtasks.showing import brief
 from fbtasks.store.sources import expressions
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.expressions import LONGEST, Value, appended, concatenated, escaped, literal, record, value
 from fbtasks.store.sources.tables import BIGINT, Column, quoted
+from fbtasks.tasks.showing import brief
 
 _PLACE: Final = re.compile(r" -?(?:At|-) line \d+, column \d+")
 SILENT: Final = "FBTASKS_SILENT"

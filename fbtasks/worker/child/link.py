@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from fbtasks import sockets
-from fbtasks.call import Succeeded
 from fbtasks.interrupts import TaskStopped
 from fbtasks.reports import Reports
 from fbtasks.runner import RunResult
+from fbtasks.tasks.call import Succeeded
 from fbtasks.worker.child.lifeline import identities, leave
 from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.wire import WORD_SIZE, Ended, Message, Reported, pack_message, unpack_word

@@ -10,8 +10,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from fbtasks.call import Claim
-from fbtasks.definition import Task
+from fbtasks.tasks.call import Claim
+from fbtasks.tasks.definition import Task
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import ending
 from fbtasks.worker.child.servers import ThreadServer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fbtasks import formats  # noqa: F401  # now, and not when the first task is to run
 from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.importing import import_app, refuse_green_threads
+from fbtasks.tasks import formats  # noqa: F401  # now, and not when the first task is to run
 from fbtasks.threads import Background
 from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child.link import Link, ending

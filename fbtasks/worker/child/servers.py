@@ -12,10 +12,10 @@ from itertools import count
 from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
-from fbtasks.call import Claim
 from fbtasks.fed_runner import Calls, FedRunner
 from fbtasks.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.runner import Failure, RunResult
+from fbtasks.tasks.call import Claim
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import Link, ending
 from fbtasks.worker.child_status import ChildStatus

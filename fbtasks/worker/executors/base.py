@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fbtasks.call import Claim, Failed, Finished, Outcome, Progress
 from fbtasks.firebird.identity import Mark
+from fbtasks.tasks.call import Claim, Failed, Finished, Outcome, Progress
 
 
 class Executor(Protocol):

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from fbtasks import sockets
-from fbtasks.call import (
+from fbtasks.plan import Link, Member, Plan
+from fbtasks.tasks.call import (
     Advanced,
     Call,
     Cancelled,
@@ -28,8 +29,7 @@ from fbtasks.call import (
     Succeeded,
     rest_of,
 )
-from fbtasks.plan import Link, Member, Plan
-from fbtasks.showing import shorten, show
+from fbtasks.tasks.showing import shorten, show
 from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, Reported, memory_file, receive_task
 
 _ROOM: Final = 1 << 21

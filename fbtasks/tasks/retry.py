@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
-from fbtasks import checks
-from fbtasks.checks import optional
-from fbtasks.declare import Given, check_fields, given
 from fbtasks.errors import ConfigurationError
+from fbtasks.tasks import checks
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import Given, check_fields, given
 
 Exceptions = tuple[type[BaseException], ...]
 V = TypeVar("V")

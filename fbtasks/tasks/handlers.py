@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from fbtasks import checks
 from fbtasks.errors import TaskDefinitionError
 from fbtasks.request import Hook, Request
+from fbtasks.tasks import checks
 
 _HANDLERS: Final = {
     "before_start": ("task_id", "args", "kwargs"),

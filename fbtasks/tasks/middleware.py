@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
-from fbtasks import checks
-from fbtasks.call import Call
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.request import Request
 from fbtasks.result import AsyncResult
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
 
 M = TypeVar("M")
 _ENQUEUE: Final = "around_enqueue"

@@ -9,14 +9,22 @@ from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-from fbtasks import checks
-from fbtasks.call import Call
 from fbtasks.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
-from fbtasks.declare import chosen, options_of, refuse_unknown, shows
 from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
-from fbtasks.function import (
+from fbtasks.gates import Gates, Placeholder
+from fbtasks.node_result import Application
+from fbtasks.plan import Plan
+from fbtasks.poll_source import PollSource
+from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
+from fbtasks.result import AsyncResult, results_of
+from fbtasks.sources import ChangeSource, check_silent_name
+from fbtasks.subscriptions import Delivery, EventSource, Subscription
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
+from fbtasks.tasks.function import (
     Parameters,
     as_arguments,
     check_args,
@@ -24,11 +32,9 @@ from fbtasks.function import (
     check_function,
     home_module,
 )
-from fbtasks.gates import Gates, Placeholder
-from fbtasks.handlers import check_class, class_options, hooks_of
-from fbtasks.middleware import Middlewares, OutgoingCall, enqueue_through, step_through
-from fbtasks.node_result import Application
-from fbtasks.options import (
+from fbtasks.tasks.handlers import check_class, class_options, hooks_of
+from fbtasks.tasks.middleware import Middlewares, OutgoingCall, enqueue_through, step_through
+from fbtasks.tasks.options import (
     CallOptions,
     CommonOptions,
     RetryOptions,
@@ -39,13 +45,7 @@ from fbtasks.options import (
     unknown_of_retry,
     unknown_of_task,
 )
-from fbtasks.plan import Plan
-from fbtasks.poll_source import PollSource
-from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
-from fbtasks.result import AsyncResult, results_of
-from fbtasks.retry import RetryPolicy
-from fbtasks.sources import ChangeSource, check_silent_name
-from fbtasks.subscriptions import Delivery, EventSource, Subscription
+from fbtasks.tasks.retry import RetryPolicy
 from fbtasks.windows import Window, window_of
 
 O = ParamSpec("O")  # noqa: E741  # options

@@ -6,9 +6,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
-from fbtasks import checks, clock
-from fbtasks.call import When
+from fbtasks import clock
 from fbtasks.errors import EnqueueError
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import When
 
 
 def countdown(what: str, value: object) -> timedelta:

@@ -6,15 +6,16 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final, TypedDict
 
-from fbtasks import checks, times, windows
 from fbtasks import limits as limiting
-from fbtasks.call import MOST_TRIES
-from fbtasks.checks import optional
-from fbtasks.declare import Given, Refuse, given, options_of
+from fbtasks import windows
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
 from fbtasks.limits import Ordered, Unique
 from fbtasks.request import Hook
-from fbtasks.retry import RetryPolicy
+from fbtasks.tasks import checks, times
+from fbtasks.tasks.call import MOST_TRIES
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import Given, Refuse, given, options_of
+from fbtasks.tasks.retry import RetryPolicy
 
 
 def task_name(what: str, value: object) -> str:

@@ -11,10 +11,10 @@ import traceback
 from types import TracebackType
 from typing import Any, Final
 
-from fbtasks.call import Failed
 from fbtasks.errors import TaskFailure
-from fbtasks.serialize import check_json
-from fbtasks.showing import CUT, name_of, sendable, shorten, show
+from fbtasks.tasks.call import Failed
+from fbtasks.tasks.serialize import check_json
+from fbtasks.tasks.showing import CUT, name_of, sendable, shorten, show
 
 _MACHINERY: Final = tuple(
     os.path.join(os.path.dirname(os.path.abspath(file)), folder)
@@ -68,7 +68,7 @@ def _from_the_task(error: BaseException) -> TracebackType | None:
 
 def _args_payload(error: BaseException) -> bytes | None:
     """What the class of *error* is to be called with, as pickle would call it, in JSON."""
-    from fbtasks import formats
+    from fbtasks.tasks import formats
 
     try:
         reduced = error.__reduce__()  # OSError has its file name only here, not in args
@@ -84,7 +84,7 @@ def _construct(failed: Failed) -> Exception | None:
     payload = failed.args_payload or _own_arguments(failed)
     if kind is None or not payload:
         return None
-    from fbtasks import formats
+    from fbtasks.tasks import formats
 
     try:
         args = formats.load_json(payload)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fbtasks import checks
 from fbtasks.errors import EnqueueError, TaskDefinitionError
+from fbtasks.tasks import checks
 
 
 def check_function(function: Any, *, bind: bool = False) -> None:

@@ -6,9 +6,9 @@ import importlib.util
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from fbtasks import checks
 from fbtasks.errors import ConfigurationError
-from fbtasks.modules import import_named
+from fbtasks.tasks import checks
+from fbtasks.tasks.modules import import_named
 
 Packages = Iterable[str] | Callable[[], Iterable[str]]
 

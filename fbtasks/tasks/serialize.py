@@ -33,7 +33,6 @@ from types import GeneratorType
 from typing import Any, Final
 from uuid import UUID
 
-from fbtasks import checks
 from fbtasks.errors import (
     ConfigurationError,
     ContentDisallowed,
@@ -41,7 +40,8 @@ from fbtasks.errors import (
     PayloadTooLarge,
     SerializationError,
 )
-from fbtasks.showing import brief, name_of, sendable, show_value
+from fbtasks.tasks import checks
+from fbtasks.tasks.showing import brief, name_of, sendable, show_value
 
 JSON_TYPE: Final = "application/json"
 PICKLE_TYPE: Final = "application/x-fbtasks-cloudpickle"
@@ -125,7 +125,7 @@ class Serializer:
 
     def dump_event(self, data: Any, *, event: str) -> str:
         """The data of *event* as JSON. Raises :class:`SerializationError` and :class:`PayloadTooLarge`."""
-        from fbtasks import formats
+        from fbtasks.tasks import formats
 
         what = f"event {event!r}"
         check_json(data, what, "data", otherwise=". The data of an event is always JSON.")
@@ -136,7 +136,7 @@ class Serializer:
 
     def dump_meta(self, meta: Any, *, task: str) -> bytes:
         """What *task* says of its progress, as JSON. Raises what :meth:`dump_event` raises."""
-        from fbtasks import formats
+        from fbtasks.tasks import formats
 
         what = f"the progress of {task!r}"
         check_json(meta, what, "meta", otherwise=". What a task tells of its progress is always JSON.")
@@ -150,7 +150,7 @@ class Serializer:
 
     def load_meta(self, data: bytes) -> Any:
         """What :meth:`dump_meta` was given."""
-        from fbtasks import formats
+        from fbtasks.tasks import formats
 
         return formats.load_json(data)
 
@@ -183,7 +183,7 @@ class Serializer:
                     "secret bytes in every process that enqueues or works."
                 )
             return PICKLE_TYPE
-        from fbtasks import formats
+        from fbtasks.tasks import formats
 
         return formats.content_type_of(name, "cloudpickle")
 
@@ -207,7 +207,7 @@ class Serializer:
         return Payload(content_type, data)
 
     def _encode(self, body: Any, content_type: str, what: bytes) -> bytes:
-        from fbtasks import formats
+        from fbtasks.tasks import formats
 
         if content_type == JSON_TYPE:
             return formats.dump_json(body)
@@ -223,7 +223,7 @@ class Serializer:
             raise ContentDisallowed(self._disallowed(payload.content_type))
         if not payload.data:
             raise SerializationError(f"the payload is empty, which is not {payload.content_type}.")
-        from fbtasks import formats
+        from fbtasks.tasks import formats
 
         try:
             if payload.content_type == JSON_TYPE:
@@ -240,7 +240,7 @@ class Serializer:
 
     def _disallowed(self, content_type: str) -> str:
         accepted = ", ".join(sorted(self._accepted.values())) or "nothing"
-        from fbtasks import formats
+        from fbtasks.tasks import formats
 
         if content_type == formats.UNSIGNED_PICKLE:
             remedy = "Pickle is never read, for it can run anything; serializer='cloudpickle' signs it."

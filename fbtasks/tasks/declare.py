@@ -12,8 +12,8 @@ from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache, update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from fbtasks.checks import Check
 from fbtasks.errors import FBTasksError
+from fbtasks.tasks.checks import Check
 
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
