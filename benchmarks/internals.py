@@ -23,8 +23,7 @@ from typing import Any
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import INSERT, READ, SNAPSHOT, Transaction
-from fbtasks.liveness import hosts
-from fbtasks.store import processes
+from fbtasks.queue.register import hosts, processes
 from fbtasks.url import DatabaseURL
 
 __all__ = [

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from fbtasks.events import Event
     from fbtasks.group_result import GroupResult
     from fbtasks.limits import Ordered, Unique, debounce
+    from fbtasks.queue.result import AsyncResult
     from fbtasks.request import Request, current_request
-    from fbtasks.result import AsyncResult
     from fbtasks.rows import Row
     from fbtasks.tasks.definition import Task, shared_task, task
     from fbtasks.tasks.middleware import OutgoingCall
@@ -117,7 +117,7 @@ _HOMES = {
     "changes": ("Change",),
     "events": ("Event",),
     "tasks.middleware": ("OutgoingCall",),
-    "result": ("AsyncResult",),
+    "queue.result": ("AsyncResult",),
     "group_result": ("GroupResult",),
     "tasks.retry": ("RetryPolicy", "RetryRule"),
     "tasks.definition": ("Task", "shared_task", "task"),

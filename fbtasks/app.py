@@ -11,20 +11,20 @@ from fbtasks.canvas import TaskSignature
 from fbtasks.conf import Conf
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
-from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
 from fbtasks.fed_options import OnChange, OnEvent, PollTable
 from fbtasks.feeds import Feed
 from fbtasks.gates import Gates
 from fbtasks.group_result import Groups
 from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
-from fbtasks.notify.outcomes import OutcomeReader
-from fbtasks.notify.results import ResultListener, Waiter
 from fbtasks.periodic import adding, make_schedule
 from fbtasks.periodic import decorator as periodic_decorator
 from fbtasks.plan import Plan
+from fbtasks.queue.enqueuing import Enqueuer
+from fbtasks.queue.notify.outcomes import OutcomeReader
+from fbtasks.queue.notify.results import ResultListener, Waiter
+from fbtasks.queue.result import AsyncResult
 from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
-from fbtasks.result import AsyncResult
 from fbtasks.schedules import Periodic, Schedule, ScheduleOptions
 from fbtasks.services.database import migrate
 from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent

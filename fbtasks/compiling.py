@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import EnqueueError, PayloadTooLarge
 from fbtasks.group_result import GroupResult
 from fbtasks.node_result import Application, NodeResult
 from fbtasks.plan import Follows, Link, Member, Plan, ReplaceRequested
-from fbtasks.result import AsyncResult
+from fbtasks.queue.enqueuing import Enqueuer
+from fbtasks.queue.result import AsyncResult
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.showing import count
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fbtasks import clock
 from fbtasks.errors import ConfigurationError, DatabaseUnavailable, ResultTimeout, TaskNotFound
 from fbtasks.node_result import Application, NodeResult, revoke_all
-from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
-from fbtasks.result import AsyncResult
+from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
+from fbtasks.queue.result import AsyncResult
 from fbtasks.states import State
 from fbtasks.store import keyvalues
 from fbtasks.tasks import checks

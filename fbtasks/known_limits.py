@@ -10,8 +10,8 @@ from fbtasks.errors import AuthenticationError, EnqueueError
 from fbtasks.firebird.session import Session
 from fbtasks.limits import LimitDefinition
 from fbtasks.maintenance.task_limits import bring_in
+from fbtasks.queue.codec import Limit
 from fbtasks.store import admission
-from fbtasks.store.codec import Limit
 from fbtasks.tasks.call import Call
 
 logger = logging.getLogger(__name__)

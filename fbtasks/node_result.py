@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fbtasks.firebird.session import Session
-from fbtasks.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER
+from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER
 from fbtasks.store import flows
 
 if TYPE_CHECKING:
     from fbtasks.config import Settings
     from fbtasks.database.database import Database
-    from fbtasks.notify.outcomes import OutcomeReader
-    from fbtasks.notify.results import Waiter
+    from fbtasks.queue.notify.outcomes import OutcomeReader
+    from fbtasks.queue.notify.results import Waiter
     from fbtasks.tasks.serialize import Serializer
 
 REVOKED_AT_ONCE: Final = 500

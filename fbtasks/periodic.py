@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import FBTasksError, TaskDefinitionError
+from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.schedules import Schedule, ScheduleOptions
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import Call

@@ -12,7 +12,7 @@ from fbtasks.database.database import Database
 from fbtasks.errors import AuthenticationError, EnqueueError, QueueFull
 from fbtasks.firebird.session import READ
 from fbtasks.maintenance.queue_limits import bring_in
-from fbtasks.notify.results import ResultListener
+from fbtasks.queue.notify.results import ResultListener
 from fbtasks.queues import QueueDefinition
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.showing import count

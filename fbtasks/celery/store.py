@@ -14,7 +14,7 @@ from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, DatabaseUnavailable
 from fbtasks.firebird import fork
 from fbtasks.firebird.session import INSERT, Transaction
-from fbtasks.notify.results import ResultListener, Waiter
+from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.store import keyvalues
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from fbtasks.app import FBTasks
 from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app, refuse_green_threads
-from fbtasks.liveness.hosts import host_name
+from fbtasks.queue.register.hosts import host_name
 from fbtasks.shares import Share, parse_shares, share_text
 from fbtasks.tasks import checks
 from fbtasks.version import VERSION

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fbtasks.deploy.sync import Plan, sync
 from fbtasks.errors import ConfigurationError
 from fbtasks.feeds import Definition, poll_source
 from fbtasks.poll_source import PollSource
+from fbtasks.queue.sync import Plan, sync
 from fbtasks.store.sources.capture import Capture
 from fbtasks.store.sources.ddl import Trigger
 from fbtasks.store.sources.polls import Poll

@@ -15,9 +15,9 @@ from fbtasks.database.migrate import refuse_copy
 from fbtasks.database.shared import SharedDatabase
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import READ
-from fbtasks.liveness.neighbours import Rhythm
-from fbtasks.liveness.registration import Registration
-from fbtasks.maintenance.room import Room
+from fbtasks.queue.register.neighbours import Rhythm
+from fbtasks.queue.register.registration import Registration
+from fbtasks.queue.room_upkeep import Room
 from fbtasks.store import messages
 
 logger = logging.getLogger("fbtasks.kombu")

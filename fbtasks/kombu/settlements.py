@@ -13,8 +13,8 @@ from fbtasks.database.shared import SharedDatabase
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import MOST_ATTEMPTS
 from fbtasks.kombu.alarm import Alarm
+from fbtasks.queue.codec import chunks
 from fbtasks.store import messages
-from fbtasks.store.codec import chunks
 
 logger = logging.getLogger("fbtasks.kombu")
 _GATHER: Final = 0.01

@@ -15,7 +15,7 @@ from fbtasks.kombu.consumer import HEARTBEAT, Consumer
 from fbtasks.kombu.inbox import Inboxes
 from fbtasks.kombu.queues import ConsumedQueues
 from fbtasks.kombu.settlements import Settlements
-from fbtasks.notify.listener import WatchedListener
+from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.store import messages
 from fbtasks.threads import Background
 

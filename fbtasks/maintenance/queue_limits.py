@@ -9,7 +9,7 @@ from typing import Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
-from fbtasks.maintenance.firsts import write_first
+from fbtasks.queue.firsts import write_first
 from fbtasks.queues import QueueDefinition, window_from
 from fbtasks.store import admission, limits
 from fbtasks.store.limits import Definition, Policy

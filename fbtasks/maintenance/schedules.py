@@ -7,10 +7,10 @@ from datetime import datetime
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.codec import Limit
 from fbtasks.schedules import Schedule
 from fbtasks.store import admission, schedules
 from fbtasks.store import limits as queues
-from fbtasks.store.codec import Limit
 from fbtasks.store.schedules import Row
 from fbtasks.store.sources.subscriptions import deploying
 from fbtasks.ticking import timing

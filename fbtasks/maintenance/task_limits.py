@@ -9,7 +9,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.firebird.session import Session
 from fbtasks.limits import LimitDefinition
-from fbtasks.maintenance.firsts import write_first
+from fbtasks.queue.firsts import write_first
 from fbtasks.store import admission
 
 logger = logging.getLogger(__name__)

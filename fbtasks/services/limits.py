@@ -13,7 +13,7 @@ from fbtasks.firebird.session import Session, Transaction
 from fbtasks.gates import lane_of
 from fbtasks.limits import QUEUE, LimitDefinition, LimitOptions, define_limit, rate_text
 from fbtasks.maintenance.task_limits import sync_limits
-from fbtasks.services.choosing import choose
+from fbtasks.queue.choosing import choose
 from fbtasks.store import admission
 from fbtasks.store.admission import Closed, Load, Row
 from fbtasks.store.sources import subscriptions

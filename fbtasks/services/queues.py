@@ -10,11 +10,13 @@ from typing import Final
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session
+from fbtasks.queue import results, tasks
+from fbtasks.queue.choosing import InCode
+from fbtasks.queue.register import processes
+from fbtasks.queue.results import QueueRow as QueueRow
+from fbtasks.queue.results import StatRow as StatRow
 from fbtasks.queues import age_in, describe_window
-from fbtasks.services.choosing import InCode
-from fbtasks.store import limits, processes, results, tasks
-from fbtasks.store.results import QueueRow as QueueRow
-from fbtasks.store.results import StatRow as StatRow
+from fbtasks.store import limits
 
 _KNOWN_FOR: Final = timedelta(days=30)
 """How long a queue is known in which there is no task any more."""
@@ -69,7 +71,7 @@ def with_policies(session: Session, rows: list[QueueRow]) -> list[QueueRow]:
 def get_statistics(
     database: Database, window: timedelta, queue: str | None = None, in_code: InCode = None
 ) -> Statistics:
-    """Returns the counters of the last *window* (see :func:`fbtasks.store.results.stats`), of *queue* alone if given.
+    """Returns the counters of the last *window* (see :func:`fbtasks.queue.results.stats`), of *queue* alone if given.
 
     Raises :class:`ConfigurationError` when *queue* is not known, as :func:`check_queue` does.
     """

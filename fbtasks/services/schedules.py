@@ -13,8 +13,8 @@ from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.maintenance.schedules import sync_schedules
+from fbtasks.queue.choosing import choose
 from fbtasks.schedules import Schedule
-from fbtasks.services.choosing import choose
 from fbtasks.store import limits, schedules
 from fbtasks.store.schedules import Row
 from fbtasks.tasks.serialize import JSON_TYPE

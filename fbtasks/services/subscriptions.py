@@ -18,7 +18,7 @@ from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
 from fbtasks.feeds import Definition
 from fbtasks.feeds import Feed as Feed
 from fbtasks.firebird.session import Session
-from fbtasks.services.choosing import none_such
+from fbtasks.queue.choosing import none_such
 from fbtasks.services.sources import SourceProblem, capture
 from fbtasks.store.sources import ddl, existing, subscriptions, undeployed
 from fbtasks.store.sources.subscriptions import Held, Row, deploying

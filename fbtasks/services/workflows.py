@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
-from fbtasks.services.tasks import find_number
+from fbtasks.queue.operations import find_number
 from fbtasks.store import flows
 from fbtasks.store.flows import NodeRow as NodeRow
 

@@ -10,8 +10,8 @@ from fbtasks.database.values import as_utc
 from fbtasks.errors import DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.limits import LimitDefinition
+from fbtasks.queue.codec import Limit
 from fbtasks.states import State
-from fbtasks.store.codec import Limit
 
 GATES: Final = 1000
 """Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""

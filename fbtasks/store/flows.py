@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from fbtasks.errors import DatabaseError, DuplicateKey, StatementRefused
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.plan import Follows, Plan
+from fbtasks.queue import codec, results, tasks
+from fbtasks.queue.codec import Limit
 from fbtasks.states import State
-from fbtasks.store import codec, results, tasks
-from fbtasks.store.codec import Limit
 from fbtasks.tasks.call import Call, Finished, Input, Replaced, Stale
 
 _DIGITS: Final = 19
@@ -40,7 +40,7 @@ def enqueue(transaction: Transaction, plan: Plan[Call], limits: Mapping[str, Lim
     """Writes all of *plan*. Returns the database's number of its node 0, and that of the transaction.
 
     *limits* are those whose gates its steps have to pass. Raises :class:`EnqueueError` when a step's ``task_id`` is
-    taken, and what :func:`fbtasks.store.tasks.enqueue` raises.
+    taken, and what :func:`fbtasks.queue.tasks.enqueue` raises.
     """
     first, number, now = transaction.call("FBTASKS_WORKFLOWS_API.STEP_IDS", len(plan))
     _Writing(plan, first).write(transaction, limits, now)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from fbtasks import clock
 from fbtasks.firebird.session import Transaction
-from fbtasks.store.codec import chunks
+from fbtasks.queue.codec import chunks
 
 INLINE: Final = 8_000
 """The longest message, in bytes, that stays in its row."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from fbtasks.database.values import as_naive_utc, as_utc
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue import codec
+from fbtasks.queue.codec import Limit
 from fbtasks.schedules import Schedule
-from fbtasks.store import codec
-from fbtasks.store.codec import Limit
 from fbtasks.ticking import Missed, Timing, timing
 
 

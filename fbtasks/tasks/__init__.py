@@ -1,1 +1,1 @@
-"""What an application declares and calls: tasks, their options, one call, and what travels with it. Knows no database."""
+"""What an application declares and calls: tasks, their options, a call, what travels with it. Knows no database."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 from weakref import WeakSet
 
 from fbtasks.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
-from fbtasks.enqueuing import Enqueuer
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.fed_options import FedTaskOptions
 from fbtasks.gates import Gates, Placeholder
 from fbtasks.node_result import Application
 from fbtasks.plan import Plan
 from fbtasks.poll_source import PollSource
+from fbtasks.queue.enqueuing import Enqueuer
+from fbtasks.queue.result import AsyncResult, results_of
 from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
-from fbtasks.result import AsyncResult, results_of
 from fbtasks.sources import ChangeSource, check_silent_name
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
 from fbtasks.tasks import checks

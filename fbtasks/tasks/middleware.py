@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
+from fbtasks.queue.result import AsyncResult
 from fbtasks.request import Request
-from fbtasks.result import AsyncResult
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import Call
 

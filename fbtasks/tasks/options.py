@@ -177,7 +177,8 @@ class TaskOptions(CommonOptions):
 class CallOptions(TypedDict, total=False):
     """The options of one call. Those left out, or None, are as the task says.
 
-    What is right for the last ones depends on the app, which checks them: :meth:`fbtasks.enqueuing.Enqueuer.make_call`.
+    What is right for the last ones depends on the app, which checks them:
+    :meth:`fbtasks.queue.enqueuing.Enqueuer.make_call`.
     Of *link* and *link_error* :meth:`fbtasks.canvas.Signature.set` makes a workflow.
     """
 

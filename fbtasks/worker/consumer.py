@@ -17,9 +17,9 @@ from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, Sc
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, schedules, task_limits
-from fbtasks.notify.listener import WatchedListener
+from fbtasks.queue import tasks
+from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.shares import own_limits
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Advanced, Released
 from fbtasks.tasks.showing import count
 from fbtasks.waking import Waker

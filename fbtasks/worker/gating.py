@@ -6,7 +6,7 @@ from fbtasks.app import FBTasks
 from fbtasks.errors import FBTasksError
 from fbtasks.gates import Gates
 from fbtasks.inputs import given_by
-from fbtasks.store.codec import pack_gates
+from fbtasks.queue.codec import pack_gates
 from fbtasks.tasks.call import Claim, Failed, Outcome, PutBefore
 from fbtasks.tasks.serialize import Payload
 

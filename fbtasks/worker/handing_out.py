@@ -12,7 +12,7 @@ from fbtasks import clock
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.inputs import INPUTS_GONE
-from fbtasks.store.results import now
+from fbtasks.queue.results import now
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload

@@ -20,8 +20,8 @@ from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseError
 from fbtasks.firebird.identity import Mark
 from fbtasks.firebird.session import Session
-from fbtasks.liveness import hosts
-from fbtasks.liveness.registration import Registration
+from fbtasks.queue.register import hosts
+from fbtasks.queue.register.registration import Registration
 from fbtasks.worker.backoff import Backoff
 from fbtasks.worker.child.lifeline import die_with_parent
 from fbtasks.worker.child_status import ChildStatus

@@ -9,8 +9,8 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue import tasks
 from fbtasks.shares import Share
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Claims
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.handing_out import HandOut

@@ -14,11 +14,10 @@ from fbtasks.config import Settings
 from fbtasks.errors import ConflictError
 from fbtasks.firebird import connections
 from fbtasks.firebird.session import INSERT, Session
-from fbtasks.liveness import hosts
-from fbtasks.liveness.neighbours import Rhythm
-from fbtasks.liveness.registration import Registration
+from fbtasks.queue.register import hosts, processes
+from fbtasks.queue.register.neighbours import Rhythm
+from fbtasks.queue.register.registration import Registration
 from fbtasks.shares import Share, share_text
-from fbtasks.store import processes
 from fbtasks.tasks.call import HeartbeatReply
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON

@@ -13,7 +13,7 @@ from fbtasks.errors import ConflictError, DatabaseUnavailable, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.firebird.translate import connection_was_lost
-from fbtasks.store import codec
+from fbtasks.queue import codec
 from fbtasks.tasks.call import (
     Advanced,
     Cancelled,

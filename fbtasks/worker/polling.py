@@ -22,9 +22,9 @@ from fbtasks.feeds import Definition, poll_source
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.poll_source import PollSource
+from fbtasks.queue import results
 from fbtasks.rows import reason
 from fbtasks.services import subscriptions
-from fbtasks.store import results
 from fbtasks.store.sources import polling
 from fbtasks.store.sources.polling import Known, Looked, Polled
 from fbtasks.store.sources.subscriptions import is_done

@@ -10,8 +10,9 @@ from fbtasks.errors import DatabaseError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.plan import Plan
-from fbtasks.store import codec, flows, progress, tasks
-from fbtasks.store.codec import Limit
+from fbtasks.queue import codec, tasks
+from fbtasks.queue.codec import Limit
+from fbtasks.store import flows, progress
 from fbtasks.tasks.call import Call, Finished, Replaced, Stale
 from fbtasks.worker.progress import ProgressNotes
 

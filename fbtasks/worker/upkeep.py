@@ -5,8 +5,8 @@ from __future__ import annotations
 from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
-from fbtasks.store.tasks import BATCH
+from fbtasks.queue.housekeeping import Housekeeping, release_orphans
+from fbtasks.queue.tasks import BATCH
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.sources import Sources

@@ -15,7 +15,7 @@ import fbtasks.kombu
 from fbtasks.errors import CommitUncertain, DatabaseUnavailable
 from fbtasks.kombu.consumer import HEARTBEAT
 from fbtasks.kombu.transport import LEASE
-from fbtasks.store.processes import SHARE
+from fbtasks.queue.register.processes import SHARE
 
 pytestmark = pytest.mark.acceptance
 

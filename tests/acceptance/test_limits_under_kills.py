@@ -16,7 +16,7 @@ import pytest
 from support.held import nothing_left
 from support.sql import execute, one, rows
 
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 
 pytestmark = pytest.mark.acceptance
 AT_ONCE = {"one": 1, "three": 3, "eight": 8, "line": 1}

@@ -16,8 +16,8 @@ from support.sql import execute, rows
 
 from fbtasks import DatabaseError, DatabaseUnavailable, EnqueueUncertain, FBTasks
 from fbtasks.firebird import watchdog
-from fbtasks.liveness.neighbours import Rhythm
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.worker.options import LEASE
 
 pytestmark = pytest.mark.acceptance

@@ -7,7 +7,7 @@ from support.sql import rows
 from support.variants import slow
 
 from fbtasks import FBTasks
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 
 pytestmark = pytest.mark.acceptance
 

@@ -5,7 +5,8 @@ from itertools import count
 from kombu import Connection, Queue
 from support.sql import execute, named, one
 
-from fbtasks.store import keyvalues, messages, processes
+from fbtasks.queue.register import processes
+from fbtasks.store import keyvalues, messages
 from fbtasks.store.messages import DONE, Publication, QueueSpec
 
 from .scene import Line, Scene

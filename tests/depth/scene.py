@@ -10,8 +10,8 @@ from support.held import unread
 from support.programs import command_line_in
 
 from fbtasks import FBTasks
-from fbtasks.maintenance.room import Room
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.room_upkeep import Room
 from fbtasks.tasks.call import Finished, Succeeded
 
 from .beside import Heavy

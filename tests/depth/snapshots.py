@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from firebird.driver import Isolation, tpb
 
 from fbtasks import group
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Succeeded
 from fbtasks.worker.claiming import Claiming
 

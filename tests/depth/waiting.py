@@ -4,8 +4,9 @@ from datetime import timedelta
 
 from support.sql import execute, one
 
+from fbtasks.queue import tasks
+from fbtasks.queue.register import processes
 from fbtasks.states import State
-from fbtasks.store import processes, tasks
 from fbtasks.tasks.call import Failed, Succeeded
 
 from .beside import Heavy

@@ -1,7 +1,7 @@
 """Workflows: a large group that something follows, a long chain, and a large group that has ended."""
 
 from fbtasks import chain, group
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Succeeded
 
 from .scene import Line, Scene

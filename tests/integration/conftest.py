@@ -6,7 +6,7 @@ import pytest
 from support.draining import drain
 from support.emptied import Emptied
 
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.testing import eager
 

@@ -12,8 +12,8 @@ from support.sql import NOW, execute, one, plans, rows
 
 from fbtasks import FBTasks
 from fbtasks.maintenance import queue_limits
+from fbtasks.queue import tasks
 from fbtasks.services.queues import list_queues
-from fbtasks.store import tasks
 
 pytestmark = pytest.mark.emptied
 

@@ -12,8 +12,7 @@ from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, clock, group
 from fbtasks.maintenance import queue_limits
-from fbtasks.services import pausing
-from fbtasks.store import tasks
+from fbtasks.queue import pausing, tasks
 from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succeeded, batch_of
 from fbtasks.testing import eager
 from fbtasks.worker.claiming import Claiming, in_batches

@@ -12,8 +12,9 @@ from support.sql import execute, held, one, rows
 
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.maintenance.housekeeping import Housekeeping, release_orphans
-from fbtasks.store import processes, tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.housekeeping import Housekeeping, release_orphans
+from fbtasks.queue.register import processes
 from fbtasks.tasks.call import Finished, Released, Retry, Succeeded
 from fbtasks.worker import draining, outcomes
 from fbtasks.worker.hindrances import Hindrances

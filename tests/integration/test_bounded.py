@@ -19,7 +19,7 @@ from support.sql import execute, one, rows
 from fbtasks import FBTasks, QueueFull
 from fbtasks.errors import TaskRevoked
 from fbtasks.maintenance import queue_limits
-from fbtasks.services import tasks as task_service
+from fbtasks.queue import operations as task_service
 from fbtasks.store import limits
 
 KINDS = {

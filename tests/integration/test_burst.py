@@ -9,11 +9,10 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import Ordered, Unique, debounce, group
-from fbtasks.liveness.neighbours import Rhythm
-from fbtasks.liveness.registration import Registration
 from fbtasks.maintenance import queue_limits
-from fbtasks.services import pausing
-from fbtasks.store import tasks
+from fbtasks.queue import pausing, tasks
+from fbtasks.queue.register.neighbours import Rhythm
+from fbtasks.queue.register.registration import Registration
 from fbtasks.tasks.call import Failed, Finished, Parked, Succeeded
 from fbtasks.testing import drain
 from fbtasks.worker import consumer, draining, intake

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from support.sql import execute, out_of_order, table_reads
 
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
 INSERT = """

@@ -18,8 +18,8 @@ from fbtasks.kombu import process as processes
 from fbtasks.kombu import settlements
 from fbtasks.kombu.claims import Uncertain
 from fbtasks.kombu.thread import ConsumerThread
+from fbtasks.queue.register import processes as register
 from fbtasks.store import messages
-from fbtasks.store import processes as register
 from fbtasks.url import DatabaseURL
 
 LINGER = 0.3

@@ -10,11 +10,11 @@ from support.programs import started
 
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
-from fbtasks.liveness.neighbours import Rhythm
-from fbtasks.liveness.registration import Registration
+from fbtasks.queue.register import processes
+from fbtasks.queue.register.neighbours import Rhythm
+from fbtasks.queue.register.registration import Registration
 from fbtasks.services.database import adopt
 from fbtasks.sql import numbered
-from fbtasks.store import processes
 
 LEASE = 10.0
 WORKER = """

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from support.sql import plans
 
+from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.store import tasks
 
 
 @pytest.mark.parametrize(

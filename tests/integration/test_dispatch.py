@@ -10,8 +10,8 @@ from support.sql import execute, held, one, plans
 
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import UPDATE
+from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Cancelled, Failed, Finished, Parked, Released, Succeeded
 
 pytestmark = pytest.mark.emptied

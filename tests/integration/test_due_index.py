@@ -3,7 +3,7 @@
 import pytest
 from support.sql import execute, one, page_fetches, rows
 
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
 SCHEDULED = """

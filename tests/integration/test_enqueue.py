@@ -6,8 +6,8 @@ import pytest
 from support.sql import execute, one
 
 from fbtasks import EnqueueError, SerializationError
+from fbtasks.queue import results
 from fbtasks.states import State
-from fbtasks.store import results
 from fbtasks.testing import drain
 
 

@@ -9,8 +9,8 @@ from support.sql import execute, one, rows
 
 from fbtasks import events, runs
 from fbtasks.errors import ConfigurationError, EnqueueError, SerializationError
+from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.store import tasks
 
 pytestmark = pytest.mark.emptied
 

@@ -9,10 +9,10 @@ from support.golden import kept
 from support.sql import execute, rows
 
 from fbtasks.database import generations
+from fbtasks.queue import tasks
 from fbtasks.sql import generation, hooks, statements
 from fbtasks.sql.hooks import Answering
 from fbtasks.states import State
-from fbtasks.store import tasks
 from fbtasks.testing import drain
 
 WIRING = Path(__file__).parent / "wiring.sql"

@@ -10,7 +10,7 @@ from support.draining import drain
 from support.sql import execute, one
 
 import fbtasks.kombu
-from fbtasks.maintenance.housekeeping import Housekeeping
+from fbtasks.queue.housekeeping import Housekeeping
 from fbtasks.services import subscriptions
 
 SIZE = 100_000

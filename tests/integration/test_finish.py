@@ -7,8 +7,8 @@ from support.draining import drain
 from support.sql import one
 
 from fbtasks import SerializationError
+from fbtasks.queue import results, tasks
 from fbtasks.states import State
-from fbtasks.store import results, tasks
 from fbtasks.tasks.call import Finished, Stale, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -9,7 +9,7 @@ from support.feeding import left, subscribe
 from support.sql import NOW, execute, named
 
 from fbtasks import QueueFull
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Advanced, Failed, Finished, Released, Rest, Succeeded
 
 NAME = "tests.handle"

@@ -7,8 +7,8 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, SchemaError
 from fbtasks.database import generations, grants
+from fbtasks.queue import tasks
 from fbtasks.sql import generation
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
 PACKAGES = "SELECT TRIM(RDB$PACKAGE_NAME) FROM RDB$PACKAGES WHERE RDB$PACKAGE_NAME STARTING WITH 'FBTASKS_WORKER_'"

@@ -11,9 +11,8 @@ from support.sql import execute, one, rows
 
 from fbtasks import ConflictError, TaskRevoked
 from fbtasks.firebird.session import READ, SNAPSHOT, UPDATE
-from fbtasks.maintenance import housekeeping
-from fbtasks.maintenance.housekeeping import BATCHES, PAUSE, PAUSE_WITH_MORE, Housekeeping
-from fbtasks.store import results, tasks
+from fbtasks.queue import housekeeping, results, tasks
+from fbtasks.queue.housekeeping import BATCHES, PAUSE, PAUSE_WITH_MORE, Housekeeping
 from fbtasks.worker.claiming import Claiming
 
 EXPIRED = """

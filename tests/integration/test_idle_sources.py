@@ -9,8 +9,8 @@ from support.sql import execute
 from fbtasks import clock
 from fbtasks.firebird.session import Transaction
 from fbtasks.maintenance.schedules import sync_schedules
+from fbtasks.queue import tasks
 from fbtasks.services import subscriptions
-from fbtasks.store import tasks
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions

@@ -11,7 +11,7 @@ from support.sql import execute, one
 from support.variants import slow
 
 from fbtasks.firebird.session import INSERT, NO_AUTO_UNDO
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 
 pytestmark = pytest.mark.emptied
 

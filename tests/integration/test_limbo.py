@@ -6,8 +6,8 @@ from support.draining import drain
 from support.limbo import end_limbo, prepare
 from support.sql import execute, rows
 
+from fbtasks.queue import tasks
 from fbtasks.services import subscriptions
-from fbtasks.store import tasks
 
 
 @pytest.mark.parametrize("how", ["commit", "rollback"])

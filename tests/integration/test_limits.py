@@ -12,7 +12,7 @@ from support.variants import slow
 
 from fbtasks import Ordered
 from fbtasks.errors import ConflictError
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Cancelled, Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -10,9 +10,9 @@ from support.sql import execute, kill_connection, one
 from fbtasks.firebird import watchdog
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import Session
-from fbtasks.notify import listener
-from fbtasks.notify.listener import WatchedListener
-from fbtasks.notify.results import ResultListener
+from fbtasks.queue.notify import listener
+from fbtasks.queue.notify.listener import WatchedListener
+from fbtasks.queue.notify.results import ResultListener
 
 pytestmark = pytest.mark.emptied
 
@@ -163,7 +163,7 @@ def test_a_child_that_is_forked_while_a_lost_connection_is_left_alone_may_connec
         import os, time
         from fbtasks import FBTasks
         from fbtasks.notify import listener
-        from fbtasks.notify.results import ResultListener
+        from fbtasks.queue.notify.results import ResultListener
         listener._SILENCE = 0.2
         app = FBTasks("parent")
         results = ResultListener(app.database, ["fbtasks:test"])

@@ -8,7 +8,7 @@ from support.held import unread
 from support.sql import execute, one, page_fetches, row_reads
 from support.variants import slow
 
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
 DONE = Succeeded(keep=False)

@@ -5,7 +5,8 @@ from contextlib import closing
 import pytest
 from support.sql import execute, named, out_of_order, table_reads
 
-from fbtasks.store import messages, processes
+from fbtasks.queue.register import processes
+from fbtasks.store import messages
 from fbtasks.store.messages import DONE, GIVEN_BACK, LowWaterMarks, Publication, QueueSpec, Taken
 
 pytestmark = pytest.mark.emptied

@@ -8,8 +8,8 @@ from support.sql import execute, held, named, one, table_reads
 
 from fbtasks.config import Settings
 from fbtasks.database.shared import SharedDatabase
-from fbtasks.liveness import hosts
-from fbtasks.store import messages, processes
+from fbtasks.queue.register import hosts, processes
+from fbtasks.store import messages
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, UNSEEN, Publication, QueueSpec
 from fbtasks.url import DatabaseURL
 

@@ -23,8 +23,9 @@ from support import rules
 
 from fbtasks import FBTasks
 from fbtasks.firebird.session import INSERT
+from fbtasks.queue import codec, results, tasks
+from fbtasks.queue.register import processes
 from fbtasks.states import State
-from fbtasks.store import codec, processes, results, tasks
 from fbtasks.tasks.call import Call, Cancelled, Crashed, Failed, Finished, Parked, Released, Retry, Stale, Succeeded
 
 LEASE = 3.0

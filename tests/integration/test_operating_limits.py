@@ -16,15 +16,15 @@ from fbtasks.cli import commands
 from fbtasks.cli.render import lets_in
 from fbtasks.errors import ConfigurationError, ConflictError
 from fbtasks.limits import LimitOptions, define_limit, rate_text
-from fbtasks.maintenance.housekeeping import Housekeeping
 from fbtasks.maintenance.task_limits import Leftovers, sync_limits
+from fbtasks.queue import operations as task_service
+from fbtasks.queue import tasks
+from fbtasks.queue.housekeeping import Housekeeping
+from fbtasks.queue.results import Filter
+from fbtasks.queue.workers import get_health
 from fbtasks.services import limits as service
-from fbtasks.services import tasks as task_service
 from fbtasks.services.database import apply_queues
-from fbtasks.services.workers import get_health
 from fbtasks.states import State
-from fbtasks.store import tasks
-from fbtasks.store.results import Filter
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -11,9 +11,9 @@ from support.sql import execute, one, rows
 from fbtasks import ConfigurationError, EnqueueError, FBTasks, SchemaError, chain
 from fbtasks.database import generations
 from fbtasks.feature import Feature
-from fbtasks.services import tasks as service
+from fbtasks.queue import operations as service
+from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.store import tasks
 from fbtasks.testing import drain
 
 TRAIL = "SELECT TRIM(HOOK), STATE FROM AUDIT_TRAIL WHERE TASK_ID = ? ORDER BY NO_"

@@ -6,10 +6,9 @@ from support.programs import command_line_in
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError
-from fbtasks.services import pausing
-from fbtasks.services.pausing import Code
+from fbtasks.queue import pausing, tasks
+from fbtasks.queue.pausing import Code
 from fbtasks.services.queues import list_queues
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -9,8 +9,8 @@ from support.draining import drain
 from support.sql import execute, one
 
 from fbtasks import ConfigurationError, ContentDisallowed, FBTasks, PayloadTooLarge, SerializationError
+from fbtasks.queue import codec, results, tasks
 from fbtasks.states import State
-from fbtasks.store import codec, results, tasks
 
 pytestmark = pytest.mark.emptied
 

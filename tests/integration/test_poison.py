@@ -12,9 +12,9 @@ from support.sql import execute, rows
 from support.variants import slow
 
 from fbtasks import ConfigurationError, DatabaseError, EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
+from fbtasks.queue import results, tasks
 from fbtasks.request import RetryRequested
 from fbtasks.states import State
-from fbtasks.store import results, tasks
 
 pytestmark = pytest.mark.emptied
 

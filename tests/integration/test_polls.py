@@ -22,9 +22,10 @@ from fbtasks.errors import ConfigurationError
 from fbtasks.feeds import poll_source
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import READ, UPDATE
+from fbtasks.queue import results, tasks, workers
 from fbtasks.services import sources as source_service
-from fbtasks.services import subscriptions, workers
-from fbtasks.store import limits, results, tasks
+from fbtasks.services import subscriptions
+from fbtasks.store import limits
 from fbtasks.store.sources import polling
 from fbtasks.store.sources.polls import resolve
 from fbtasks.store.sources.tables import Catalog

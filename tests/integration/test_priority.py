@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from support.draining import drain
 
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 from fbtasks.worker.claiming import LOOK_BACK, Claiming
 

@@ -14,7 +14,8 @@ from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.store import progress, tasks
+from fbtasks.queue import tasks
+from fbtasks.store import progress
 from fbtasks.tasks.call import Claim, Finished, Progress, Retry, Succeeded
 from fbtasks.testing import eager
 from fbtasks.worker.progress import ProgressNotes

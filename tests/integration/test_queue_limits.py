@@ -9,7 +9,7 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
 from fbtasks.maintenance import queue_limits
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -9,9 +9,10 @@ from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
 from fbtasks.maintenance import queue_limits
+from fbtasks.queue import results, tasks
+from fbtasks.queue.workers import get_health
 from fbtasks.services.queues import list_queues
-from fbtasks.services.workers import get_health
-from fbtasks.store import limits, results, tasks
+from fbtasks.store import limits
 
 pytestmark = pytest.mark.emptied
 

@@ -7,7 +7,7 @@ import pytest
 from support.draining import drain
 
 from fbtasks import FBTasks
-from fbtasks.store import processes
+from fbtasks.queue.register import processes
 from fbtasks.tasks.call import Retry
 
 

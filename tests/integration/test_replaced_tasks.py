@@ -12,10 +12,10 @@ from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefi
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.plan import Plan
+from fbtasks.queue import operations as services
+from fbtasks.queue import tasks
 from fbtasks.runner import Runner
-from fbtasks.services import tasks as services
 from fbtasks.services import workflows
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Call, Claim, Replaced, Retry
 from fbtasks.worker.recording import Recorder
 

@@ -12,7 +12,8 @@ from fbtasks import kombu as transport
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import UPDATE
 from fbtasks.kombu.process import process_for
-from fbtasks.store import processes, tasks
+from fbtasks.queue import tasks
+from fbtasks.queue.register import processes
 from fbtasks.tasks.call import Failed, Finished, Released, Stale
 from fbtasks.url import DatabaseURL
 

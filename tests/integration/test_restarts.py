@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from support.variants import slow
 
+from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Failed
 
 COUNT = 3_000

@@ -15,7 +15,7 @@ def test_delay_runs_and_gives_its_result(app, add):
 
 
 def test_unknown_ids(app, monkeypatch):
-    monkeypatch.setattr("fbtasks.notify.outcomes.GRACE", 0.1)
+    monkeypatch.setattr("fbtasks.queue.notify.outcomes.GRACE", 0.1)
     with pytest.raises(TaskNotFound, match="'123'"):
         app.AsyncResult(123).get()
     assert app.AsyncResult("never").status == "PENDING"

@@ -8,7 +8,7 @@ import pytest
 from support.draining import drain
 
 from fbtasks import TaskRevoked
-from fbtasks.store import results
+from fbtasks.queue import results
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions

@@ -18,10 +18,11 @@ from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance.schedules import sync_schedules
+from fbtasks.queue import tasks
+from fbtasks.queue.workers import get_health
 from fbtasks.services import schedules as service
-from fbtasks.services.workers import get_health
 from fbtasks.sql.generation import queries
-from fbtasks.store import schedules, tasks
+from fbtasks.store import schedules
 from fbtasks.worker import ticks
 from fbtasks.worker.ticks import Ticks
 

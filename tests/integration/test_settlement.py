@@ -12,8 +12,8 @@ from fbtasks.database import grants, settlement
 from fbtasks.database.settlement import ENQUEUE, PUBLISH
 from fbtasks.errors import CommitUncertain
 from fbtasks.firebird.session import READ, Session, Transaction
+from fbtasks.queue import tasks
 from fbtasks.sql.generation import queries
-from fbtasks.store import tasks
 
 pytestmark = pytest.mark.emptied
 
@@ -118,7 +118,7 @@ def test_a_database_that_comes_back_in_time_is_asked(app, add, lose, away):
 
 
 def test_one_that_stays_away_leaves_the_caller_uncertain(app, add, lose, away, monkeypatch):
-    monkeypatch.setattr("fbtasks.enqueuing._ASKED", 0.6)
+    monkeypatch.setattr("fbtasks.queue.enqueuing._ASKED", 0.6)
     lose.append(away.set)
     with pytest.raises(EnqueueUncertain, match="cannot be told") as caught:
         add.apply_async((1, 2), task_id="order-7")

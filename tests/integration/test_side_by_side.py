@@ -7,7 +7,8 @@ import pytest
 from support.sql import execute, page_fetches
 from support.variants import slow
 
-from fbtasks.services import pausing, subscriptions
+from fbtasks.queue import pausing
+from fbtasks.services import subscriptions
 
 GROWS = 1.5
 """By how much more a claim may cost where ten times as much waits."""

@@ -17,11 +17,12 @@ from fbtasks.deploy import applying
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.maintenance.housekeeping import Housekeeping
+from fbtasks.queue import tasks
+from fbtasks.queue.housekeeping import Housekeeping
+from fbtasks.queue.register import processes
+from fbtasks.queue.workers import get_health
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
-from fbtasks.services.workers import get_health
-from fbtasks.store import processes, tasks
 from fbtasks.store.sources import subscriptions as event_store
 from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL

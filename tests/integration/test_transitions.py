@@ -11,8 +11,8 @@ from support.rules import TRANSITIONS
 from support.sql import NOW, execute, rows
 
 from fbtasks import FBTasks, group
+from fbtasks.queue import tasks
 from fbtasks.states import State
-from fbtasks.store import tasks
 from fbtasks.tasks.call import Cancelled, Failed, Finished, Released, Succeeded
 
 MOVES = [

@@ -10,10 +10,10 @@ from fbtasks import FBTasks
 from fbtasks.deploy import applying
 from fbtasks.errors import StatementRefused
 from fbtasks.firebird.session import Transaction
+from fbtasks.queue.register import processes
+from fbtasks.queue.workers import get_health
 from fbtasks.services import sources as source_service
 from fbtasks.services import subscriptions as service
-from fbtasks.services.workers import get_health
-from fbtasks.store import processes
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions

@@ -11,8 +11,9 @@ from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import DuplicateTask, Unique, debounce
 from fbtasks.errors import EnqueueError, ResultTimeout, TaskRevoked
-from fbtasks.services import tasks as task_service
-from fbtasks.store import admission, tasks
+from fbtasks.queue import operations as task_service
+from fbtasks.queue import tasks
+from fbtasks.store import admission
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
 from fbtasks.worker.gating import Gating
 

@@ -12,7 +12,7 @@ from support.sql import execute, one, rows
 from fbtasks import Unique
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.translate import translate
-from fbtasks.store import tasks
+from fbtasks.queue import tasks
 from fbtasks.tasks.call import Finished, Succeeded
 
 WRITERS = 3

@@ -13,7 +13,7 @@ from support.variants import slow
 
 from fbtasks import DatabaseUnavailable, ResultTimeout, TaskNotFound, TaskRevoked
 from fbtasks.firebird.session import Transaction
-from fbtasks.notify import outcomes
+from fbtasks.queue.notify import outcomes
 
 pytestmark = pytest.mark.emptied
 

@@ -9,9 +9,9 @@ from support.programs import command_line
 from support.sql import rows
 
 from fbtasks import FBTasks, clock
-from fbtasks.services.workers import list_workers
+from fbtasks.queue import tasks
+from fbtasks.queue.workers import list_workers
 from fbtasks.shares import Share, parse_shares
-from fbtasks.store import tasks
 from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor

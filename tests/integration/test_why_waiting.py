@@ -9,11 +9,11 @@ from support.programs import command_line
 from support.sql import execute, one
 
 from fbtasks import Ordered, Unique, debounce
-from fbtasks.services import pausing
-from fbtasks.services import tasks as service
+from fbtasks.queue import operations as service
+from fbtasks.queue import pausing, tasks
+from fbtasks.queue.register import processes
+from fbtasks.queue.results import Filter
 from fbtasks.states import State
-from fbtasks.store import processes, tasks
-from fbtasks.store.results import Filter
 from fbtasks.tasks.call import Failed, Finished, Parked, PutBefore, Retry
 
 pytestmark = pytest.mark.emptied

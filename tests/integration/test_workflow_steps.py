@@ -18,9 +18,9 @@ from fbtasks import (
     TaskRevoked,
     group,
 )
-from fbtasks.maintenance.housekeeping import Housekeeping
-from fbtasks.services import tasks as services
-from fbtasks.store import tasks
+from fbtasks.queue import operations as services
+from fbtasks.queue import tasks
+from fbtasks.queue.housekeeping import Housekeeping
 from fbtasks.tasks.call import Failed, Finished, Succeeded
 from fbtasks.testing import eager
 from fbtasks.worker.hooks import FailureHooks

@@ -29,10 +29,10 @@ from fbtasks import (
     group,
 )
 from fbtasks.firebird.session import UPDATE
-from fbtasks.services import tasks as services
+from fbtasks.queue import codec, tasks
+from fbtasks.queue import operations as services
 from fbtasks.services import workflows
 from fbtasks.states import State
-from fbtasks.store import codec, tasks
 from fbtasks.tasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -9,7 +9,7 @@ import time
 import pytest
 from support.programs import alive
 
-from fbtasks.liveness import hosts
+from fbtasks.queue.register import hosts
 
 WATCHED = """
 import sys, time

@@ -19,9 +19,10 @@ from support.sql import execute, one
 from fbtasks import FBTasks
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.queue import tasks
 from fbtasks.services import schedules
 from fbtasks.states import State
-from fbtasks.store import admission, tasks
+from fbtasks.store import admission
 from fbtasks.url import DatabaseURL
 from soak import limited, sources
 from soak.accounting import Row, Rows

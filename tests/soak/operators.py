@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from fbtasks.result import AsyncResult
+from fbtasks.queue.result import AsyncResult
 from soak import tasks
 from soak.ledger import Ledger
 from soak.settings import Run

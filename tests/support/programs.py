@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from fbtasks.cli import main
-from fbtasks.liveness import hosts
+from fbtasks.queue.register import hosts
 
 from .forkserver import forkserver
 

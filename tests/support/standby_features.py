@@ -8,11 +8,13 @@ from unittest import mock
 from fbtasks import Ordered, Unique, chain, chord, debounce, group
 from fbtasks.database import generations
 from fbtasks.maintenance.schedules import sync_schedules
-from fbtasks.services import pausing, queues, subscriptions
-from fbtasks.services import tasks as service
+from fbtasks.queue import operations as service
+from fbtasks.queue import pausing, tasks
+from fbtasks.queue.register import processes
+from fbtasks.services import queues, subscriptions
 from fbtasks.sql import generation
 from fbtasks.states import State
-from fbtasks.store import chords, keyvalues, messages, processes, progress, tasks
+from fbtasks.store import chords, keyvalues, messages, progress
 from fbtasks.store.chords import Part
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
 from fbtasks.store.sources import polling

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = {"fbtasks.app", "fbtasks.cli.render", "fbtasks.services.tasks", "firebird.driver", "kombu", "rich", "json"}
+HEAVY = {"fbtasks.app", "fbtasks.cli.render", "fbtasks.queue.operations", "firebird.driver", "kombu", "rich", "json"}
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ HEAVY = {"fbtasks.app", "fbtasks.cli.render", "fbtasks.services.tasks", "firebir
     [
         (["--help"], set()),
         (["inspect", "--help"], set()),
-        (["retry", "--help"], {"fbtasks.cli.tasks", "fbtasks.app", "fbtasks.services.tasks", "json"}),
+        (["retry", "--help"], {"fbtasks.cli.tasks", "fbtasks.app", "fbtasks.queue.operations", "json"}),
         (["inspect", "workers", "--help"], {"fbtasks.cli.inspect", "fbtasks.app", "rich"}),
     ],
 )

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from fbtasks.liveness import hosts, neighbours
-from fbtasks.liveness.neighbours import BEATS, HANGS, NeighbourMonitor, Rhythm
-from fbtasks.store.processes import SHARE
+from fbtasks.queue.register import hosts, neighbours
+from fbtasks.queue.register.neighbours import BEATS, HANGS, NeighbourMonitor, Rhythm
+from fbtasks.queue.register.processes import SHARE
 from fbtasks.tasks.call import HeartbeatReply, Neighbour
 
 LEASE = 28.0

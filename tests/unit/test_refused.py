@@ -25,7 +25,7 @@ from fbtasks import (
     task,
 )
 from fbtasks.errors import StatementRefused
-from fbtasks.store import codec
+from fbtasks.queue import codec
 from fbtasks.tasks.call import MOST_TRIES, Call, Claim, Crashed, Finished, Released
 
 URL = "firebird:///nosuch/queue.fdb"

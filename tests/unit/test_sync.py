@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fbtasks.deploy.sync import sync
+from fbtasks.queue.sync import sync
 
 tables = st.dictionaries(st.sampled_from("abcde"), st.integers(0, 2))
 

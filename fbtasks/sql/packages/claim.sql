@@ -355,7 +355,7 @@ END^
 -- Claims up to MOST ready tasks of one queue (or, with PARKED, parked ones of that name), rank by rank. Nothing is
 -- claimed from a queue that is paused, or outside its window, and no more than its limit has room for. Tasks whose
 -- names are paused are parked on the way. What owners let in comes first, and more of it when other transactions hold
--- what was ready. Returns a row for each 30,000 bytes: PACKED has records as store/codec.py reads them, with payloads
+-- what was ready. Returns a row for each 30,000 bytes: PACKED has records as queue/codec.py reads them, with payloads
 -- of up to that size; a longer one is read later. The last row also tells
 --   UNSEEN  1: it stopped early, and there may be more. What has expired is cancelled on the way, and what was inserted
 --           by hand with an ID that no worker can handle is failed, but no more than 200 tasks in one claim, those

@@ -303,7 +303,7 @@ END^
 PACKAGE FBTASKS_PRODUCER^
 
 -- The door for programs: enqueues many calls, or the steps of a workflow, in one round trip. CALLS has a record for
--- each: a header of fixed widths (see store/codec.py), and then the values. IDS is the number of the transaction in
+-- each: a header of fixed widths (see queue/codec.py), and then the values. IDS is the number of the transaction in
 -- 19 characters, then 20 for each call: the id and 0, or 1 for a duplicate: a task that has the TASK_ID, or a unique
 -- one into which the call would be merged. Behind an @ and a time of 24 characters they are steps, which have another
 -- header before theirs (see store/flows.py): the last ones come first, so that what follows a step is there when it
@@ -577,7 +577,7 @@ BEGIN
     END
 END^
 
--- Records outcomes, many at once. A record is a header of fixed widths (see store/codec.py), shorter for those that
+-- Records outcomes, many at once. A record is a header of fixed widths (see queue/codec.py), shorter for those that
 -- carry no values, and then the values. Each carries its claim: a stale one changes nothing, and its id is returned
 -- with the claim that stands (0: none). With a SLOT the caller's transaction may be one that waits: then a task whose
 -- row another transaction holds is not waited for. It is returned with its own claim, and nothing is changed.

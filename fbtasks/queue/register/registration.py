@@ -9,10 +9,9 @@ from typing import Any, Protocol, TypeVar
 
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Transaction
-from fbtasks.liveness import hosts
-from fbtasks.liveness.neighbours import NeighbourMonitor, Rhythm, Suspect
-from fbtasks.store import processes
-from fbtasks.store.processes import Kind, Rescued
+from fbtasks.queue.register import hosts, processes
+from fbtasks.queue.register.neighbours import NeighbourMonitor, Rhythm, Suspect
+from fbtasks.queue.register.processes import Kind, Rescued
 from fbtasks.tasks.call import HeartbeatReply, Neighbour
 
 logger = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class Registration:
     """The entry of this process in the register."""
 
     def __init__(self, kind: Kind, rhythm: Rhythm, **facts: Any) -> None:
-        """*facts* are those of :func:`fbtasks.store.processes.register` that belong to this kind."""
+        """*facts* are those of :func:`fbtasks.queue.register.processes.register` that belong to this kind."""
         self.kind: Kind = kind
         self.rhythm = rhythm
         self.monitor = NeighbourMonitor(rhythm)

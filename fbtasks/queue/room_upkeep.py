@@ -16,7 +16,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.firebird.session import Session
-from fbtasks.store import room
+from fbtasks.queue import room
 
 EACH: Final = 4
 """Rows of each table that are read for one that was deleted."""

@@ -21,8 +21,8 @@ from fbtasks.database.database import Database
 from fbtasks.errors import DatabaseUnavailable
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Session
-from fbtasks.notify.results import ResultListener, event_of
-from fbtasks.store import results
+from fbtasks.queue import results
+from fbtasks.queue.notify.results import ResultListener, event_of
 from fbtasks.tasks.call import Stored
 from fbtasks.threads import Background
 

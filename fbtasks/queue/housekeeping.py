@@ -16,9 +16,10 @@ from fbtasks.database import generations
 from fbtasks.errors import ConflictError
 from fbtasks.firebird.session import Session
 from fbtasks.maintenance import queue_limits, task_limits
-from fbtasks.maintenance.room import Room
+from fbtasks.queue import results, tasks
+from fbtasks.queue.room_upkeep import Room
 from fbtasks.states import State
-from fbtasks.store import keyvalues, progress, results, tasks
+from fbtasks.store import keyvalues, progress
 from fbtasks.store.sources import subscriptions
 from fbtasks.tasks.showing import count
 

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from fbtasks.errors import ConflictError, DuplicateKey
 from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue import codec
+from fbtasks.queue.codec import Limit
 from fbtasks.states import State
-from fbtasks.store import codec
-from fbtasks.store.codec import Limit
 from fbtasks.tasks.call import Call, Claim, Claims, Enqueued, Finished, Rest, Stale, Succeeded, rest_of
 
 BATCH: Final = 200

@@ -17,10 +17,11 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.known_limits import KnownLimits
 from fbtasks.limits import LimitDefinition
 from fbtasks.plan import Plan
+from fbtasks.queue import tasks
+from fbtasks.queue.codec import Limit
 from fbtasks.queue_room import QueueRoom
 from fbtasks.queues import QueueDefinition
-from fbtasks.store import flows, raising, tasks
-from fbtasks.store.codec import Limit
+from fbtasks.store import flows, raising
 from fbtasks.store.sources.silence import silence
 from fbtasks.subscriptions import event_name
 from fbtasks.tasks import checks

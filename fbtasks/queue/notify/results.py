@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from fbtasks.database.database import Database
-from fbtasks.notify.listener import Listener
+from fbtasks.queue.notify.listener import Listener
 
 BUCKETS: Final = 15
 """Result events are posted per id modulo this number, so that few names tell of any number of tasks."""

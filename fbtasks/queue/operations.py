@@ -12,14 +12,15 @@ from typing import Any, Final
 from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance.housekeeping import prune as prune_batches
-from fbtasks.services.choosing import InCode
+from fbtasks.queue import results, tasks
+from fbtasks.queue.choosing import InCode
+from fbtasks.queue.housekeeping import prune as prune_batches
+from fbtasks.queue.results import Filter as Filter
+from fbtasks.queue.waiting import why_waiting
 from fbtasks.services.queues import check_queue
-from fbtasks.services.waiting import why_waiting
 from fbtasks.spool import Spool
 from fbtasks.states import State
-from fbtasks.store import admission, progress, results, tasks
-from fbtasks.store.results import Filter as Filter
+from fbtasks.store import admission, progress
 from fbtasks.tasks.call import Stored, TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload
 
@@ -104,7 +105,7 @@ class TaskChanges:
 
 
 def list_tasks(database: Database, state: State, wanted: Filter, in_code: InCode = None) -> TaskPage:
-    """Returns tasks in one state, in the order of :func:`fbtasks.store.results.listing_in_parts`.
+    """Returns tasks in one state, in the order of :func:`fbtasks.queue.results.listing_in_parts`.
 
     Raises :class:`ConfigurationError` when the filter names a queue that is not known, as :func:`check_queue` does.
     """

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from fbtasks.firebird.session import Session
+from fbtasks.queue import results
+from fbtasks.queue.pausing import how_to_resume
+from fbtasks.queue.register import processes
 from fbtasks.services.limits import kind_of
-from fbtasks.services.pausing import how_to_resume
 from fbtasks.states import State
-from fbtasks.store import admission, limits, processes, results
+from fbtasks.store import admission, limits
 from fbtasks.store.admission import Gate, Wait
 from fbtasks.tasks.call import TaskRow
 from fbtasks.tasks.showing import count

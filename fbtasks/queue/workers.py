@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from fbtasks.database.database import Database
 from fbtasks.firebird.session import Session
+from fbtasks.queue import results
+from fbtasks.queue.register import processes
 from fbtasks.services import limits, schedules
 from fbtasks.services.limits import LimitProblem
 from fbtasks.services.queues import QueueRow, with_policies
 from fbtasks.services.schedules import ScheduleProblem
 from fbtasks.services.sources import SourceProblem, find_problems
 from fbtasks.states import State
-from fbtasks.store import processes, results
 from fbtasks.store.sources import polling
 from fbtasks.store.sources.polling import Failing
 from fbtasks.tasks.call import WorkerRow

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fbtasks import clock
-from fbtasks.liveness import hosts
-from fbtasks.store.processes import SHARE
+from fbtasks.queue.register import hosts
+from fbtasks.queue.register.processes import SHARE
 from fbtasks.tasks.call import HeartbeatReply, Neighbour
 
 BEATS: Final = 14

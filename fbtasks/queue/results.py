@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from fbtasks import clock
 from fbtasks.database.values import as_utc
 from fbtasks.firebird.session import SNAPSHOT, Session
+from fbtasks.queue.codec import CHUNK
 from fbtasks.states import State
-from fbtasks.store.codec import CHUNK
 from fbtasks.tasks.call import Claim, Failed, Stored, TaskRow
 
 T = TypeVar("T")

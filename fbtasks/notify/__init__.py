@@ -1,1 +1,0 @@
-"""Waiting for the database's events, with polling to back them up."""

@@ -1,0 +1,1 @@
+"""Events of the database, and what waits for results."""
