@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from fbtasks.group_result import GroupResult
     from fbtasks.limits import Ordered, Unique, debounce
     from fbtasks.queue.result import AsyncResult
-    from fbtasks.request import Request, current_request
     from fbtasks.rows import Row
+    from fbtasks.run.request import Request, current_request
     from fbtasks.tasks.definition import Task, shared_task, task
     from fbtasks.tasks.middleware import OutgoingCall
     from fbtasks.tasks.retry import RetryPolicy, RetryRule
@@ -122,7 +122,7 @@ _HOMES = {
     "tasks.retry": ("RetryPolicy", "RetryRule"),
     "tasks.definition": ("Task", "shared_task", "task"),
     "rows": ("Row",),
-    "request": ("Request", "current_request"),
+    "run.request": ("Request", "current_request"),
     "limits": ("Ordered", "Unique", "debounce"),
 }
 

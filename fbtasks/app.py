@@ -355,13 +355,13 @@ class FBTasks:
 
     def run_eagerly(self, calls: Sequence[Call]) -> list[AsyncResult[Any]]:
         """Runs *calls* here and now."""
-        from fbtasks.eager import run_eagerly
+        from fbtasks.run.eager import run_eagerly
 
         return [run_eagerly(self, call) for call in calls]
 
     def run_plan_eagerly(self, plan: Plan[Call]) -> Mapping[int, AsyncResult[Any]]:
         """Runs the steps of *plan* here and now. Returns the result of each."""
-        from fbtasks.eager import run_plan_eagerly
+        from fbtasks.run.eager import run_plan_eagerly
 
         return run_plan_eagerly(self, plan)
 

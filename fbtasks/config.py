@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from fbtasks.errors import ConfigurationError
 from fbtasks.feature import Feature, checked
-from fbtasks.request import Hook
+from fbtasks.run.request import Hook
 from fbtasks.tasks import checks
 from fbtasks.tasks.checks import optional
 from fbtasks.tasks.declare import Given, check_fields, given

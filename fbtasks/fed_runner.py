@@ -9,10 +9,10 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from fbtasks import clock
-from fbtasks.batch_runner import BatchRunner
 from fbtasks.errors import FBTasksError
-from fbtasks.request import running
-from fbtasks.runner import Prepared, RunResult
+from fbtasks.run.batch_runner import BatchRunner
+from fbtasks.run.request import running
+from fbtasks.run.runner import Prepared, RunResult
 from fbtasks.runs import Run, Step, check_call
 from fbtasks.subscriptions import Subscription
 from fbtasks.tasks.call import Cancelled, Claim, Failed, Released

@@ -18,7 +18,7 @@ from fbtasks.plan import Plan
 from fbtasks.poll_source import PollSource
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult, results_of
-from fbtasks.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
+from fbtasks.run.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
 from fbtasks.sources import ChangeSource, check_silent_name
 from fbtasks.subscriptions import Delivery, EventSource, Subscription
 from fbtasks.tasks import checks

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.request import Hook, Request
+from fbtasks.run.request import Hook, Request
 from fbtasks.tasks import checks
 
 _HANDLERS: Final = {

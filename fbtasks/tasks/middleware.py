@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
 from fbtasks.queue.result import AsyncResult
-from fbtasks.request import Request
+from fbtasks.run.request import Request
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import Call
 

@@ -10,7 +10,7 @@ from fbtasks import limits as limiting
 from fbtasks import windows
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
 from fbtasks.limits import Ordered, Unique
-from fbtasks.request import Hook
+from fbtasks.run.request import Hook
 from fbtasks.tasks import checks, times
 from fbtasks.tasks.call import MOST_TRIES
 from fbtasks.tasks.checks import optional

@@ -17,7 +17,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.firebird.facts import KEY_SIZE
 from fbtasks.firebird.identity import FileIdentity, Mark
-from fbtasks.interrupts import SOFT, STOP
+from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.worker.wire import memory_file
 
 _NUMBER: Final = struct.Struct("<q")

@@ -12,7 +12,7 @@ from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
-from fbtasks.runner import failure_hooks
+from fbtasks.run.runner import failure_hooks
 from fbtasks.store import flows
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.tasks.showing import count

@@ -20,8 +20,8 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import ConfigurationError
-from fbtasks.interrupts import TaskStopped
-from fbtasks.request import current_request
+from fbtasks.run.interrupts import TaskStopped
+from fbtasks.run.request import current_request
 from fbtasks.worker.outlet import Outlet, Stream, takes_more, write_all
 
 FORMATS: Final = ("text", "json")

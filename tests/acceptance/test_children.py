@@ -13,7 +13,7 @@ from support.sql import execute, rows
 from support.variants import slow
 
 from fbtasks import FBTasks
-from fbtasks.interrupts import SOFT
+from fbtasks.run.interrupts import SOFT
 from fbtasks.states import State
 from fbtasks.tasks.call import Cancelled, Claim, Failed, Released, Succeeded
 from fbtasks.worker.executors import children

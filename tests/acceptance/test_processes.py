@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fbtasks.interrupts import SOFT
 from fbtasks.queue.register import hosts
+from fbtasks.run.interrupts import SOFT
 from fbtasks.tasks.call import Claim
 from fbtasks.worker.executors.process import Child, Run
 from fbtasks.worker.processes import Process

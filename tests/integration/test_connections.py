@@ -13,7 +13,7 @@ from fbtasks import AuthenticationError, DatabaseUnavailable, FBTasks, PoolTimeo
 from fbtasks.firebird import connections
 from fbtasks.firebird.pool import MOST_IDLE, Pool
 from fbtasks.firebird.translate import translate
-from fbtasks.interrupts import STOP, TaskStopped, ThreadInterrupts
+from fbtasks.run.interrupts import STOP, TaskStopped, ThreadInterrupts
 from fbtasks.store.sources import subscriptions
 from fbtasks.url import DatabaseURL
 

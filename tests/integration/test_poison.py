@@ -13,7 +13,7 @@ from support.variants import slow
 
 from fbtasks import ConfigurationError, DatabaseError, EnqueueError, FBTasks, ResultTimeout, TaskDefinitionError
 from fbtasks.queue import results, tasks
-from fbtasks.request import RetryRequested
+from fbtasks.run.request import RetryRequested
 from fbtasks.states import State
 
 pytestmark = pytest.mark.emptied

@@ -14,7 +14,7 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.plan import Plan
 from fbtasks.queue import operations as services
 from fbtasks.queue import tasks
-from fbtasks.runner import Runner
+from fbtasks.run.runner import Runner
 from fbtasks.services import workflows
 from fbtasks.tasks.call import Call, Claim, Replaced, Retry
 from fbtasks.worker.recording import Recorder

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fbtasks.errors import SoftTimeLimitExceeded
-from fbtasks.interrupts import SOFT, STOP, SignalInterrupts, TaskStopped, ThreadInterrupts
+from fbtasks.run.interrupts import SOFT, STOP, SignalInterrupts, TaskStopped, ThreadInterrupts
 
 
 def spin():

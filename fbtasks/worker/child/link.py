@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from fbtasks import sockets
-from fbtasks.interrupts import TaskStopped
-from fbtasks.reports import Reports
-from fbtasks.runner import RunResult
+from fbtasks.run.interrupts import TaskStopped
+from fbtasks.run.reports import Reports
+from fbtasks.run.runner import RunResult
 from fbtasks.tasks.call import Succeeded
 from fbtasks.worker.child.lifeline import identities, leave
 from fbtasks.worker.child_status import ChildStatus

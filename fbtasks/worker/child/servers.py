@@ -13,13 +13,13 @@ from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
 from fbtasks.fed_runner import Calls, FedRunner
-from fbtasks.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
-from fbtasks.runner import Failure, RunResult
+from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
+from fbtasks.run.runner import Failure, RunResult
+from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import Claim
 from fbtasks.threads import Background
 from fbtasks.worker.child.link import Link, ending
 from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.transactional import TransactionalRunner
 from fbtasks.worker.wire import HOOK, Assignment, receive_task
 
 

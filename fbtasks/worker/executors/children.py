@@ -16,7 +16,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.firebird.identity import Mark
-from fbtasks.interrupts import SOFT, STOP
+from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Progress, Released
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.executors.channel import LONGEST

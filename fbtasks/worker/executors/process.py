@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fbtasks import clock, sockets
-from fbtasks.interrupts import SOFT, STOP
+from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.tasks.call import Claim, Failed, Outcome
 from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks

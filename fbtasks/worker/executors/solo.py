@@ -11,13 +11,13 @@ from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.fed_runner import FedRunner
 from fbtasks.firebird.identity import Mark
-from fbtasks.interrupts import AlarmInterrupts, TaskStopped
-from fbtasks.reports import Reports
-from fbtasks.runner import Failure, RunResult
+from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
+from fbtasks.run.reports import Reports
+from fbtasks.run.runner import Failure, RunResult
+from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, rest_of
 from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.limits import HOOKS, Limits
-from fbtasks.worker.transactional import TransactionalRunner
 
 
 class _Beats(Reports):

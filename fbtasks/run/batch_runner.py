@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fbtasks.errors import TaskDefinitionError
-from fbtasks.runner import Prepared, Runner, RunResult
+from fbtasks.run.runner import Prepared, Runner, RunResult
 from fbtasks.tasks.call import Claim, Finished, Several
 from fbtasks.tasks.checks import shown
 from fbtasks.tasks.definition import Task

@@ -6,11 +6,11 @@ import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import clock
-from fbtasks.batch_runner import BatchRunner
 from fbtasks.errors import ResultTimeout, TaskNotFound
 from fbtasks.plan import Follows, Link, Plan
 from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.queue.result import AsyncResult
+from fbtasks.run.batch_runner import BatchRunner
 from fbtasks.states import State
 from fbtasks.tasks.call import Call, Claim, Failed, Input, Replaced, Retry, Snoozed, Stored, Succeeded
 from fbtasks.tasks.showing import count
