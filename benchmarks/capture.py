@@ -17,7 +17,7 @@ from benchmarks.internals import connect
 from benchmarks.scratch import scratch_database
 from benchmarks.stopping import held
 from fbtasks import FBTasks
-from fbtasks.services import subscriptions
+from fbtasks.features.sources import managing as subscriptions
 
 PLAIN: Final = "PLAIN_ORDERS"
 CAPTURED: Final = "CAPTURED_ORDERS"

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fbtasks.app import FBTasks
-    from fbtasks.canvas import Signature, chain, chord, group
-    from fbtasks.changes import Change
     from fbtasks.errors import (
         AuthenticationError,
         CaptureError,
@@ -43,11 +41,13 @@ if TYPE_CHECKING:
         UnknownTaskError,
         WorkerLost,
     )
-    from fbtasks.events import Event
-    from fbtasks.group_result import GroupResult
-    from fbtasks.limits import Ordered, Unique, debounce
+    from fbtasks.features.limits.definition import Ordered, Unique, debounce
+    from fbtasks.features.sources.changes import Change
+    from fbtasks.features.sources.events import Event
+    from fbtasks.features.sources.rows import Row
+    from fbtasks.features.workflows.canvas import Signature, chain, chord, group
+    from fbtasks.features.workflows.group_result import GroupResult
     from fbtasks.queue.result import AsyncResult
-    from fbtasks.rows import Row
     from fbtasks.run.request import Request, current_request
     from fbtasks.tasks.definition import Task, shared_task, task
     from fbtasks.tasks.middleware import OutgoingCall
@@ -113,17 +113,17 @@ __all__ = [
 
 _HOMES = {
     "app": ("FBTasks",),
-    "canvas": ("Signature", "chain", "chord", "group"),
-    "changes": ("Change",),
-    "events": ("Event",),
+    "features.workflows.canvas": ("Signature", "chain", "chord", "group"),
+    "features.sources.changes": ("Change",),
+    "features.sources.events": ("Event",),
     "tasks.middleware": ("OutgoingCall",),
     "queue.result": ("AsyncResult",),
-    "group_result": ("GroupResult",),
+    "features.workflows.group_result": ("GroupResult",),
     "tasks.retry": ("RetryPolicy", "RetryRule"),
     "tasks.definition": ("Task", "shared_task", "task"),
-    "rows": ("Row",),
+    "features.sources.rows": ("Row",),
     "run.request": ("Request", "current_request"),
-    "limits": ("Ordered", "Unique", "debounce"),
+    "features.limits.definition": ("Ordered", "Unique", "debounce"),
 }
 
 

@@ -7,28 +7,28 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
-from fbtasks.canvas import TaskSignature
 from fbtasks.conf import Conf
 from fbtasks.config import Settings
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError, TaskDefinitionError, UnknownTaskError
-from fbtasks.fed_options import OnChange, OnEvent, PollTable
-from fbtasks.feeds import Feed
-from fbtasks.gates import Gates
-from fbtasks.group_result import Groups
-from fbtasks.limits import LimitDefinition, LimitOptions, define_limit, limit_name
-from fbtasks.periodic import adding, make_schedule
-from fbtasks.periodic import decorator as periodic_decorator
-from fbtasks.plan import Plan
+from fbtasks.features.limits.definition import LimitDefinition, LimitOptions, define_limit, limit_name
+from fbtasks.features.limits.gates import Gates
+from fbtasks.features.queues.definition import QueueArguments, QueueDefinition, QueueOptions, define_queue
+from fbtasks.features.schedules.definition import Periodic, Schedule, ScheduleOptions
+from fbtasks.features.schedules.periodic import adding, make_schedule
+from fbtasks.features.schedules.periodic import decorator as periodic_decorator
+from fbtasks.features.sources.definition import SILENT_RULE, ChangeSource, may_be_silent
+from fbtasks.features.sources.feeds import Feed
+from fbtasks.features.sources.options import OnChange, OnEvent, PollTable
+from fbtasks.features.sources.subscription import EventSource
+from fbtasks.features.workflows.canvas import TaskSignature
+from fbtasks.features.workflows.group_result import Groups
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.notify.outcomes import OutcomeReader
 from fbtasks.queue.notify.results import ResultListener, Waiter
 from fbtasks.queue.result import AsyncResult
-from fbtasks.queues import QueueArguments, QueueDefinition, QueueOptions, define_queue
-from fbtasks.schedules import Periodic, Schedule, ScheduleOptions
 from fbtasks.services.database import migrate
-from fbtasks.sources import SILENT_RULE, ChangeSource, may_be_silent
-from fbtasks.subscriptions import EventSource
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import refuse_unknown, shows, takes, typed

@@ -7,8 +7,10 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, announce, json_option, with_database
 from fbtasks.cli.output import answer, say
+from fbtasks.features.limits import operations as limits
+from fbtasks.features.schedules import operations as schedules
+from fbtasks.features.sources import managing as subscriptions
 from fbtasks.services import database as service
-from fbtasks.services import limits, schedules, subscriptions
 
 
 @click.command()

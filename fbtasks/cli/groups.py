@@ -17,7 +17,7 @@ from fbtasks.cli.commands import INSPECT, LIMITS, SCHEDULES, SUBSCRIPTIONS
 class CommandGroup(click.Group):
     """Imports each command when it is used, takes ``-A`` before it as well, and answers words of Celery's.
 
-    *table* has the module of each command in this package, where it is an attribute of its name, and its line of help.
+    *table* has the module of each command, where it is an attribute of its name, and its line of help.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
@@ -32,7 +32,7 @@ class CommandGroup(click.Group):
         """Imports the command of that name."""
         if cmd_name not in self.table:
             return None
-        module = importlib.import_module(f"fbtasks.cli.{self.table[cmd_name][0]}")
+        module = importlib.import_module(f"fbtasks.{self.table[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

@@ -9,8 +9,8 @@ import click
 from fbtasks.cli import render
 from fbtasks.cli.options import DatabaseArgs, Seconds, json_option, with_database
 from fbtasks.cli.output import answer, span
+from fbtasks.features.sources.operations import SourceProblem, older_writers
 from fbtasks.queue.workers import Health, get_health
-from fbtasks.services.sources import SourceProblem, older_writers
 from fbtasks.tasks.showing import count
 
 

@@ -11,12 +11,12 @@ from fbtasks.cli import render
 from fbtasks.cli.commands import INSPECT
 from fbtasks.cli.options import DatabaseArgs, json_option, queues_of, since_time, with_database
 from fbtasks.cli.output import as_dict, print_json, print_json_list, say, show_records
+from fbtasks.features.queues import operations as queue_service
+from fbtasks.features.sources import operations as source_service
+from fbtasks.features.workflows import operations as workflow_service
 from fbtasks.queue import operations as task_service
 from fbtasks.queue import pausing
 from fbtasks.queue.workers import list_workers
-from fbtasks.services import queues as queue_service
-from fbtasks.services import sources as source_service
-from fbtasks.services import workflows as workflow_service
 from fbtasks.spool import Spool
 from fbtasks.states import State
 from fbtasks.tasks.serialize import show_json

@@ -13,12 +13,12 @@ from typing import Any, Final
 from fbtasks.cli.output import ago, failure, say, since, span, visible, write
 from fbtasks.cli.tables import console, table
 from fbtasks.errors import FBTasksError
-from fbtasks.services.limits import LimitRow, describe_closed
-from fbtasks.services.queues import QueueRow, Statistics
-from fbtasks.services.schedules import ScheduleRow
-from fbtasks.services.sources import LoadedSource, SourceRow
-from fbtasks.services.subscriptions import Connection, Step
-from fbtasks.services.workflows import ON_FAILURE, FoldedLine
+from fbtasks.features.limits.operations import LimitRow, describe_closed
+from fbtasks.features.queues.operations import QueueRow, Statistics
+from fbtasks.features.schedules.operations import ScheduleRow
+from fbtasks.features.sources.managing import Connection, Step
+from fbtasks.features.sources.operations import LoadedSource, SourceRow
+from fbtasks.features.workflows.operations import ON_FAILURE, FoldedLine
 from fbtasks.spool import Spool
 from fbtasks.states import State
 from fbtasks.tasks.call import TaskRow, WorkerRow

@@ -12,18 +12,19 @@ from fbtasks.database.database import Database
 from fbtasks.database.settlement import ENQUEUE, InDoubt
 from fbtasks.errors import DuplicateTask, EnqueueError, EnqueueUncertain, UnknownQueueError
 from fbtasks.feature import LONGEST_EXTRA, Feature
+from fbtasks.features.limits.definition import LimitDefinition
+from fbtasks.features.limits.known import KnownLimits
+from fbtasks.features.queues.definition import QueueDefinition
+from fbtasks.features.queues.room import QueueRoom
+from fbtasks.features.sources.store import raising
+from fbtasks.features.sources.store.silence import silence
+from fbtasks.features.sources.subscription import event_name
+from fbtasks.features.workflows import store as flows
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.firebird.fork import refuse_fork
 from fbtasks.firebird.session import Transaction
-from fbtasks.known_limits import KnownLimits
-from fbtasks.limits import LimitDefinition
-from fbtasks.plan import Plan
 from fbtasks.queue import tasks
 from fbtasks.queue.codec import Limit
-from fbtasks.queue_room import QueueRoom
-from fbtasks.queues import QueueDefinition
-from fbtasks.store import flows, raising
-from fbtasks.store.sources.silence import silence
-from fbtasks.subscriptions import event_name
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import Call, Enqueued, Gate, OnDuplicate
 from fbtasks.tasks.declare import chosen

@@ -14,13 +14,15 @@ from fbtasks import clock
 from fbtasks.config import Settings
 from fbtasks.database import generations
 from fbtasks.errors import ConflictError
+from fbtasks.features.limits import duty as task_limits
+from fbtasks.features.progress import store as progress
+from fbtasks.features.queues import duty as queue_limits
+from fbtasks.features.sources.store import subscriptions
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import queue_limits, task_limits
 from fbtasks.queue import results, tasks
 from fbtasks.queue.room_upkeep import Room
 from fbtasks.states import State
-from fbtasks.store import keyvalues, progress
-from fbtasks.store.sources import subscriptions
+from fbtasks.store import keyvalues
 from fbtasks.tasks.showing import count
 
 logger = logging.getLogger(__name__)

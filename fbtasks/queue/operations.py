@@ -11,16 +11,17 @@ from typing import Any, Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import TaskNotFound
+from fbtasks.features.limits import store as admission
+from fbtasks.features.progress import store as progress
+from fbtasks.features.queues.operations import check_queue
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results, tasks
 from fbtasks.queue.choosing import InCode
 from fbtasks.queue.housekeeping import prune as prune_batches
 from fbtasks.queue.results import Filter as Filter
 from fbtasks.queue.waiting import why_waiting
-from fbtasks.services.queues import check_queue
 from fbtasks.spool import Spool
 from fbtasks.states import State
-from fbtasks.store import admission, progress
 from fbtasks.tasks.call import Stored, TaskRow
 from fbtasks.tasks.serialize import JSON_TYPE, Payload
 

@@ -9,12 +9,12 @@ from typing import Final
 
 from fbtasks.database.database import Database
 from fbtasks.errors import ConfigurationError
+from fbtasks.features.queues import store as limits
+from fbtasks.features.queues.operations import check_queue
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.choosing import InCode
 from fbtasks.queue.register import processes
-from fbtasks.services.queues import check_queue
-from fbtasks.store import limits
 from fbtasks.tasks.checks import did_you_mean
 
 _MOST: Final = 500

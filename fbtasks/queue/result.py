@@ -15,13 +15,13 @@ from fbtasks.errors import (
     TaskNotFound,
     TaskRevoked,
 )
+from fbtasks.features.progress import store as progress
+from fbtasks.features.workflows.node_result import Application, NodeResult
 from fbtasks.firebird.session import Session
-from fbtasks.node_result import Application, NodeResult
 from fbtasks.queue import results, tasks
 from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER, Wait, closed, look
 from fbtasks.queue.notify.results import event_of
 from fbtasks.states import State, celery_name
-from fbtasks.store import progress
 from fbtasks.tasks.call import Call, Enqueued, Failed, Stored
 from fbtasks.tasks.remote_error import rebuild_exception
 from fbtasks.tasks.serialize import Payload

@@ -6,14 +6,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from fbtasks.features.limits import store as admission
+from fbtasks.features.limits.operations import kind_of
+from fbtasks.features.limits.store import Gate, Wait
+from fbtasks.features.queues import store as limits
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.queue.pausing import how_to_resume
 from fbtasks.queue.register import processes
-from fbtasks.services.limits import kind_of
 from fbtasks.states import State
-from fbtasks.store import admission, limits
-from fbtasks.store.admission import Gate, Wait
 from fbtasks.tasks.call import TaskRow
 from fbtasks.tasks.showing import count
 

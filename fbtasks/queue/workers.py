@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fbtasks.database.database import Database
+from fbtasks.features.limits import operations as limits
+from fbtasks.features.limits.operations import LimitProblem
+from fbtasks.features.queues.operations import QueueRow, with_policies
+from fbtasks.features.schedules import operations as schedules
+from fbtasks.features.schedules.operations import ScheduleProblem
+from fbtasks.features.sources.operations import SourceProblem, find_problems
+from fbtasks.features.sources.store import polling
+from fbtasks.features.sources.store.polling import Failing
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.queue.register import processes
-from fbtasks.services import limits, schedules
-from fbtasks.services.limits import LimitProblem
-from fbtasks.services.queues import QueueRow, with_policies
-from fbtasks.services.schedules import ScheduleProblem
-from fbtasks.services.sources import SourceProblem, find_problems
 from fbtasks.states import State
-from fbtasks.store.sources import polling
-from fbtasks.store.sources.polling import Failing
 from fbtasks.tasks.call import WorkerRow
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fbtasks import clock
 from fbtasks.errors import ResultTimeout, TaskNotFound
-from fbtasks.plan import Follows, Link, Plan
+from fbtasks.features.workflows.plan import Follows, Link, Plan
 from fbtasks.queue.notify.outcomes import Wait
 from fbtasks.queue.result import AsyncResult
 from fbtasks.run.batch_runner import BatchRunner

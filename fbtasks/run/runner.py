@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fbtasks import clock
 from fbtasks.errors import ConflictError, FBTasksError, SerializationError, TaskDefinitionError
-from fbtasks.inputs import given_by
-from fbtasks.plan import ReplaceRequested
+from fbtasks.features.sources.runs import arguments
+from fbtasks.features.workflows.inputs import given_by
+from fbtasks.features.workflows.plan import ReplaceRequested
 from fbtasks.run.interrupts import Interrupts, TaskStopped
 from fbtasks.run.reports import SILENT, Reports
 from fbtasks.run.request import Hook, Request, RetryRequested, SnoozeRequested, replacing, running
-from fbtasks.runs import arguments
 from fbtasks.tasks.call import (
     Cancelled,
     Claim,

@@ -19,12 +19,12 @@ from fbtasks.errors import (
     SchemaError,
     TaskDefinitionError,
 )
-from fbtasks.fed_runner import Calls, FedRunner
+from fbtasks.features.sources.definition import ChangeSource
+from fbtasks.features.sources.run import Calls, FedRunner
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.firebird.translate import connection_was_killed
 from fbtasks.run.runner import RunResult
-from fbtasks.sources import ChangeSource
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Released, Replaced, Retry, Snoozed, Stale, Succeeded
 from fbtasks.worker.recording import Recorder
 from fbtasks.worker.task_log import label

@@ -10,10 +10,10 @@ from fbtasks.database import migrate as schema
 from fbtasks.database.database import Database
 from fbtasks.database.grants import ROLES as ROLES
 from fbtasks.errors import ForeignDatabaseError
+from fbtasks.features.queues.definition import QueueDefinition
+from fbtasks.features.queues.duty import sync_queues
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance.queue_limits import sync_queues
-from fbtasks.queues import QueueDefinition
 
 
 @dataclass(frozen=True, slots=True)

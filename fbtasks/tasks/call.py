@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fbtasks.plan import Plan
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.states import State
 
 When = datetime | timedelta | None
@@ -146,7 +146,10 @@ class Claims(list[Claim]):
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What goes on when a run of changes ends before its last one, as payloads: see :mod:`fbtasks.runs`."""
+    """What goes on when a run of changes ends before its last one, as payloads.
+
+    See :mod:`fbtasks.features.sources.runs`.
+    """
 
     own: bytes | None = None
     """What the task has from now on; None: what it had."""

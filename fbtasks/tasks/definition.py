@@ -9,18 +9,19 @@ from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-from fbtasks.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
 from fbtasks.errors import ConfigurationError, EnqueueError, TaskDefinitionError
-from fbtasks.fed_options import FedTaskOptions
-from fbtasks.gates import Gates, Placeholder
-from fbtasks.node_result import Application
-from fbtasks.plan import Plan
-from fbtasks.poll_source import PollSource
+from fbtasks.features.limits.gates import Gates, Placeholder
+from fbtasks.features.queues.windows import Window, window_of
+from fbtasks.features.sources.definition import ChangeSource, check_silent_name
+from fbtasks.features.sources.options import FedTaskOptions
+from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
+from fbtasks.features.workflows.canvas import Signature, TaskSignature, enqueue_side_by_side, replacement
+from fbtasks.features.workflows.node_result import Application
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.queue.enqueuing import Enqueuer
 from fbtasks.queue.result import AsyncResult, results_of
 from fbtasks.run.request import Hook, Request, RetryRequested, SnoozeRequested, current, current_request
-from fbtasks.sources import ChangeSource, check_silent_name
-from fbtasks.subscriptions import Delivery, EventSource, Subscription
 from fbtasks.tasks import checks
 from fbtasks.tasks.call import Call
 from fbtasks.tasks.declare import chosen, options_of, refuse_unknown, shows
@@ -46,7 +47,6 @@ from fbtasks.tasks.options import (
     unknown_of_task,
 )
 from fbtasks.tasks.retry import RetryPolicy
-from fbtasks.windows import Window, window_of
 
 O = ParamSpec("O")  # noqa: E741  # options
 P = ParamSpec("P")

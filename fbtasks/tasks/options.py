@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final, TypedDict
 
-from fbtasks import limits as limiting
-from fbtasks import windows
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError, TaskDefinitionError
-from fbtasks.limits import Ordered, Unique
+from fbtasks.features.limits import definition as limiting
+from fbtasks.features.limits.definition import Ordered, Unique
+from fbtasks.features.queues import windows
 from fbtasks.run.request import Hook
 from fbtasks.tasks import checks, times
 from fbtasks.tasks.call import MOST_TRIES
@@ -179,7 +179,7 @@ class CallOptions(TypedDict, total=False):
 
     What is right for the last ones depends on the app, which checks them:
     :meth:`fbtasks.queue.enqueuing.Enqueuer.make_call`.
-    Of *link* and *link_error* :meth:`fbtasks.canvas.Signature.set` makes a workflow.
+    Of *link* and *link_error* :meth:`fbtasks.features.workflows.canvas.Signature.set` makes a workflow.
     """
 
     countdown: Annotated[float | None, times.countdown]

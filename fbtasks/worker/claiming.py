@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fbtasks import clock
+from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.codec import Ends
 from fbtasks.shares import Share
-from fbtasks.store import flows
 from fbtasks.tasks.call import Claim, Claims, batch_of
 from fbtasks.worker.turns import Turns
 

@@ -14,9 +14,15 @@ from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.database.database import SHUT_DOWN_LOOK
 from fbtasks.errors import DatabaseError, DatabaseReplaced, DatabaseShutDown, SchemaError
+from fbtasks.features.limits import duty as task_limits
+from fbtasks.features.limits.gating import Gating
+from fbtasks.features.queues import duty as queue_limits
+from fbtasks.features.schedules import upkeep as schedules
+from fbtasks.features.schedules.duty import Ticks
+from fbtasks.features.sources.duty import Polling
+from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance import queue_limits, schedules, task_limits
 from fbtasks.queue import tasks
 from fbtasks.queue.notify.listener import WatchedListener
 from fbtasks.shares import own_limits
@@ -26,16 +32,12 @@ from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining
 from fbtasks.worker.executors.base import Executor
-from fbtasks.worker.gating import Gating
 from fbtasks.worker.handing_out import HandOut
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.intake import POLL_FIRST, Intake
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
-from fbtasks.worker.polling import Polling
-from fbtasks.worker.sources import Sources
-from fbtasks.worker.ticks import Ticks
 from fbtasks.worker.upkeep import Upkeep
 
 logger = logging.getLogger("fbtasks.worker")

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from fbtasks import clock
 from fbtasks.errors import ConflictError
+from fbtasks.features.limits.gating import Gating
+from fbtasks.features.workflows.inputs import INPUTS_GONE
 from fbtasks.firebird.session import Session
-from fbtasks.inputs import INPUTS_GONE
 from fbtasks.queue.results import now
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
 from fbtasks.worker.executors.base import Executor
-from fbtasks.worker.gating import Gating
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes

@@ -10,10 +10,10 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.app import FBTasks
 from fbtasks.errors import ConflictError, StatementRefused
+from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session
 from fbtasks.queue import results
 from fbtasks.run.runner import failure_hooks
-from fbtasks.store import flows
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.tasks.showing import count
 from fbtasks.worker.claiming import with_payload

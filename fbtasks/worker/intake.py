@@ -8,6 +8,7 @@ from typing import Final
 
 from fbtasks import clock
 from fbtasks.errors import ConflictError
+from fbtasks.features.schedules.duty import Ticks
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.shares import Share
@@ -18,7 +19,6 @@ from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.parked import ParkedNames
-from fbtasks.worker.ticks import Ticks
 
 POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0

@@ -7,7 +7,7 @@ from typing import Final
 
 from fbtasks.app import FBTasks
 from fbtasks.errors import HeartbeatTimeout, SerializationError, TimeLimitExceeded
-from fbtasks.runs import Run, members
+from fbtasks.features.sources.runs import Run, members
 from fbtasks.tasks.call import Claim, Failed, Outcome, Retry, Several
 from fbtasks.tasks.definition import Task
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fbtasks import clock
 from fbtasks.config import Settings
+from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.session import Session
 from fbtasks.queue.housekeeping import Housekeeping, release_orphans
 from fbtasks.queue.tasks import BATCH
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.outcomes import Outcomes
-from fbtasks.worker.sources import Sources
 
 
 class Upkeep:

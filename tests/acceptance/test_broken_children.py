@@ -10,7 +10,7 @@ from support.sql import one
 from support.variants import slow
 
 from fbtasks import WorkerLost
-from fbtasks.plan import Follows, Link, Member, Plan
+from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
 from fbtasks.tasks.call import Call, Replaced, Rest, Retry, Succeeded
 from fbtasks.worker.executors.channel import Hearing
 from fbtasks.worker.wire import Ended, pack_message

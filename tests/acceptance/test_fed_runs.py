@@ -15,8 +15,8 @@ pytestmark = pytest.mark.acceptance
 SOURCE = """
     import asyncio, os, time
     from pathlib import Path
-    import fbtasks.fed_runner
-    fbtasks.fed_runner.TURN = float(os.environ.get("TURN", "1"))
+    import fbtasks.features.sources.run
+    fbtasks.features.sources.run.TURN = float(os.environ.get("TURN", "1"))
 
     def note(what, change):
         with open("ledger", "a") as file:

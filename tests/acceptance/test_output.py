@@ -18,8 +18,8 @@ from support.sql import NOW, execute, one
 from fbtasks import Ordered
 from fbtasks.cli import main
 from fbtasks.cli.output import visible, visible_json
-from fbtasks.services.limits import apply_limits
-from fbtasks.services.schedules import apply_schedules
+from fbtasks.features.limits.operations import apply_limits
+from fbtasks.features.schedules.operations import apply_schedules
 from fbtasks.sql.generation import queries
 from fbtasks.testing import drain
 

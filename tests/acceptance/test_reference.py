@@ -14,10 +14,10 @@ import fbtasks
 from fbtasks import FBTasks, Task
 from fbtasks.cli import main
 from fbtasks.config import Settings
-from fbtasks.fed_options import FedTaskOptions, OnChange, OnEvent, PollTable
-from fbtasks.limits import LimitOptions
-from fbtasks.queues import QueueOptions
-from fbtasks.schedules import ScheduleOptions
+from fbtasks.features.limits.definition import LimitOptions
+from fbtasks.features.queues.definition import QueueOptions
+from fbtasks.features.schedules.definition import ScheduleOptions
+from fbtasks.features.sources.options import FedTaskOptions, OnChange, OnEvent, PollTable
 from fbtasks.tasks.declare import options_of
 from fbtasks.tasks.options import CallOptions, TaskOptions
 from fbtasks.testing import drain

@@ -11,7 +11,7 @@ from support.sql import execute, one, rows
 from support.variants import slow
 
 from fbtasks import FBTasks
-from fbtasks.store.sources.subscriptions import prune_events
+from fbtasks.features.sources.store.subscriptions import prune_events
 
 pytestmark = pytest.mark.acceptance
 

@@ -2,7 +2,7 @@
 
 from support.sql import execute
 
-from fbtasks.worker.ticks import Ticks
+from fbtasks.features.schedules.duty import Ticks
 
 from .scene import Line, Scene
 

@@ -4,7 +4,7 @@ from support.feeding import handle, subscribe
 from support.polls import Poller
 from support.sql import execute
 
-from fbtasks.store.sources import polling, subscriptions
+from fbtasks.features.sources.store import polling, subscriptions
 
 from .scene import Line, Scene
 from .waiting import Due

@@ -1,7 +1,7 @@
 """What a database has many of, and a claim or a command asks one after the other: limits, handlers, tables."""
 
-from fbtasks.services import subscriptions
-from fbtasks.worker.sources import Sources
+from fbtasks.features.sources import managing as subscriptions
+from fbtasks.features.sources.undeployed import Sources
 
 from .scene import Line, Scene
 

@@ -11,9 +11,9 @@ from support.programs import command_line
 from support.sql import NOW, execute, one, plans, rows
 
 from fbtasks import FBTasks
-from fbtasks.maintenance import queue_limits
+from fbtasks.features.queues import duty as queue_limits
+from fbtasks.features.queues.operations import list_queues
 from fbtasks.queue import tasks
-from fbtasks.services.queues import list_queues
 
 pytestmark = pytest.mark.emptied
 

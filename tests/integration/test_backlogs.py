@@ -4,7 +4,7 @@ import pytest
 from support.feeding import change, subscribe
 from support.sql import execute
 
-from fbtasks.store.sources.subscriptions import MANY, Backlog, backlogs
+from fbtasks.features.sources.store.subscriptions import MANY, Backlog, backlogs
 
 LEAST, LAST = -9223372036854775807, 9223372036854775807
 

@@ -5,7 +5,7 @@ from firebird.driver import DatabaseError
 from support.sql import execute, one
 
 from fbtasks.errors import ConfigurationError, EnqueueError, FBTasksError
-from fbtasks.services import subscriptions
+from fbtasks.features.sources import managing as subscriptions
 
 HALF = "\ud800"
 """Half of a surrogate pair, which no text of a database can hold."""

@@ -11,7 +11,7 @@ from support.held import nothing_left
 from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import ConfigurationError, FBTasks, Request, TaskDefinitionError, Unique, clock, group
-from fbtasks.maintenance import queue_limits
+from fbtasks.features.queues import duty as queue_limits
 from fbtasks.queue import pausing, tasks
 from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succeeded, batch_of
 from fbtasks.testing import eager

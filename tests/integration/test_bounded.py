@@ -18,9 +18,9 @@ from support.sql import execute, one, rows
 
 from fbtasks import FBTasks, QueueFull
 from fbtasks.errors import TaskRevoked
-from fbtasks.maintenance import queue_limits
+from fbtasks.features.queues import duty as queue_limits
+from fbtasks.features.queues import store as limits
 from fbtasks.queue import operations as task_service
-from fbtasks.store import limits
 
 KINDS = {
     "snapshot": Isolation.SNAPSHOT,

@@ -5,8 +5,8 @@ from support.feeding import change, handle, left, subscribe
 from support.sql import execute, one, rows
 
 from fbtasks import QueueFull
+from fbtasks.features.queues import store as limits
 from fbtasks.queue import tasks
-from fbtasks.store import limits
 from fbtasks.tasks.call import Claim, Failed, Finished, Released, Succeeded
 
 pytestmark = pytest.mark.emptied

@@ -9,7 +9,7 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import Ordered, Unique, debounce, group
-from fbtasks.maintenance import queue_limits
+from fbtasks.features.queues import duty as queue_limits
 from fbtasks.queue import pausing, tasks
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration

@@ -6,9 +6,9 @@ import pytest
 from support.capture import script
 
 from fbtasks.errors import TaskDefinitionError
+from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.session import Session
 from fbtasks.sql.generation import queries
-from fbtasks.store.sources.tables import Catalog
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import StatementRefused
-from fbtasks.services import subscriptions
-from fbtasks.worker.sources import Sources
+from fbtasks.features.sources import managing as subscriptions
+from fbtasks.features.sources.undeployed import Sources
 
 ORDERS = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(10), TOTAL INTEGER, NOTE VARCHAR(30))"
 

@@ -7,8 +7,8 @@ import pytest
 from support.feeding import handle
 from support.sql import execute, one, rows
 
-from fbtasks import events, runs
 from fbtasks.errors import ConfigurationError, EnqueueError, SerializationError
+from fbtasks.features.sources import events, runs
 from fbtasks.queue import tasks
 from fbtasks.states import State
 

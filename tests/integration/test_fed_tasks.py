@@ -7,7 +7,8 @@ from support.feeding import subscribe
 from support.recorded import capture, change, event, inserts, waiting, when
 from support.sql import execute, one, rows
 
-from fbtasks import EnqueueError, TaskDefinitionError, fed_runner
+from fbtasks import EnqueueError, TaskDefinitionError
+from fbtasks.features.sources import run as fed_runner
 from fbtasks.testing import eager
 
 pytestmark = pytest.mark.emptied

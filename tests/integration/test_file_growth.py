@@ -10,8 +10,8 @@ from support.draining import drain
 from support.sql import execute, one
 
 import fbtasks.kombu
+from fbtasks.features.sources import managing as subscriptions
 from fbtasks.queue.housekeeping import Housekeeping
-from fbtasks.services import subscriptions
 
 SIZE = 100_000
 """Bytes of a value."""

@@ -4,9 +4,9 @@ import pytest
 from support.draining import drain
 from support.sql import execute
 
-from fbtasks.maintenance.schedules import sync_schedules
-from fbtasks.services.schedules import list_schedules
-from fbtasks.worker.ticks import Ticks
+from fbtasks.features.schedules.duty import Ticks
+from fbtasks.features.schedules.operations import list_schedules
+from fbtasks.features.schedules.upkeep import sync_schedules
 
 BACK = "UPDATE QUEUE_SCHEDULE SET NEXT_TIME = DATEADD(-90 MINUTE TO NEXT_TIME)"
 

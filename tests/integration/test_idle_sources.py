@@ -7,14 +7,14 @@ from support.capture import script
 from support.sql import execute
 
 from fbtasks import clock
+from fbtasks.features.schedules.duty import Ticks
+from fbtasks.features.schedules.upkeep import sync_schedules
+from fbtasks.features.sources import managing as subscriptions
 from fbtasks.firebird.session import Transaction
-from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.queue import tasks
-from fbtasks.services import subscriptions
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
-from fbtasks.worker.ticks import Ticks
 
 SUBSCRIPTIONS = 20
 SCHEDULES = 20

@@ -5,10 +5,10 @@ from support.draining import drain
 from support.programs import command_line
 from support.sql import NOW, execute
 
+from fbtasks.features.queues import operations as queues
+from fbtasks.features.sources import managing as service
+from fbtasks.features.sources import operations as source_service
 from fbtasks.queue.workers import get_health
-from fbtasks.services import queues
-from fbtasks.services import sources as source_service
-from fbtasks.services import subscriptions as service
 from fbtasks.sql.generation import queries
 
 

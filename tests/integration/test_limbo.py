@@ -6,8 +6,8 @@ from support.draining import drain
 from support.limbo import end_limbo, prepare
 from support.sql import execute, rows
 
+from fbtasks.features.sources import managing as subscriptions
 from fbtasks.queue import tasks
-from fbtasks.services import subscriptions
 
 
 @pytest.mark.parametrize("how", ["commit", "rollback"])

@@ -7,7 +7,7 @@ import pytest
 from firebird.driver import Isolation, tpb
 from support.sql import page_fetches
 
-from fbtasks.services import subscriptions
+from fbtasks.features.sources import managing as subscriptions
 from fbtasks.tasks.call import Failed
 
 FAILED = Failed("builtins.ValueError", "no")

@@ -15,14 +15,14 @@ from fbtasks import FBTasks, Ordered
 from fbtasks.cli import commands
 from fbtasks.cli.render import lets_in
 from fbtasks.errors import ConfigurationError, ConflictError
-from fbtasks.limits import LimitOptions, define_limit, rate_text
-from fbtasks.maintenance.task_limits import Leftovers, sync_limits
+from fbtasks.features.limits import operations as service
+from fbtasks.features.limits.definition import LimitOptions, define_limit, rate_text
+from fbtasks.features.limits.duty import Leftovers, sync_limits
 from fbtasks.queue import operations as task_service
 from fbtasks.queue import tasks
 from fbtasks.queue.housekeeping import Housekeeping
 from fbtasks.queue.results import Filter
 from fbtasks.queue.workers import get_health
-from fbtasks.services import limits as service
 from fbtasks.services.database import apply_queues
 from fbtasks.states import State
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded

@@ -6,9 +6,9 @@ from support.programs import command_line_in
 from support.sql import execute, one, rows
 
 from fbtasks import ConfigurationError
+from fbtasks.features.queues.operations import list_queues
 from fbtasks.queue import pausing, tasks
 from fbtasks.queue.pausing import Code
-from fbtasks.services.queues import list_queues
 from fbtasks.tasks.call import Finished, Succeeded
 
 pytestmark = pytest.mark.emptied

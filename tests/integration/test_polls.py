@@ -19,19 +19,19 @@ from fbtasks import FBTasks, testing
 from fbtasks.database import grants
 from fbtasks.database.migrate import adopt
 from fbtasks.errors import ConfigurationError
-from fbtasks.feeds import poll_source
+from fbtasks.features.queues import store as limits
+from fbtasks.features.sources import duty as looking
+from fbtasks.features.sources import managing as subscriptions
+from fbtasks.features.sources import operations as source_service
+from fbtasks.features.sources.duty import Polling
+from fbtasks.features.sources.feeds import poll_source
+from fbtasks.features.sources.store import polling
+from fbtasks.features.sources.store.polls import resolve
+from fbtasks.features.sources.store.tables import Catalog
 from fbtasks.firebird.events import Events
 from fbtasks.firebird.session import READ, UPDATE
 from fbtasks.queue import results, tasks, workers
-from fbtasks.services import sources as source_service
-from fbtasks.services import subscriptions
-from fbtasks.store import limits
-from fbtasks.store.sources import polling
-from fbtasks.store.sources.polls import resolve
-from fbtasks.store.sources.tables import Catalog
 from fbtasks.url import DatabaseURL
-from fbtasks.worker import polling as looking
-from fbtasks.worker.polling import Polling
 
 STATUS = {"status": "S", "ready": "R", "taken": "T", "done": "D", "failed": "E"}
 NAMED = {name: value for name, value in STATUS.items() if name != "taken"}

@@ -13,12 +13,12 @@ from support.sql import one, rows
 from support.variants import slow
 
 from fbtasks import ConfigurationError, FBTasks, PayloadTooLarge, SerializationError, TaskRevoked
+from fbtasks.features.progress import store as progress
+from fbtasks.features.progress.duty import ProgressNotes
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
-from fbtasks.store import progress
 from fbtasks.tasks.call import Claim, Finished, Progress, Retry, Succeeded
 from fbtasks.testing import eager
-from fbtasks.worker.progress import ProgressNotes
 from fbtasks.worker.recording import Recorder
 
 pytestmark = pytest.mark.emptied

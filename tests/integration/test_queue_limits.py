@@ -8,7 +8,7 @@ import pytest
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.maintenance import queue_limits
+from fbtasks.features.queues import duty as queue_limits
 from fbtasks.queue import tasks
 from fbtasks.tasks.call import Failed, Finished, Parked, Postponed, Released, Retry, Succeeded
 

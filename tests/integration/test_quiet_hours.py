@@ -8,11 +8,11 @@ from support.draining import drain
 from support.sql import NOW, execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.maintenance import queue_limits
+from fbtasks.features.queues import duty as queue_limits
+from fbtasks.features.queues import store as limits
+from fbtasks.features.queues.operations import list_queues
 from fbtasks.queue import results, tasks
 from fbtasks.queue.workers import get_health
-from fbtasks.services.queues import list_queues
-from fbtasks.store import limits
 
 pytestmark = pytest.mark.emptied
 

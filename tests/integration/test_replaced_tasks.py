@@ -10,12 +10,12 @@ from support.sql import execute, one, rows
 
 from fbtasks import ChordError, EnqueueError, FBTasks, PayloadTooLarge, TaskDefinitionError, TaskRevoked, chain, group
 from fbtasks.errors import ConflictError, StatementRefused
+from fbtasks.features.workflows import operations as workflows
+from fbtasks.features.workflows.plan import Plan
 from fbtasks.firebird.embedded.hostlock import HostLock
-from fbtasks.plan import Plan
 from fbtasks.queue import operations as services
 from fbtasks.queue import tasks
 from fbtasks.run.runner import Runner
-from fbtasks.services import workflows
 from fbtasks.tasks.call import Call, Claim, Replaced, Retry
 from fbtasks.worker.recording import Recorder
 

@@ -16,15 +16,15 @@ from support.sql import NOW, execute, held, one, rows
 from fbtasks import FBTasks, clock
 from fbtasks.database import grants
 from fbtasks.errors import AuthenticationError, ConfigurationError
+from fbtasks.features.schedules import duty as ticks
+from fbtasks.features.schedules import operations as service
+from fbtasks.features.schedules import store as schedules
+from fbtasks.features.schedules.duty import Ticks
+from fbtasks.features.schedules.upkeep import sync_schedules
 from fbtasks.firebird.session import Session
-from fbtasks.maintenance.schedules import sync_schedules
 from fbtasks.queue import tasks
 from fbtasks.queue.workers import get_health
-from fbtasks.services import schedules as service
 from fbtasks.sql.generation import queries
-from fbtasks.store import schedules
-from fbtasks.worker import ticks
-from fbtasks.worker.ticks import Ticks
 
 pytestmark = pytest.mark.emptied
 
@@ -233,7 +233,7 @@ def test_days_of_change_in_the_databases_time(app):
 
 def _run_as_of(app, row, schedule, end):
     """All ticks before *end*, as a worker has them done that comes then."""
-    from fbtasks.ticking import Cron, turn
+    from fbtasks.features.schedules.ticking import Cron, turn
 
     id, version = row
     active = schedules.Active(

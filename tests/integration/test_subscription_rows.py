@@ -11,24 +11,25 @@ from support.draining import drain
 from support.programs import command_line
 from support.sql import NOW, execute, named, one, rows
 
-from fbtasks import FBTasks, changes
+from fbtasks import FBTasks
 from fbtasks.database import grants
-from fbtasks.deploy import applying
 from fbtasks.errors import AuthenticationError, ConfigurationError, EnqueueError, StatementRefused, TaskDefinitionError
+from fbtasks.features.sources import changes
+from fbtasks.features.sources import managing as service
+from fbtasks.features.sources import operations as source_service
+from fbtasks.features.sources.deploy import applying
+from fbtasks.features.sources.store import subscriptions as event_store
+from fbtasks.features.sources.store.subscriptions import BATCH
+from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
 from fbtasks.queue.housekeeping import Housekeeping
 from fbtasks.queue.register import processes
 from fbtasks.queue.workers import get_health
-from fbtasks.services import sources as source_service
-from fbtasks.services import subscriptions as service
-from fbtasks.store.sources import subscriptions as event_store
-from fbtasks.store.sources.subscriptions import BATCH
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.outcomes import Outcomes
-from fbtasks.worker.sources import Sources
 from fbtasks.worker.upkeep import Upkeep
 
 

@@ -7,17 +7,17 @@ from support.programs import command_line
 from support.sql import execute, one, rows
 
 from fbtasks import FBTasks
-from fbtasks.deploy import applying
 from fbtasks.errors import StatementRefused
+from fbtasks.features.sources import managing as service
+from fbtasks.features.sources import operations as source_service
+from fbtasks.features.sources.deploy import applying
+from fbtasks.features.sources.undeployed import Sources
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue.register import processes
 from fbtasks.queue.workers import get_health
-from fbtasks.services import sources as source_service
-from fbtasks.services import subscriptions as service
 from fbtasks.worker.consumer import Consumer
 from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
-from fbtasks.worker.sources import Sources
 
 TABLE = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(20))"
 NO_TABLE = "the database has no table 'ORDERS' (fbtasks subscriptions apply -A shop)"

@@ -5,7 +5,7 @@ import time
 import pytest
 from support.draining import drain
 
-from fbtasks.services import subscriptions
+from fbtasks.features.sources import managing as subscriptions
 
 
 @pytest.mark.parametrize(

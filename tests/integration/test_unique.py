@@ -11,11 +11,11 @@ from support.sql import NOW, execute, held, one, rows
 
 from fbtasks import DuplicateTask, Unique, debounce
 from fbtasks.errors import EnqueueError, ResultTimeout, TaskRevoked
+from fbtasks.features.limits import store as admission
+from fbtasks.features.limits.gating import Gating
 from fbtasks.queue import operations as task_service
 from fbtasks.queue import tasks
-from fbtasks.store import admission
 from fbtasks.tasks.call import Failed, Finished, Retry, Succeeded
-from fbtasks.worker.gating import Gating
 
 pytestmark = pytest.mark.emptied
 

@@ -28,10 +28,10 @@ from fbtasks import (
     chord,
     group,
 )
+from fbtasks.features.workflows import operations as workflows
 from fbtasks.firebird.session import UPDATE
 from fbtasks.queue import codec, tasks
 from fbtasks.queue import operations as services
-from fbtasks.services import workflows
 from fbtasks.states import State
 from fbtasks.tasks.call import Cancelled, Failed, Finished, Retry, Succeeded
 

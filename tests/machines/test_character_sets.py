@@ -10,10 +10,10 @@ from support.sql import execute, rows
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
+from fbtasks.features.sources import managing as subscriptions
+from fbtasks.features.sources.store import texts
+from fbtasks.features.sources.store.tables import VARCHAR, Column, Table
 from fbtasks.firebird.translate import translate
-from fbtasks.services import subscriptions
-from fbtasks.store.sources import texts
-from fbtasks.store.sources.tables import VARCHAR, Column, Table
 
 CYRILLIC = "WIN1251"
 LEGACY = """

@@ -17,12 +17,12 @@ from support.services import services_of
 from support.sql import execute, one
 
 from fbtasks import FBTasks
+from fbtasks.features.limits import store as admission
+from fbtasks.features.schedules import operations as schedules
 from fbtasks.firebird import connections
 from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.queue import tasks
-from fbtasks.services import schedules
 from fbtasks.states import State
-from fbtasks.store import admission
 from fbtasks.url import DatabaseURL
 from soak import limited, sources
 from soak.accounting import Row, Rows

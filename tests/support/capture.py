@@ -1,10 +1,10 @@
 """A log of changes without anything that reads it: triggers are made, and what they wrote is looked at."""
 
-from fbtasks import changes
-from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import condition, triggers
-from fbtasks.store.sources.capture import resolve
-from fbtasks.store.sources.tables import Catalog
+from fbtasks.features.sources import changes
+from fbtasks.features.sources.definition import ChangeSource
+from fbtasks.features.sources.store import condition, triggers
+from fbtasks.features.sources.store.capture import resolve
+from fbtasks.features.sources.store.tables import Catalog
 
 from .sql import execute, rows
 

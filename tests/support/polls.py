@@ -1,7 +1,7 @@
 """Polls without a worker: a test looks at a table when it wants to."""
 
-from fbtasks.services import subscriptions
-from fbtasks.store.sources import polling
+from fbtasks.features.sources import managing as subscriptions
+from fbtasks.features.sources.store import polling
 
 from .draining import drain
 from .sql import execute

@@ -7,19 +7,21 @@ from unittest import mock
 
 from fbtasks import Ordered, Unique, chain, chord, debounce, group
 from fbtasks.database import generations
-from fbtasks.maintenance.schedules import sync_schedules
+from fbtasks.features.progress import store as progress
+from fbtasks.features.queues import operations as queues
+from fbtasks.features.schedules.duty import Ticks
+from fbtasks.features.schedules.upkeep import sync_schedules
+from fbtasks.features.sources import managing as subscriptions
+from fbtasks.features.sources.store import polling
 from fbtasks.queue import operations as service
 from fbtasks.queue import pausing, tasks
 from fbtasks.queue.register import processes
-from fbtasks.services import queues, subscriptions
 from fbtasks.sql import generation
 from fbtasks.states import State
-from fbtasks.store import chords, keyvalues, messages, progress
+from fbtasks.store import chords, keyvalues, messages
 from fbtasks.store.chords import Part
 from fbtasks.store.messages import DONE, GIVEN_BACK, REJECTED, Publication, QueueSpec
-from fbtasks.store.sources import polling
 from fbtasks.tasks.call import Finished, Progress, Released, Succeeded
-from fbtasks.worker.ticks import Ticks
 
 from .capture import script
 from .draining import drain

@@ -6,12 +6,13 @@ from functools import partial
 
 import pytest
 
-from fbtasks import FBTasks, changes
+from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
-from fbtasks.sources import ChangeSource
-from fbtasks.store.sources import tables, triggers
-from fbtasks.store.sources.capture import resolve
-from fbtasks.store.sources.tables import Column, Table
+from fbtasks.features.sources import changes
+from fbtasks.features.sources.definition import ChangeSource
+from fbtasks.features.sources.store import tables, triggers
+from fbtasks.features.sources.store.capture import resolve
+from fbtasks.features.sources.store.tables import Column, Table
 
 
 @pytest.mark.parametrize(

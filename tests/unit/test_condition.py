@@ -2,7 +2,7 @@
 
 import pytest
 
-from fbtasks.store.sources.condition import find_imbalance
+from fbtasks.features.sources.store.condition import find_imbalance
 
 OPENED, CLOSED = "a '(' has no ')' behind it", "a ')' has no '(' before it"
 

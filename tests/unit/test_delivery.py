@@ -4,7 +4,7 @@ import pytest
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError, TaskDefinitionError
-from fbtasks.feeds import Definition
+from fbtasks.features.sources.feeds import Definition
 
 
 @pytest.fixture

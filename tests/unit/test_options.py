@@ -12,7 +12,7 @@ import pytest
 
 from fbtasks import FBTasks, RetryPolicy, Task, task
 from fbtasks.config import Settings
-from fbtasks.fed_options import OnChange, OnEvent, PollTable
+from fbtasks.features.sources.options import OnChange, OnEvent, PollTable
 from fbtasks.tasks.declare import options_of
 from fbtasks.tasks.definition import TaskCalls
 from fbtasks.tasks.options import CallOptions, RetryOptions, TaskOptions

@@ -4,10 +4,10 @@ import pytest
 
 from fbtasks import FBTasks, Row
 from fbtasks.errors import ConfigurationError, SerializationError, TaskDefinitionError
-from fbtasks.poll_source import PollSource
-from fbtasks.store.sources import tables
-from fbtasks.store.sources.polls import Shape, Statements, resolve
-from fbtasks.store.sources.tables import Column, Table
+from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.store import tables
+from fbtasks.features.sources.store.polls import Shape, Statements, resolve
+from fbtasks.features.sources.store.tables import Column, Table
 
 STATUS = {"status": "S", "ready": "R", "done": "D", "failed": "E"}
 COLUMNS = (

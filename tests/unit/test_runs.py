@@ -5,11 +5,11 @@ import json
 import pytest
 from support.recorded import change, event, inserts
 
-from fbtasks.coalescing import join
 from fbtasks.errors import CaptureError, SerializationError
-from fbtasks.runs import Run, pieces
-from fbtasks.sources import ChangeSource
-from fbtasks.subscriptions import Delivery, EventSource, Subscription
+from fbtasks.features.sources.coalescing import join
+from fbtasks.features.sources.definition import ChangeSource
+from fbtasks.features.sources.runs import Run, pieces
+from fbtasks.features.sources.subscription import Delivery, EventSource, Subscription
 from fbtasks.tasks.call import Advanced, Cancelled, Claim, Crashed, Failed, Released, Rest, Retry
 
 FAILED = Failed("builtins.ValueError", "no")

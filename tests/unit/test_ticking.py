@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbtasks.errors import ConfigurationError
-from fbtasks.ticking import LATE, MOST, Cron, Every, cron_text, every_ms, turn
+from fbtasks.features.schedules.ticking import LATE, MOST, Cron, Every, cron_text, every_ms, turn
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)

@@ -18,7 +18,7 @@ from fbtasks import (
     TaskDefinitionError,
     task,
 )
-from fbtasks.queues import QueueDefinition
+from fbtasks.features.queues.definition import QueueDefinition
 from fbtasks.url import DatabaseURL
 
 app = FBTasks("a", url="firebird:///nosuch/queue.fdb", queues=["default", "mail"], always_eager=True)

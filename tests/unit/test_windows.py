@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fbtasks import FBTasks
 from fbtasks.errors import ConfigurationError
-from fbtasks.queues import window_from
-from fbtasks.windows import DAYS, Window
+from fbtasks.features.queues.definition import window_from
+from fbtasks.features.queues.windows import DAYS, Window
 
 BERLIN = "Europe/Berlin"
 MINUTE = timedelta(minutes=1)

@@ -1,4 +1,4 @@
--- What the code of an app says of its queues: limits and windows (fbtasks/queues.py). Written by workers when they
+-- What the code of an app says of its queues: limits and windows (fbtasks/features/queues/definition.py). Written by workers when they
 -- start, by `fbtasks migrate -A`, and for a queue of which nothing is known yet by the first call into it.
 SET TERM ^ ;
 

@@ -12,7 +12,7 @@ from itertools import count
 from queue import SimpleQueue
 
 from fbtasks.app import FBTasks
-from fbtasks.fed_runner import Calls, FedRunner
+from fbtasks.features.sources.run import Calls, FedRunner
 from fbtasks.run.interrupts import STOP, Interrupts, SignalInterrupts, TaskStopped, ThreadInterrupts
 from fbtasks.run.runner import Failure, RunResult
 from fbtasks.run.transactional import TransactionalRunner

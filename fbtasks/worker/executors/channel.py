@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from fbtasks import sockets
-from fbtasks.plan import Link, Member, Plan
+from fbtasks.features.workflows.plan import Link, Member, Plan
 from fbtasks.tasks.call import (
     Advanced,
     Call,

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from fbtasks import clock
 from fbtasks.app import FBTasks
-from fbtasks.fed_runner import FedRunner
+from fbtasks.features.sources.run import FedRunner
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import AlarmInterrupts, TaskStopped
 from fbtasks.run.reports import Reports

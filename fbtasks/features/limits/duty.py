@@ -1,0 +1,69 @@
+"""The limits of tasks: brought into the database, and rid of what nothing needs any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.features.limits import store as admission
+from fbtasks.features.limits.definition import LimitDefinition
+from fbtasks.firebird.session import Session
+from fbtasks.queue.firsts import write_first
+
+logger = logging.getLogger(__name__)
+_PAUSE: Final = 600.0
+"""Seconds from one look for what nothing needs to the next."""
+_BATCHES: Final = 5
+"""Transactions that one part of it may use in one turn."""
+
+
+def sync_limits(session: Session, app: str, definitions: Iterable[LimitDefinition]) -> list[str]:
+    """Brings into the database what *app* says of limits: the last one stands. Returns what changed, in words.
+
+    A limit that its code has no more is orphaned: tasks that were enqueued before it go by it still.
+    """
+    definitions = list(definitions)
+    changed = [f"defined: {each.name}" for each in definitions if bring_in(session, app, each)]
+    known = admission.active(session, app)
+    gone = sorted(known.keys() - {each.name for each in definitions})
+    for name in gone:
+        session.call("FBTASKS_LIMITS.ORPHAN_LIMIT", known[name])
+    return changed + [f"orphaned: {name}" for name in gone]
+
+
+def bring_in(session: Session, app: str, definition: LimitDefinition, *, only_new: bool = False) -> bool:
+    """The same for one limit. Whether it changed; with *only_new* a definition that is there stays."""
+    return write_first(session, lambda t: admission.set_limit(t, app, definition, only_new=only_new))
+
+
+class Leftovers:
+    """What tasks that are gone have left behind, and gates that nothing needs: deleted every ten minutes."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._after: int | None = 0
+        """The number of the task up to which it has looked this time; None: it has looked at all."""
+
+    def turn(self, session: Session) -> bool:
+        """Deletes some, where the time has come for it. Whether there may be more."""
+        if clock.monotonic() < self._next:
+            return False
+        if self._forget_gates(session) or self._forget_traces(session):
+            return True
+        self._next, self._after = clock.monotonic() + _PAUSE, 0
+        return False
+
+    def _forget_gates(self, session: Session) -> bool:
+        most = admission.GATES
+        return all(session.call("FBTASKS_LIMITS.FORGET_GATES", most) >= most for _ in range(_BATCHES))
+
+    def _forget_traces(self, session: Session) -> bool:
+        """Looks at the next few tasks. Whether there are more."""
+        for _ in range(_BATCHES):
+            after = self._after
+            if after is None:
+                break
+            _, self._after = session.run(lambda t, a=after: admission.forget_traces(t, a))  # type: ignore[misc]
+        return self._after is not None

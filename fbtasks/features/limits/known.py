@@ -1,0 +1,73 @@
+"""The limits that an app's process knows the database to have, so that its calls can be put before their gates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from fbtasks.database.database import Database
+from fbtasks.errors import AuthenticationError, EnqueueError
+from fbtasks.features.limits import store as admission
+from fbtasks.features.limits.definition import LimitDefinition
+from fbtasks.features.limits.duty import bring_in
+from fbtasks.firebird.session import Session
+from fbtasks.queue.codec import Limit
+from fbtasks.tasks.call import Call
+
+logger = logging.getLogger(__name__)
+
+
+class KnownLimits:
+    """Limits by their names, each looked for once; what is not there yet is brought in."""
+
+    def __init__(self, app: str, database: Database, definitions: Mapping[str, LimitDefinition]) -> None:
+        """*definitions*: what the app says of limits, which may grow."""
+        self._app = app
+        self._database = database
+        self._definitions = definitions
+        self._limits: dict[str, Limit] = {}
+        self._uses: set[tuple[str, str]] = set()
+
+    def of(self, calls: Iterable[Call]) -> Mapping[str, Limit]:
+        """Those that *calls* have to pass. The queues of the calls are known to have them from here on.
+
+        Raises :class:`EnqueueError` when a limit is not in the database, and its user may not bring it in.
+        """
+        for call in calls:
+            for gate in call.gates:
+                if (gate.limit, call.queue) not in self._uses:
+                    self.note(gate.limit, call.queue)
+        return self._limits
+
+    def note(self, name: str, queue: str) -> Limit:
+        """Finds the limit *name*, and notes that tasks of *queue* have to pass it."""
+        self._database.make_ready()
+        limit = self._limits.get(name) or self._database.use(lambda session: self._find(session, name))
+        self._database.use(lambda session: admission.note_use(session, limit, queue))
+        self._limits[name] = limit
+        self._uses.add((name, queue))
+        return limit
+
+    def _find(self, session: Session, name: str) -> Limit:
+        definition = self._definitions[name]
+        found = admission.find(session, name)
+        if found is None:
+            self._bring_in(session, definition)
+            found = admission.find(session, name)
+            assert found is not None
+        elif found[1] != definition.hash:
+            logger.warning(
+                "The database has another definition of the limit %s than this program, and goes by that until a "
+                "worker with this program's starts, or 'fbtasks migrate -A' brings it in.",
+                name,
+            )
+        return found[0]
+
+    def _bring_in(self, session: Session, definition: LimitDefinition) -> None:
+        try:
+            bring_in(session, self._app, definition, only_new=True)
+        except AuthenticationError as error:
+            raise EnqueueError(
+                f"the limit {definition.name!r} is not in the database yet, and this user may not bring it in. Run "
+                f"'fbtasks migrate -A' as the owner of the database, or start a worker: {error}"
+            ) from error

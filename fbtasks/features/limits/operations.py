@@ -1,0 +1,265 @@
+"""Operations on the limits of tasks: list, set, reset, resume."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from fbtasks.database.database import Database
+from fbtasks.errors import ConfigurationError
+from fbtasks.features.limits import store as admission
+from fbtasks.features.limits.definition import QUEUE, LimitDefinition, LimitOptions, define_limit, rate_text
+from fbtasks.features.limits.duty import sync_limits
+from fbtasks.features.limits.gates import lane_of
+from fbtasks.features.limits.store import Closed, Load, Row
+from fbtasks.features.sources.store import subscriptions
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.choosing import choose
+from fbtasks.tasks.showing import count
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedKey:
+    """A key of an order that stands still since a task failed."""
+
+    task: int
+    """The task that failed."""
+    since: datetime | None
+    waiting: int
+    """How many tasks wait behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRow:
+    """A limit as the database has it, and as it counts: with what operators said."""
+
+    name: str | None
+    """None: tasks wait for a limit that no app has defined."""
+    app: str | None
+    kind: str | None
+    """``at_once``, ``rate``, ``ordered``, ``unique``, ``batch``, ``queue`` (of a queue); None when it is not known."""
+    at_once: int | None
+    rate: str | None
+    burst: int | None
+    set: list[str]
+    """What operators said: ``at_once``, ``rate``, ``burst``."""
+    code_at_once: int | None
+    """What the code says, and counts when it is reset."""
+    code_rate: str | None
+    code_burst: int | None
+    batch: int | None
+    """How many calls are let in together."""
+    wait: float | None
+    """Seconds that the oldest of them waits for so many."""
+    state: str
+    """``active``; ``orphaned``: the code has it no more; ``undefined``."""
+    inside: int
+    """Tasks that it has let in, and that have not given back their places."""
+    waiting: int
+    keys: int
+    """Keys of which a task is in or waits."""
+    closed: list[ClosedKey]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitProblem:
+    """What is wrong with a limit."""
+
+    name: str | None
+    """None: no app has defined it."""
+    problem: str
+
+
+def apply_limits(database: Database, app: str, definitions: Iterable[LimitDefinition]) -> list[str]:
+    """Brings in what *app* says of its limits. Returns what changed, in words."""
+    return database.use(lambda session: sync_limits(session, app, definitions))
+
+
+def list_limits(database: Database) -> list[LimitRow]:
+    """Returns all limits; those that are not defined come last."""
+
+    def read(session: Session) -> list[LimitRow]:
+        loads, closed = admission.loads(session), admission.closed(session)
+        shown = [_shown(row, loads.get(row.id, Load()), closed) for row in admission.read(session)]
+        missing = [_undefined(loads.get(number, Load(waiting=many))) for number, many in _unknown(session)]
+        return shown + missing
+
+    return database.use(read)
+
+
+def _unknown(session: Session) -> list[tuple[int, int]]:
+    return sorted(admission.unknown(session).items())
+
+
+def kind_of(row: Row) -> str:
+    """Returns of which kind a limit is: see :class:`LimitRow`."""
+    if row.name.startswith(QUEUE):
+        return "queue"
+    if row.batch is not None:
+        return "batch"
+    if row.until is not None:
+        return "unique"
+    if row.in_order:
+        return "ordered"
+    return "at_once" if row.period is None else "rate"
+
+
+def _shown(row: Row, load: Load, closed: Iterable[Closed]) -> LimitRow:
+    said = {"at_once": row.set_at_once, "rate": row.set_period, "burst": row.set_burst}
+    period = row.period if row.set_period is None else row.set_period
+    return LimitRow(
+        name=row.name, app=row.app, kind=kind_of(row),
+        at_once=row.at_once if row.set_at_once is None else row.set_at_once,
+        rate=None if period is None else rate_text(period),
+        burst=row.burst if row.set_burst is None else row.set_burst,
+        set=[name for name, value in said.items() if value is not None],
+        code_at_once=row.at_once, code_rate=None if row.period is None else rate_text(row.period), code_burst=row.burst,
+        batch=row.batch, wait=None if row.batch is None else row.wait_ms / 1000, state=row.state,
+        inside=load.inside, waiting=load.waiting, keys=load.keys,
+        closed=[ClosedKey(each.task, each.since, each.waiting) for each in closed if each.limit == row.id],
+    )  # fmt: skip
+
+
+def _undefined(load: Load) -> LimitRow:
+    return LimitRow(
+        name=None, app=None, kind=None, at_once=None, rate=None, burst=None, set=[], code_at_once=None, code_rate=None,
+        code_burst=None, batch=None, wait=None, state="undefined",
+        inside=load.inside, waiting=load.waiting, keys=load.keys, closed=[],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an operator says of a limit. None leaves it as it is."""
+
+    at_once: int | None = None
+    rate: str | None = None
+    burst: int | None = None
+
+
+def change(database: Database, name: str, change: Change) -> LimitRow:
+    """Has a limit go by what *change* says instead of the code. Returns it as it is then.
+
+    Raises :class:`ConfigurationError` for what cannot be.
+    """
+
+    def work(transaction: Transaction) -> None:
+        _write(transaction, _changed(_chosen(transaction, name), change))
+
+    return _changing(database, name, work)
+
+
+def reset(database: Database, name: str) -> LimitRow:
+    """Has a limit go by the code alone again. Returns it as it is then. Raises as :func:`change` does."""
+
+    def work(transaction: Transaction) -> None:
+        row = _chosen(transaction, name)
+        _write(transaction, row._replace(set_at_once=None, set_period=None, set_burst=None))
+
+    return _changing(database, name, work)
+
+
+def _changing(database: Database, name: str, work: Callable[[Transaction], None]) -> LimitRow:
+    def change(session: Session) -> LimitRow:
+        session.run(work)
+        row = _chosen(session, name)
+        return _shown(row, admission.loads(session).get(row.id, Load()), admission.closed(session))
+
+    return database.use(change)
+
+
+def _changed(row: Row, change: Change) -> Row:
+    kind = kind_of(row)
+    if kind in ("ordered", "unique"):
+        raise ConfigurationError(f"{row.name!r} lets in one task of a key at a time: there is nothing to set.")
+    if kind == "batch":
+        raise ConfigurationError(f"{row.name!r} is of a task with batch=, which its code alone says: nothing to set.")
+    if kind == "at_once" and (change.rate is not None or change.burst is not None):
+        raise ConfigurationError(f"{row.name!r} limits how many tasks run at once: give --at-once.")
+    if kind == "rate" and change.at_once is not None:
+        raise ConfigurationError(f"{row.name!r} limits how often tasks begin: give --rate or --burst.")
+    if change.at_once is not None:
+        row = row._replace(set_at_once=LimitOptions(at_once=change.at_once).at_once)
+    if change.rate is None and change.burst is None:
+        return row
+    period = row.period if row.set_period is None else row.set_period
+    rate = change.rate or (None if period is None else rate_text(period))
+    if rate is None:
+        raise ConfigurationError(f"{row.name!r} has no rate: give --rate as well.")
+    said = define_limit(row.name, LimitOptions(rate=rate, burst=change.burst))
+    if change.rate is None:
+        return row._replace(set_burst=said.burst)
+    return row._replace(set_period=said.period, set_burst=said.burst)
+
+
+def _write(transaction: Transaction, row: Row) -> None:
+    said = row.set_at_once, row.set_period, row.set_burst
+    transaction.call("FBTASKS_LIMITS_ADMIN.OVERRIDE_LIMIT", row.id, *said)
+
+
+def resume(database: Database, name: str, key: Sequence[str] = (), *, task: int | None = None) -> list[int]:
+    """Opens the key of a limit that a failed task has closed. Returns the tasks that had closed it.
+
+    The key is named by its values, or by that *task*; without either, it is the one key of all calls. What was closed
+    goes on with the next task; the one that failed stays as it is. Raises :class:`ConfigurationError` when that key is
+    not closed.
+    """
+
+    def work(session: Session) -> list[int]:
+        row = _chosen(session, name)
+        closed = [each for each in admission.closed(session) if each.limit == row.id]
+        lane = lane_of(row.name, tuple(key)) if key else 0
+        found = [each for each in closed if (each.lane == lane if task is None else each.task == task)]
+        if not found:
+            raise ConfigurationError(_not_closed(row.name, key, task, closed))
+        session.run(lambda transaction: _open(transaction, found))
+        return [each.task for each in found]
+
+    return database.use(work)
+
+
+def _open(transaction: Transaction, keys: Iterable[Closed]) -> None:
+    for each in keys:
+        transaction.call("FBTASKS_LIMITS_ADMIN.RESUME_GATE", each.limit, each.lane, each.task)
+
+
+def _not_closed(name: str, key: Sequence[str], task: int | None, closed: Sequence[Closed]) -> str:
+    if task is not None:
+        what = f"key of {name!r} that task {task} closed"
+    else:
+        what = f"closed key {' '.join(key)!r} of {name!r}" if key else f"closed line of all calls of {name!r}"
+    if not closed:
+        return f"there is no {what}: none of its keys is closed."
+    shown = ", ".join(str(each.task) for each in closed[:5]) + (", ..." if len(closed) > 5 else "")
+    command = f"fbtasks limits resume {shlex.quote(name)} --task ID"
+    tasks = "task" if len(closed) == 1 else "the tasks"
+    return f"there is no {what}. Its keys are closed by {tasks} {shown}: {command}"
+
+
+def describe_closed(name: str, key: ClosedKey) -> str:
+    """Returns what is to be said of a closed key of the limit *name*, with the command that opens it."""
+    return (
+        f"a key is closed since task {key.task} failed; tasks that wait behind it: {key.waiting}. Retry that task, or "
+        f"pass it by: fbtasks limits resume {shlex.quote(name)} --task {key.task}"
+    )
+
+
+def find_problems(session: Session) -> list[LimitProblem]:
+    """Returns what is wrong with limits. A task that waits for its turn is no problem."""
+    names = {row.id: row.name for row in admission.read(session)}
+    known = {*names, *(row.id for row in subscriptions.read(session))}
+    found = []
+    for each in admission.closed(session):
+        name = names.get(each.limit, "")
+        found.append(LimitProblem(name, describe_closed(name, ClosedKey(each.task, each.since, each.waiting))))
+    # All that is held is counted only where something waits for what nobody has defined.
+    for _, waiting in _unknown(session) if admission.waited_for(session) - known else ():
+        tasks = f"{count(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}"
+        found.append(LimitProblem(None, f"{tasks} for a limit that no app has defined (fbtasks inspect held)"))
+    return found
+
+
+def _chosen(reader: Session | Transaction, name: str) -> Row:
+    return choose("limit", name, {row.name: row for row in admission.read(reader)})

@@ -1,0 +1,206 @@
+"""Limits as the database has them: defined by apps, found by those who enqueue, changed by operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from fbtasks.database.values import as_utc
+from fbtasks.errors import DuplicateKey
+from fbtasks.features.limits.definition import LimitDefinition
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.codec import Limit
+from fbtasks.states import State
+
+GATES: Final = 1000
+"""Gates that maintenance deletes in one transaction. One at which nothing is stays until then."""
+LOOKED: Final = 2000
+"""Tasks of which it looks in one transaction whether they are there."""
+_NUMBERS: Final = 1000
+"""Tasks that are asked for in one statement."""
+
+
+def set_limit(transaction: Transaction, app: str, definition: LimitDefinition, *, only_new: bool) -> bool:
+    """Notes what *app* says of a limit. False when that changes nothing.
+
+    With *only_new* another definition stays as it is.
+    """
+    it = definition
+    row = (
+        it.name, app, it.at_once, it.period, it.burst, int(it.in_order), int(it.stops), it.until, int(it.replaces),
+        it.quiet_ms, it.most_ms, it.lasts_ms, it.batch, it.wait_ms, it.text, it.hash, int(only_new),
+    )  # fmt: skip
+    return bool(transaction.call("FBTASKS_LIMITS.SET_LIMIT", *row) == 1)
+
+
+def find(session: Session, name: str) -> tuple[Limit, str] | None:
+    """Returns a limit, and what tells its definition from others; None: no app has said anything of it."""
+    for number, stage, digest in session.read("FBTASKS_LIMITS_API.FIND_LIMIT", name):
+        return Limit(number, stage), digest
+    return None
+
+
+def note_use(session: Session, limit: Limit, queue: str) -> None:
+    """Notes that tasks of *queue* pass *limit*, in a transaction of its own."""
+    while True:
+        try:
+            session.call("FBTASKS_LIMITS_API.USE_LIMIT", limit.id, queue)
+        except DuplicateKey:  # another program notes the first limit of the queue at this moment
+            continue
+        return
+
+
+class Row(NamedTuple):
+    """A limit as the database has it: as its app defines it, and as operators have set it."""
+
+    id: int
+    name: str
+    app: str
+    at_once: int | None
+    period: int | None
+    """Microseconds between two that begin."""
+    burst: int | None
+    set_at_once: int | None
+    set_period: int | None
+    set_burst: int | None
+    in_order: bool
+    stops: bool
+    until: str | None
+    batch: int | None
+    wait_ms: int
+    state: str
+
+
+class Load(NamedTuple):
+    """How many tasks a limit concerns."""
+
+    inside: int = 0
+    """Tasks that it has let in, and that have not given that back."""
+    waiting: int = 0
+    keys: int = 0
+
+
+class Closed(NamedTuple):
+    """A key that is closed since a task failed."""
+
+    limit: int
+    lane: int
+    task: int
+    since: datetime | None
+    """None: that task is no longer there."""
+    waiting: int
+
+
+def read(reader: Session | Transaction) -> list[Row]:
+    """All limits of which an app has said something, by their names."""
+    read = reader.read if isinstance(reader, Session) else reader.rows
+    found = (Row(*row) for row in read("limits"))
+    rows = [row._replace(in_order=bool(row.in_order), stops=bool(row.stops)) for row in found]
+    return sorted(rows, key=lambda row: row.name)
+
+
+def active(session: Session, app: str) -> dict[str, int]:
+    """The numbers of the limits that the code of *app* has, as far as the database knows."""
+    return {name: number for number, name in session.read("limit_names", app)}
+
+
+def loads(session: Session) -> dict[int, Load]:
+    """How many tasks each limit concerns, by its number."""
+    return {
+        owner: Load(int(inside), int(waiting), keys) for owner, inside, waiting, keys in session.read("limit_loads")
+    }
+
+
+def unknown(session: Session) -> dict[int, int]:
+    """How many tasks wait for limits of which no app has said anything, by the numbers of those."""
+    return dict(session.read("limit_unknown"))
+
+
+def waited_for(session: Session) -> set[int]:
+    """The numbers of the limits and subscriptions that tasks pass, or of which something is noted."""
+    return {number for (number,) in session.read("waited_for")}
+
+
+def closed(session: Session) -> list[Closed]:
+    """The keys that are closed since a task failed."""
+    return [
+        Closed(limit, lane, task, None if since is None else as_utc(since), waiting)
+        for limit, lane, task, since, waiting in session.read("limit_closed")
+    ]
+
+
+class Wait(NamedTuple):
+    """A gate that has not let a held task in."""
+
+    owner: int
+    lane: int
+    name: str | None
+    """That of the limit, or of the subscription; None: the database has nothing of it."""
+    of_source: bool
+    """Whether it is that of a lane of a subscription, and not that of a limit."""
+
+    @property
+    def title(self) -> str:
+        """What people are told that the task waits for."""
+        if self.of_source:
+            return "a lane whose subscription is gone" if self.name is None else f"lane of {self.name}"
+        return self.name or "a limit that no app defines"
+
+
+def waits(session: Session, tasks: Sequence[int]) -> dict[int, list[Wait]]:
+    """What held tasks have still to pass, by the tasks: each waits for the first."""
+    found: dict[int, list[Wait]] = {}
+    for at in range(0, len(tasks), _NUMBERS):
+        numbers = ",".join(str(int(task)) for task in tasks[at : at + _NUMBERS])
+        rows = session.read("waits", more=f" T.ID IN ({numbers}) ORDER BY T.ID, H.STEP")
+        for task, state, owner, lane, name, of_source in rows:
+            if state != State.HELD:  # by now
+                continue
+            gates = found.setdefault(task, [])
+            if owner is not None:
+                gates.append(Wait(owner, lane, name, bool(of_source)))
+    return found
+
+
+class Gate(NamedTuple):
+    """A gate as it stands."""
+
+    halted: bool = False
+    """Whether it is shut since its holder failed."""
+    holder: int | None = None
+    used: int = 0
+    """How many tasks a limit has let in, as far as notes have been read."""
+    wakes: datetime | None = None
+    """When it is looked at next, if that is later than now."""
+
+
+def gate(session: Session, owner: int, lane: int) -> Gate:
+    """The gate of a lane; one without a row has let nothing in."""
+    for halted, holder, used, wakes in session.read("gate", owner, lane):
+        return Gate(bool(halted), holder, used, None if wakes is None else as_utc(wakes))
+    return Gate()
+
+
+def let_in(session: Session, owner: int, lane: int) -> list[int]:
+    """The tasks that are in at a lane."""
+    return sorted(task for (task,) in session.read("lane_holders", owner, lane))
+
+
+def running(session: Session, owner: int, lane: int) -> list[int]:
+    """The tasks that a limit has let in at a lane, and that run."""
+    return sorted(task for (task,) in session.read("lane_runs", owner, lane))
+
+
+def keeping(session: Session, owner: int, lane: int) -> list[int]:
+    """Some tasks that were let in at a lane, and keep their places while they wait for another try or are parked."""
+    return sorted(task for (task,) in session.read("lane_keeps", owner, lane))
+
+
+def forget_traces(transaction: Transaction, after: int) -> tuple[int, int | None]:
+    """Looks at the next tasks after the number *after*, and forgets what is left of those that are gone.
+
+    Returns how many it forgot, and the last one that it looked at; None: there are no more.
+    """
+    forgotten, last = transaction.call("FBTASKS_LIMITS.FORGET_TRACES", after, LOOKED)
+    return forgotten, last

@@ -1,0 +1,1 @@
+"""Progress: what a task says of itself while it runs."""

@@ -1,0 +1,141 @@
+"""What an app says of its queues: how much one may hold, when work of it may be done, and how its tasks age."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.features.limits import definition as limits
+from fbtasks.features.limits.definition import LimitDefinition, queue_limit
+from fbtasks.features.queues import windows
+from fbtasks.features.queues.windows import Window, check_window_options, window_of
+from fbtasks.tasks import checks
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import check_fields
+
+WhenFull = Literal["wait", "reject", "drop_oldest", "drop_newest"]
+_when_full: Final = checks.one_of(
+    {
+        "wait": "the call waits",
+        "reject": "it raises QueueFull",
+        "drop_oldest": "the task that is ready for longest is cancelled",
+        "drop_newest": "the new one is cancelled",
+    }
+)
+WAIT_FOR: Final = 30.0
+"""Seconds for which a call waits that is not told for how long."""
+LONGEST: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """The options of ``app.queue()``. Raises :class:`ConfigurationError` for a value that cannot be used."""
+
+    max_length: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
+    """Tasks that have not ended which the queue may hold; None: any number."""
+    when_full: Annotated[WhenFull, _when_full] = "wait"
+    wait_for: Annotated[float | None, optional(checks.seconds)] = None
+    """Seconds for which a call waits when the queue is full; None: 30."""
+    at_once: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
+    """Tasks of the queue that may run at once, in all workers together; None: any number."""
+    rate: Annotated[str | None, optional(limits.check_rate)] = None
+    """How many of its tasks may begin in which time: ``"10/s"``, ``"100/m"``, ``"3/10s"``."""
+    burst: Annotated[int | None, optional(partial(checks.number, least=1, most=LONGEST, unit="tasks"))] = None
+    """How many may begin at once after a pause; None: those of 100 milliseconds, at least 1."""
+    run_between: Annotated[tuple[str, str] | None, optional(windows.hours)] = None
+    days: Annotated[str | None, optional(windows.day_names)] = None
+    tz: Annotated[str | None, optional(windows.zone)] = None
+    """The zone of the window; None: the app's timezone, or UTC when it names none."""
+
+    age: Annotated[float | None, optional(partial(checks.seconds, zero=False))] = None
+    """Seconds for which a ready task waits until it is on a level with one that comes then and whose priority is one
+    higher; None: for ever."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_window_options(self.run_between, self.days, self.tz)
+        if self.burst is not None and self.rate is None:
+            raise ConfigurationError("burst= is of a queue with rate=.")
+        if self.max_length is None and (self.when_full != "wait" or self.wait_for is not None):
+            raise ConfigurationError("when_full= and wait_for= are of a queue with a limit: give max_length= as well.")
+        if self.wait_for is not None and self.when_full != "wait":
+            raise ConfigurationError(f"wait_for= is of when_full='wait', and not of {self.when_full!r}.")
+
+
+@dataclass(frozen=True)
+class QueueArguments(QueueOptions):
+    """All that ``app.queue()`` takes. No record of it is made: signatures and type checkers have it from here."""
+
+    name: Annotated[str, checks.queue_name]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """A queue as its app defines it."""
+
+    queue: str
+    max_length: int | None
+    when_full: str | None
+    wait_for: float
+    window: Window | None
+    limit: LimitDefinition
+    """On how many of its tasks run at once, and how often they begin; it may say nothing."""
+    age: float | None
+
+    @property
+    def age_ms(self) -> int | None:
+        """The same in milliseconds, as the database counts."""
+        return None if self.age is None else max(1, round(self.age * 1000))
+
+    @property
+    def text(self) -> str:
+        """The definition as JSON, as the database keeps it."""
+        window = self.window
+        found: dict[str, Any] = {}
+        if self.max_length is not None:
+            found |= {"max_length": self.max_length, "when_full": self.when_full}
+        if window is not None:
+            found |= {"run_between": window.run_between, "days": window.days, "tz": window.tz}
+        limit = self.limit
+        found |= {"at_once": limit.at_once, "period": limit.period, "burst": limit.burst, "age": self.age}
+        return json.dumps({name: value for name, value in found.items() if value is not None}, sort_keys=True)
+
+    @property
+    def hash(self) -> str:
+        """What tells it from another one."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def define_queue(queue: str, options: QueueOptions, default_tz: str) -> QueueDefinition:
+    """The definition that *options* make of *queue*."""
+    return QueueDefinition(
+        queue,
+        options.max_length,
+        None if options.max_length is None else options.when_full,
+        WAIT_FOR if options.wait_for is None else options.wait_for,
+        window_of(options.run_between, options.days, options.tz, default_tz),
+        queue_limit(queue, options.at_once, options.rate, options.burst),
+        options.age,
+    )
+
+
+def age_in(text: str | None) -> float | None:
+    """The age of a definition in JSON, in seconds; None: its tasks do not age."""
+    age: float | None = json.loads(text or "{}").get("age")
+    return age
+
+
+def describe_window(text: str | None) -> str:
+    """The window of a definition in JSON, for people: ``22:00-06:00 mon-fri Europe/Berlin``."""
+    found = json.loads(text or "{}")
+    parts = ("-".join(found.get("run_between") or ()), found.get("days") or "", found.get("tz") or "")
+    return " ".join(part for part in parts if part)
+
+
+def window_from(text: str) -> Window | None:
+    """The window of a definition in JSON. Raises :class:`ConfigurationError` for a zone that is not known here."""
+    found = json.loads(text)
+    between = found.get("run_between")
+    return window_of(tuple(between) if between else None, found.get("days"), found.get("tz"), "UTC")

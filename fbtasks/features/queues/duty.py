@@ -1,0 +1,98 @@
+"""The limits and windows of queues: brought into the database, and kept right there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.features.limits import store as admission
+from fbtasks.features.queues import store as limits
+from fbtasks.features.queues.definition import QueueDefinition, window_from
+from fbtasks.features.queues.store import Definition, Policy
+from fbtasks.features.queues.windows import Window
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.firsts import write_first
+from fbtasks.tasks.showing import count
+
+logger = logging.getLogger(__name__)
+_BEHIND: Final = timedelta(days=2)
+_AHEAD: Final = timedelta(days=35)
+"""For how long before and after now the times at which a queue is open are written."""
+_LEAST: Final = timedelta(days=14)
+"""They are written anew when less than this is left."""
+
+
+def sync_queues(session: Session, app: str, definitions: Iterable[QueueDefinition]) -> list[str]:
+    """Brings into the database what *app* says of its queues: the last one stands. Returns the queues that changed."""
+    return [each.queue for each in definitions if bring_in(session, app, each)]
+
+
+def bring_in(session: Session, app: str, definition: QueueDefinition, *, only_new: bool = False) -> bool:
+    """The same for one queue. Whether it changed; with *only_new* a definition that is there stays."""
+    window = definition.window
+    row = Definition(
+        definition.queue,
+        app,
+        definition.max_length,
+        definition.when_full,
+        window is not None,
+        definition.age_ms,
+        definition.text,
+        definition.hash,
+    )
+
+    def write(transaction: Transaction) -> bool:
+        if not limits.set_policy(transaction, row, only_new=only_new):
+            return False
+        transaction.call("FBTASKS_QUEUES.SET_PLACES", row.queue)
+        _write_shifts(transaction, row.queue, window)
+        if definition.limit.is_any or limits.has_limit(transaction, row.queue):
+            admission.set_limit(transaction, app, definition.limit, only_new=False)
+            transaction.call("FBTASKS_QUEUES.TAKE_LIMIT", definition.limit.name, row.queue)
+        return True
+
+    return write_first(session, write)
+
+
+def _write_shifts(transaction: Transaction, queue: str, window: Window | None) -> None:
+    now = limits.now(transaction)
+    limits.set_shifts(transaction, queue, () if window is None else window.shifts(now - _BEHIND, now + _AHEAD))
+
+
+def audit(session: Session) -> None:
+    """Puts right the places of queues with a limit, and writes on when those with a window are open.
+
+    Places are lost or too many when tables were changed by hand, and after a limit was set on a queue that held tasks.
+    """
+    for policy in limits.policies(session):
+        if not policy.places_are_right:
+            _put_right(session, policy)
+        if policy.windowed and (policy.shifts_until is None or policy.shifts_until - policy.now < _LEAST):
+            _write_on(session, policy)
+
+
+def _put_right(session: Session, policy: Policy) -> None:
+    def write(transaction: Transaction) -> int:
+        transaction.call("FBTASKS_QUEUES.LOCK_POLICY", policy.queue)
+        return int(transaction.call("FBTASKS_QUEUES.SET_PLACES", policy.queue))
+
+    if changed := session.run(write):
+        much = "few" if changed > 0 else "many"
+        logger.info("The queue %s had %s too %s.", policy.queue, count(abs(changed), "place"), much)
+
+
+def _write_on(session: Session, policy: Policy) -> None:
+    try:
+        window = window_from(policy.definition or "{}")
+    except ConfigurationError as error:
+        logger.warning("When the queue %s is open cannot be told here: %s", policy.queue, error)
+        return
+
+    def write(transaction: Transaction) -> None:
+        transaction.call("FBTASKS_QUEUES.LOCK_POLICY", policy.queue)
+        _write_shifts(transaction, policy.queue, window)
+
+    session.run(write)

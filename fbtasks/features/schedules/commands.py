@@ -1,0 +1,121 @@
+"""The commands of ``fbtasks schedules``."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Final
+
+import click
+
+from fbtasks import clock
+from fbtasks.cli import render
+from fbtasks.cli.options import DatabaseArgs, json_argument, json_option, with_database
+from fbtasks.cli.output import answer, answer_changed, say, show_records
+from fbtasks.errors import ConfigurationError
+from fbtasks.features.schedules import operations as service
+
+_names = click.argument("names", metavar="NAME...", nargs=-1, required=True)
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _span(text: str) -> float:
+    """Returns the seconds that *text* names: a number of them, or one of minutes, hours or days with its unit."""
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        raise ConfigurationError(f"--every {text!r} must be seconds, or such as 15m, 2h, 1d.") from None
+    if not 1 <= seconds <= clock.LONGEST.total_seconds():
+        raise ConfigurationError(f"--every {text!r} must be from a second to a hundred years, such as 15m, 2h, 1d.")
+    return seconds
+
+
+@click.command()
+@with_database
+@json_option
+def list(database: DatabaseArgs, as_json: bool) -> None:
+    """All schedules: when they tick, and what keeps them from it."""
+    with database.opened() as app:
+        rows = service.list_schedules(app.database)
+    show_records(rows, render.schedules, as_json=as_json)
+
+
+@click.command()
+@_names
+@with_database
+@json_option
+def pause(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
+    """Enqueue nothing until they are resumed."""
+    with database.opened() as app:
+        changed = service.pause(app.database, names)
+    remedy = f"fbtasks schedules resume {shlex.join(changed)}"
+    answer_changed(changed, f"no tick until: {remedy}", "paused already", as_json=as_json)
+
+
+@click.command()
+@_names
+@with_database
+@json_option
+def resume(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
+    """Go on after a pause, or after a task could not be enqueued."""
+    with database.opened() as app:
+        changed = service.resume(app.database, names)
+    answer_changed(changed, "resumed.", "neither paused nor failed", as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--cron", metavar="TEXT", help="Minute, hour, day of the month, month, day of the week; or @daily.")
+@click.option("--every", metavar="SPAN", help="Seconds, or such as 15m, 2h, 1d.")
+@click.option("--tz", metavar="ZONE", help="The zone whose wall clock --cron reads.")
+@click.option("--args", "args_text", metavar="JSON", help="Positional arguments, a list.")
+@click.option("--kwargs", "kwargs_text", metavar="JSON", help="Keyword arguments, an object.")
+@click.option("--reset", is_flag=True, help="Go by what the code says again.")
+@with_database
+@json_option
+def set(
+    database: DatabaseArgs, name: str, cron: str | None, every: str | None, tz: str | None, args_text: str | None,
+    kwargs_text: str | None, reset: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Say when a task is called, or with what, instead of the code."""
+    said: dict[str, Any] = {
+        "cron": cron,
+        "every": None if every is None else _span(every),
+        "tz": tz,
+        "args": None if args_text is None else json_argument(args_text, [], "--args"),
+        "kwargs": None if kwargs_text is None else json_argument(kwargs_text, {}, "--kwargs"),
+    }
+    if reset == any(value is not None for value in said.values()):
+        raise click.UsageError("give --reset alone, or what is to be changed: --cron, --every, --tz, --args, --kwargs.")
+    with database.opened() as app:
+        row = service.reset(app.database, name) if reset else service.change(app.database, name, service.Change(**said))
+    answer(row, f"{row.name}: {render.when(row)}, {render.arguments(row)}.", as_json=as_json)
+
+
+@click.command()
+@_names
+@with_database
+@json_option
+def run(database: DatabaseArgs, names: tuple[str, ...], as_json: bool) -> None:
+    """Enqueue their tasks once, now, and print the ids."""
+    with database.opened() as app:
+        enqueued = service.run(app.database, names)
+    answer({"enqueued": enqueued}, "\n".join(map(str, enqueued.values())), as_json=as_json)
+
+
+@click.command()
+@_names
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@with_database
+@json_option
+def remove(database: DatabaseArgs, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete schedules; what they have enqueued stays."""
+    with database.opened() as app:
+        if not yes:
+            service.check(app.database, names)  # what is removed is looked up anyway
+            click.confirm(f"Delete {', '.join(names)}?", abort=True, err=as_json)
+        removed = service.remove(app.database, names)
+        code = frozenset(app.schedules) if database.app_path else frozenset()
+    answer({"removed": removed}, f"{', '.join(removed)}: gone.", as_json=as_json)
+    for name in sorted(code.intersection(removed)):
+        say(f"Note: the app still defines {name}, and the next worker makes it anew.", err=True)

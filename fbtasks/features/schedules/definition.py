@@ -1,0 +1,131 @@
+"""Periodic tasks as an app defines them: the options of ``app.periodic`` and ``app.add_periodic``."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, Final, NamedTuple
+
+from fbtasks.errors import ConfigurationError, TaskDefinitionError
+from fbtasks.features.queues import windows
+from fbtasks.features.schedules.ticking import Missed, cron_text, every_ms
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.checks import optional
+from fbtasks.tasks.declare import check_fields
+from fbtasks.tasks.options import TaskOptions
+
+_MISSED: Final = ("one", "skip", "all")
+
+
+def schedule_name(what: str, value: object) -> str:
+    """The name of a schedule: 1 to 255 printable characters."""
+    if not isinstance(value, str) or not 0 < len(value) <= 255 or not value.isprintable() or value != value.strip():
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be text of 1 to 255 printable characters.")
+    return value
+
+
+def _every(what: str, value: object) -> object:
+    every_ms(what, value)
+    return value
+
+
+def _missed(what: str, value: object) -> object:
+    if value not in _MISSED:
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must be 'one' (one task for all missed ticks), 'skip' (none) or 'all'."
+        )
+    return value
+
+
+def _args(what: str, value: object) -> Sequence[Any]:
+    if isinstance(value, list | tuple):
+        return value
+    raise ConfigurationError(f"{what} {checks.shown(value)} must be a list or a tuple of the arguments: (1, 2).")
+
+
+def _kwargs(what: str, value: object) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    raise ConfigurationError(f"{what} {checks.shown(value)} must be a dict of the arguments by their names.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TickOptions:
+    """When a task is called, and with what. Raises :class:`ConfigurationError` and :class:`TaskDefinitionError`."""
+
+    cron: Annotated[str | None, optional(cron_text)] = None
+    """Minute, hour, day of the month, month, day of the week; or ``@daily`` and its like."""
+    every: Annotated[float | timedelta | None, optional(_every)] = None
+    """A timedelta, or seconds."""
+    tz: Annotated[str | None, optional(windows.zone)] = None
+    """The zone whose wall clock *cron* reads; None: the app's timezone, or UTC when it names none."""
+    missed: Annotated[Missed, _missed] = "one"
+    """What becomes of ticks at which no worker was there."""
+    args: Annotated[Sequence[Any], _args] = ()
+    kwargs: Annotated[Mapping[str, Any] | None, optional(_kwargs)] = None
+    paused: Annotated[bool, checks.flag] = False
+    """Whether it does not tick before an operator resumes it."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.cron is not None and self.every is not None:
+            raise TaskDefinitionError(f"cron={self.cron!r} and every={self.every!r} both say when: give one of them.")
+        if self.cron is None and self.every is None:
+            raise TaskDefinitionError(
+                "it is not said when the task is called: give cron='*/5 * * * *' or every=timedelta(hours=1)."
+            )
+        if self.tz is not None and self.cron is None:
+            raise TaskDefinitionError(f"tz={self.tz!r} is the zone of cron=, and every= has none: leave it out.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions(TickOptions):
+    """The options of ``app.add_periodic()``."""
+
+    name: Annotated[str | None, optional(schedule_name)] = None
+    """The name of the schedule; None: that of its task."""
+    queue: Annotated[str | None, optional(checks.queue_name)] = None
+    priority: Annotated[int | None, optional(checks.priority)] = None
+    """None, as for the queue: as the task says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Periodic(TaskOptions, TickOptions):
+    """The arguments of ``app.periodic()``. No record is made: signatures and type checkers have them from here."""
+
+
+class Schedule(NamedTuple):
+    """A periodic task as its app defines it."""
+
+    name: str
+    cron: str | None
+    every_ms: int | None
+    tz: str | None
+    missed: Missed
+    paused: bool
+    call: Call
+
+    @property
+    def expire_ms(self) -> int | None:
+        """Milliseconds after which a task that has not begun is cancelled."""
+        expires = self.call.expires
+        return expires // timedelta(milliseconds=1) if isinstance(expires, timedelta) else None
+
+    @property
+    def text(self) -> str:
+        """The definition as JSON, as the database keeps it."""
+        call = self.call
+        found = {
+            "task": call.name, "cron": self.cron, "every_ms": self.every_ms, "tz": self.tz, "missed": self.missed,
+            "paused": self.paused, "queue": call.queue, "priority": call.priority, "expire_ms": self.expire_ms,
+            "content_type": call.content_type, "payload": hashlib.sha256(call.payload).hexdigest(),
+            "gates": [[gate.limit, gate.lane, gate.keeps] for gate in call.gates] or None,
+        }  # fmt: skip
+        return json.dumps({name: value for name, value in found.items() if value is not None}, sort_keys=True)
+
+    @property
+    def hash(self) -> str:
+        """What tells it from another one."""
+        return hashlib.sha256(self.text.encode()).hexdigest()

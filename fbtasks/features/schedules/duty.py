@@ -1,0 +1,180 @@
+"""When a worker looks at the schedules, and has those tick that are due: any worker does, and one of them each tick."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from datetime import datetime
+from itertools import pairwise
+from typing import Final
+
+from fbtasks import clock
+from fbtasks.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConflictError,
+    EnqueueError,
+    QueueFull,
+    StatementRefused,
+)
+from fbtasks.features.schedules import store as schedules
+from fbtasks.features.schedules.store import Active, Done
+from fbtasks.features.schedules.ticking import Turn, turn
+from fbtasks.firebird.session import Session, Transaction
+
+logger = logging.getLogger("fbtasks.worker")
+BATCH: Final = 100
+"""Missed ticks that are made up for in one transaction."""
+TURN: Final = 100
+"""Schedules that tick before the worker does what else there is to do."""
+HELD_FIRST: Final = 0.05
+HELD_LAST: Final = 5.0
+"""Seconds until one is looked at again that another transaction held: twice as many each time, up to the latter."""
+FULL: Final = 5.0
+"""Seconds until one is looked at again whose queue is full."""
+CANNOT: Final = 60.0
+"""Seconds until one is looked at again whose zone this machine does not know, or that this worker may not have tick."""
+
+
+class Ticks:
+    """The schedules of the database, as this worker has them tick."""
+
+    def __init__(self) -> None:
+        self.next_look = math.inf
+        """The monotonic time of the next tick that this worker knows of."""
+        self._looked = 0.0
+        """When schedules were read the last time, on the monotonic clock."""
+        self._pause = HELD_FIRST
+        self._left: dict[int, float] = {}
+        """Until when schedules that are due are left to others, by their ids."""
+        self._full: set[int] = set()
+        """Those whose queue was full when they were looked at last."""
+
+    @property
+    def are_due(self) -> bool:
+        """Whether a schedule is to tick now."""
+        return clock.monotonic() >= self.next_look
+
+    def expect(self, seconds: float | None) -> None:
+        """Notes what another look has told: the seconds until the next tick (None: nothing ticks)."""
+        now = clock.monotonic()
+        leaves_it = seconds is not None and seconds <= 0 and now < min(self._left.values(), default=0.0)
+        if not leaves_it:
+            self.next_look = math.inf if seconds is None else now + max(0.0, seconds)
+
+    def look(self, session: Session) -> bool:
+        """Has some of those tick that are due, when it is time. Whether tasks were enqueued."""
+        if not self.are_due:
+            return False
+        most = TURN + len(self._left)  # what is left to others is not to be all that is found
+        found, now = schedules.due(session, most)
+        self._looked = clock.monotonic()
+        if now is None:
+            self.next_look = math.inf
+            return False
+        due = [each for each in found if each.next <= now]
+        ids = {each.id for each in due}
+        self._left = {id: until for id, until in self._left.items() if id in ids}
+        random.shuffle(due)  # of several workers each begins with another one
+        waits = [(each.next - now).total_seconds() for each in found if each.next > now]
+        if len(due) == most:
+            waits.append(0.0)  # there may be more
+        enqueued = 0
+        for each in due:
+            count, wait = self._tick(session, each, now)
+            enqueued += count
+            waits.append(wait)
+        self.next_look = self._looked + max(0.0, min(waits, default=math.inf))
+        return enqueued > 0
+
+    def _tick(self, session: Session, schedule: Active, now: datetime) -> tuple[int, float]:
+        """Has one tick. Returns how many tasks were enqueued, and the seconds until it is due next."""
+        if (wait := self._left.pop(schedule.id, 0.0) - self._looked) > 0:
+            return 0, self._leave(schedule, wait)
+        try:
+            found = turn(schedule.timing, schedule.missed, schedule.next, now)
+        except ConfigurationError as error:
+            return 0, self._cannot(schedule, error)
+        except Exception as error:  # noqa: BLE001  # what was written into the table by hand may be no expression
+            return 0, self._fail(session, schedule, f"its next tick cannot be told: {type(error).__name__}: {error}")
+        return self._do(session, schedule, found, now)
+
+    def _do(self, session: Session, schedule: Active, found: Turn, now: datetime) -> tuple[int, float]:
+        try:
+            done = session.run(lambda transaction: _enqueue(transaction, schedule, found), point="tick")
+        except ConflictError:
+            done = Done.HELD
+        except AuthenticationError as error:
+            return 0, self._cannot(schedule, error)
+        except (EnqueueError, StatementRefused) as error:
+            if len(found.ticks) > 1:  # a queue may have room for some of them
+                return self._do(session, schedule, Turn(found.ticks[:1], found.ticks[1], left_out=False), now)
+            if isinstance(error, QueueFull):
+                return 0, self._is_full(schedule, error)
+            return 0, self._fail(session, schedule, str(error))
+        return self._ticked(schedule, found, done, now)
+
+    def _ticked(self, schedule: Active, found: Turn, done: Done, now: datetime) -> tuple[int, float]:
+        if done is Done.HELD:
+            wait, self._pause = self._pause, min(2 * self._pause, HELD_LAST)
+            return 0, self._leave(schedule, wait)
+        self._pause = HELD_FIRST
+        self._full.discard(schedule.id)
+        wait = 0.0 if len(found.ticks) > BATCH else _until(found.next, now)
+        if done is Done.CHANGED:
+            return 0, wait
+        if found.left_out:
+            logger.warning(
+                "The schedule %s missed ticks since %s: %d %s enqueued for them, as its missed=%r says.",
+                schedule.name, schedule.next, len(found.ticks), "task is" if len(found.ticks) == 1 else "tasks are",
+                schedule.missed,
+            )  # fmt: skip
+        return min(len(found.ticks), BATCH), wait
+
+    def _fail(self, session: Session, schedule: Active, error: str) -> float:
+        """Has a schedule stand still. Returns the seconds until it is due next."""
+        try:
+            failed = session.run(lambda transaction: schedules.fail(transaction, schedule, error))
+        except ConflictError:
+            return HELD_LAST
+        if failed:
+            logger.error(
+                "The schedule %s stands still: %s. When that is put right, run: fbtasks schedules resume %s",
+                schedule.name, error.rstrip("."), schedule.name,
+            )  # fmt: skip
+        return math.inf if failed else 0.0
+
+    def _cannot(self, schedule: Active, error: Exception) -> float:
+        logger.warning("The schedule %s is left to other workers: %s", schedule.name, error)
+        return self._leave(schedule, CANNOT)
+
+    def _is_full(self, schedule: Active, error: QueueFull) -> float:
+        if schedule.id not in self._full:
+            logger.warning("The schedule %s waits until there is room for its task: %s", schedule.name, error)
+            self._full.add(schedule.id)
+        return self._leave(schedule, FULL)
+
+    def _leave(self, schedule: Active, seconds: float) -> float:
+        self._left[schedule.id] = self._looked + seconds
+        return seconds
+
+
+def _enqueue(transaction: Transaction, schedule: Active, found: Turn) -> Done:
+    """Enqueues the tasks of up to :data:`BATCH` ticks, and moves on."""
+    ticks = found.ticks[:BATCH]
+    following = found.ticks[BATCH] if len(found.ticks) > BATCH else found.next
+    if not ticks:
+        return schedules.tick(transaction, schedule, schedule.next, None, found.next)
+    at = schedule.next
+    for tick, next in pairwise([*ticks, following]):
+        assert tick is not None  # the last alone may be
+        done = schedules.tick(transaction, schedule, at, tick, next)
+        if done is not Done.DONE:
+            return done
+        at = next if next is not None else tick
+    return Done.DONE
+
+
+def _until(moment: datetime | None, now: datetime) -> float:
+    return math.inf if moment is None else (moment - now).total_seconds()

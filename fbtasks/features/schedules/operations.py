@@ -1,0 +1,246 @@
+"""Operations on schedules: list, pause, resume, set, run, remove."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from fbtasks.database.database import Database
+from fbtasks.errors import ConfigurationError
+from fbtasks.features.queues import store as limits
+from fbtasks.features.queues.windows import zone
+from fbtasks.features.schedules import store as schedules
+from fbtasks.features.schedules.definition import Schedule
+from fbtasks.features.schedules.store import Row
+from fbtasks.features.schedules.ticking import cron_text, every_ms
+from fbtasks.features.schedules.upkeep import sync_schedules
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.choosing import choose
+from fbtasks.tasks.serialize import JSON_TYPE
+
+_OVERDUE: Final = timedelta(minutes=1)
+"""How late a tick may be before that is a problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRow:
+    """A schedule as the database has it, and as it counts: with what operators said."""
+
+    name: str
+    app: str
+    task: str
+    cron: str | None
+    every: float | None
+    """Seconds."""
+    tz: str | None
+    missed: str
+    args: list[Any] | None
+    """None: they are not in JSON."""
+    kwargs: dict[str, Any] | None
+    queue: str
+    priority: int
+    state: str
+    next: datetime | None
+    """None: it does not tick."""
+    last: datetime | None
+    error: str | None
+    set: list[str]
+    """What operators said: ``cron``, ``every``, ``tz``, ``args``, ``paused``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleProblem:
+    """What is wrong with a schedule."""
+
+    name: str
+    problem: str
+
+
+def apply_schedules(database: Database, app: str, definitions: Mapping[str, Schedule]) -> list[str]:
+    """Brings in what *app* says of its schedules. Returns what changed, in words."""
+    return database.use(lambda session: sync_schedules(session, app, definitions))
+
+
+def list_schedules(database: Database) -> list[ScheduleRow]:
+    """Returns all schedules."""
+    return database.use(lambda session: [_shown(row) for row in schedules.read(session)])
+
+
+def _shown(row: Row) -> ScheduleRow:
+    cron, every, tz = row.when
+    args, kwargs = _arguments(row)
+    said = {"cron": row.set_cron, "every": row.set_every_ms, "tz": row.set_tz, "args": row.set_payload}
+    return ScheduleRow(
+        name=row.name, app=row.app, task=row.task, cron=cron, every=None if every is None else every / 1000, tz=tz,
+        missed=row.missed, args=args, kwargs=kwargs, queue=row.queue, priority=row.priority, state=row.state,
+        next=row.next if row.state == "active" else None, last=row.last, error=row.error,
+        set=[name for name, value in {**said, "paused": row.set_paused}.items() if value is not None],
+    )  # fmt: skip
+
+
+def _arguments(row: Row) -> tuple[list[Any] | None, dict[str, Any] | None]:
+    payload = row.payload if row.set_payload is None else row.set_payload
+    if row.set_payload is None and row.content_type != JSON_TYPE:
+        return None, None
+    try:
+        args, kwargs = json.loads(payload)
+    except ValueError:  # written by hand
+        return None, None
+    return args, kwargs
+
+
+def pause(database: Database, names: Iterable[str]) -> list[str]:
+    """Has schedules not tick. Returns the names of those that changed.
+
+    Raises :class:`ConfigurationError` for names that are not known.
+    """
+
+    def work(transaction: Transaction) -> list[str]:
+        rows = [row for row in _chosen(transaction, names) if not _is_paused(row)]
+        for row in rows:
+            schedules.hold(transaction, row.id, held=True)
+        return [row.name for row in rows]
+
+    return database.use(lambda session: session.run(work))
+
+
+def resume(database: Database, names: Iterable[str]) -> list[str]:
+    """Has schedules tick again. Returns the names of those that changed. Raises as :func:`pause` does.
+
+    Ticks in a pause are not made up for. One that stands still since a task could not be enqueued goes on with that
+    tick, as missed ones do.
+    """
+
+    def work(transaction: Transaction) -> list[str]:
+        rows = [row for row in _chosen(transaction, names) if _is_paused(row) or row.error is not None]
+        now = limits.now(transaction)
+        for row in rows:
+            next = row.timing.begin(now, row.last) if _is_paused(row) else None
+            schedules.hold(transaction, row.id, held=False, next=next)
+        return [row.name for row in rows]
+
+    return database.use(lambda session: session.run(work))
+
+
+def _is_paused(row: Row) -> bool:
+    return bool(row.paused if row.set_paused is None else row.set_paused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an operator says of a schedule. None leaves it as it is."""
+
+    cron: str | None = None
+    every: float | None = None
+    """Seconds."""
+    tz: str | None = None
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
+
+
+def change(database: Database, name: str, change: Change) -> ScheduleRow:
+    """Has a schedule go by what *change* says instead of the code. Returns it as it is then.
+
+    Raises :class:`ConfigurationError` for what cannot be.
+    """
+    if change.cron is not None and change.every is not None:
+        raise ConfigurationError("--cron and --every both say when: give one of them.")
+
+    def work(transaction: Transaction) -> None:
+        (row,) = _chosen(transaction, [name])
+        _write(transaction, row, _changed(row, change))
+
+    return _changing(database, name, work)
+
+
+def reset(database: Database, name: str) -> ScheduleRow:
+    """Has a schedule go by the code alone again. Returns it as it is then."""
+
+    def work(transaction: Transaction) -> None:
+        (row,) = _chosen(transaction, [name])
+        _write(transaction, row, row._replace(set_cron=None, set_every_ms=None, set_tz=None, set_payload=None))
+
+    return _changing(database, name, work)
+
+
+def _changing(database: Database, name: str, work: Callable[[Transaction], None]) -> ScheduleRow:
+    def change(session: Session) -> ScheduleRow:
+        session.run(work)
+        (row,) = _chosen(session, [name])
+        return _shown(row)
+
+    return database.use(change)
+
+
+def _changed(row: Row, change: Change) -> Row:
+    if change.cron is not None:
+        row = row._replace(set_cron=cron_text("--cron", change.cron), set_every_ms=None)
+    if change.every is not None:
+        row = row._replace(set_cron=None, set_every_ms=every_ms("--every", change.every))
+    if change.tz is not None:
+        if row.when[0] is None:
+            raise ConfigurationError(f"--tz {change.tz} is the zone of a cron expression, and {row.name!r} has none.")
+        row = row._replace(set_tz=zone("--tz", change.tz))
+    if change.args is not None or change.kwargs is not None:
+        args, kwargs = _arguments(row)
+        call = [
+            change.args if change.args is not None else args or [],
+            change.kwargs if change.kwargs is not None else kwargs or {},
+        ]
+        row = row._replace(set_payload=json.dumps(call, separators=(",", ":")).encode())
+    return row
+
+
+def _write(transaction: Transaction, before: Row, after: Row) -> None:
+    next = None
+    if before.when != after.when:
+        next = after.timing.begin(limits.now(transaction), before.last)
+    schedules.override(transaction, after.id, after.overrides, next)
+
+
+def run(database: Database, names: Iterable[str]) -> dict[str, int]:
+    """Enqueues the tasks of schedules once, now. Returns their ids by name. Raises as :func:`pause` does."""
+
+    def work(transaction: Transaction) -> dict[str, int]:
+        rows = _chosen(transaction, names)
+        return {row.name: transaction.call("FBTASKS_SCHEDULES_ADMIN.RUN_SCHEDULE", row.id) for row in rows}
+
+    return database.use(lambda session: session.run(work))
+
+
+def check(database: Database, names: Iterable[str]) -> None:
+    """Raises as :func:`pause` does for a name that no schedule has."""
+    database.use(lambda session: _chosen(session, names))
+
+
+def remove(database: Database, names: Iterable[str]) -> list[str]:
+    """Deletes schedules; their tasks stay. Returns the names. Raises as :func:`pause` does."""
+
+    def work(transaction: Transaction) -> list[str]:
+        rows = _chosen(transaction, names)
+        for row in rows:
+            transaction.call("FBTASKS_SCHEDULES_ADMIN.REMOVE_SCHEDULE", row.id)
+        return [row.name for row in rows]
+
+    return database.use(lambda session: session.run(work))
+
+
+def find_problems(session: Session) -> list[ScheduleProblem]:
+    """Returns what is wrong with schedules."""
+    found = []
+    for name, error, since in schedules.troubled(session, _OVERDUE):
+        if error is not None:
+            problem = f"it stands still: {error} (fbtasks schedules resume {shlex.quote(name)})"
+        else:
+            problem = f"its tick is {since.total_seconds():.0f} s late: no worker ticks"
+        found.append(ScheduleProblem(name, problem))
+    return found
+
+
+def _chosen(reader: Session | Transaction, names: Iterable[str]) -> list[Row]:
+    rows = {row.name: row for row in schedules.read(reader)}
+    return [choose("schedule", name, rows) for name in dict.fromkeys(names)]

@@ -1,0 +1,113 @@
+"""``app.periodic`` and ``app.add_periodic``: schedules made of options and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from fbtasks.errors import FBTasksError, TaskDefinitionError
+from fbtasks.features.schedules.definition import Schedule, ScheduleOptions
+from fbtasks.features.schedules.ticking import every_ms
+from fbtasks.queue.enqueuing import Enqueuer
+from fbtasks.tasks import checks
+from fbtasks.tasks.call import Call
+from fbtasks.tasks.declare import options_of, refuse_unknown, shows
+from fbtasks.tasks.definition import Task, define
+from fbtasks.tasks.function import as_arguments
+from fbtasks.tasks.options import TaskOptions, task_name, unknown
+
+O = ParamSpec("O")  # noqa: E741  # options
+P = ParamSpec("P")
+R = TypeVar("R")
+_WINDOW = ("run_between", "days")
+
+
+class Owner(Protocol):
+    """The app as this module knows it."""
+
+    enqueuer: Enqueuer
+
+    def register(self, task: Task[..., Any]) -> Task[..., Any]:
+        """Makes *task* one of the app's."""
+
+    def schedule(self, task: Task[..., Any] | str, options: ScheduleOptions) -> Schedule:
+        """Makes a schedule of *task* one of the app's."""
+
+
+class AddPeriodic(Protocol[O]):
+    """``app.add_periodic(task, **options)``."""
+
+    def __call__(self, task: Task[..., Any] | str, /, *args: O.args, **options: O.kwargs) -> Schedule:
+        """Defines the schedule."""
+
+    def __get__(self, app: Any, owner: Any = None, /) -> AddPeriodic[O]:
+        """The same as a method of *app*."""
+
+
+def adding(declared: Callable[O, ScheduleOptions]) -> Callable[[Callable[..., Schedule]], AddPeriodic[O]]:
+    """Has a method of a task and ``**options`` show those that are *declared*, to people and to type checkers."""
+    return shows(declared)
+
+
+def decorator(app: Owner, options: Mapping[str, Any]) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """The decorator of ``app.periodic(**options)``, for a task or for a function, which becomes one.
+
+    Raises :class:`TaskDefinitionError` and :class:`ConfigurationError` for options that cannot be.
+    """
+    refuse = unknown("option of periodic", "TASK_OPTIONS", ScheduleOptions, TaskOptions)
+    refuse_unknown((ScheduleOptions, TaskOptions), options, refuse)
+    own = {name: value for name, value in options.items() if name in options_of(ScheduleOptions)}
+    rest = {name: value for name, value in options.items() if name not in own}
+    if "tz" in own and any(name in rest for name in _WINDOW):  # it is the zone of both
+        rest["tz"] = own["tz"]
+        if own.get("cron") is None:
+            del own["tz"]
+    checked = ScheduleOptions(**own)
+
+    def decorate(target: Callable[P, R]) -> Task[P, R]:
+        task: Task[P, R]
+        if isinstance(target, Task):
+            if rest:
+                raise TaskDefinitionError(
+                    f"{', '.join(sorted(rest))} must be given to the task {target.name!r} itself: to @app.task, below "
+                    "@app.periodic."
+                )
+            app.register(target)
+            task = target
+        else:
+            of_task = {name: own[name] for name in ("queue", "priority") if own.get(name) is not None}
+            task = define(target, {**rest, **of_task}, app.register)
+        app.schedule(task, checked)
+        return task
+
+    return decorate
+
+
+def make_schedule(
+    task: Task[..., Any] | str, options: ScheduleOptions, enqueuer: Enqueuer, default_tz: str
+) -> Schedule:
+    """The schedule that *options* make of *task*, or of one that this app does not have.
+
+    Raises :class:`TaskDefinitionError` for arguments that the task does not take, or that cannot be in the queue.
+    """
+    name = options.name or (task.name if isinstance(task, Task) else task_name("name", task))
+    try:
+        call = _call(task, options, enqueuer)
+    except FBTasksError as error:
+        raise TaskDefinitionError(f"the schedule {checks.shown(name)}: {error}") from error
+    return Schedule(
+        name,
+        options.cron,
+        None if options.every is None else every_ms("every", options.every),
+        None if options.cron is None else options.tz or default_tz,
+        options.missed,
+        options.paused,
+        call,
+    )
+
+
+def _call(task: Task[..., Any] | str, options: ScheduleOptions, enqueuer: Enqueuer) -> Call:
+    if isinstance(task, Task):
+        return task.call(options.args, options.kwargs, queue=options.queue, priority=options.priority)
+    args, kwargs = as_arguments(options.args, options.kwargs)
+    return enqueuer.make_call(task, args, kwargs, queue=options.queue, priority=options.priority)

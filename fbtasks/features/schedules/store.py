@@ -1,0 +1,191 @@
+"""Schedules in the database: what each goes by, its ticks, and what operators say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from fbtasks.database.values import as_naive_utc, as_utc
+from fbtasks.features.schedules.definition import Schedule
+from fbtasks.features.schedules.ticking import Missed, Timing, timing
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue import codec
+from fbtasks.queue.codec import Limit
+
+
+class Row(NamedTuple):
+    """A schedule as the database has it."""
+
+    id: int
+    name: str
+    app: str
+    task: str
+    cron: str | None
+    every_ms: int | None
+    tz: str | None
+    missed: Missed
+    queue: str
+    priority: int
+    expire_ms: int | None
+    paused: bool
+    content_type: str
+    payload: bytes
+    set_cron: str | None
+    set_every_ms: int | None
+    set_tz: str | None
+    set_payload: bytes | None
+    set_paused: int | None
+    orphaned: bool
+    error: str | None
+    state: str
+    next: datetime | None
+    last: datetime | None
+    version: int
+    hash: str | None
+
+    @property
+    def when(self) -> tuple[str | None, int | None, str | None]:
+        """The cron expression, the milliseconds and the zone that it goes by."""
+        if self.set_cron is None and self.set_every_ms is None:
+            cron, every_ms = self.cron, self.every_ms
+        else:
+            cron, every_ms = self.set_cron, self.set_every_ms
+        return cron, every_ms, None if cron is None else self.set_tz or self.tz or "UTC"
+
+    @property
+    def timing(self) -> Timing:
+        """When it ticks."""
+        return timing(*self.when)
+
+    @property
+    def overrides(self) -> tuple[str | None, int | None, str | None, bytes | None]:
+        """What operators said instead of the code: cron, milliseconds, zone, payload."""
+        return self.set_cron, self.set_every_ms, self.set_tz, self.set_payload
+
+
+def read(reader: Session | Transaction) -> list[Row]:
+    """All schedules, in the order in which they were made."""
+    rows = reader.read("schedules") if isinstance(reader, Session) else reader.rows("schedules")
+    return [_row(Row._make(row)) for row in rows]
+
+
+def _row(row: Row) -> Row:
+    return row._replace(
+        paused=bool(row.paused),
+        payload=bytes(row.payload),
+        set_payload=None if row.set_payload is None else bytes(row.set_payload),
+        orphaned=bool(row.orphaned),
+        state=row.state.rstrip(),
+        next=as_utc(row.next),
+        last=as_utc(row.last),
+    )
+
+
+def troubled(session: Session, late: timedelta) -> list[tuple[str, str | None, timedelta]]:
+    """Those that stand still or are to tick since more than *late*: name, why it stands still, and since when."""
+    rows = session.read("schedule_problems", late // timedelta(milliseconds=1))
+    return [(name, error, timedelta(milliseconds=since or 0)) for name, error, since in rows]
+
+
+def hashes(session: Session, app: str) -> dict[str, str]:
+    """What tells the definitions of an app's schedules from others, by name; without those whose code is gone."""
+    return dict(session.read("schedule_hashes", app))
+
+
+def put(
+    transaction: Transaction,
+    id: int | None,
+    app: str,
+    schedule: Schedule,
+    limits: Mapping[str, Limit],
+    next: datetime | None,
+) -> None:
+    """Writes what an app says of a schedule, of which *id* is there already. *next*: see :func:`hold`.
+
+    *limits* are those that its calls have to pass.
+    """
+    call = schedule.call
+    gates = codec.pack_gates(call.gates, limits).decode("ascii") or None
+    transaction.call(
+        "FBTASKS_SCHEDULES.PUT_SCHEDULE", id, schedule.name, app, call.name, schedule.cron, schedule.every_ms,
+        schedule.tz, schedule.missed, call.queue, call.priority, schedule.expire_ms, int(schedule.paused),
+        call.content_type, call.payload, gates, schedule.text, schedule.hash, _naive(next),
+    )  # fmt: skip
+
+
+def hold(transaction: Transaction, id: int, *, held: bool, next: datetime | None = None) -> None:
+    """Pauses a schedule, or has it go on: at *next*, or without one when it was to tick."""
+    transaction.call("FBTASKS_SCHEDULES_ADMIN.HOLD_SCHEDULE", id, int(held), _naive(next))
+
+
+def override(
+    transaction: Transaction,
+    id: int,
+    overrides: tuple[str | None, int | None, str | None, bytes | None],
+    next: datetime | None,
+) -> None:
+    """Writes what operators say of a schedule instead of its code. *next*: see :func:`hold`."""
+    transaction.call("FBTASKS_SCHEDULES_ADMIN.SET_SCHEDULE", id, *overrides, _naive(next))
+
+
+class Active(NamedTuple):
+    """A schedule that ticks, as far as its next tick goes."""
+
+    id: int
+    name: str
+    version: int
+    cron: str | None
+    every_ms: int | None
+    tz: str | None
+    missed: Missed
+    next: datetime
+
+    @property
+    def timing(self) -> Timing:
+        """When it ticks."""
+        return timing(self.cron, self.every_ms, self.tz)
+
+
+def due(session: Session, most: int) -> tuple[list[Active], datetime | None]:
+    """Up to *most* schedules that are to tick, and behind them the one that is to tick next.
+
+    With the database's clock at that moment (None: nothing ticks).
+    """
+    found, now = [], None
+    for *row, next, moment in session.read("ticks", most):
+        found.append(Active._make([*row, as_utc(next)]))
+        now = as_utc(moment)
+    return found, now
+
+
+class Done(IntEnum):
+    """What became of a tick."""
+
+    CHANGED = 0
+    """It was done by another worker, or the schedule was changed."""
+    DONE = 1
+    HELD = 2
+    """Another transaction is at it."""
+
+
+def tick(
+    transaction: Transaction, schedule: Active, at: datetime, tick: datetime | None, next: datetime | None
+) -> Done:
+    """Has a schedule tick that is to tick *at*: enqueues its task for *tick*, or none, and moves on to *next*."""
+    moments: tuple[Any, ...] = (_naive(at), _naive(tick), _naive(next))
+    return Done(transaction.call("FBTASKS_SCHEDULES.TICK", schedule.id, schedule.version, *moments))
+
+
+def fail(transaction: Transaction, schedule: Active, error: str) -> bool:
+    """Has a schedule stand still whose tick could not be enqueued. False when it was changed meanwhile."""
+    return bool(
+        transaction.call(
+            "FBTASKS_SCHEDULES.FAIL_TICK", schedule.id, schedule.version, _naive(schedule.next), error[:1000]
+        )
+    )
+
+
+def _naive(moment: datetime | None) -> datetime | None:
+    return None if moment is None else as_naive_utc(moment)

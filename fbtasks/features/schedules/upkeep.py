@@ -1,0 +1,85 @@
+"""Schedules, brought into the database from the code of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from fbtasks.errors import ConfigurationError
+from fbtasks.features.limits import store as admission
+from fbtasks.features.queues import store as queues
+from fbtasks.features.schedules import store as schedules
+from fbtasks.features.schedules.definition import Schedule
+from fbtasks.features.schedules.store import Row
+from fbtasks.features.schedules.ticking import timing
+from fbtasks.features.sources.store.subscriptions import deploying
+from fbtasks.firebird.session import Session, Transaction
+from fbtasks.queue.codec import Limit
+
+
+def sync_schedules(session: Session, app: str, definitions: Mapping[str, Schedule]) -> list[str]:
+    """Brings into the database what *app* says of its schedules: the last one stands. Returns what changed, in words.
+
+    What operators said stays, and so does when each ticks next, unless the code says anew when. One that the code has
+    no more is orphaned. Raises :class:`ConfigurationError` when a schedule is another app's, and when a limit that its
+    calls have to pass is not in the database.
+    """
+    if schedules.hashes(session, app) == {name: each.hash for name, each in definitions.items()}:
+        return []
+    with deploying(session):
+        uses = {(gate.limit, each.call.queue) for each in definitions.values() for gate in each.call.gates}
+        limits = {name: _limit(session, name) for name, _ in uses}
+        for name, queue in uses:
+            admission.note_use(session, limits[name], queue)
+        return session.run(lambda transaction: _sync(transaction, app, definitions, limits))
+
+
+def _limit(session: Session, name: str) -> Limit:
+    found = admission.find(session, name)
+    if found is None:
+        raise ConfigurationError(
+            f"the limit {name!r}, which the calls of a schedule have to pass, is not in the database. Run "
+            "'fbtasks migrate -A' with the app, which brings in both."
+        )
+    return found[0]
+
+
+def _sync(
+    transaction: Transaction, app: str, definitions: Mapping[str, Schedule], limits: Mapping[str, Limit]
+) -> list[str]:
+    rows = {row.name: row for row in schedules.read(transaction)}
+    now = queues.now(transaction)
+    changed = []
+    for definition in definitions.values():
+        row = rows.get(definition.name)
+        _check_owner(row, app)
+        if row is None:
+            changed.append(f"new: {definition.name}")
+        elif row.hash != definition.hash or row.orphaned or row.app != app:
+            changed.append(f"changed: {definition.name}")
+        else:
+            continue
+        schedules.put(transaction, row and row.id, app, definition, limits, _next(row, definition, now))
+    for row in rows.values():
+        if row.app == app and not row.orphaned and row.name not in definitions:
+            transaction.call("FBTASKS_SCHEDULES.ORPHAN_SCHEDULE", row.id)
+            changed.append(f"orphaned: {row.name}")
+    return changed
+
+
+def _check_owner(row: Row | None, app: str) -> None:
+    if row is not None and row.app != app and not row.orphaned:
+        raise ConfigurationError(
+            f"the schedule {row.name!r} is of the app {row.app!r}, and the app {app!r} defines it as well. Give one of "
+            f"them another name=, or when {row.app!r} is gone, run: fbtasks schedules remove {row.name}"
+        )
+
+
+def _next(row: Row | None, definition: Schedule, now: datetime) -> datetime | None:
+    """When the schedule ticks next; None: when it was to."""
+    if row is None:
+        return timing(definition.cron, definition.every_ms, definition.tz).begin(now, None)
+    said: Row = row._replace(cron=definition.cron, every_ms=definition.every_ms, tz=definition.tz)
+    if said.when == row.when and not row.orphaned and row.next is not None:
+        return None
+    return said.timing.begin(now, row.last)

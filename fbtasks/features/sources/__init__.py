@@ -1,0 +1,1 @@
+"""Sources of work in the database: changes of tables, events, and polled tables."""

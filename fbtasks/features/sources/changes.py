@@ -1,0 +1,89 @@
+"""Changes of tables, as handlers see them, and as the log holds them: one JSON object each.
+
+The triggers of :mod:`fbtasks.features.sources.store.triggers` write these members; docs/reference/payloads.md describes
+them. A member that a change has no use for is left out, and one that is not known is passed over: rows that older and
+newer definitions wrote are read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from fbtasks.errors import SerializationError
+from fbtasks.tasks.showing import brief
+
+Op = Literal["insert", "update", "delete"]
+_OPS: Final[dict[str, Op]] = {"I": "insert", "U": "update", "D": "delete"}
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a row, or several of one key that were made into one."""
+
+    op: Op
+    key: Mapping[str, Any]
+    """The key's columns and their values, under which this change is handled."""
+    old: Mapping[str, Any] | None
+    """The columns before the change; None for an insert."""
+    new: Mapping[str, Any] | None
+    """The columns after the change; None for a delete."""
+    user: str
+    """The database's user who made it."""
+    time: datetime
+    """When the statement that made it began: UTC, in milliseconds."""
+    transaction: int
+    """The number of the transaction that made it."""
+    id: int
+    """The number of the change: of two changes of a row, the later one's is higher."""
+    count: int = 1
+    """How many changes it was made of."""
+    moved: Literal["out", "in"] | None = None
+    """For an update that changed the key, which is handled twice: "out" under the old key, "in" under the new one."""
+    error: str | None = None
+    """Why it could not be recorded: then *old* and *new* are None, *key* may be empty, and no handler is called."""
+
+
+def load(data: bytes) -> Change:
+    """Returns the change that a row of the log holds. Raises :class:`SerializationError` when it is none."""
+    from fbtasks.tasks import formats
+
+    try:
+        return read(formats.load_json(data))
+    except SerializationError:
+        raise
+    except Exception as error:
+        raise SerializationError(f"a recorded change cannot be read: {brief(error)}.") from error
+
+
+def read(members: Any) -> Change:
+    """Returns the change of a JSON object that was read. Raises :class:`SerializationError` when it is none."""
+    try:
+        op = _OPS[members["o"]]
+        error = members.get("e")
+        moved = members.get("m")
+        after, before = _keys(members)
+        return Change(
+            op,
+            before if moved == "out" else after,
+            None if op == "insert" or error is not None else {**before, **members.get("p", _NONE)},
+            None if op == "delete" or error is not None else {**after, **members.get("n", _NONE)},
+            members["u"],
+            datetime.fromisoformat(members["t"]).replace(tzinfo=UTC),
+            members["x"],
+            members["i"],
+            moved=moved,
+            error=error,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SerializationError(f"a recorded change cannot be read: {brief(error)} in {members!r:.200}.") from error
+
+
+def _keys(members: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns the key after the change, and the one before it."""
+    after = members.get("k", _NONE)
+    return after, members.get("q", after)

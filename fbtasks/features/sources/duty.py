@@ -1,0 +1,348 @@
+"""When a worker looks at the tables that it polls: quickly while rows come, and less and less often while none do."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from fbtasks import clock
+from fbtasks.app import FBTasks
+from fbtasks.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConflictError,
+    FBTasksError,
+    StatementRefused,
+    TaskDefinitionError,
+)
+from fbtasks.features.sources import managing as subscriptions
+from fbtasks.features.sources.feeds import Definition, poll_source
+from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.rows import reason
+from fbtasks.features.sources.store import polling
+from fbtasks.features.sources.store.polling import Known, Looked, Polled
+from fbtasks.features.sources.store.subscriptions import is_done
+from fbtasks.features.sources.store.tables import quoted
+from fbtasks.firebird.embedded.hostlock import HostLock
+from fbtasks.firebird.session import Session
+from fbtasks.queue import results
+from fbtasks.tasks.definition import Task
+from fbtasks.worker.hindrances import SAY
+from fbtasks.worker.task_log import one_line
+
+logger = logging.getLogger("fbtasks.worker")
+
+FAILED_FIRST: Final = 1.0
+FAILED_LAST: Final = 60.0
+"""Seconds until a poll that failed is tried again: twice as many each time, up to the latter."""
+BLOCKED: Final = 10.0
+"""Seconds for which another transaction may have a table locked before that is said."""
+WHOLE: Final = 60.0
+"""Seconds after which a look that finds nothing is a whole one again: it forgets what can come no more."""
+_DENIED: Final = re.compile(r"no permission for (\w+) access to (?:TABLE|COLUMN|VIEW) (\S+)")
+
+
+class TablePoll:
+    """One table, as this worker polls it."""
+
+    def __init__(self, task: Task[..., Any], source: PollSource) -> None:
+        self.task = task
+        self.source = source
+        self.polled: Polled | None = None
+        """None: it is to be described anew."""
+        self.next_look = 0.0
+        """When to look, on the monotonic clock."""
+        self.ended = False
+        """Whether tasks have ended whose rows do not show it yet."""
+        self.is_empty = False
+        """Whether the last look has found nothing to do."""
+        self._missed = False
+        """Whether another worker was at it the last time, or it is gone."""
+        self._number: int | None = None
+        self._found: list[tuple[str, bool]] | None = None
+        """What was registered when this was to be for the first time: its hash, and whether its code was gone."""
+        self._formers: list[Polled] = []
+        """Polls whose place this one has taken, and of which tasks are left."""
+        self._former_error: str | None = None
+        """Why an end of a task of these could not be written."""
+        self._least, self._most = source.every
+        self._pause = self._least
+        self._last_look = self._next_whole = self._next_sweep = 0.0
+        self._quiet_until = 0.0
+        self._is_open = True
+        self._turns_at = 0.0
+        """When the task's window is to be looked at again, on the monotonic clock."""
+        self._error: str | None = None
+        self._failed_pause = 0.0
+        self._blocked_since: float | None = None
+        """Since when each look has met another transaction."""
+
+    def hint(self) -> None:
+        """Tasks have ended: has their rows written soon."""
+        self.ended = True
+        self.next_look = min(self.next_look, self._last_look + self._least)
+
+    def look(self, session: Session, app: FBTasks, turn: HostLock, room: int, most: int) -> Looked:
+        """Looks at the table, and makes up to *most* tasks, of all that there is *room* for.
+
+        Raises what the database raises.
+        """
+        self._last_look = clock.monotonic()
+        polled = self.polled or self._prepare(session, app)
+        if not self._may_take(session) or self._awaits_former(session, polled, turn):
+            most = 0
+        idle = self.is_empty and not self.ended and self._error is None
+        if (idle or self._missed) and self._last_look < self._next_whole:
+            waits = polling.waits(session, polled)
+            if not waits.known:
+                polled = self._prepare(session, app)
+            if not waits.ends and not (waits.rows and most):
+                return Looked(room=most, error=self._error)
+        self._next_whole = self._last_look + WHOLE
+        sweeps = self._last_look >= self._next_sweep
+        if sweeps:
+            self._next_sweep = self._last_look + WHOLE
+        with turn.held():
+            found = polling.look(session, polled, room, most, sweep=sweeps)
+        return found._replace(error=found.error or self._former_error)
+
+    def _may_take(self, session: Session) -> bool:
+        """Whether the task's own window is open, by the database's clock. Outside it rows stay for later."""
+        window, moment = self.task.window, clock.monotonic()
+        if window is not None and moment >= self._turns_at:
+            now = results.now(session)
+            until = now + timedelta(seconds=WHOLE)
+            shift = next(window.shifts(now, until), None)
+            self._is_open = shift is not None and shift.begin <= now
+            turn = until if shift is None else shift.end if self._is_open else shift.begin
+            self._turns_at = moment + (turn - now).total_seconds()
+        return self._is_open
+
+    def _awaits_former(self, session: Session, polled: Polled, turn: HostLock) -> bool:
+        """Writes the ends of tasks of former polls. Whether rows of this table are tasks of one, and to be let end."""
+        self._former_error = None
+        for former in list(self._formers):
+            if polling.waits(session, former).ends:
+                with turn.held():
+                    self._former_error = polling.look(session, former, 0, 0).error or self._former_error
+            if is_done(session, former.id):
+                self._formers.remove(former)
+        return any(former.poll.table.name == polled.poll.table.name for former in self._formers)
+
+    def _prepare(self, session: Session, app: FBTasks) -> Polled:
+        known = self._registered(session, app)
+        mine = next((each for each in reversed(known) if self._is_mine(each)), None)
+        if mine is None:
+            raise TaskDefinitionError(
+                f"poll_table({self.source.table!r}): it was dropped, or is registered with other marks of its rows, "
+                "since this worker started. Start the worker with the present code, or run: fbtasks subscriptions apply"
+            )
+        expires = self.task.options.expires
+        seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
+        expire_ms = None if seconds is None else int(seconds * 1000)
+        self._number = mine.id
+        self._error = self._error or mine.failure
+        polled = polling.prepare(session, mine.id, self.source, expire_ms)
+        self._formers = [former for each in known if each.ends and (former := self._former(session, each, mine))]
+        self.polled = polled
+        return polled
+
+    def _registered(self, session: Session, app: FBTasks) -> list[Known]:
+        """Returns what is registered, once in a worker's life as this app's code has it.
+
+        What could not be registered when the worker started is tried again, unless another definition has been
+        registered since: that is the one of a worker that started later, or of who deploys.
+        """
+        name = self.task.name
+        known = polling.known(session, app.name, name)
+        if self._number is not None:
+            return known
+        feed = next(feed for feed in app.feeds() if feed.name == name)
+        digest = Definition(app.name, feed).hash
+        if any(each.hash == digest and each.state != "orphaned" and not each.ends for each in known):
+            return known
+        found = [(each.hash, each.state == "orphaned") for each in known if not each.ends]
+        self._found = found if self._found is None else self._found
+        if found != self._found:
+            return known
+        problems = subscriptions.register(session, app.name, [feed], alone=True)
+        if name in problems:
+            raise TaskDefinitionError(problems[name])
+        return polling.known(session, app.name, name)
+
+    def _is_mine(self, known: Known) -> bool:
+        source = poll_source(known.definition)
+        return (source.table.upper(), source.marks) == (self.source.table.upper(), self.source.marks)
+
+    def _former(self, session: Session, known: Known, mine: Known) -> Polled | None:
+        if known.id == mine.id or is_done(session, known.id):
+            return None
+        try:
+            return polling.prepare(session, known.id, poll_source(known.definition))
+        except TaskDefinitionError as error:
+            logger.warning(
+                "Tasks of the former definition of %s are left, and what becomes of them is not written: %s Drop it: "
+                "fbtasks subscriptions drop %d",
+                self.task.name,
+                one_line(str(error)),
+                known.id,
+            )
+            return None
+
+    def looked(self, found: Looked) -> None:
+        """Decides when to look again."""
+        now = clock.monotonic()
+        self._failed_pause = 0.0
+        self._blocked_since = None
+        self._missed = found.missed
+        if found.missed:
+            self.is_empty = True
+            self.next_look = now + self._least
+            return
+        self.ended = False
+        self.is_empty = not (found.made or found.settled)
+        if found.error not in (None, self._error):
+            self.polled = None  # the table may have been altered: it is described anew
+        if not self.is_empty:
+            self._pause = self._least
+        if found.made and found.made >= found.room:
+            self.next_look = now  # there may be more: as soon as there is room again
+            return
+        self.next_look = now + self._pause
+        self._pause = min(2 * self._pause, self._most)
+
+    def failed(self) -> float:
+        """Leaves the table alone for a while, which is twice as long each time. Returns the seconds."""
+        self.polled = None
+        self.ended = False
+        self.is_empty = True
+        self._missed = False
+        self._failed_pause = min(2 * self._failed_pause or FAILED_FIRST, FAILED_LAST)
+        self.next_look = clock.monotonic() + self._failed_pause
+        return self._failed_pause
+
+    def blocked(self) -> float:
+        """Leaves the table alone as if it were empty: another transaction has it locked. Returns for how long."""
+        now = clock.monotonic()
+        if self._blocked_since is None:
+            self._blocked_since = now
+        self.ended = False
+        self.is_empty = True
+        self.next_look = now + self._pause
+        self._pause = min(2 * self._pause, self._most)
+        return now - self._blocked_since
+
+    def say(self, session: Session, error: str | None, again: str = "") -> None:
+        """Tells the log and the database what keeps this poll, or some of its rows, from going on; None: nothing."""
+        if error == self._error and clock.monotonic() < self._quiet_until:
+            return
+        if error is not None:
+            self._quiet_until = clock.monotonic() + SAY
+            logger.warning("Polling %s for %s fails: %s%s", self.source.table, self.task.name, one_line(error), again)
+        elif self._error is not None:
+            logger.info("Polling %s for %s works again.", self.source.table, self.task.name)
+        else:
+            return
+        self._error = error
+        if self._number is not None:
+            try:
+                polling.note_failure(session, self._number, error)
+            except (ConflictError, StatementRefused) as unnoted:
+                logger.warning("That cannot be noted in the database: %s", one_line(str(unnoted)))
+
+
+class Polling:
+    """The tables that this worker polls."""
+
+    def __init__(self, app: FBTasks, queues: Sequence[str], turn: HostLock) -> None:
+        self._app = app
+        self._turn = turn
+        self._polls = {task.name: poll for task in app.tasks.values() if (poll := _poll_of(app, task, queues))}
+        self._first = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._polls)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The tasks whose rows are written when they end."""
+        return frozenset(self._polls)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last look at each table has found nothing to do."""
+        return all(poll.is_empty and not poll.ended for poll in self._polls.values())
+
+    def ended(self, names: set[str]) -> None:
+        """Tasks of these names have ended; empties *names*."""
+        while names:
+            self._polls[names.pop()].hint()
+
+    def look(self, session: Session, room: int) -> int:
+        """Looks at the tables whose time has come, and makes up to *room* tasks of their rows. Returns how many.
+
+        Each table has an equal share of the room that is left.
+        """
+        due = self._due(room)
+        made = 0
+        for nth, poll in enumerate(due):
+            share = max(0, -(-(room - made) // (len(due) - nth)))
+            if share or poll.ended:
+                made += self._attempt(session, poll, room, share)
+        return made
+
+    def _due(self, room: int) -> list[TablePoll]:
+        """The polls whose time has come, another one the first each time."""
+        now, polls = clock.monotonic(), list(self._polls.values())
+        self._first = (self._first + 1) % len(polls)
+        turned = polls[self._first :] + polls[: self._first]
+        return [poll for poll in turned if poll.next_look <= now and (room > 0 or poll.ended)]
+
+    def _attempt(self, session: Session, poll: TablePoll, room: int, most: int) -> int:
+        """One look, which keeps nothing else from going on when it fails."""
+        try:
+            found = poll.look(session, self._app, self._turn, room, most)
+        except ConflictError as error:
+            logger.debug("Polling %s met another transaction: %s", poll.source.table, error)
+            if poll.blocked() >= BLOCKED:
+                poll.say(session, f"another transaction has it locked: {reason(str(error))}.", " All else goes on.")
+            return 0
+        except (StatementRefused, TaskDefinitionError, ConfigurationError) as error:
+            pause = poll.failed()
+            poll.say(session, self._explained(error), f" It is tried again in {pause:.0f} s; all else goes on.")
+            return 0
+        poll.looked(found)
+        if not found.missed:
+            poll.say(session, found.error, " Other rows go on.")
+        return found.made
+
+    def _explained(self, error: FBTasksError) -> str:
+        denied = _DENIED.search(str(error)) if isinstance(error, AuthenticationError) else None
+        if denied is None:
+            return reason(str(error).removeprefix(f"{self._app.settings.url}: "))
+        user = self._app.settings.url.user
+        name = denied[2].strip('".')
+        return (
+            f"the worker's user lacks a right: GRANT {denied[1]} ON {quoted(name)} TO "
+            f"{f'USER {quoted(user)}' if user else 'its user'}."
+        )
+
+    def deadline(self, room: int) -> float | None:
+        """The monotonic time of the next look; None: not before there is room."""
+        return min((poll.next_look for poll in self._polls.values() if room > 0 or poll.ended), default=None)
+
+    def finish(self, session: Session) -> None:
+        """Has the rows of tasks that have ended written, as far as that goes at once: the worker ends."""
+        for poll in self._polls.values():
+            if poll.ended:
+                self._attempt(session, poll, 0, 0)
+
+
+def _poll_of(app: FBTasks, task: Task[..., Any], queues: Sequence[str]) -> TablePoll | None:
+    if task.subscription is None or not isinstance(task.subscription.source, PollSource):
+        return None
+    queue = task.options.queue or app.settings.default_queue
+    return TablePoll(task, task.subscription.source) if queue in queues else None

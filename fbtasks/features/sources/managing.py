@@ -1,0 +1,350 @@
+"""Changing subscriptions: apply what the code says, pause, resume, note existing rows, drop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple, TypeVar
+
+from fbtasks.database.database import Database
+from fbtasks.errors import AuthenticationError, ConfigurationError, FBTasksError
+from fbtasks.features.sources.deploy import applying
+from fbtasks.features.sources.deploy.applying import Connection as Connection
+from fbtasks.features.sources.deploy.comparing import Found, steps, trigger_problems
+from fbtasks.features.sources.deploy.comparing import Step as Step
+from fbtasks.features.sources.feeds import Definition
+from fbtasks.features.sources.feeds import Feed as Feed
+from fbtasks.features.sources.operations import SourceProblem, capture
+from fbtasks.features.sources.store import ddl, existing, subscriptions, undeployed
+from fbtasks.features.sources.store.subscriptions import Held, Row, deploying
+from fbtasks.features.sources.store.tables import Catalog
+from fbtasks.firebird.session import Session
+from fbtasks.queue.choosing import none_such
+from fbtasks.tasks.showing import count
+
+T = TypeVar("T")
+_LOOK: Final = 0.2
+"""Seconds between two looks at the connections that are waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done, or is to be done, so that the database has what the code says."""
+
+    steps: list[Step]
+    problems: dict[str, str]
+    """What is wrong with definitions, by the names of tasks; these are left as they are."""
+    unsettled: list[Connection] = field(default_factory=list)
+    """Connections that are older than a trigger, and may go on with statements that they prepared before."""
+    existing: dict[str, int] = field(default_factory=dict)
+    """How many rows that existed already were noted, by the names of tasks."""
+
+    @property
+    def changes(self) -> list[Step]:
+        """The steps that are not nothing."""
+        return [step for step in self.steps if step.action != "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What became of a subscription that is to go."""
+
+    id: int
+    name: str
+    gone: bool
+    connections: list[Connection]
+    """Connections that may still fire its trigger, which stays until they have ended."""
+    tasks: bool
+    """Whether tasks of it run."""
+
+
+class Compared(NamedTuple):
+    """How the database does not have what feeds tasks of an app as its code has it."""
+
+    undeployed: dict[str, str]
+    """What was not deployed, by the names of tasks: the database has it in another way, or not at all."""
+    spoiled: list[SourceProblem]
+    """What has become of triggers that were."""
+
+
+# Deploying
+
+
+def diff(database: Database, app: str, feeds: Iterable[Feed]) -> Applied:
+    """Returns what :func:`apply` would do. Nothing is changed."""
+    return database.use(lambda session: _diff(session, _definitions(app, feeds)))
+
+
+def apply(
+    database: Database,
+    app: str,
+    feeds: Iterable[Feed],
+    *,
+    wait: float = 0.0,
+    disconnect: bool = False,
+    with_existing: bool = False,
+) -> Applied:
+    """Brings the subscriptions of *app* in line with its code: rows, triggers and the rights of these.
+
+    Of several at once one does it, and the others find it done. Waits for up to *wait* seconds until no connection is
+    left that may go on without a new trigger; with *disconnect* ends those that are left. With *with_existing* the rows
+    that the tables of new subscriptions have already are noted. Raises :class:`AuthenticationError` when the app's
+    user may not make triggers, and :class:`ConfigurationError` for tasks of another app.
+    """
+    definitions = _definitions(app, feeds)
+
+    def work(session: Session) -> Applied:
+        found = _diff(session, definitions)
+        if found.changes or _to_finish(session):
+            with deploying(session), _owners(session, "make triggers"):
+                found = Applied(*applying.apply(session, app, definitions.list))
+                applying.finish(session)
+        undeployed.forget(session, app, [each for each in definitions.list if each.name not in found.problems])
+        moments = [row.active_time for row in _live(session) if row.app == app and row.active_time is not None]
+        unsettled = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
+        noted = {}
+        if with_existing:
+            new = {step.name for step in found.steps if step.action == "create" and step.kind == "change"}
+            noted = _note_existing(session, [row for row in _live(session) if row.name in new], unsettled)
+        return Applied(found.steps, found.problems, unsettled, noted)
+
+    return _with_session(database, work)
+
+
+def register(session: Session, app: str, feeds: Iterable[Feed], *, alone: bool = False) -> dict[str, str]:
+    """Brings the handlers of events and the polls of *app* in line with its code, as the role of a worker allows it.
+
+    With *alone* the *feeds* are some of the app's, and the others are left as they are. Returns what is wrong with
+    definitions, by the names of tasks. Raises :class:`ConfigurationError` for tasks of another app.
+    """
+    definitions = _definitions(app, feeds)
+    plan, problems = applying.compare_registered(session, app, definitions.list, alone=alone)
+    if plan:
+        with deploying(session):
+            problems = applying.register(session, app, definitions.list, alone=alone)
+    return problems
+
+
+def hand_on_events(database: Database) -> None:
+    """Gives all events that were kept to the handlers that are there by now, some hundred in a transaction.
+
+    For programs with nothing else to do meanwhile: workers do it beside their work.
+    """
+
+    def work(session: Session) -> None:
+        while session.run(subscriptions.prune_events) >= subscriptions.EVENTS:
+            pass
+
+    database.use(work)
+
+
+def find_stale(session: Session, app: str, feeds: Iterable[Feed]) -> Compared:
+    """Returns how the triggers of *app* are not as its code says, as far as two statements tell."""
+    rows = {row.name: row for row in _live(session) if row.app == app}
+    triggers = ddl.found(session)
+    found = Compared({}, [])
+    for feed in feeds:
+        if feed.subscription.kind != "change":
+            continue
+        row = rows.get(feed.name)
+        if row is None:
+            found.undeployed[feed.name] = "it has no trigger yet"
+            continue
+        if row.hash != Definition(app, feed).hash:
+            found.undeployed[feed.name] = "the definition has changed"
+        found.spoiled.extend(
+            SourceProblem(feed.name, each) for each in trigger_problems(Found(row, triggers.get(row.id)))
+        )
+    return found
+
+
+def refusals(session: Session, app: str, feeds: Iterable[Feed]) -> dict[str, str]:
+    """Returns what is wrong with those *feeds* that the database cannot have, by the names of tasks."""
+    return applying.refusals(session, _definitions(app, feeds).list)
+
+
+def note_undeployed(
+    session: Session, worker_id: int, app: str, feeds: Iterable[Feed], problems: Mapping[str, str]
+) -> None:
+    """Notes for a worker why *feeds* are not deployed as its code has them, for those who look after it."""
+    found = [(Definition(app, feed), problems[feed.name]) for feed in feeds if feed.name in problems]
+    session.run(lambda t: undeployed.note(t, worker_id, found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Definitions:
+    app: str
+    list: list[Definition]
+
+
+def _definitions(app: str, feeds: Iterable[Feed]) -> _Definitions:
+    return _Definitions(app, [Definition(app, feed) for feed in feeds])
+
+
+def _diff(session: Session, definitions: _Definitions) -> Applied:
+    rows = subscriptions.read(session)
+    plan, problems = applying.planned(session, definitions.app, definitions.list, rows, ddl.found(session))
+    return Applied(steps(plan), problems)
+
+
+def _live(session: Session) -> list[Row]:
+    """The subscriptions that are neither to go nor replaced."""
+    return [row for row in subscriptions.read(session) if row.is_live]
+
+
+def _to_finish(session: Session) -> bool:
+    return any(not row.is_live for row in subscriptions.read(session))
+
+
+def _settle(session: Session, moment: datetime, wait: float, *, disconnect: bool) -> list[Connection]:
+    """Waits until no connection is older than *moment*. Returns those that are left."""
+    limit = time.monotonic() + wait
+    while left := ddl.older_connections(session, moment):
+        if time.monotonic() >= limit:
+            if not disconnect:
+                return left
+            ddl.disconnect(session, left)
+            disconnect = False
+            limit = time.monotonic() + max(wait, 10.0)
+        time.sleep(_LOOK)
+    return []
+
+
+def backfill(
+    database: Database, names: Iterable[str], *, wait: float = 0.0, disconnect: bool = False
+) -> dict[str, int]:
+    """Notes the rows that the tables of subscriptions have, as if they had just been inserted. Returns how many.
+
+    Raises :class:`FBTasksError` while a connection is left that is older than a trigger: its changes may be missed.
+    """
+
+    def work(session: Session) -> dict[str, int]:
+        rows = [row for row in _chosen(session, names) if row.is_live]
+        for row in rows:
+            if row.kind != "change":
+                why = "an event, and those have no rows to begin with" if row.kind == "event" else "all rows that wait"
+                raise ConfigurationError(f"{row.name!r} is called for {why}.")
+            if row.active_time is None or row.held == "silent":
+                raise ConfigurationError(
+                    f"{row.name!r} notes no changes now. Run: fbtasks subscriptions resume or apply"
+                )
+        moments = [row.active_time for row in rows if row.active_time is not None]
+        left = _settle(session, max(moments), wait, disconnect=disconnect) if moments else []
+        return _note_existing(session, rows, left)
+
+    return _with_session(database, work)
+
+
+def describe_unsettled(connections: Collection[Connection]) -> str:
+    """Returns what connections that are older than the triggers may do, without a full stop."""
+    older = f"{count(len(connections), 'connection')} {'is' if len(connections) == 1 else 'are'}"
+    return f"{older} older than the triggers, and may go on with statements whose changes are not noted"
+
+
+def _note_existing(session: Session, rows: Iterable[Row], unsettled: list[Connection]) -> dict[str, int]:
+    rows = list(rows)
+    if unsettled and rows:
+        names = " ".join(row.name for row in rows)
+        raise FBTasksError(
+            f"{describe_unsettled(unsettled)}: no existing row was noted either. Wait for their end (--wait), or end "
+            f"them (--disconnect), then run: fbtasks subscriptions backfill {names}"
+        )
+    catalog = Catalog(session)
+    with _owners(session, "note existing rows"):
+        return {row.name: existing.note(session, row.id, capture(catalog, row)) for row in rows}
+
+
+# Operating
+
+
+def pause(database: Database, names: Iterable[str], *, silent: bool = False) -> list[str]:
+    """Has subscriptions give out nothing; with *silent* they note nothing either.
+
+    Returns the names of those that changed. Raises :class:`ConfigurationError` for names that are not known.
+    """
+    return _hold(database, names, "silent" if silent else "paused")
+
+
+def _refuse_silence(rows: Iterable[Row]) -> None:
+    for row in rows:
+        if row.kind == "poll":
+            raise ConfigurationError(
+                f"{row.name!r} polls the table {row.source!r}, where rows wait in any case. Pause it without --silent."
+            )
+
+
+def resume(database: Database, names: Iterable[str]) -> list[str]:
+    """Has subscriptions go on. Returns the names of those that changed. Raises as :func:`pause` does."""
+    return _hold(database, names, None)
+
+
+def _hold(database: Database, names: Iterable[str], held: Held | None) -> list[str]:
+    def work(session: Session) -> list[str]:
+        with deploying(session), _owners(session, "change triggers"):
+            triggers = ddl.found(session)
+            rows = [row for row in _chosen(session, names) if row.state != "dropped" and row.held != held]
+            if held == "silent":
+                _refuse_silence(rows)
+            for row in rows:
+                applying.hold(session, Found(row, triggers.get(row.id)), held)
+        return list(dict.fromkeys(row.name for row in rows))
+
+    return _with_session(database, work)
+
+
+def check_names(database: Database, names: Iterable[str]) -> None:
+    """Raises :class:`ConfigurationError` for names of subscriptions that are not known."""
+    database.use(lambda session: _chosen(session, names))
+
+
+def drop(database: Database, names: Iterable[str]) -> list[Dropped]:
+    """Deletes subscriptions, with what they have noted. A second call ends what the first one could not.
+
+    Raises :class:`ConfigurationError` for names that are not known.
+    """
+
+    def work(session: Session) -> list[Dropped]:
+        with deploying(session), _owners(session, "drop triggers"):
+            triggers, rows = ddl.found(session), _chosen(session, names)
+            for row in rows:
+                if row.state != "dropped":
+                    applying.begin_drop(session, Found(row, triggers.get(row.id)))
+            left = applying.finish(session)
+        return [_dropped(row, left.get(row.id)) for row in rows]
+
+    return _with_session(database, work)
+
+
+def _dropped(row: Row, left: applying.Remains | None) -> Dropped:
+    if left is None:
+        return Dropped(row.id, row.name, True, [], False)
+    return Dropped(row.id, row.name, False, left.connections, left.tasks)
+
+
+def _chosen(session: Session, names: Iterable[str]) -> list[Row]:
+    """The subscriptions that *names* mean, which are names of tasks, or ids."""
+    rows = subscriptions.read(session)
+    found: dict[int, Row] = {}
+    for name in names:
+        meant = [row for row in rows if name in (row.name, str(row.id))]
+        if not meant:
+            raise none_such("subscription", name, {row.name for row in rows})
+        found.update((row.id, row) for row in meant)
+    return list(found.values())
+
+
+@contextmanager
+def _owners(session: Session, what: str) -> Iterator[None]:
+    """For the block, which only some may do: the error for others names these."""
+    try:
+        yield
+    except AuthenticationError as error:
+        raise applying.refused(session, what, error) from error
+
+
+def _with_session(database: Database, work: Callable[[Session], T]) -> T:
+    with database.session() as session:
+        return work(session)

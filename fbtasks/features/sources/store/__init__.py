@@ -1,0 +1,1 @@
+"""The statements of sources: triggers, polls, and what makes them."""

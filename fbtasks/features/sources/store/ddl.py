@@ -1,0 +1,97 @@
+"""The triggers of subscriptions in the database: made, activated, taken away, and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from fbtasks.database.values import as_utc
+from fbtasks.features.sources.store import triggers
+from fbtasks.features.sources.store.capture import Capture
+from fbtasks.features.sources.store.triggers import trigger_name as trigger_name
+from fbtasks.firebird.session import Session, Transaction
+
+
+class Trigger(NamedTuple):
+    """A trigger as the database has it."""
+
+    table: str
+    active: bool
+    hash: str
+    """The SHA-256 of its source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A connection that may go on executing what it prepared before a trigger was as it is."""
+
+    id: int
+    user: str
+    since: datetime
+    program: str | None
+    pid: int | None
+    address: str | None
+
+
+def text(subscription: int, task: str, queue: str, capture: Capture) -> str:
+    """The text of the trigger, active."""
+    return triggers.trigger(subscription, task, queue, capture)
+
+
+def put(transaction: Transaction, subscription: int, task: str, queue: str, capture: Capture, *, active: bool) -> None:
+    """Makes or replaces the trigger, with the rights that it needs: those are there before it fires."""
+    transaction.script(triggers.trigger(subscription, task, queue, capture, active=active))
+    for statement in triggers.grants(subscription):
+        transaction.script(statement)
+
+
+def put_trial(transaction: Transaction, subscription: int, capture: Capture) -> None:
+    """Makes an inactive trigger with nothing but the condition of *capture*, under the name of a *subscription*'s."""
+    transaction.script(triggers.trial(capture, trigger_name(subscription)))
+
+
+def activate(transaction: Transaction, subscription: int) -> None:
+    """Has statements that are prepared from the commit on fire the trigger."""
+    transaction.script(f"ALTER TRIGGER {trigger_name(subscription)} ACTIVE")
+
+
+def deactivate(transaction: Transaction, subscription: int) -> None:
+    """Has statements that are prepared from the commit on not fire it. Its rights stay, for those prepared before."""
+    transaction.script(f"ALTER TRIGGER {trigger_name(subscription)} INACTIVE")
+
+
+def drop(transaction: Transaction, subscription: int) -> None:
+    """Drops the trigger and its rights: a statement prepared before that still fires it would fail from then on."""
+    transaction.script(f"DROP TRIGGER {trigger_name(subscription)}")
+
+
+def found(session: Session) -> dict[int, Trigger]:
+    """The triggers that there are, by the subscriptions in their names."""
+    rows = session.read("source_triggers", trigger_name(0).removesuffix("0"))
+    start = len(trigger_name(0)) - 1
+    return {int(name[start:]): Trigger(*rest) for name, *rest in rows if name[start:].isdecimal()}
+
+
+def older_connections(session: Session, moment: datetime) -> list[Connection]:
+    """The connections, but for the session's own, that were there before *moment*, as far as its user may see them."""
+    return _connections(session.read("source_connections", moment.replace(tzinfo=None)))
+
+
+def older_transactions(session: Session, moment: datetime) -> list[Connection]:
+    """The connections, but for the session's own, with a transaction that was there before *moment*."""
+    return _connections(session.read("source_transactions", moment.replace(tzinfo=None)))
+
+
+def _connections(rows: Iterable[tuple[Any, ...]]) -> list[Connection]:
+    return [
+        Connection(number, user, as_utc(since), *rest)
+        for number, user, since, *rest in rows
+    ]  # fmt: skip
+
+
+def disconnect(session: Session, connections: Iterable[Connection]) -> None:
+    """Ends connections: what they have not committed is rolled back."""
+    for each in connections:
+        session.run(lambda t, number=each.id: t.execute("source_disconnect", number))  # type: ignore[misc]

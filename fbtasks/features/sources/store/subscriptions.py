@@ -1,0 +1,225 @@
+"""The rows of subscriptions: read, written and deleted. Procedures do it, which keep related rows in line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Final, Literal, NamedTuple
+
+from fbtasks.database.values import as_utc
+from fbtasks.errors import ConflictError, DuplicateKey
+from fbtasks.features.sources.feeds import Definition
+from fbtasks.firebird.session import Session, Transaction
+
+Held = Literal["paused", "silent"]
+KEPT: Final = timedelta(days=1)
+"""How long an event is kept for a handler to come."""
+BATCH: Final = 1_000
+"""Rows of each kind that are deleted in one transaction."""
+MANY: Final = 100
+"""Halted lanes up to which :func:`backlogs` counts them."""
+EVENTS: Final = 500
+"""Kept events that are handed on, or forgotten, in one transaction."""
+
+
+class Row(NamedTuple):
+    """A row of QUEUE_SUBSCRIPTION."""
+
+    id: int
+    kind: str
+    app: str
+    name: str
+    source: str
+    queue: str
+    priority: int
+    ordering: str
+    after_ms: int
+    state: str
+    held: Held | None
+    ends: bool
+    definition: str
+    hash: str
+    version: int
+    active_time: datetime | None
+    trigger_hash: str | None
+    text_hash: str | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is neither to go nor replaced."""
+        return self.state != "dropped" and not self.ends
+
+
+class Load(NamedTuple):
+    """What a subscription has."""
+
+    taken: int
+    """How many changes or events were made into tasks so far."""
+    waiting: int
+    """How many wait in the log."""
+    lag: float | None
+    """Seconds for which the oldest of these has waited."""
+    halted: int
+    """Lanes that stand still since a task failed."""
+    behind: int
+    """How many of those that wait do so behind these lanes."""
+    ready: int
+    running: int
+    held: int
+    """Tasks that wait for their turn behind another one."""
+    failed: int
+
+
+class Backlog(NamedTuple):
+    """What waits for a subscription, as far as that can be seen without counting it."""
+
+    halted: int
+    """Lanes that stand still since a task failed; :data:`MANY` and one more stands for all above."""
+    behind: bool
+    """Whether something waits behind these lanes."""
+    lag: float | None
+    """Seconds for which the oldest change or event has waited; None: none waits.
+
+    That of 500 lanes, where more have something that waits.
+    """
+    goes_on: bool
+    """Whether one waits in a lane that does not stand still."""
+
+
+class Kept(NamedTuple):
+    """The name of an event that was raised without a handler."""
+
+    event: str
+    since: datetime
+    """When the first of those that are kept was raised."""
+    lag: float
+    """The seconds since then."""
+
+
+class Unhandled(NamedTuple):
+    """An event that was raised without a handler, and is kept for one to come."""
+
+    event: str
+    raised: int
+    """How many of them are kept."""
+    since: datetime
+    """When the first of these was raised."""
+    lag: float
+    """The seconds since then."""
+
+
+@contextmanager
+def deploying(session: Session) -> Iterator[None]:
+    """For the block: no other process deploys or migrates. The lock is held by a transaction of its own."""
+    with session.transaction_beside() as transaction:
+        while True:
+            transaction.begin()
+            with suppress(ConflictError):
+                transaction.rows("FBTASKS_SOURCES_UPKEEP.DEPLOY_LOCK", more=" ")
+                break
+            transaction.rollback()
+        yield
+
+
+def read(session: Session) -> list[Row]:
+    """All subscriptions, in the order in which they were made."""
+    return [
+        row._replace(ends=bool(row.ends), active_time=as_utc(row.active_time))
+        for row in map(Row._make, session.read("subscriptions"))
+    ]
+
+
+def new_number(session: Session) -> int:
+    """A number that no subscription has."""
+    return int(session.run(lambda t: t.value("subscription_number")))
+
+
+def subscribe(
+    transaction: Transaction,
+    definition: Definition,
+    source: str,
+    former: int | None = None,
+    succeeds: int | None = None,
+) -> int:
+    """Writes a new subscription, or a new version of *former*. Returns its id.
+
+    *source* is the real name of the table. One that it *succeeds* ends when what it has is done.
+    """
+    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
+    return _write(transaction, "FBTASKS_SOURCES_OWNER.SUBSCRIBE", *given)
+
+
+def handle(
+    transaction: Transaction,
+    definition: Definition,
+    source: str,
+    former: int | None = None,
+    succeeds: int | None = None,
+) -> int:
+    """The same for the handler of an event or a poll, as a worker may."""
+    given = former, succeeds, definition.kind, definition.app, definition.name, source, *definition.values
+    return _write(transaction, "FBTASKS_SOURCES.HANDLE", *given)
+
+
+def _write(transaction: Transaction, name: str, *given: object) -> int:
+    try:
+        return int(transaction.value(name, *given))
+    except DuplicateKey as error:  # another process says something of the queue for the first time, too
+        raise ConflictError(str(error)) from error
+
+
+def note_active(transaction: Transaction, subscription: int, text_hash: str) -> None:
+    """Notes that the trigger, made of a text with that hash, is active since now. After the commit that made it so."""
+    transaction.execute("subscription_active", text_hash, subscription)
+
+
+def note_changing(transaction: Transaction, subscription: int) -> None:
+    """Notes that the trigger is another one from the commit on; since when, :func:`note_active` is to note."""
+    transaction.execute("subscription_changing", subscription)
+
+
+def erase(session: Session, subscription: int) -> bool:
+    """Deletes what a dropped subscription has, in batches. Whether nothing remains."""
+    while True:
+        found = session.call("FBTASKS_SOURCES_OWNER.ERASE_SUBSCRIPTION", subscription, BATCH)
+        if found is None:
+            return True
+        erased, remains = found
+        if not erased:
+            return not remains
+
+
+def is_done(session: Session, subscription: int) -> bool:
+    """Whether nothing waits or runs for a subscription."""
+    return not session.read("subscription_busy", *[subscription] * 4)[0][0]
+
+
+def loads(session: Session) -> dict[int, Load]:
+    """What each subscription has, by its id: all of it is counted."""
+    counts = {number: rest for number, *rest in session.read("subscription_tasks")}
+    none = [0, 0, 0, 0]
+    return {number: Load(*rest, *counts.get(number, none)) for number, *rest in session.read("subscription_loads")}
+
+
+def backlogs(session: Session) -> dict[int, Backlog]:
+    """What waits for each subscription to changes or events, by its id, at a cost that does not grow with it."""
+    return {number: Backlog(*rest) for number, *rest in session.read("subscription_backlogs")}
+
+
+def unhandled_events(session: Session) -> list[Unhandled]:
+    """Returns the events that are kept and for which there is no subscription."""
+    return [each._replace(since=as_utc(each.since)) for each in map(Unhandled._make, session.read("unhandled_events"))]
+
+
+def unhandled_since(session: Session) -> list[Kept]:
+    """Returns the names of such events, without counting them."""
+    return [Kept(event, as_utc(since), lag) for event, since, lag in session.read("unhandled_since")]
+
+
+def prune_events(transaction: Transaction) -> int:
+    """Gives some of the kept events to handlers that are there by now, and forgets some that found none within a day.
+
+    Returns how many; where that is :data:`EVENTS`, there may be more.
+    """
+    return int(transaction.call("FBTASKS_SOURCES_UPKEEP.PRUNE_EVENTS", KEPT // timedelta(milliseconds=1), EVENTS))

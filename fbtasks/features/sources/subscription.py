@@ -1,0 +1,138 @@
+"""What feeds a task: a source of the database, and how what comes from it is delivered."""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+from fbtasks.errors import ConfigurationError, TaskDefinitionError
+from fbtasks.features.sources import changes, events, rows
+from fbtasks.features.sources.changes import Change
+from fbtasks.features.sources.definition import ChangeSource, Order, order_check
+from fbtasks.features.sources.events import Event
+from fbtasks.features.sources.polled import PollSource
+from fbtasks.features.sources.rows import Row
+from fbtasks.tasks import checks, declare
+from fbtasks.tasks.checks import optional
+
+RUN: Final = 250
+"""The most changes that one task is given when they are handled one by one."""
+MOST: Final = 10_000
+"""The most changes that one batch may have."""
+_above_zero: Final = partial(checks.seconds, zero=False)
+_EVENT: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,63}")
+
+
+def event_name(what: str, value: object) -> str:
+    """The name of an event."""
+    if not isinstance(value, str) or not _EVENT.fullmatch(value):
+        raise ConfigurationError(
+            f"{what} {checks.shown(value)} must have 1 to 63 letters, digits or one of '_.:/-', such as 'order.paid'."
+        )
+    return value
+
+
+def _batch(what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise ConfigurationError(f"{what} {checks.shown(value)} must be a whole number from 1 to {MOST:,}.")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventSource:
+    """The event that a task is called for."""
+
+    event: Annotated[str, event_name]
+    order: Annotated[Order | None, order_check] = "key"
+
+    def __post_init__(self) -> None:
+        declare.check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """How what comes from a source is delivered to its task."""
+
+    coalesce: Annotated[bool, checks.flag] = False
+    """Whether all that wait under one key are made into one."""
+    batch: Annotated[int | None, optional(_batch)] = None
+    """The function is given a list of up to so many; None: it is called for each."""
+    after: Annotated[float, checks.seconds] = 0.0
+    """Seconds from the first one until the task begins."""
+    quiet: Annotated[float | None, optional(_above_zero)] = None
+    """Seconds without another one under the key until the task begins; needs *at_most*."""
+    at_most: Annotated[float | None, optional(_above_zero)] = None
+    """Seconds from the first one after which it begins in spite of *quiet*."""
+    stop_on_failure: Annotated[bool, checks.flag] = False
+    """Whether what follows under the key waits until a failed one is retried or discarded."""
+
+    def __post_init__(self) -> None:
+        declare.check_fields(self)
+        if (self.quiet is None) != (self.at_most is None):
+            raise TaskDefinitionError(
+                "quiet= and at_most= belong together: quiet=2, at_most=30 waits until there has been none for 2 "
+                "seconds, but not longer than 30."
+            )
+        if self.quiet is not None and self.after:
+            raise TaskDefinitionError("give either after= or quiet= with at_most=, not both.")
+        if self.quiet is not None and self.at_most is not None and self.quiet >= self.at_most:
+            raise TaskDefinitionError(
+                f"quiet={self.quiet!r} has no effect: the task begins after at_most={self.at_most!r} seconds at the "
+                f"latest. Give a longer at_most=, or after={self.at_most!r} alone."
+            )
+        if self.coalesce and self.batch == 1:
+            raise TaskDefinitionError(
+                "coalesce= joins those of one task, and batch=1 gives it one. Give a larger batch=, or leave one out."
+            )
+
+
+Source = ChangeSource | EventSource | PollSource
+Occurrence = Change | Event | Row
+"""What a function is called for."""
+Kind = Literal["change", "event", "poll"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A source that feeds a task. Raises :class:`TaskDefinitionError` for what contradicts itself."""
+
+    source: Source
+    delivery: Delivery
+
+    def __post_init__(self) -> None:
+        if isinstance(self.source, PollSource):  # each row is a task
+            return
+        delivery = self.delivery
+        if self.source.order != "key" and delivery.quiet is not None:
+            raise TaskDefinitionError("quiet= waits for each key on its own, and needs order='key'.")
+        if self.source.order is None and delivery.stop_on_failure:
+            raise TaskDefinitionError("stop_on_failure= stops what follows in order, and needs order='key' or 'total'.")
+        if self.source.order is None and delivery.coalesce and delivery.batch is None:
+            raise TaskDefinitionError("coalesce= joins those of one task: give batch= as well, or order='key'.")
+
+    def __str__(self) -> str:
+        if isinstance(self.source, ChangeSource):
+            return f"changes of the table {self.source.table!r}"
+        if isinstance(self.source, PollSource):
+            return f"rows of the table {self.source.table!r}"
+        return f"the event {self.source.event!r}"
+
+    @property
+    def kind(self) -> Kind:
+        """What the source is."""
+        if isinstance(self.source, PollSource):
+            return "poll"
+        return "change" if isinstance(self.source, ChangeSource) else "event"
+
+    @property
+    def most(self) -> int:
+        """The most that one task is given."""
+        if self.delivery.batch is not None:
+            return self.delivery.batch
+        return 1 if isinstance(self.source, PollSource) or self.source.order is None else RUN
+
+    def read(self, members: Any) -> Occurrence:
+        """Returns what a JSON object of the log, or of a polled row, stands for. Raises :class:`SerializationError`."""
+        if isinstance(self.source, PollSource):
+            return rows.read(self.source.table, members)
+        return changes.read(members) if isinstance(self.source, ChangeSource) else events.read(members)

@@ -1,0 +1,118 @@
+"""The results of a workflow's nodes: what those of tasks and of groups have in common."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fbtasks.features.workflows import store as flows
+from fbtasks.firebird.session import Session
+from fbtasks.queue.notify.outcomes import POLL_FIRST, POLL_LAST, SLOWER
+
+if TYPE_CHECKING:
+    from fbtasks.config import Settings
+    from fbtasks.database.database import Database
+    from fbtasks.queue.notify.outcomes import OutcomeReader
+    from fbtasks.queue.notify.results import Waiter
+    from fbtasks.tasks.serialize import Serializer
+
+REVOKED_AT_ONCE: Final = 500
+"""Tasks that are cancelled in one transaction."""
+
+
+class Application(Protocol):
+    """The app as its results know it. :class:`fbtasks.tasks.definition.App` adds the tasks."""
+
+    name: str
+    settings: Settings
+    serializer: Serializer
+    database: Database
+    outcomes: OutcomeReader
+
+    def waiting(self) -> AbstractContextManager[Waiter]:
+        """A wait that ends early when some task finishes."""
+
+    def connect(self, **options: Any) -> Any:
+        """A connection of firebird-driver to the app's database, for the application's own data."""
+
+    def migrate(self) -> list[int]:
+        """Brings the database's schema up to date. Returns the versions applied now."""
+
+    def close(self) -> None:
+        """Closes all connections; the next use opens new ones."""
+
+
+class NodeResult:
+    """The result of a task, or of a group of tasks."""
+
+    app: Application | None
+    parent: NodeResult | None = None
+    """In a workflow that was enqueued here: the result of what it follows."""
+
+    def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
+        """What it has come to, waited for up to *timeout* seconds."""
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Whether all of it has ended."""
+        raise NotImplementedError
+
+    def successful(self) -> bool:
+        """Whether all of it has returned."""
+        raise NotImplementedError
+
+    def failed(self) -> bool:
+        """Whether some of it has failed for good."""
+        raise NotImplementedError
+
+    def _parts(self) -> Sequence[NodeResult]:
+        """The results of what it is made of; none of a task."""
+        return ()
+
+    def cancel(self, *, terminate: bool = False) -> int:
+        """Cancels all that has not ended of the workflow of which this is the end. Returns how many tasks.
+
+        Those that run are as after :meth:`AsyncResult.revoke`.
+        """
+        tasks: list[NodeResult] = []
+        seen: set[int] = set()
+        todo: deque[NodeResult] = deque([self])
+        while todo:  # the last ones first
+            node = todo.popleft()
+            if id(node) in seen:  # many members follow one
+                continue
+            seen.add(id(node))
+            members = node._parts()
+            todo += members
+            if not members:
+                tasks.append(node)
+            if node.parent is not None:
+                todo.append(node.parent)
+        return revoke_all(self.app, tasks, terminate=terminate)
+
+    def _find(self, session: Session) -> int | None:  # noqa: ARG002  # a task's own method asks it
+        """The database's number of the task; None of what is none, or is not known."""
+        return None
+
+
+def revoke_all(app: Application | None, wanted: Sequence[NodeResult], *, terminate: bool) -> int:
+    """Cancels those tasks that have not ended. Returns how many, with those whose workers are asked to stop them."""
+    if app is None:
+        return 0
+    count = 0
+    with app.database.session() as session:
+        ids = [number for each in wanted if (number := each._find(session)) is not None]
+        for at in range(0, len(ids), REVOKED_AT_ONCE):
+            some, left, pause = ids[at : at + REVOKED_AT_ONCE], True, POLL_FIRST
+            while left:
+                revoke = partial(flows.revoke_many, ids=some, terminate=terminate)
+                done, left = session.run(revoke, point="cancel")
+                count += done
+                if left:
+                    time.sleep(pause)
+                    pause = min(pause * SLOWER, POLL_LAST)
+    return count

@@ -1,0 +1,187 @@
+"""Workflows as they stand: their tasks and groups, and what follows what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from fbtasks.database.database import Database
+from fbtasks.errors import TaskNotFound
+from fbtasks.features.workflows import store as flows
+from fbtasks.features.workflows.store import NodeRow as NodeRow
+from fbtasks.queue.operations import find_number
+
+ON_FAILURE: Final = "on failure"
+MANY: Final = 10
+"""Equal lines that are all shown."""
+_FIRST: Final = 2
+"""How many of more than those are."""
+
+
+class Line(NamedTuple):
+    """A line of a workflow that is shown as a tree."""
+
+    level: int
+    node: NodeRow
+
+
+class FoldedLine(NamedTuple):
+    """A line that may stand for several nodes."""
+
+    level: int
+    node: NodeRow
+    more: int
+    """How many more there are that are like this node, which stands for them; 0: it is the line of the node itself."""
+
+
+def get_workflow(database: Database, task_id: str) -> list[NodeRow]:
+    """Returns all nodes of the workflow that the task is part of, by their numbers; a task alone is one.
+
+    Raises :class:`TaskNotFound`.
+    """
+    return find_workflow(database, task_id)[1]
+
+
+def find_workflow(database: Database, task_id: str) -> tuple[int, list[NodeRow]]:
+    """Returns the same behind the number of the task. Raises as it does."""
+    number = find_number(database, task_id)
+    found = database.use(lambda session: session.run(lambda t: flows.workflow(t, number)))
+    if not found:
+        raise TaskNotFound(f"there is no task {task_id!r}.")
+    return number, found
+
+
+def outline(nodes: Sequence[NodeRow]) -> list[Line]:
+    """Returns the tree of a workflow: what follows a node is below it, members of a group stand farther to the right.
+
+    So does what else follows a task, and what runs on its failure.
+    """
+    return list(_Outline(nodes).lines())
+
+
+def fold(lines: Sequence[Line], asked: int | None = None) -> list[FoldedLine]:
+    """Returns *lines* with one in the place of many that are equal, as the members of a large group are.
+
+    Those are equal that stand below the same line, and have one name, one state, one type of error, and the same below
+    them. Of more than :data:`MANY` the first two have lines of their own, and the node with the number *asked*.
+    """
+    return _Folding(lines, asked).fold()
+
+
+class _Folding:
+    def __init__(self, lines: Sequence[Line], asked: int | None) -> None:
+        self._lines = lines
+        self._asked = asked
+        self._below: list[list[int]] = [[] for _ in lines]
+        """The places of the lines that stand directly below each one."""
+        self._top: list[int] = []
+        above: list[int] = []
+        for at, line in enumerate(lines):
+            while above and lines[above[-1]].level >= line.level:
+                above.pop()
+            (self._below[above[-1]] if above else self._top).append(at)
+            above.append(at)
+        self._kinds: list[int] = [0] * len(lines)
+        """Equal lines have the same number here."""
+        numbers: dict[tuple[object, ...], int] = {}
+        for at in reversed(range(len(lines))):
+            node = lines[at].node
+            facts = node.kind, node.name, node.state, node.error_type, node.runs
+            below = tuple(self._kinds[each] for each in self._below[at])
+            self._kinds[at] = numbers.setdefault((*facts, below), len(numbers))
+
+    def fold(self) -> list[FoldedLine]:
+        """The lines that are left."""
+        found: list[FoldedLine] = []
+        todo = [iter(self._shown(self._top))]
+        while todo:
+            each = next(todo[-1], None)
+            if each is None:
+                todo.pop()
+                continue
+            at, more = each
+            found.append(FoldedLine(*self._lines[at], more))
+            if not more:
+                todo.append(iter(self._shown(self._below[at])))
+        return found
+
+    def _shown(self, places: list[int]) -> list[tuple[int, int]]:
+        """Which of the lines below one are shown, and how many more each of them stands for."""
+        counts = Counter(self._kinds[at] for at in places)
+        seen: Counter[int] = Counter()
+        found: list[tuple[int, int]] = []
+        folded: dict[int, int] = {}  # where the line is that stands for the rest of a kind
+        for at in places:
+            kind = self._kinds[at]
+            seen[kind] += 1
+            if counts[kind] <= MANY or seen[kind] <= _FIRST or self._lines[at].node.id == self._asked:
+                found.append((at, 0))
+            elif kind in folded:
+                first, more = found[folded[kind]]
+                found[folded[kind]] = first, more + 1
+            else:
+                folded[kind] = len(found)
+                found.append((at, 1))
+        return found
+
+
+class _Outline:
+    def __init__(self, nodes: Sequence[NodeRow]) -> None:
+        self._nodes = {node.id: node for node in nodes}
+        self._followers: dict[int, list[int]] = {}
+        self._left = Counter(node.group for node in nodes if node.group is not None)
+        """How many members of each group have not been shown."""
+        self._levels: dict[int, int] = {}
+        """Where groups of several members stand."""
+        self._beginnings: list[int] = []
+        for node in nodes:
+            if node.follows in self._nodes:
+                self._followers.setdefault(node.follows, []).append(node.id)
+            elif node.kind == "task":
+                self._beginnings.append(node.id)
+
+    def lines(self) -> Iterator[Line]:
+        """The lines of the whole."""
+        todo = self._side_by_side(self._beginnings, 0)[::-1]
+        while todo:
+            level, number = todo.pop()
+            node = self._nodes[number]
+            yield Line(level, node)
+            if node.group is not None:
+                self._left[node.group] -= 1
+                if self._left[node.group] == 0:  # it has ended when its last member has
+                    todo.append((self._levels.get(node.group, level), node.group))
+            followers = self._followers.get(number, [])
+            failed = [each for each in followers if self._nodes[each].runs == ON_FAILURE]
+            others = [each for each in followers if self._nodes[each].runs != ON_FAILURE]
+            todo += reversed([*((level + 1, each) for each in failed), *self._side_by_side(others, level)])
+
+    def _side_by_side(self, nodes: list[int], level: int) -> list[tuple[int, int]]:
+        """Where the lines of nodes begin that follow one."""
+        if len(nodes) < 2:
+            return [(level, node) for node in nodes]
+        groups = {node: self._groups_behind(node) for node in nodes}
+        others = [set(some) for some in groups.values()]
+        common = next((group for group in groups[nodes[0]] if all(group in some for some in others)), None)
+        if common is None:
+            return [(level + 1, node) for node in nodes]
+        self._levels.setdefault(common, level)
+        inner: dict[int, list[int]] = {}  # those that a group in it has in common, by the first of them
+        for node in nodes:
+            place = groups[node].index(common)
+            inner.setdefault(groups[node][place - 1] if place else -node, []).append(node)
+        return [line for some in inner.values() for line in self._side_by_side(some, level + 1)]
+
+    def _groups_behind(self, node: int) -> list[int]:
+        """The groups to which a node leads, one after the other."""
+        found: list[int] = []
+        at: int | None = node
+        while at is not None:
+            group = self._nodes[at].group
+            if group is not None:
+                found.append(group)
+                at = group
+            else:
+                at = next((each for each in self._followers.get(at, ()) if self._nodes[each].runs != ON_FAILURE), None)
+        return found

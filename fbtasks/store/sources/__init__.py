@@ -1,1 +1,0 @@
-"""Where work comes from in a user's database: descriptions of tables, and the triggers that record their changes."""
