@@ -15,11 +15,11 @@ from fbtasks.cli.options import Seconds, announce
 from fbtasks.errors import ConfigurationError, FBTasksError
 from fbtasks.importing import import_app, refuse_green_threads
 from fbtasks.queue.register.hosts import host_name
-from fbtasks.shares import Share, parse_shares, share_text
 from fbtasks.tasks import checks
 from fbtasks.version import VERSION
 from fbtasks.worker.logs import FORMATS, LogOptions, set_up
 from fbtasks.worker.options import POOLS, ChildOptions, WorkerOptions
+from fbtasks.worker.shares import Share, parse_shares, share_text
 from fbtasks.worker.supervisor import work
 
 logger = logging.getLogger("fbtasks.worker")

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from fbtasks.app import FBTasks
 from fbtasks.database.migrate import check_identity
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.solo import SoloExecutor
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from fbtasks.features.workflows import store as flows
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
 from fbtasks.queue.codec import Ends
-from fbtasks.shares import Share
 from fbtasks.tasks.call import Claim, Claims, batch_of
+from fbtasks.worker.shares import Share
 from fbtasks.worker.turns import Turns
 
 LOOK_BACK: Final = 1.0

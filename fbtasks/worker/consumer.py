@@ -25,19 +25,19 @@ from fbtasks.firebird.embedded.hostlock import HostLock
 from fbtasks.firebird.session import Session
 from fbtasks.queue import tasks
 from fbtasks.queue.notify.listener import WatchedListener
-from fbtasks.shares import own_limits
 from fbtasks.tasks.call import Advanced, Released
 from fbtasks.tasks.showing import count
 from fbtasks.waking import Waker
 from fbtasks.worker.connection import Connection
 from fbtasks.worker.draining import LOCKED, OPENS, Burst, Draining
-from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.handing_out import HandOut
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.intake import POLL_FIRST, Intake
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.options import WorkerOptions
 from fbtasks.worker.outcomes import GATHER, Outcomes
+from fbtasks.worker.pools.base import Executor
+from fbtasks.worker.shares import own_limits
 from fbtasks.worker.upkeep import Upkeep
 
 logger = logging.getLogger("fbtasks.worker")

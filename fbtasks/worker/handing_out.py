@@ -17,11 +17,11 @@ from fbtasks.queue.results import now
 from fbtasks.tasks.call import Cancelled, Claim, Finished, Outcome, Parked, Postponed, Released, Several, batch_of
 from fbtasks.tasks.definition import Task
 from fbtasks.worker.claiming import in_batches, with_inputs, with_payload
-from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.hooks import FailureHooks
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import MOST_BLOCKED, Outcomes
 from fbtasks.worker.parked import UnknownNames
+from fbtasks.worker.pools.base import Executor
 from fbtasks.worker.recording import ATTEMPTS
 
 logger = logging.getLogger("fbtasks.worker")

@@ -23,10 +23,10 @@ from fbtasks.firebird.session import Session
 from fbtasks.queue.register import hosts
 from fbtasks.queue.register.registration import Registration
 from fbtasks.worker.backoff import Backoff
-from fbtasks.worker.child.lifeline import die_with_parent
-from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.membership import Membership
-from fbtasks.worker.processes import Process, starting
+from fbtasks.worker.pools.child.lifeline import die_with_parent
+from fbtasks.worker.pools.child_status import ChildStatus
+from fbtasks.worker.pools.processes import Process, starting
 
 
 class HeartbeatProcess:

@@ -17,7 +17,7 @@ from fbtasks.run.runner import failure_hooks
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, is_last_crash
 from fbtasks.tasks.showing import count
 from fbtasks.worker.claiming import with_payload
-from fbtasks.worker.executors.base import Executor
+from fbtasks.worker.pools.base import Executor
 
 logger = logging.getLogger("fbtasks.worker")
 

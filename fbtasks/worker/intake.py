@@ -11,7 +11,6 @@ from fbtasks.errors import ConflictError
 from fbtasks.features.schedules.duty import Ticks
 from fbtasks.firebird.session import Session, Transaction
 from fbtasks.queue import tasks
-from fbtasks.shares import Share
 from fbtasks.tasks.call import Claims
 from fbtasks.worker.claiming import Claiming, Taken
 from fbtasks.worker.handing_out import HandOut
@@ -19,6 +18,7 @@ from fbtasks.worker.hindrances import Hindrances
 from fbtasks.worker.membership import Membership
 from fbtasks.worker.outcomes import Outcomes
 from fbtasks.worker.parked import ParkedNames
+from fbtasks.worker.shares import Share
 
 POLL_FIRST: Final = 0.05
 POLL_LAST: Final = 1.0

@@ -17,12 +17,12 @@ from fbtasks.firebird.session import INSERT, Session
 from fbtasks.queue.register import hosts, processes
 from fbtasks.queue.register.neighbours import Rhythm
 from fbtasks.queue.register.registration import Registration
-from fbtasks.shares import Share, share_text
 from fbtasks.tasks.call import HeartbeatReply
 from fbtasks.version import VERSION
 from fbtasks.worker.backoff import SOON
-from fbtasks.worker.child_status import ChildStatus
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.child_status import ChildStatus
+from fbtasks.worker.shares import Share, share_text
 
 logger = logging.getLogger("fbtasks.worker")
 

@@ -17,7 +17,7 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.threads import LEFT_ALONE, Background, answer, end_by
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor
+from fbtasks.worker.pools.solo import SoloExecutor
 
 logger = logging.getLogger("fbtasks.worker")
 

@@ -12,12 +12,12 @@ from fbtasks.app import FBTasks
 from fbtasks.database.migrate import check_identity
 from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.children import ChildExecutor
-from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.heartbeat_process import HeartbeatProcess
 from fbtasks.worker.logs import finish
 from fbtasks.worker.options import ChildOptions, WorkerOptions
-from fbtasks.worker.processes import interpreter, keep_children
+from fbtasks.worker.pools.children import ChildExecutor
+from fbtasks.worker.pools.processes import interpreter, keep_children
+from fbtasks.worker.pools.solo import SoloExecutor
 from fbtasks.worker.signals import Signals
 
 logger = logging.getLogger("fbtasks.worker")

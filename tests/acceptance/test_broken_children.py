@@ -12,8 +12,8 @@ from support.variants import slow
 from fbtasks import WorkerLost
 from fbtasks.features.workflows.plan import Follows, Link, Member, Plan
 from fbtasks.tasks.call import Call, Replaced, Rest, Retry, Succeeded
-from fbtasks.worker.executors.channel import Hearing
-from fbtasks.worker.wire import Ended, pack_message
+from fbtasks.worker.pools.channel import Hearing
+from fbtasks.worker.pools.wire import Ended, pack_message
 
 pytestmark = pytest.mark.acceptance
 

@@ -16,7 +16,7 @@ from fbtasks import FBTasks
 from fbtasks.run.interrupts import SOFT
 from fbtasks.states import State
 from fbtasks.tasks.call import Cancelled, Claim, Failed, Released, Succeeded
-from fbtasks.worker.executors import children
+from fbtasks.worker.pools import children
 
 pytestmark = pytest.mark.acceptance
 
@@ -240,7 +240,7 @@ SLOW_IMPORT = """
     import sys, time
     from pathlib import Path
 
-    if "fbtasks.worker.child" in sys.orig_argv:
+    if "fbtasks.worker.pools.child" in sys.orig_argv:
         with open("imports", "a") as file:
             file.write("x")
         while Path("hold").exists():

@@ -29,7 +29,7 @@ SOURCE = """
             "hook": which, "task": request.task, "id": request.id, "args": request.args, "retries": request.retries,
             "error": type(error).__name__, "message": str(error), "traced": error.__traceback__ is not None,
             "status": status, "connection": request.connection is not None,
-            "in_child": "fbtasks.worker.child" in sys.orig_argv,
+            "in_child": "fbtasks.worker.pools.child" in sys.orig_argv,
         }
         with open("ledger", "a") as file:
             file.write(json.dumps(line) + "\\n")

@@ -10,8 +10,8 @@ import pytest
 from fbtasks.queue.register import hosts
 from fbtasks.run.interrupts import SOFT
 from fbtasks.tasks.call import Claim
-from fbtasks.worker.executors.process import Child, Run
-from fbtasks.worker.processes import Process
+from fbtasks.worker.pools.process import Child, Run
+from fbtasks.worker.pools.processes import Process
 
 pytestmark = pytest.mark.acceptance
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")

@@ -98,8 +98,8 @@ def test_a_start_that_fails_leaves_nothing_open(project, producer):
     printed = project.python(
         """
         import os, resource, threading
-        from fbtasks.worker.executors.process import Child
-        from fbtasks.worker.processes import CannotStart
+        from fbtasks.worker.pools.process import Child
+        from fbtasks.worker.pools.processes import CannotStart
 
         def start():
             return Child("processes", "proj", 1, 1, 1, "INFO")
@@ -150,7 +150,7 @@ IMPORT = """
     import errno, os, sys
     from pathlib import Path
 
-    in_child = "fbtasks.worker.child" in sys.orig_argv
+    in_child = "fbtasks.worker.pools.child" in sys.orig_argv
     if in_child:
         with open("imports", "a") as file:
             file.write("x")

@@ -359,7 +359,7 @@ def test_a_worker_that_is_asked_to_end_while_it_starts_ends(project, producer, w
     project.write("""
         import os, sys, time
         from pathlib import Path
-        if "fbtasks.worker.child" in " ".join(sys.orig_argv):
+        if "fbtasks.worker.pools.child" in " ".join(sys.orig_argv):
             Path("importing").touch()
             time.sleep(300)
     """)

@@ -17,9 +17,9 @@ from fbtasks.tasks.call import Crashed, Finished, Released, Retry, Several, Succ
 from fbtasks.testing import eager
 from fbtasks.worker.claiming import Claiming, in_batches
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor, _given_back
 from fbtasks.worker.intake import POLL_WITH_EVENTS
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.solo import SoloExecutor, _given_back
 
 pytestmark = pytest.mark.emptied
 

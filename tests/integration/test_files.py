@@ -22,8 +22,8 @@ from fbtasks.firebird.identity import FileIdentity, file_of
 from fbtasks.testing import drain
 from fbtasks.url import DatabaseURL
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.solo import SoloExecutor
 
 pytestmark = pytest.mark.embedded
 

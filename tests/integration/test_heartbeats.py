@@ -9,7 +9,7 @@ from support.children import child_executor
 from fbtasks import ConfigurationError, HeartbeatTimeout
 from fbtasks.tasks.call import Claim, Failed, Retry, Succeeded
 from fbtasks.testing import drain
-from fbtasks.worker.child_status import ChildStatus
+from fbtasks.worker.pools.child_status import ChildStatus
 
 SOURCE = """
     import asyncio, time

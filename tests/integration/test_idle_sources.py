@@ -13,8 +13,8 @@ from fbtasks.features.sources import managing as subscriptions
 from fbtasks.firebird.session import Transaction
 from fbtasks.queue import tasks
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.solo import SoloExecutor
 
 SUBSCRIPTIONS = 20
 SCHEDULES = 20

@@ -10,8 +10,8 @@ from support.draining import drain
 from fbtasks import TaskRevoked
 from fbtasks.queue import results
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.solo import SoloExecutor
 
 
 def test_scheduled_tasks_wait_for_their_time(app, add, wait_for):

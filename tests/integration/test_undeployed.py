@@ -16,8 +16,8 @@ from fbtasks.firebird.session import Transaction
 from fbtasks.queue.register import processes
 from fbtasks.queue.workers import get_health
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.solo import SoloExecutor
 
 TABLE = "CREATE TABLE ORDERS (ID INTEGER NOT NULL PRIMARY KEY, STATUS VARCHAR(20))"
 NO_TABLE = "the database has no table 'ORDERS' (fbtasks subscriptions apply -A shop)"

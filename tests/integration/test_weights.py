@@ -11,11 +11,11 @@ from support.sql import rows
 from fbtasks import FBTasks, clock
 from fbtasks.queue import tasks
 from fbtasks.queue.workers import list_workers
-from fbtasks.shares import Share, parse_shares
 from fbtasks.worker.claiming import Claiming
 from fbtasks.worker.consumer import Consumer
-from fbtasks.worker.executors.solo import SoloExecutor
 from fbtasks.worker.options import WorkerOptions
+from fbtasks.worker.pools.solo import SoloExecutor
+from fbtasks.worker.shares import Share, parse_shares
 
 
 def options(text, **more):

@@ -4,7 +4,7 @@ import sys
 from contextlib import closing, contextmanager
 
 from fbtasks.importing import import_app
-from fbtasks.worker.executors.children import ChildExecutor
+from fbtasks.worker.pools.children import ChildExecutor
 
 
 @contextmanager

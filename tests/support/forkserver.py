@@ -28,8 +28,8 @@ OF_A_TERMINAL = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IMPORTED = (
     "fbtasks.cli.worker",
     "fbtasks.tasks.formats",
-    "fbtasks.worker.child.loop_server",
-    "fbtasks.worker.child.process",
+    "fbtasks.worker.pools.child.loop_server",
+    "fbtasks.worker.pools.child.process",
     "fbtasks.worker.heartbeat_process",
     "fbtasks.worker.supervisor",
     "firebird.driver",

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import types
 
-from fbtasks.worker import processes
+from fbtasks.worker.pools import processes
 
 _LARGEST = 1 << 20
 """Bytes of a message."""
@@ -69,7 +69,10 @@ def _number(arguments):
 
 
 class _Spare:
-    """One, as its worker has it: what :class:`fbtasks.worker.processes.Process` uses of :class:`subprocess.Popen`."""
+    """One, as its worker has it: what :class:`fbtasks.worker.pools.processes.Process` uses of
+
+    :class:`subprocess.Popen`.
+    """
 
     def __init__(self, pid, socket):
         self.pid = pid

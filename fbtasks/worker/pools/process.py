@@ -14,11 +14,11 @@ from typing import Final
 from fbtasks import clock, sockets
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.tasks.call import Claim, Failed, Outcome
-from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.executors.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
-from fbtasks.worker.processes import Process, leave_descriptors, starting
+from fbtasks.worker.pools.channel import LONGEST, Full, Hearing, send_task, task_sockets, unread_tasks
+from fbtasks.worker.pools.child_status import ChildStatus
+from fbtasks.worker.pools.processes import Process, leave_descriptors, starting
+from fbtasks.worker.pools.wire import HOOK, Assignment, Ended, Reported, pack_word
 from fbtasks.worker.task_log import label
-from fbtasks.worker.wire import HOOK, Assignment, Ended, Reported, pack_word
 
 _SIGNALS = {SOFT: signal.SIGUSR1, STOP: signal.SIGUSR2}
 _CUT_OFF: Final = "it had closed its connection to the worker"
@@ -121,7 +121,7 @@ class Child:
                 files = (theirs.fileno(), self._taken.fileno(), self.status.file)
                 arguments = (os.getpid(), *files, mode, app_path, number, slots, log)
                 self.started = clock.monotonic()
-                self.process = Process("fbtasks.worker.child", arguments, files, folder)
+                self.process = Process("fbtasks.worker.pools.child", arguments, files, folder)
             undo.pop_all()
         self.number = number
         self.one = mode == "processes"

@@ -16,8 +16,8 @@ from fbtasks.run.reports import Reports
 from fbtasks.run.runner import Failure, RunResult
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import Advanced, Claim, Failed, Finished, Outcome, Released, Several, Succeeded, rest_of
-from fbtasks.worker.executors.base import Executor
 from fbtasks.worker.limits import HOOKS, Limits
+from fbtasks.worker.pools.base import Executor
 
 
 class _Beats(Reports):

@@ -8,8 +8,8 @@ from typing import Final
 from fbtasks import clock
 from fbtasks.errors import FBTasksError
 from fbtasks.firebird.identity import Mark
-from fbtasks.worker.executors.process import Child
-from fbtasks.worker.processes import CannotStart
+from fbtasks.worker.pools.process import Child
+from fbtasks.worker.pools.processes import CannotStart
 
 logger = logging.getLogger(__name__)
 _PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)

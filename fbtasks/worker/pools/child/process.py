@@ -10,17 +10,19 @@ from fbtasks.firebird.embedded import mutex_repair
 from fbtasks.importing import import_app, refuse_green_threads
 from fbtasks.tasks import formats  # noqa: F401  # now, and not when the first task is to run
 from fbtasks.threads import Background
-from fbtasks.worker.child.lifeline import die_with_parent
-from fbtasks.worker.child.link import Link, ending
-from fbtasks.worker.child.servers import ProcessServer, Server, ThreadServer
 from fbtasks.worker.logs import LogOptions, set_up
-from fbtasks.worker.processes import SCARCE
-from fbtasks.worker.wire import Ready
+from fbtasks.worker.pools.child.lifeline import die_with_parent
+from fbtasks.worker.pools.child.link import Link, ending
+from fbtasks.worker.pools.child.servers import ProcessServer, Server, ThreadServer
+from fbtasks.worker.pools.processes import SCARCE
+from fbtasks.worker.pools.wire import Ready
 
 
 def _server_of(mode: str) -> Callable[[FBTasks, Link, int], Server]:
     if mode == "asyncio":
-        from fbtasks.worker.child.loop_server import LoopServer  # children without an event loop do not pay for it
+        from fbtasks.worker.pools.child.loop_server import (
+            LoopServer,  # children without an event loop do not pay for it
+        )
 
         return LoopServer
     return ProcessServer if mode == "processes" else ThreadServer

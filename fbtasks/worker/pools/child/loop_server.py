@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from fbtasks.tasks.call import Claim
 from fbtasks.tasks.definition import Task
 from fbtasks.threads import Background
-from fbtasks.worker.child.link import ending
-from fbtasks.worker.child.servers import ThreadServer
-from fbtasks.worker.wire import Assignment, receive_task
+from fbtasks.worker.pools.child.link import ending
+from fbtasks.worker.pools.child.servers import ThreadServer
+from fbtasks.worker.pools.wire import Assignment, receive_task
 
 T = TypeVar("T")
 

@@ -18,13 +18,13 @@ from fbtasks.app import FBTasks
 from fbtasks.firebird.identity import Mark
 from fbtasks.run.interrupts import SOFT, STOP
 from fbtasks.tasks.call import Claim, Crashed, Failed, Finished, Outcome, Progress, Released
-from fbtasks.worker.executors.base import Executor
-from fbtasks.worker.executors.channel import LONGEST
-from fbtasks.worker.executors.process import Child, Run
-from fbtasks.worker.executors.starting import Starter
 from fbtasks.worker.limits import HOOKS, Limits
 from fbtasks.worker.options import ChildOptions
-from fbtasks.worker.wire import Ended, Reported
+from fbtasks.worker.pools.base import Executor
+from fbtasks.worker.pools.channel import LONGEST
+from fbtasks.worker.pools.process import Child, Run
+from fbtasks.worker.pools.starting import Starter
+from fbtasks.worker.pools.wire import Ended, Reported
 
 logger = logging.getLogger(__name__)
 _START_LIMIT: Final = 60.0

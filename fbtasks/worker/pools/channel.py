@@ -30,7 +30,17 @@ from fbtasks.tasks.call import (
     rest_of,
 )
 from fbtasks.tasks.showing import shorten, show
-from fbtasks.worker.wire import LENGTH, PACKET, Assignment, Ended, Message, Ready, Reported, memory_file, receive_task
+from fbtasks.worker.pools.wire import (
+    LENGTH,
+    PACKET,
+    Assignment,
+    Ended,
+    Message,
+    Ready,
+    Reported,
+    memory_file,
+    receive_task,
+)
 
 _ROOM: Final = 1 << 21
 _READ: Final = 1 << 18

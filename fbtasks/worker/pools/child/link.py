@@ -14,9 +14,9 @@ from fbtasks.run.interrupts import TaskStopped
 from fbtasks.run.reports import Reports
 from fbtasks.run.runner import RunResult
 from fbtasks.tasks.call import Succeeded
-from fbtasks.worker.child.lifeline import identities, leave
-from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.wire import WORD_SIZE, Ended, Message, Reported, pack_message, unpack_word
+from fbtasks.worker.pools.child.lifeline import identities, leave
+from fbtasks.worker.pools.child_status import ChildStatus
+from fbtasks.worker.pools.wire import WORD_SIZE, Ended, Message, Reported, pack_message, unpack_word
 
 _LOOK: Final = 1.0
 """Seconds between looks whether the way to the worker is still there; and between messages of one task's progress."""

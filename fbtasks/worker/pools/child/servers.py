@@ -18,9 +18,9 @@ from fbtasks.run.runner import Failure, RunResult
 from fbtasks.run.transactional import TransactionalRunner
 from fbtasks.tasks.call import Claim
 from fbtasks.threads import Background
-from fbtasks.worker.child.link import Link, ending
-from fbtasks.worker.child_status import ChildStatus
-from fbtasks.worker.wire import HOOK, Assignment, receive_task
+from fbtasks.worker.pools.child.link import Link, ending
+from fbtasks.worker.pools.child_status import ChildStatus
+from fbtasks.worker.pools.wire import HOOK, Assignment, receive_task
 
 
 class NotedCalls(Calls):

@@ -18,7 +18,7 @@ from fbtasks import clock
 from fbtasks.firebird.facts import KEY_SIZE
 from fbtasks.firebird.identity import FileIdentity, Mark
 from fbtasks.run.interrupts import SOFT, STOP
-from fbtasks.worker.wire import memory_file
+from fbtasks.worker.pools.wire import memory_file
 
 _NUMBER: Final = struct.Struct("<q")
 _TARGETS: Final = {SOFT: 0, STOP: _NUMBER.size}
